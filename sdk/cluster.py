@@ -1,0 +1,81 @@
+"""Tasks of a cluster, and the environment that tells each task who it is. No TensorFlow, no I/O.
+
+The shapes are those that Vertex AI documents: `TF_CONFIG` only where there is more than one task, `CLUSTER_SPEC` always.
+https://cloud.google.com/vertex-ai/docs/training/distributed-training (read 2026-11)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Task:
+    """One process of the cluster.
+
+    Args:
+        role: "chief" or "worker".
+        index: its place among the tasks of that role.
+        pool: the Vertex AI worker pool it stands in: 0 holds the first task, 1 the other workers.
+        pool_index: its place in that pool.
+    """
+
+    role: str
+    index: int
+    pool: int
+    pool_index: int
+
+    @property
+    def name(self) -> str:
+        """What people write: "chief-0"."""
+        return f"{self.role}-{self.index}"
+
+
+def tasks(workers: int, cluster: str = "chief") -> tuple[Task, ...]:
+    """Return the tasks of `workers` training processes, the one that decides the run's success first."""
+    first = Task("chief" if cluster == "chief" else "worker", 0, 0, 0)
+    offset = 0 if cluster == "chief" else 1
+    return (first, *(Task("worker", i + offset, 1, i) for i in range(workers - 1)))
+
+
+def host_name(task: Task, run_id: str) -> str:
+    """Return the name that the task's machine would have on Vertex AI; the ten hex digits come from the run's id."""
+    token = hashlib.sha256(run_id.encode()).hexdigest()[:10]
+    return f"cmle-training-workerpool{task.pool}-{token}-{task.pool_index}"
+
+
+def environment(
+    task: Task, members: Sequence[Task], addresses: Mapping[str, str], job: Mapping[str, object]
+) -> dict[str, str]:
+    """Return `TF_CONFIG` (with more than one member) and `CLUSTER_SPEC` for one task.
+
+    Args:
+        task: who it is for.
+        members: all tasks, in order.
+        addresses: "host:port" of each task, by name.
+        job: what both hold under "job".
+    """
+    roles: dict[str, list[str]] = {}
+    pools: dict[str, list[str]] = {}
+    for member in members:
+        roles.setdefault(member.role, []).append(addresses[member.name])
+        pools.setdefault(f"workerpool{member.pool}", []).append(addresses[member.name])
+    spec = {
+        "cluster": pools,
+        "environment": "cloud",
+        "task": {"type": f"workerpool{task.pool}", "index": task.pool_index},
+        "job": job,
+    }
+    found = {"CLUSTER_SPEC": json.dumps(spec)}
+    if len(members) > 1:
+        config = {
+            "cluster": roles,
+            "environment": "cloud",
+            "job": job,
+            "task": {"type": task.role, "index": task.index, "cloud": host_name(task, str(job.get("run", "")))},
+        }
+        found["TF_CONFIG"] = json.dumps(config)
+    return found

@@ -1,0 +1,60 @@
+"""Names of runs: what is legal, what to make of an illegal one, and fresh ids."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable
+from pathlib import PurePosixPath
+
+from .errors import InputError
+
+# Labels of the clouds allow lowercase letters, digits and dashes, 63 characters; the id adds 7 to the name.
+MAX_NAME = 40
+_NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
+_RUN_ID = re.compile(r"[a-z][a-z0-9-]*-[a-z2-7]{6}")
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+# File names that say nothing about what is trained: the folder's name is better.
+_GENERIC = {"train", "trainer", "main", "__main__", "run", "task", "model", "script"}
+
+
+def check_name(name: str) -> str:
+    """Return `name` if it can be a label in every cloud.
+
+    Raises:
+        InputError: it cannot; the sentence holds the nearest name that can.
+    """
+    if _NAME.fullmatch(name) and len(name) <= MAX_NAME:
+        return name
+    raise InputError(
+        f"The name cannot be a label. Received: {name!r}. Allowed: lowercase letters, digits and dashes, starting with a "
+        f"letter, at most {MAX_NAME} characters. Nearest: {slug(name)!r}."
+    )
+
+
+def slug(text: str) -> str:
+    """Return the legal name that is nearest to `text`."""
+    cleaned = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    cleaned = re.sub(r"^[^a-z]+", "", cleaned)[:MAX_NAME].rstrip("-")
+    return cleaned or "run"
+
+
+def default_name(entry: str, folder: str = "") -> str:
+    """Name a run after its entry: the script or module, or the folder that holds it when its own name is generic."""
+    target = entry.partition(":")[0]
+    if target.endswith(".py"):
+        parts = [*PurePosixPath(folder).parts[-1:], PurePosixPath(target).stem]
+    else:
+        parts = target.split(".")
+    meaningful = [part for part in parts if part not in _GENERIC]
+    return slug(meaningful[-1] if meaningful else parts[-1])
+
+
+def new_run_id(name: str, choose: Callable[[str], str] = secrets.choice) -> str:
+    """Return `name` with six random characters behind it (a billion of them for each name)."""
+    return f"{name}-{''.join(choose(_ALPHABET) for _ in range(6))}"
+
+
+def is_run_id(text: str) -> bool:
+    """True for what `new_run_id` makes."""
+    return _RUN_ID.fullmatch(text) is not None

@@ -1,0 +1,201 @@
+"""What the user wants: a Job and its policy values. Frozen, checked at construction, JSON in and out.
+
+Usage: `Job("train.py", args=["--epochs", "3"], resources=Resources(workers=2))`
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from . import accelerators
+from .errors import InputError, nearest
+
+JsonArgs = list[Any] | dict[str, Any] | None
+
+_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Set by podlift or by Vertex AI for every task: a job that sets them itself would pass here and fail there.
+_RESERVED_ENV = re.compile(
+    r"TF_CONFIG|CLUSTER_SPEC|CLOUD_ML_.*|AIP_.*|PODLIFT_.*|TF_GRPC_REUSE_PORT|TPU_CONFIG|TPU_NODE_NAME|CMLE_.*"
+)
+
+
+def _json_args(value: Any) -> Any:
+    if not isinstance(value, (list, tuple, dict, type(None))):
+        raise ValueError("a list is argv, a dict is keyword arguments")
+    bad = [f"{path or 'args'} is {what}" for path, what in _not_json(value, "")]
+    if bad:
+        raise ValueError(f"only JSON can travel to another machine: {'; '.join(bad)}")
+    if isinstance(value, (list, tuple)):
+        nested = [repr(item) for item in value if not isinstance(item, (str, int, float)) or isinstance(item, bool)]
+        if nested:
+            raise ValueError(f"an argv holds strings and numbers, not {', '.join(nested)}: use a dict for values")
+        return list(value)
+    return value
+
+
+def _not_json(value: Any, path: str) -> list[tuple[str, str]]:
+    """Return (path, description) of everything below `value` that JSON cannot carry without loss."""
+    if value is None or isinstance(value, (str, bool, int)):
+        return []
+    if isinstance(value, float):
+        return [] if math.isfinite(value) else [(path, f"{value!r}, which JSON does not know")]
+    if isinstance(value, (list, tuple)):
+        return [bad for i, item in enumerate(value) for bad in _not_json(item, f"{path}[{i}]")]
+    if isinstance(value, dict):
+        keys = [(path, f"keyed by {key!r}, not a string") for key in value if not isinstance(key, str)]
+        return keys + [bad for key, item in value.items() for bad in _not_json(item, f"{path}[{key!r}]")]
+    return [(path, f"a {type(value).__module__}.{type(value).__qualname__}")]
+
+
+def _environment(value: dict[str, str]) -> dict[str, str]:
+    problems = []
+    for name in value:
+        if not _ENV_NAME.fullmatch(name):
+            problems.append(f"{name!r} is not a name: letters, digits and underscores, no digit first")
+        elif _RESERVED_ENV.fullmatch(name):
+            problems.append(f"{name!r} is set by podlift for each task: choose another name")
+    if problems:
+        raise ValueError("; ".join(problems))
+    return value
+
+
+def _accelerator(value: str) -> str:
+    return accelerators.lookup(value).name
+
+
+class _Value(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    def __init__(self, **data: Any) -> None:
+        try:
+            super().__init__(**data)
+        except ValidationError as error:
+            raise InputError(_sentences(error, type(self))) from None
+
+
+class Resources(_Value):
+    """How many tasks, and on what.
+
+    Args:
+        workers: training tasks in all, the chief included; at least 1.
+        accelerator: a name of the hardware table.
+        cluster: "chief" is the shape that Vertex AI gives (one chief, the rest workers); "workers" gives workers only,
+            for scripts that take task 0 of `worker` for the chief.
+        network: local mode only. "host": tasks share this machine's network. "isolated": they run in a network
+            namespace of their own that holds nothing but loopback, so that nobody outside can reach TensorFlow's servers,
+            which listen on every interface without authentication.
+    """
+
+    workers: Annotated[int, Field(ge=1)] = 1
+    accelerator: Annotated[str, AfterValidator(_accelerator)] = "cpu"
+    cluster: Literal["chief", "workers"] = "chief"
+    network: Literal["host", "isolated"] = "host"
+
+
+class Code(_Value):
+    """What is packaged and how it runs.
+
+    Args:
+        project: the folder to package; by default the script's own folder, or the current one for a module.
+        keras: "auto" leaves TensorFlow's choice alone (Keras 3); "legacy" gives `tf.keras` from tf_keras.
+        writes: "chief": files that Keras writes (callbacks, `model.save`) reach the path they name from the chief only;
+            the other tasks write to a temporary folder. "all": every task writes where it says.
+    """
+
+    project: str | None = None
+    keras: Literal["auto", "legacy"] = "auto"
+    writes: Literal["chief", "all"] = "chief"
+
+
+class Limits(_Value):
+    """How long things may take, in seconds.
+
+    Args:
+        timeout_s: the whole run; None for no limit.
+        grace_s: between asking a task to stop and killing it.
+        exit_wait_s: how long a chief that is done waits for the other tasks to finish before they are stopped.
+    """
+
+    timeout_s: Annotated[float, Field(gt=0, strict=False)] | None = None
+    grace_s: Annotated[float, Field(ge=0, strict=False)] = 5.0
+    exit_wait_s: Annotated[float, Field(ge=0, strict=False)] = 60.0
+
+
+class Job(_Value):
+    """A training program and how to run it.
+
+    Args:
+        entry: a script's path, `package.module`, or `package.module:function`.
+        args: a list is argv; a dict is keyword arguments of a function, or `--key value` of a script. JSON only.
+        env: environment variables of every task. They are stored with the run: no secrets.
+        resources: how many tasks, on what.
+        code: what is packaged, how it runs.
+        limits: how long things may take.
+
+    Raises:
+        InputError: every mistake in one error.
+    """
+
+    entry: str
+    args: Annotated[JsonArgs, BeforeValidator(_json_args)] = None
+    env: Annotated[dict[str, str], AfterValidator(_environment)] = Field(default_factory=dict)
+    resources: Resources = Resources()
+    code: Code = Code()
+    limits: Limits = Limits()
+
+    def __init__(self, entry: str, **data: Any) -> None:
+        super().__init__(entry=entry, **data)
+
+    def argv(self) -> list[str]:
+        """Return `args` as the words behind a script's name.
+
+        A dict becomes `--key value`: True a bare `--key`, False and None nothing, a list `--key a b`, a dict its JSON.
+        """
+        if not isinstance(self.args, dict):
+            return [str(item) for item in self.args or []]
+        words: list[str] = []
+        for key, value in self.args.items():
+            if value is None or value is False:
+                continue
+            words.append(f"--{key}")
+            if isinstance(value, list):
+                words += [_word(item) for item in value]
+            elif value is not True:
+                words.append(_word(value))
+        return words
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _sentences(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    return [sentence for item in error.errors() for sentence in _sentence(dict(item), model)]
+
+
+def _sentence(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, ...]:
+    path = [str(part) for part in item["loc"] if not str(part).startswith(("list[", "dict[", "constrained-", "float"))]
+    where = ".".join(path)
+    if item["type"] == "extra_forbidden":
+        owner = _model_at(model, path[:-1])
+        return (f"{owner.__name__} has no field {path[-1]!r}. {nearest(path[-1], list(owner.model_fields))}",)
+    cause = item.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return cause.problems
+    said = str(cause) if cause else item["msg"].replace("Input should be", "Must be")
+    # The environment's values may be secrets: its sentences name the variables only.
+    silent = item["type"] == "missing" or path[:1] == ["env"]
+    return (f"{where}: {said.rstrip('.')}." + ("" if silent else f" Received: {item['input']!r}."),)
+
+
+def _model_at(model: type[BaseModel], path: list[str]) -> type[BaseModel]:
+    for name in path:
+        annotation = model.model_fields[name].annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            model = annotation
+    return model

@@ -1,0 +1,81 @@
+"""Where everything of a run lies. The only place that joins these paths."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RootPaths:
+    """The root: runs and bundles live below it."""
+
+    root: str
+
+    @property
+    def runs(self) -> str:
+        return posixpath.join(self.root, "runs")
+
+    def run(self, run_id: str) -> RunPaths:
+        return RunPaths(posixpath.join(self.runs, run_id))
+
+    def bundle(self, digest: str) -> str:
+        return posixpath.join(self.root, "bundles", f"{digest}.tar")
+
+
+@dataclass(frozen=True)
+class RunPaths:
+    """One run's directory, which is its URL."""
+
+    url: str
+
+    @property
+    def plan(self) -> str:
+        return posixpath.join(self.url, "plan.json")
+
+    @property
+    def events(self) -> str:
+        return posixpath.join(self.url, "events")
+
+    @property
+    def cancel(self) -> str:
+        return posixpath.join(self.url, "control", "cancel.json")
+
+    @property
+    def supervisor_log(self) -> str:
+        return posixpath.join(self.url, "supervisor.log")
+
+    @property
+    def model(self) -> str:
+        return posixpath.join(self.url, "model")
+
+    @property
+    def checkpoints(self) -> str:
+        return posixpath.join(self.url, "checkpoints")
+
+    @property
+    def tensorboard(self) -> str:
+        return posixpath.join(self.url, "logs")
+
+    def event(self, attempt: int, source: str, sequence: int, kind: str) -> str:
+        return posixpath.join(self.events, f"{attempt:04d}.{source}.{sequence:06d}.{kind}.json")
+
+    def attempt(self, attempt: int) -> str:
+        return posixpath.join(self.url, "attempts", f"{attempt:04d}")
+
+    def payload(self, attempt: int) -> str:
+        return posixpath.join(self.attempt(attempt), "payload.json")
+
+    def log(self, attempt: int, task: str) -> str:
+        return posixpath.join(self.attempt(attempt), "logs", f"{task}.log")
+
+    def metrics(self, attempt: int, task: str) -> str:
+        return posixpath.join(self.attempt(attempt), "metrics", f"{task}.jsonl")
+
+    def work(self, attempt: int, task: str) -> str:
+        """The task's private copy of the bundle, where it starts."""
+        return posixpath.join(self.attempt(attempt), "tasks", task, "code")
+
+    def scratch(self, attempt: int, task: str) -> str:
+        """Removed when the attempt is over."""
+        return posixpath.join(self.attempt(attempt), "tasks", task, "tmp")

@@ -1,0 +1,1 @@
+"""From an entry to a content-addressed archive of the code: where it starts, which files, which bytes."""

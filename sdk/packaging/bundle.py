@@ -1,0 +1,178 @@
+"""The archive of the code: the same tree gives the same bytes on any machine and any day."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from ..errors import InputError
+
+MAX_BYTES = 512 * 1024 * 1024
+_SKIPPED_FOLDERS = {
+    ".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".tox", ".nox", ".mypy_cache", ".ruff_cache",
+    ".pytest_cache", ".hypothesis", ".ipynb_checkpoints",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Member:
+    """One file of a bundle: its path with "/", its size in bytes, its sha256, and whether it may be executed."""
+
+    path: str
+    size: int
+    sha256: str
+    executable: bool = False
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An archive that is not written yet.
+
+    Args:
+        digest: sha256 of the uncompressed archive.
+        members: its files, sorted by path.
+        left_out: paths that were passed over, with the reason.
+    """
+
+    digest: str
+    members: tuple[Member, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files together."""
+        return sum(member.size for member in self.members)
+
+
+def build(project: Path, *, never: Path, only: str | None = None) -> Bundle:
+    """Read a folder and return what its archive would be; writes nothing.
+
+    Args:
+        project: the folder.
+        never: a folder that is left out wherever it lies: the root of runs.
+        only: a single file to package instead of the whole folder.
+
+    Raises:
+        InputError: a file cannot be read, or it is more than 512 MB together.
+    """
+    paths, left_out = _walk(project, never) if only is None else ([only], [])
+    sizes = {path: (project / path).stat().st_size for path in paths}
+    if sum(sizes.values()) > MAX_BYTES:
+        largest = sorted(sizes, key=lambda path: -sizes[path])[:5]
+        names = ", ".join(f"{path} ({sizes[path] / 1e6:.0f} MB)" for path in largest)
+        raise InputError(
+            f"The folder is too large to package: {sum(sizes.values()) / 1e6:.0f} MB in {str(project)!r}, at most "
+            f"{MAX_BYTES / 1e6:.0f}. Largest: {names}. Move data out, or name a smaller project= (--project)."
+        )
+    sink = _Hash()
+    members = tuple(_pack(project, paths, sink))
+    return Bundle(digest=sink.hash.hexdigest(), members=members, left_out=tuple(left_out))
+
+
+def write(bundle: Bundle, project: Path, target: Path) -> bool:
+    """Write the archive to `target` unless it is there already; return True if it was written.
+
+    Raises:
+        InputError: the folder's files are no longer those of the bundle; names them.
+    """
+    if target.exists():
+        return False
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with part.open("xb") as file:
+            sink = _Hash(file)
+            try:
+                now = tuple(_pack(project, [member.path for member in bundle.members], sink))
+            except FileNotFoundError as error:
+                raise InputError(f"A file was removed since the plan was made: {error.filename}. Plan again.") from None
+            file.flush()
+            os.fsync(file.fileno())
+        if sink.hash.hexdigest() != bundle.digest:
+            changed = [new.path for old, new in zip(bundle.members, now, strict=True) if old != new]
+            raise InputError(f"Files changed since the plan was made: {', '.join(changed)}. Plan again.")
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
+    return True
+
+
+def _walk(project: Path, never: Path) -> tuple[list[str], list[str]]:
+    found: list[str] = []
+    left_out: list[str] = []
+    for folder, folders, files in os.walk(project):
+        here = Path(folder)
+        for name in sorted(folders):
+            path = here / name
+            reason = _why_not_folder(path, project, never)
+            if reason is not None:
+                folders.remove(name)
+                left_out.append(f"{path.relative_to(project).as_posix()}/ ({reason})")
+        for name in sorted(files):
+            path = here / name
+            reason = _why_not_file(path, project)
+            if reason is None:
+                found.append(path.relative_to(project).as_posix())
+            elif reason:
+                left_out.append(f"{path.relative_to(project).as_posix()} ({reason})")
+    return sorted(found), left_out
+
+
+def _why_not_folder(path: Path, project: Path, never: Path) -> str | None:
+    if path.name in _SKIPPED_FOLDERS:
+        return "never packaged"
+    if (path / "pyvenv.cfg").exists():
+        return "a virtual environment"
+    if path.resolve() == never:
+        return "the root of runs"
+    return "a link to a folder" if path.is_symlink() else None
+
+
+def _why_not_file(path: Path, project: Path) -> str | None:
+    """Return why a file is left out, "" when that is not worth a word, None when it is packaged."""
+    if path.suffix in (".pyc", ".pyo"):
+        return ""
+    if path.is_symlink() and not path.resolve().is_relative_to(project):
+        return "a link that leaves the folder"
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return "a broken link"
+    return None if stat.S_ISREG(mode) else "not a regular file"
+
+
+def _pack(project: Path, paths: list[str], sink: _Hash) -> Iterator[Member]:
+    # GNU tar's own headers would hold times and owners: fixed here, so that only names and bytes decide the digest.
+    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+        for path in paths:
+            try:
+                data = (project / path).read_bytes()
+                executable = bool((project / path).stat().st_mode & stat.S_IXUSR)
+            except PermissionError as error:
+                raise InputError(f"A file of the project cannot be read: {error.filename!r}.") from None
+            info = tarfile.TarInfo(path)
+            info.size = len(data)
+            info.mode = 0o755 if executable else 0o644
+            archive.addfile(info, io.BytesIO(data))
+            yield Member(path, len(data), hashlib.sha256(data).hexdigest(), executable)
+
+
+class _Hash(io.RawIOBase):
+    """A sink that hashes what is written to it, and passes it on."""
+
+    def __init__(self, file: BinaryIO | None = None) -> None:
+        self.hash = hashlib.sha256()
+        self._file = file
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        self.hash.update(data)
+        if self._file is not None:
+            self._file.write(data)
+        return len(data)

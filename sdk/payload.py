@@ -1,0 +1,63 @@
+"""The versioned JSON that a task reads to know what to run: all that the two halves of podlift tell each other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Payload:
+    """What a task has to do.
+
+    Args:
+        run_id: the run.
+        run_url: its directory.
+        attempt: which try of the whole gang this is, from 1.
+        kind: "script", "module" or "function".
+        target: the script's path in the bundle, or the module.
+        function: its name, for a function.
+        argv: words behind the script's or module's name.
+        kwargs: keyword arguments of the function.
+        bundle: path of the archive.
+        digest: its sha256.
+        roots: folders of the bundle that go first on sys.path, "" for the top.
+        tasks: all tasks' names, the first decides.
+        writes: "chief" or "all": whose Keras files reach the path that they name.
+        exit_wait_s: how long the first task waits for the others before it leaves.
+    """
+
+    run_id: str
+    run_url: str
+    attempt: int
+    kind: str
+    target: str
+    function: str
+    argv: list[str]
+    kwargs: dict[str, Any]
+    bundle: str
+    digest: str
+    roots: list[str]
+    tasks: list[str]
+    writes: str
+    exit_wait_s: float
+
+    def to_json(self) -> str:
+        """Return the payload as JSON text."""
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=1, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str | bytes) -> Payload:
+        """Read what `to_json` wrote.
+
+        Raises:
+            ValueError: it was written by a later podlift, or is no payload.
+        """
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.get("version") != VERSION:
+            raise ValueError(f"This is not a payload of version {VERSION}. Received: {str(text)[:80]!r}")
+        known = {field.name for field in fields(Payload)}
+        return Payload(**{key: value for key, value in data.items() if key in known})

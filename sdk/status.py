@@ -1,0 +1,99 @@
+"""The words for how a run is doing. The one place that maps them to exit codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from . import errors
+
+
+class State(str, Enum):
+    """Where a run is in its life."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    CHECKPOINTED = "CHECKPOINTED"
+    LOST = "LOST"
+
+    @property
+    def terminal(self) -> bool:
+        """True when nothing more will happen to the run."""
+        return self not in (State.PENDING, State.RUNNING)
+
+
+class Reason(str, Enum):
+    """Why a run is in its state."""
+
+    SUBMITTED = "submitted"
+    TRAINING = "training"
+    STOPPING = "stopping"
+    DONE = "done"
+    USER_ERROR = "user_error"
+    KILLED = "killed"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    CHECKPOINTED = "checkpointed"
+    INFRASTRUCTURE = "infrastructure"
+    SUPERVISOR_LOST = "supervisor_lost"
+
+
+_EXIT_CODES = {
+    State.PENDING: None,
+    State.RUNNING: None,
+    State.SUCCEEDED: errors.EXIT_DONE,
+    State.CANCELLED: errors.EXIT_CANCELLED,
+    State.CHECKPOINTED: errors.EXIT_CHECKPOINTED,
+    State.LOST: errors.EXIT_INFRASTRUCTURE,
+}
+_USER_FAULTS = (Reason.USER_ERROR, Reason.TIMEOUT)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """The first real failure of a run.
+
+    Args:
+        task: the task it happened in, such as "chief-0"; "" when it belongs to none.
+        message: one line.
+        traceback: the user's own traceback, or the last log lines; may be "".
+        log: path of the task's whole log; may be "".
+    """
+
+    task: str
+    message: str
+    traceback: str = ""
+    log: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """What the records say about a run.
+
+    Args:
+        state: where it is in its life.
+        reason: why.
+        attempts: how often the whole gang was started.
+        failure: the root cause, for a run that failed.
+        value: what the entry function of the first task returned; None for a script.
+        timings: seconds from submit to each milestone: `started`, `entry`, `first_step`, `finished`.
+        created: unix time of the submit, in seconds.
+    """
+
+    state: State
+    reason: Reason
+    attempts: int = 0
+    failure: Failure | None = None
+    value: object = None
+    timings: dict[str, float] = field(default_factory=dict)
+    created: float = 0.0
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code that this state stands for; None while the run is going on."""
+        if self.state is State.FAILED:
+            return errors.EXIT_USER if self.reason in _USER_FAULTS else errors.EXIT_INFRASTRUCTURE
+        return _EXIT_CODES[self.state]
