@@ -1,0 +1,62 @@
+"""The seam between a plan and who runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ..checks import Facts
+from ..planner import Plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What will be asked of the backend, as printable data, and the plan it comes from."""
+
+    plan: Plan
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What the backend knows of a run beyond its records.
+
+    Args:
+        supervised: False when no process can add a verdict any more; True while one can, or while nobody can tell.
+        detail: the backend's own word for it.
+    """
+
+    supervised: bool
+    detail: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLine:
+    """One line of one task, without its line end."""
+
+    task: str
+    attempt: int
+    text: str
+
+
+class Backend(Protocol):
+    """Who runs plans. Everything but `render` may talk to the world."""
+
+    def probe(self) -> Facts:
+        """Ask the world what a plan has to know."""
+
+    def render(self, plan: Plan) -> Request:
+        """Return what `start` will ask for. Pure."""
+
+    def start(self, request: Request) -> None:
+        """Start a run whose directory exists. A second call for the same run starts nothing."""
+
+    def observe(self, plan: Plan) -> Observation:
+        """Say whether somebody is looking after the run."""
+
+    def logs(self, plan: Plan, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
+        """Yield the lines that tasks wrote; with `follow` until the run has ended."""
+
+    def cancel(self, plan: Plan, *, grace_s: float) -> None:
+        """Ask for the end of a run; returns at once. Cancelling twice is cancelling once."""

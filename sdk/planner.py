@@ -1,0 +1,190 @@
+"""A Plan: everything that was decided about a run before it starts, as pure data. No I/O, no clock, no environment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from . import checks, cluster
+from .checks import Facts, Finding
+from .errors import CorruptRunError
+from .layout import RootPaths, RunPaths
+from .payload import Payload
+
+VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What `submit` will do, exactly.
+
+    Args:
+        run_id: the run's id.
+        root: the folder below which it will live.
+        backend: who runs it.
+        job: the Job as JSON.
+        kind: "script", "module" or "function".
+        target: the script's path in the bundle, or the module.
+        function: its name, or "".
+        argv: words behind the script's or module's name.
+        kwargs: keyword arguments of the function.
+        project: the folder that is packaged.
+        roots: folders of the bundle that go first on sys.path.
+        only: the one file that is packaged, or "" for all of the project.
+        digest: sha256 of the bundle.
+        files: (path, bytes, sha256, executable) of each file in it.
+        left_out: what of the project is not packaged, and why.
+        tasks: names of the tasks; the first one decides about success.
+        facts: what was asked of the world.
+        findings: (level, message) of every check.
+    """
+
+    run_id: str
+    root: str
+    backend: str
+    job: dict[str, Any]
+    kind: str
+    target: str
+    function: str
+    argv: list[str]
+    kwargs: dict[str, Any]
+    project: str
+    roots: list[str]
+    only: str
+    digest: str
+    files: list[list[Any]]
+    left_out: list[str]
+    tasks: list[str]
+    facts: dict[str, Any]
+    findings: list[list[str]]
+
+    @property
+    def paths(self) -> RunPaths:
+        """Where the run will live."""
+        return RootPaths(self.root).run(self.run_id)
+
+    @property
+    def url(self) -> str:
+        """The run's directory."""
+        return self.paths.url
+
+    @property
+    def bundle(self) -> str:
+        """Path of the archive."""
+        return RootPaths(self.root).bundle(self.digest)
+
+    @property
+    def members(self) -> tuple[cluster.Task, ...]:
+        """The cluster's tasks."""
+        return cluster.tasks(self.job["resources"]["workers"], self.job["resources"]["cluster"])
+
+    def to_json(self) -> str:
+        """Return the plan as JSON text."""
+        return json.dumps({"version": VERSION, **asdict(self)}, indent=1, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str | bytes, where: str) -> Plan:
+        """Read what `to_json` wrote.
+
+        Args:
+            text: the file's content.
+            where: its path, for the error.
+
+        Raises:
+            CorruptRunError: it is damaged, foreign, or of a later podlift.
+        """
+        try:
+            data = json.loads(text)
+            if data["version"] != VERSION:
+                raise CorruptRunError(
+                    f"{where!r} was written by another podlift: version {data['version']!r}, known is {VERSION}."
+                )
+            return Plan(**{field.name: data[field.name] for field in fields(Plan)})
+        except (ValueError, KeyError, TypeError) as error:
+            if isinstance(error, CorruptRunError):
+                raise
+            raise CorruptRunError(
+                f"{where!r} is no plan of podlift, or it is damaged ({type(error).__name__}: {error}). Nothing was changed."
+            ) from None
+
+    def payload(self, attempt: int) -> Payload:
+        """Return what the tasks of one attempt have to read."""
+        return Payload(
+            run_id=self.run_id,
+            run_url=self.url,
+            attempt=attempt,
+            kind=self.kind,
+            target=self.target,
+            function=self.function,
+            argv=self.argv,
+            kwargs=self.kwargs,
+            bundle=self.bundle,
+            digest=self.digest,
+            roots=self.roots,
+            tasks=self.tasks,
+            writes=self.job["code"]["writes"],
+            exit_wait_s=self.job["limits"]["exit_wait_s"],
+        )
+
+    def __str__(self) -> str:
+        resources = self.job["resources"]
+        size = sum(file[1] for file in self.files)
+        shape = f"{len(self.tasks)} x {resources['accelerator']}: {', '.join(self.tasks)}"
+        start = f"{self.target}:{self.function}" if self.function else " ".join([self.target, *self.argv])
+        lines = [
+            ("run", self.run_id),
+            ("directory", self.url),
+            ("backend", self.backend),
+            ("tasks", shape),
+            ("entry", f"{self.kind} {start}"),
+            ("bundle", f"{len(self.files)} files, {size / 1e6:.2f} MB of {self.project}, sha256 {self.digest[:12]}"),
+            ("python", f"{self.facts['python']} with TensorFlow {self.facts['tensorflow']}, Keras {self.facts['keras']}"),
+        ]
+        lines += [("left out", text) for text in self.left_out]
+        lines += [(level, message) for level, message in self.findings]
+        return "\n".join(f"{name:<10} {text}" for name, text in lines)
+
+
+def make_plan(
+    *,
+    job: dict[str, Any],
+    argv: Sequence[str],
+    kwargs: dict[str, Any],
+    run_id: str,
+    root: str,
+    backend: str,
+    source: dict[str, Any],
+    bundle: dict[str, Any],
+    facts: Facts,
+    notes: Sequence[Finding] = (),
+) -> Plan:
+    """Decide everything about a run.
+
+    Args:
+        job: the Job as JSON.
+        argv: words for a script or module.
+        kwargs: keyword arguments for a function.
+        run_id: the new run's id.
+        root: where it will live.
+        backend: who runs it.
+        source: kind, target, function, project, roots and only of the entry.
+        bundle: digest, files and left_out.
+        facts: what was asked of the world.
+        notes: what the callers found on their way here.
+    """
+    findings = [*notes, *checks.run_all(job, facts)]
+    return Plan(
+        run_id=run_id,
+        root=root,
+        backend=backend,
+        job=job,
+        argv=list(argv),
+        kwargs=kwargs,
+        tasks=[task.name for task in cluster.tasks(job["resources"]["workers"], job["resources"]["cluster"])],
+        facts=asdict(facts),
+        findings=[[finding.level, finding.message] for finding in findings],
+        **source,
+        **bundle,
+    )

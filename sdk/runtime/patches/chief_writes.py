@@ -1,0 +1,288 @@
+"""Only the chief writes a shared path: what the other tasks of a gang save goes below a temporary folder of their own.
+
+Every task of a synchronous gang runs the same program, so all of them save to the same path. They must all go through
+the save, because reading a variable that is aggregated on read is a collective; but only one may touch the file.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from . import Patch
+from .task_files import TaskFiles, as_text
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hook:
+    """One function or method to wrap: where it is, and the wrapper's maker."""
+
+    module: str
+    name: str
+    wrap: Callable[[TaskFiles, Function], Function]
+
+
+def patches(temp_dir: str, log: Callable[[str], None]) -> list[Patch]:
+    """Return the cure for a task that is not the chief; the chief needs none.
+
+    Args:
+        temp_dir: a folder of this task alone; everything that it redirects is below, also after a kill.
+        log: gets one line when the first write is redirected.
+    """
+    files = TaskFiles(temp_dir, log)
+    return [
+        Patch(
+            name=f"chief-writes ({package})",
+            why="only the chief writes shared paths (keras#20585; asked for by TensorFlow's multi-worker guide)",
+            module=package,
+            applies=functools.partial(_applies, hooks),
+            needed=lambda module: True,
+            apply=functools.partial(_apply, hooks, files, log),
+        )
+        for package, hooks in _hooks().items()
+    ]
+
+
+def _applies(hooks: Sequence[Hook], module: ModuleType) -> bool:
+    # Keras 2 under the name `keras` has another layout.
+    return module.__name__ != "keras" or str(getattr(module, "__version__", "")).startswith("3.")
+
+
+def _apply(hooks: Sequence[Hook], files: TaskFiles, log: Callable[[str], None], module: ModuleType) -> None:
+    _watch_tempfile(files)
+    missing = [hook for hook in hooks if not _install(hook, files, module.__name__)]
+    if missing:
+        names = ", ".join(f"{hook.module}.{hook.name}" for hook in missing)
+        log(f"Not found in {module.__name__} {getattr(module, '__version__', '?')}: {names}. All tasks write there.")
+
+
+def _install(hook: Hook, files: TaskFiles, package: str) -> bool:
+    try:
+        owner: Any = importlib.import_module(hook.module)
+        *holders, name = hook.name.split(".")
+        for holder in holders:
+            owner = getattr(owner, holder)
+        original = getattr(owner, name)
+    except (ImportError, AttributeError):
+        return False
+    replacement = hook.wrap(files, original)
+    setattr(owner, name, replacement)
+    if not holders:
+        _rebind(package, name, original, replacement)
+    return True
+
+
+def _rebind(package: str, name: str, original: Function, replacement: Function) -> None:
+    """Replace the names under which the package's public modules have already imported `original`."""
+    for module_name, module in list(sys.modules.items()):
+        if module_name.partition(".")[0] == package and vars(module).get(name) is original:
+            setattr(module, name, replacement)
+
+
+def _watch_tempfile(files: TaskFiles) -> None:
+    """Leave the files alone that this process made with `tempfile`: converters read them back by other means."""
+
+    def watch(name: str, path_of: Callable[[Any], Any]) -> None:
+        original = getattr(tempfile, name)
+
+        @functools.wraps(original)
+        def make(*args: Any, **kwargs: Any) -> Any:
+            made = original(*args, **kwargs)
+            path = as_text(path_of(made))
+            if path is not None:
+                files.leave_alone(path)
+            return made
+
+        setattr(tempfile, name, make)
+
+    if not hasattr(tempfile.mkdtemp, "__wrapped__"):
+        watch("mkdtemp", lambda made: made)
+        watch("mkstemp", lambda made: made[1])
+        watch("NamedTemporaryFile", lambda made: made.name)
+
+
+def _writes(position: int, keyword: str) -> Callable[[TaskFiles, Function], Function]:
+    """Redirect a function's path argument, and remember the copy once the function has returned."""
+
+    def wrap(files: TaskFiles, function: Function) -> Function:
+        @functools.wraps(function)
+        def save(*args: Any, **kwargs: Any) -> Any:
+            path = args[position] if len(args) > position else kwargs.get(keyword)
+            target = files.target(path)
+            if str(path).startswith("hf://"):
+                kwargs["zipped"] = False  # the hub takes folders, and only its own URL makes that the default
+            result = function(*_replaced(args, position, target), **_renamed(kwargs, keyword, target))
+            files.saved(target)
+            return result
+
+        return save
+
+    return wrap
+
+
+def _reads(position: int, keyword: str) -> Callable[[TaskFiles, Function], Function]:
+    """Read this task's own copy of a path argument where it has one."""
+
+    def wrap(files: TaskFiles, function: Function) -> Function:
+        @functools.wraps(function)
+        def load(*args: Any, **kwargs: Any) -> Any:
+            source = files.source(args[position] if len(args) > position else kwargs.get(keyword))
+            return function(*_replaced(args, position, source), **_renamed(kwargs, keyword, source))
+
+        return load
+
+    return wrap
+
+
+def _replaced(args: tuple[Any, ...], position: int, value: Any) -> tuple[Any, ...]:
+    return (*args[:position], value, *args[position + 1 :]) if len(args) > position else args
+
+
+def _renamed(kwargs: dict[str, Any], keyword: str, value: Any) -> dict[str, Any]:
+    return {**kwargs, keyword: value} if keyword in kwargs else kwargs
+
+
+def _attribute(name: str) -> Callable[[TaskFiles, Function], Function]:
+    """Redirect the path that a callback keeps as `name` while the method that opens it runs."""
+
+    def wrap(files: TaskFiles, method: Function) -> Function:
+        @functools.wraps(method)
+        def opening(self: Any, *args: Any, **kwargs: Any) -> Any:
+            shared = getattr(self, name)
+            setattr(self, name, files.target(shared))
+            try:
+                return method(self, *args, **kwargs)
+            finally:
+                setattr(self, name, shared)
+
+        return opening
+
+    return wrap
+
+
+def _checkpoint_path(files: TaskFiles, method: Function) -> Function:
+    """Redirect each file of a `ModelCheckpoint` and keep the newest copy only.
+
+    An older one need not stay: a training step lies between two saves, and the chief enters it with its file written.
+    """
+
+    @functools.wraps(method)
+    def file_path(self: Any, *args: Any, **kwargs: Any) -> Any:
+        target = files.target(method(self, *args, **kwargs))
+        previous = vars(self).get("_newest_copy")
+        if previous not in (None, target):
+            files.forget(previous)
+        self._newest_copy = target
+        return target
+
+    return file_path
+
+
+def _backup_begin(files: TaskFiles, method: Function) -> Function:
+    """Point a `BackupAndRestore` at a private folder that starts as a copy of the shared one.
+
+    Restoring may write too (it puts the previous file in the place of a damaged one), so it must not happen in place.
+    """
+
+    @functools.wraps(method)
+    def on_train_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _point_back(self)
+        shared = os.fspath(self.backup_dir)
+        own = files.target(shared)
+        if own != shared:
+            _seed(shared, own)
+            self._shared_paths = {key: path for key, path in vars(self).items() if (as_text(path) or "").startswith(shared)}
+            for key, path in self._shared_paths.items():
+                setattr(self, key, str(Path(own, os.fspath(path)[len(shared) :].lstrip("/"))))
+        return method(self, *args, **kwargs)
+
+    return on_train_begin
+
+
+def _backup_end(files: TaskFiles, method: Function) -> Function:
+    @functools.wraps(method)
+    def on_train_end(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, *args, **kwargs)
+        _point_back(self)
+        return result
+
+    return on_train_end
+
+
+def _point_back(callback: Any) -> None:
+    vars(callback).update(vars(callback).pop("_shared_paths", {}))
+
+
+def _seed(shared: str, own: str) -> None:
+    """Copy the shared backup, unless this process has saved its own, which is as new and cannot be half-written."""
+    file_utils: Any = importlib.import_module("keras.src.utils.file_utils")
+    if not file_utils.exists(shared):
+        shutil.rmtree(own, ignore_errors=True)  # the program removed the backup: nobody is to restore it
+    elif not Path(own).exists():
+        Path(own).mkdir()
+        for name in file_utils.listdir(shared):
+            if not file_utils.isdir(file_utils.join(shared, name)):
+                file_utils.copy(file_utils.join(shared, name), str(Path(own, name.rstrip("/"))))
+
+
+def _legacy_folder(files: TaskFiles, function: Function) -> Function:
+    """Move the per-task folders that tf_keras makes and removes inside the shared path out of it."""
+
+    @functools.wraps(function)
+    def get_temp_dir(dirpath: Any, strategy: Any) -> Any:
+        parent = files.target(dirpath)
+        folder = dirpath if parent == dirpath else str(Path(parent, "workertemp"))
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        return folder
+
+    return get_temp_dir
+
+
+def _hooks() -> dict[str, list[Hook]]:
+    keras, legacy, tf = "keras.src", "tf_keras.src", "tensorflow.python.saved_model"
+    saving = {"save_model": _writes(1, "filepath"), "save_weights": _writes(1, "filepath")}
+    loading = {"load_model": _reads(0, "filepath"), "load_weights": _reads(1, "filepath")}
+    places: dict[str, dict[str, dict[str, Callable[[TaskFiles, Function], Function]]]] = {
+        "keras": {
+            f"{keras}.saving.saving_api": {**saving, **loading},
+            f"{keras}.models.model": {"Model.export": _writes(1, "filepath")},
+            f"{keras}.callbacks.model_checkpoint": {"ModelCheckpoint._get_file_path": _checkpoint_path},
+            f"{keras}.callbacks.backup_and_restore": {
+                "BackupAndRestore.on_train_begin": _backup_begin,
+                "BackupAndRestore.on_train_end": _backup_end,
+            },
+            f"{keras}.callbacks.csv_logger": {"CSVLogger.on_train_begin": _attribute("filename")},
+            f"{keras}.callbacks.tensorboard": {"TensorBoard.set_model": _attribute("log_dir")},
+        },
+        "tf_keras": {
+            f"{legacy}.saving.saving_api": {**saving, **loading},
+            f"{legacy}.callbacks": {
+                "ModelCheckpoint._get_file_path": _checkpoint_path,
+                "CSVLogger.on_train_begin": _attribute("filename"),
+            },
+            f"{legacy}.distribute.distributed_file_utils": {
+                "_get_temp_dir": _legacy_folder,
+                "write_filepath": lambda files, function: lambda filepath, strategy: filepath,
+                "remove_temp_dir_with_filepath": lambda files, function: lambda filepath, strategy: None,
+            },
+        },
+        "tensorflow": {
+            f"{tf}.save": {"save": _writes(1, "export_dir")},
+            f"{tf}.load": {"load": _reads(0, "export_dir")},
+        },
+    }
+    return {
+        package: [Hook(module=module, name=name, wrap=wrap) for module in modules for name, wrap in modules[module].items()]
+        for package, modules in places.items()
+    }

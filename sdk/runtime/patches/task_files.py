@@ -1,0 +1,134 @@
+"""Where a task that is not the chief keeps its copies of the files that all tasks of a gang would write."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+from collections.abc import Callable, Collection
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+# The folder that TensorFlow's multi-worker tutorial gives each task; its maker also deletes it.
+_TUTORIAL_FOLDER = re.compile(r"workertemp_\d+")
+_MEMORY_SCHEMES = frozenset({"ram"})
+
+
+def mirror(path: str, temp_dir: str, cwd: str) -> str:
+    """Return where below `temp_dir` the copy of `path` lives; two different places never share a copy."""
+    url = _URL.fullmatch(path)
+    if url is None or url[1].lower() == "file":
+        scheme, rest = "file", local_path(url[2] if url else path, cwd).lstrip("/")
+    else:
+        scheme, rest = url[1].lower(), url[2].rstrip("/")
+    return str(Path(temp_dir, scheme, *map(_component, rest.split("/"))))
+
+
+def local_path(path: str, cwd: str) -> str:
+    """Return `path` absolute and without '..'; links stay, the file need not exist."""
+    return os.path.normpath(Path(cwd, path))
+
+
+def _component(name: str) -> str:
+    """Keep an object name's empty, '.' and '..' parts apart and inside: no folder tree can hold them as they are."""
+    return f"%{name}" if name in ("", ".", "..") or name.startswith("%") else name
+
+
+def is_own_already(path: str, own: Collection[str], cwd: str) -> bool:
+    """Return whether no other task can mean the same place by `path`, so that it needs no redirection."""
+    url = _URL.fullmatch(path)
+    if url is not None and url[1].lower() in _MEMORY_SCHEMES:
+        return True
+    if any(_TUTORIAL_FOLDER.fullmatch(part) for part in path.split("/")):
+        return True
+    place = PurePosixPath(local_path(path, cwd))
+    return url is None and any(str(folder) in own for folder in (place, *place.parents))
+
+
+def as_text(path: object) -> str | None:
+    """Return a path given as text or `os.PathLike`; None for open files, which the caller has placed already."""
+    try:
+        text = os.fspath(path)  # type: ignore[call-overload]
+    except TypeError:
+        return None
+    return text if isinstance(text, str) else None
+
+
+class TaskFiles:
+    """The copies that one task writes instead of the shared files, and which of them are complete.
+
+    Args:
+        temp_dir: holds every copy; removed when the process exits.
+        log: gets one line, at the first redirected write.
+    """
+
+    def __init__(self, temp_dir: str, log: Callable[[str], None]) -> None:
+        self._temp_dir = local_path(temp_dir, str(Path.cwd()))
+        self._log = log
+        self._own = {self._temp_dir}
+        self._complete: set[str] = set()
+        self._owner: int | None = None
+
+    def target(self, path: Any) -> Any:
+        """Return where to write what the program wants at `path`; its folder exists afterwards."""
+        copy = self._copy(path)
+        if copy is None:
+            return path
+        if self._owner is None:
+            self._announce(str(path))
+        Path(copy).parent.mkdir(parents=True, exist_ok=True)
+        return copy
+
+    def source(self, path: Any) -> Any:
+        """Return where to read `path`: this task's copy if it saved one, else the place itself.
+
+        The chief may still be writing the same content; a half-written file must not be read.
+        """
+        copy = self._copy(path)
+        return copy if copy in self._complete else path
+
+    def saved(self, target: Any) -> None:
+        """Note that the copy at `target` is complete, so that this task reads it from now on."""
+        text = as_text(target)
+        if text is not None:
+            self._complete.add(os.path.normpath(text))
+
+    def forget(self, target: Any) -> None:
+        """Delete the copy at `target`, which may be a file, a folder or the prefix of a TensorFlow checkpoint."""
+        text = as_text(target)
+        if text is None or Path(self._temp_dir) not in Path(text).parents:
+            return
+        self._complete.discard(text)
+        copy = Path(text)
+        checkpoint = (f"{copy.name}.data-", f"{copy.name}.index")
+        parts = [part for part in copy.parent.iterdir() if part.name.startswith(checkpoint)]
+        for found in (copy, *parts):
+            if found.is_dir():
+                shutil.rmtree(found, ignore_errors=True)
+            else:
+                found.unlink(missing_ok=True)
+
+    def leave_alone(self, own: str) -> None:
+        """Write below `own` in place: this process made it under a name that no other task can know."""
+        self._own.add(local_path(own, str(Path.cwd())))
+
+    def _copy(self, path: Any) -> str | None:
+        text = as_text(path)
+        if text is None or is_own_already(text, self._own, str(Path.cwd())):
+            return None
+        return mirror(text, self._temp_dir, str(Path.cwd()))
+
+    def _announce(self, path: str) -> None:
+        self._owner = os.getpid()
+        atexit.register(self._remove)
+        self._log(
+            f"This task is not the chief: what it saves to {path} and to other shared paths goes to a temporary "
+            'folder, and the chief writes the real ones. To write from all tasks: Code(writes="all") or --writes all.'
+        )
+
+    def _remove(self) -> None:
+        # A forked child inherits the exit handler, not the folder.
+        if os.getpid() == self._owner:
+            shutil.rmtree(self._temp_dir, ignore_errors=True)

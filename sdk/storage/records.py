@@ -1,0 +1,75 @@
+"""Reads and writes the records of a run as files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ..clock import Clock
+from ..errors import CorruptRunError
+from ..events import Event, parse
+from ..layout import RunPaths
+from . import posix
+
+
+class Recorder:
+    """Writes one source's records of one attempt. Make one for each source and attempt: it alone counts them.
+
+    Args:
+        paths: the run.
+        source: "client", "supervisor" or a task's name.
+        attempt: 0 before the first attempt.
+        clock: what time it is.
+    """
+
+    def __init__(self, paths: RunPaths, source: str, attempt: int, clock: Clock) -> None:
+        self._paths = paths
+        self._source = source
+        self._attempt = attempt
+        self._clock = clock
+        self._count = 0
+
+    def record(self, kind: str, **data: Any) -> None:
+        """Create the next record."""
+        self._count += 1
+        event = Event(
+            attempt=self._attempt,
+            source=self._source,
+            sequence=self._count,
+            kind=kind,
+            time=self._clock.now(),
+            data=data,
+        )
+        posix.put_new(self._paths.event(self._attempt, self._source, self._count, kind), event.to_json())
+
+
+def read_events(paths: RunPaths) -> list[Event]:
+    """Return all records of a run.
+
+    Raises:
+        CorruptRunError: a file among them is damaged or not ours.
+    """
+    found = []
+    for name in posix.list_names(paths.events):
+        path = Path(paths.events) / name
+        try:
+            found.append(parse(name, path.read_bytes()))
+        except (ValueError, OSError) as error:
+            raise CorruptRunError(f"The run directory {paths.url!r} is damaged: {error}. Nothing was changed.") from None
+    return found
+
+
+def read_metrics(path: str) -> list[dict[str, Any]]:
+    """Return the metric records of one task; a last line that is still being written is left for later."""
+    try:
+        lines = Path(path).read_bytes().split(b"\n")[:-1]
+    except FileNotFoundError:
+        return []
+    found = []
+    for number, line in enumerate(lines, 1):
+        try:
+            found.append(json.loads(line))
+        except ValueError as error:
+            raise CorruptRunError(f"The metrics file {path!r} is damaged in line {number}: {error}.") from None
+    return found
