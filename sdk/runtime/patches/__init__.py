@@ -66,8 +66,8 @@ class _AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        patches = self._waiting.pop(fullname, None)
-        if patches is None:
+        # A search need not end in an import: TensorFlow looks for Keras long before it imports it.
+        if fullname not in self._waiting:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.loader is None:
@@ -76,7 +76,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            for patch in patches:
+            for patch in self._waiting.pop(fullname, ()):
                 _run(patch, module, self._log)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
