@@ -77,5 +77,13 @@ class RunPaths:
         return posixpath.join(self.attempt(attempt), "tasks", task, "code")
 
     def scratch(self, attempt: int, task: str) -> str:
-        """Removed when the attempt is over."""
-        return posixpath.join(self.attempt(attempt), "tasks", task, "tmp")
+        """The task's TMPDIR, removed when the attempt is over. Short: the path of a Unix socket holds 107 bytes."""
+        return posixpath.join(self.temporary, f"{attempt}-{task}")
+
+    @property
+    def temporary(self) -> str:
+        return posixpath.join(self.url, "tmp")
+
+    @property
+    def hosts(self) -> str:
+        return posixpath.join(self.temporary, "hosts")

@@ -1,0 +1,1 @@
+"""What runs inside a task, here or in a cloud's container: needs the standard library, and no more."""

@@ -26,6 +26,7 @@ class Patch:
         needed: a probe; False where upstream behaves well, so that the cure steps aside. Must not touch TensorFlow's
             runtime: MultiWorkerMirroredStrategy has to be created before any op.
         apply: changes the module.
+        quiet: True for plumbing that is no cure and needs no line in the log.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Patch:
     applies: Callable[[ModuleType], bool]
     needed: Callable[[ModuleType], bool]
     apply: Callable[[ModuleType], None]
+    quiet: bool = False
 
 
 def install(patches: Sequence[Patch], log: Callable[[str], None]) -> None:
@@ -53,7 +55,8 @@ def _run(patch: Patch, module: ModuleType, log: Callable[[str], None]) -> None:
         log(f"patch {patch.name}: not for this version, left alone ({patch.why})")
     elif patch.needed(module):
         patch.apply(module)
-        log(f"patch {patch.name}: {patch.why}")
+        if not patch.quiet:
+            log(f"patch {patch.name}: {patch.why}")
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):

@@ -202,8 +202,9 @@ def _backup_begin(files: TaskFiles, method: Function) -> Function:
         own = files.target(shared)
         if own != shared:
             _seed(shared, own)
-            self._shared_paths = {key: path for key, path in vars(self).items() if (as_text(path) or "").startswith(shared)}
-            for key, path in self._shared_paths.items():
+            inside = {key: path for key, path in vars(self).items() if (as_text(path) or "").startswith(shared)}
+            self._shared_paths = inside
+            for key, path in inside.items():
                 setattr(self, key, str(Path(own, os.fspath(path)[len(shared) :].lstrip("/"))))
         return method(self, *args, **kwargs)
 
@@ -283,6 +284,6 @@ def _hooks() -> dict[str, list[Hook]]:
         },
     }
     return {
-        package: [Hook(module=module, name=name, wrap=wrap) for module in modules for name, wrap in modules[module].items()]
-        for package, modules in places.items()
+        package: [Hook(module=where, name=name, wrap=wrap) for where in table for name, wrap in table[where].items()]
+        for package, table in places.items()
     }

@@ -1,0 +1,106 @@
+"""Runs a plan on this machine: a detached supervisor and one process for each task."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import sdk
+
+from ... import processes
+from ...checks import Facts
+from ...clock import SystemClock
+from ...errors import PodliftError
+from ...events import Event
+from ...planner import Plan
+from ...storage import posix
+from ...storage.records import Recorder, read_events
+from ..base import LogLine, Observation, Request
+from . import logs, namespaces, render
+
+# A supervisor that was never recorded within this time was never started: its client died in between.
+_START_LIMIT_S = 30.0
+# A Popen that is dropped while its process lives warns; supervisors are meant to outlive their parent.
+_supervisors: list[subprocess.Popen[bytes]] = []
+
+
+class Local:
+    """The backend called "local"."""
+
+    def probe(self) -> Facts:
+        """Ask this machine; imports nothing of TensorFlow."""
+        return Facts(
+            python=platform.python_version(),
+            executable=sys.executable,
+            tensorflow=_version("tensorflow") or _version("tensorflow-cpu") or _version("tensorflow-tpu"),
+            keras=_version("keras"),
+            tf_keras=_version("tf_keras"),
+            cpus=os.cpu_count() or 1,
+            isolation=namespaces.why_not(),
+        )
+
+    def render(self, plan: Plan) -> Request:
+        """Return each task's command and environment; ports are chosen when the tasks start."""
+        return Request(plan=plan, body=render.body(plan))
+
+    def start(self, request: Request) -> None:
+        """Start the supervisor, once for each run."""
+        plan = request.plan
+        if any(event.kind == "launched" for event in read_events(plan.paths)):
+            return
+        # The folder that holds this package goes first, so that the supervisor is the version that made the plan.
+        home = str(Path(sdk.__file__).parent.parent)
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))}
+        if os.environ.get("PYTHONPATH") is not None:
+            env["PODLIFT_CALLER_PYTHONPATH"] = os.environ["PYTHONPATH"]
+        command = [sys.executable, "-m", "sdk.backends.local.supervisor", plan.url]
+        process = processes.spawn(command, env=env, cwd=plan.url, log=plan.paths.supervisor_log)
+        _supervisors.append(process)
+        Recorder(plan.paths, "launcher", 0, SystemClock()).record(
+            "launched", supervisor=processes.identity(process.pid) or f"gone:{process.pid}"
+        )
+
+    def observe(self, plan: Plan) -> Observation:
+        """Say whether the supervisor lives."""
+        for process in list(_supervisors):
+            if process.poll() is not None:
+                _supervisors.remove(process)
+        events = read_events(plan.paths)
+        name = _supervisor(events)
+        if name is None:
+            submitted = max((event.time for event in events), default=0.0)
+            waiting = SystemClock().now() - submitted < _START_LIMIT_S
+            return Observation(supervised=waiting, detail="not started yet" if waiting else "never started")
+        if not processes.same_machine(name):
+            return Observation(supervised=not name.startswith("gone:"), detail="supervised on another machine")
+        return Observation(supervised=processes.alive(name), detail=f"supervisor {name}")
+
+    def logs(self, plan: Plan, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
+        """Yield what the tasks' log files hold."""
+        return logs.read(plan, task=task, attempt=attempt, follow=follow, supervised=lambda: self.observe(plan).supervised)
+
+    def cancel(self, plan: Plan, *, grace_s: float) -> None:
+        """Leave the wish in the run's directory, where the supervisor looks several times a second."""
+        try:
+            posix.put_new(plan.paths.cancel, f'{{"grace_s": {float(grace_s)}}}\n'.encode())
+        except FileExistsError:
+            pass
+        except OSError as error:
+            raise PodliftError(f"The run cannot be cancelled: {error}.") from error
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _supervisor(events: list[Event]) -> str | None:
+    found = [event.data["supervisor"] for event in events if event.kind in ("started", "launched")]
+    return found[-1] if found else None

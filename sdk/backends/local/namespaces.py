@@ -1,0 +1,107 @@
+"""Linux namespaces for the tasks of a run: host names as on Vertex AI, and a network that ends at this machine.
+
+With a mount namespace the supervisor and its tasks see an /etc/hosts of their own, in which the names of the cluster are
+this machine. With a network namespace nothing outside can reach TensorFlow's servers, and the tasks can reach nothing
+outside. Both need root, or user namespaces; the machine itself is not changed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_CLONE_NEWNS, _CLONE_NEWUSER, _CLONE_NEWNET = 0x00020000, 0x10000000, 0x40000000
+_MS_BIND, _MS_REC, _MS_SLAVE = 0x1000, 0x4000, 0x80000
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
+_HOSTS = "/etc/hosts"
+
+
+def why_not() -> str | None:
+    """Return why tasks cannot be given a network namespace here; None if they can. Tries it in a child process."""
+    if not sys.platform.startswith("linux"):
+        return "network namespaces exist on Linux only."
+    return _try_in_child(_enter_network)
+
+
+def enter(hosts_file: str, names: Sequence[str], *, isolated: bool) -> bool:
+    """Move this process, which must have one thread, into namespaces of its own; its children follow.
+
+    Args:
+        hosts_file: where the private copy of /etc/hosts is written.
+        names: host names that shall be this machine.
+        isolated: whether to leave the machine's network.
+
+    Returns:
+        True if `names` resolve now; False where that is not allowed (an ordinary user that asked for no isolation).
+
+    Raises:
+        OSError: `isolated` was asked for and is not allowed.
+    """
+    if isolated:
+        _enter_network()
+    elif os.geteuid() != 0 or not sys.platform.startswith("linux") or _try_in_child(_enter_mounts) is not None:
+        return False
+    else:
+        _enter_mounts()
+    own = Path(_HOSTS).read_text() if Path(_HOSTS).exists() else "127.0.0.1 localhost\n"
+    Path(hosts_file).write_text(f"{own.rstrip()}\n127.0.0.1 {' '.join(names)}\n")
+    try:
+        _mount(hosts_file, _HOSTS, _MS_BIND)
+    except OSError:
+        return False
+    return True
+
+
+def _try_in_child(action: object) -> str | None:
+    pid = os.fork()
+    if pid == 0:
+        code = 0
+        try:
+            action()  # type: ignore[operator]
+        except OSError as error:
+            code = error.errno or 1
+        except BaseException:
+            code = 1
+        os._exit(min(code, 255))
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return None if code == 0 else f"the kernel refuses it ({os.strerror(code) if code > 0 else 'killed'})."
+
+
+def _enter_mounts() -> None:
+    _unshare(_CLONE_NEWNS)
+    # Later mounts of the machine still show up here; ours stay here.
+    _mount("none", "/", _MS_REC | _MS_SLAVE)
+
+
+def _enter_network() -> None:
+    user, group = os.geteuid(), os.getegid()
+    if user == 0:
+        _unshare(_CLONE_NEWNS | _CLONE_NEWNET)
+    else:
+        _unshare(_CLONE_NEWUSER | _CLONE_NEWNS | _CLONE_NEWNET)
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    _mount("none", "/", _MS_REC | _MS_SLAVE)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        request = struct.pack("16sh14x", b"lo", 0)
+        flags = struct.unpack("16sh14x", fcntl.ioctl(probe, _SIOCGIFFLAGS, request))[1]
+        fcntl.ioctl(probe, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
+
+
+def _unshare(flags: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(flags) != 0:
+        raise OSError(ctypes.get_errno(), "unshare")
+
+
+def _mount(source: str, target: str, flags: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(source.encode(), target.encode(), None, ctypes.c_ulong(flags), None) != 0:
+        raise OSError(ctypes.get_errno(), f"mount {target}")

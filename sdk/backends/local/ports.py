@@ -1,0 +1,42 @@
+"""Ports that nobody can take between choosing and using them.
+
+The supervisor binds each with SO_REUSEPORT and never listens; a task that sets `TF_GRPC_REUSE_PORT=true` binds the same
+one. Each attempt gets fresh ports: with an old and a new listener on one port the kernel splits the connections between them.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+
+
+class Reservation:
+    """Holds one port for each name until `close`."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._sockets = [_bind() for _ in names]
+        self.ports = {name: int(held.getsockname()[1]) for name, held in zip(names, self._sockets, strict=True)}
+
+    def close(self) -> None:
+        """Let go of the ports."""
+        for held in self._sockets:
+            held.close()
+
+
+def _bind() -> socket.socket:
+    # TensorFlow binds [::], so the same family has to be held; without IPv6 it falls back to 0.0.0.0.
+    for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "")):
+        held = None
+        try:
+            held = socket.socket(family, socket.SOCK_STREAM)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family == socket.AF_INET6:
+                held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+            held.bind((address, 0))
+            return held
+        except OSError:
+            if held is not None:
+                held.close()
+            if family == socket.AF_INET:
+                raise
+    raise AssertionError("unreachable")  # pragma: no cover

@@ -1,0 +1,59 @@
+"""The process that owns a local run: detached from whoever submitted it, the only one that gives the verdict."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+
+from ... import cluster, processes
+from ...clock import Clock, SystemClock
+from ...layout import RunPaths
+from ...planner import Plan
+from ...status import Failure, Reason, State
+from ...storage.records import Recorder
+from . import namespaces
+from .gang import Gang, Verdict
+
+
+def main(url: str) -> None:
+    """Run the plan that lies in the run directory `url`, to its final record."""
+    clock = SystemClock()
+    paths = RunPaths(url)
+    recorder = Recorder(paths, "supervisor", 0, clock)
+    recorder.record("started", supervisor=processes.identity(os.getpid()))
+    try:
+        verdict = _supervise(Plan.from_json(Path(paths.plan).read_bytes(), paths.plan), recorder, clock)
+    except BaseException as error:
+        traceback.print_exc()
+        message = f"The supervisor failed: {type(error).__name__}: {error}"
+        failure = Failure(task="", message=message, traceback=traceback.format_exc(), log=paths.supervisor_log)
+        verdict = Verdict(state=State.FAILED, reason=Reason.INFRASTRUCTURE, failure=failure)
+    failure_data = asdict(verdict.failure) if verdict.failure else None
+    recorder.record("final", state=verdict.state.value, reason=verdict.reason.value, failure=failure_data)
+
+
+def _supervise(plan: Plan, recorder: Recorder, clock: Clock) -> Verdict:
+    told: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        told.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, remember)
+    timeout_s = plan.job["limits"]["timeout_s"]
+    deadline = None if timeout_s is None else clock.monotonic() + timeout_s
+    Path(plan.paths.temporary).mkdir(exist_ok=True)
+    names = [cluster.host_name(task, plan.run_id) for task in plan.members]
+    isolated = plan.job["resources"]["network"] == "isolated"
+    named = namespaces.enter(plan.paths.hosts, names, isolated=isolated)
+    recorder.record("placed", host_names=named, isolated=isolated)
+    return Gang(plan, 1, named=named, clock=clock).run(lambda: bool(told), deadline)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,144 @@
+"""Settings and where they come from: default < environment (`PODLIFT_*`) < argument.
+
+Every field of a Job and of its values has one flat name, which is its keyword, its option (`--field-name`) and its
+variable (`PODLIFT_FIELD_NAME`).
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+from .errors import InputError, nearest
+from .job import Code, Job, Limits, Resources
+
+PREFIX = "PODLIFT_"
+TARGET = ("backend", "root", "name")
+# Set by podlift itself in the processes that it starts; no settings.
+_INTERNAL = {"PODLIFT_RUN", "PODLIFT_TASK", "PODLIFT_ATTEMPT", "PODLIFT_CALLER_PYTHONPATH"}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One field: its flat name, the group of the Job it belongs to ("" for the Job itself), its type, its sentence."""
+
+    name: str
+    group: str
+    type: Any
+    doc: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable."""
+        return PREFIX + self.name.upper()
+
+
+def _settings() -> dict[str, Setting]:
+    found = {}
+    for group, model in (("", Job), ("resources", Resources), ("code", Code), ("limits", Limits)):
+        for name, info in model.model_fields.items():
+            if not (isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)):
+                found[name] = Setting(name, group, info.annotation, _doc(model, name))
+    return found
+
+
+def _doc(model: type[BaseModel], name: str) -> str:
+    """Return what the class's docstring says about a field."""
+    lines = (model.__doc__ or "").splitlines()
+    start = next((i for i, line in enumerate(lines) if line.strip().startswith(f"{name}: ")), None)
+    if start is None:
+        return ""
+    words = [lines[start].strip().removeprefix(f"{name}: ")]
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    for line in lines[start + 1 :]:
+        if not line.strip() or len(line) - len(line.lstrip()) <= indent:
+            break
+        words.append(line.strip())
+    return " ".join(words)
+
+
+SETTINGS = _settings()
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that `PODLIFT_*` variables make, by flat name.
+
+    Raises:
+        InputError: a variable that is no setting, or holds no JSON where JSON is due.
+    """
+    found: dict[str, Any] = {}
+    problems = []
+    known = {setting.variable: setting for setting in SETTINGS.values()}
+    targets = {PREFIX + name.upper(): name for name in TARGET}
+    for variable, text in sorted(environ.items()):
+        if not variable.startswith(PREFIX) or variable in _INTERNAL:
+            continue
+        if variable in targets:
+            found[targets[variable]] = text
+        elif variable in known:
+            try:
+                found[known[variable].name] = read(known[variable], text)
+            except ValueError as error:
+                problems.append(f"{variable}: {error} Received: {text!r}.")
+        else:
+            problems.append(f"{variable} is no setting. {nearest(variable, [*known, *targets])}")
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def read(setting: Setting, text: str) -> Any:
+    """Return the value that the words of an option or a variable mean.
+
+    Raises:
+        ValueError: they mean none.
+    """
+    kinds = _kinds(setting.type)
+    if type(None) in kinds and text.lower() in ("", "none", "null"):
+        return None
+    if str in kinds or Literal in kinds:
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ValueError("must be a number." if kinds & {int, float} else "must be JSON.") from None
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """Return the types at the top of an annotation: `float | None` is {float, NoneType}."""
+    origin = typing.get_origin(annotation)
+    if origin is typing.Annotated:
+        return _kinds(typing.get_args(annotation)[0])
+    if origin in (typing.Union, types.UnionType):
+        return {kind for part in typing.get_args(annotation) for kind in _kinds(part)}
+    return {origin or annotation}
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flat settings as the Job's constructor takes them."""
+    found: dict[str, Any] = {}
+    for name, value in flat.items():
+        group = SETTINGS[name].group
+        if group:
+            found.setdefault(group, {})[name] = value
+        else:
+            found[name] = value
+    return found
+
+
+def flat(job: Job) -> dict[str, Any]:
+    """Return the settings that were given to a Job, and only those, by flat name."""
+    found: dict[str, Any] = {}
+    for name in job.model_fields_set:
+        value = getattr(job, name)
+        if isinstance(value, BaseModel):
+            found.update({inner: getattr(value, inner) for inner in value.model_fields_set})
+        else:
+            found[name] = value
+    return found

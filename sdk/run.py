@@ -1,0 +1,195 @@
+"""A Run: the handle of what exists. Everything it says is read from the run's directory when it is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import backends
+from .backends.base import LogLine
+from .clock import Clock, SystemClock
+from .errors import RunCancelledError, RunCheckpointedError, RunError, RunFailedError, WaitTimeoutError
+from .events import fold
+from .planner import Plan
+from .status import Reason, State, Status
+from .storage.records import read_events, read_metrics
+
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """What a run that succeeded has left.
+
+    Args:
+        value: what the entry function returned in the first task; None for a script.
+        metrics: the last value of every metric, by name.
+        run_dir: the run's directory.
+        model_dir: where the program was told to put its model (`AIP_MODEL_DIR`).
+        checkpoint_dir: likewise (`AIP_CHECKPOINT_DIR`).
+        tensorboard_dir: likewise (`AIP_TENSORBOARD_LOG_DIR`).
+        logs: the log file of every task of the last attempt.
+    """
+
+    value: Any
+    metrics: dict[str, float | None]
+    run_dir: str
+    model_dir: str
+    checkpoint_dir: str
+    tensorboard_dir: str
+    logs: dict[str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInfo:
+    """One line of `runs()`: the status is None for a directory that cannot be read, and `problem` says why."""
+
+    id: str
+    url: str
+    status: Status | None
+    problem: str = ""
+
+
+class Run:
+    """A run, wherever it is and whoever started it.
+
+    Usage: `run = sdk.attach("digits-k3f9aa"); run.wait()`
+
+    Attributes:
+        plan: what it executes.
+        id: its id.
+        url: its directory.
+    """
+
+    def __init__(self, plan: Plan, clock: Clock | None = None) -> None:
+        self.plan = plan
+        self._clock = clock or SystemClock()
+        self._backend = backends.load(plan.backend)
+
+    @property
+    def id(self) -> str:
+        return self.plan.run_id
+
+    @property
+    def url(self) -> str:
+        return self.plan.url
+
+    def __repr__(self) -> str:
+        return f"Run({self.url!r})"
+
+    def status(self) -> Status:
+        """Return how the run is doing now.
+
+        Raises:
+            CorruptRunError: its records are damaged.
+        """
+        # Looked at before the records: a supervisor that ends in between has written its verdict.
+        supervised = self._backend.observe(self.plan).supervised
+        return fold(read_events(self.plan.paths), supervisor_alive=supervised)
+
+    def wait(self, timeout_s: float | None = None) -> Status:
+        """Return the last status once the run has ended, however it ended.
+
+        Args:
+            timeout_s: at most this long, in seconds; None waits for ever.
+
+        Raises:
+            WaitTimeoutError: it was still going. The run goes on.
+        """
+        until = None if timeout_s is None else self._clock.monotonic() + timeout_s
+        while True:
+            status = self.status()
+            if status.state.terminal:
+                return status
+            if until is not None and self._clock.monotonic() >= until:
+                raise WaitTimeoutError(f"The run {self.id} is still {status.state.value} after {timeout_s} s; it goes on.")
+            self._clock.sleep(_POLL_S)
+
+    def result(self, timeout_s: float | None = None) -> Result:
+        """Wait for the end and return what the run has left.
+
+        Args:
+            timeout_s: as for `wait`.
+
+        Raises:
+            RunFailedError: the program failed; the message holds its traceback.
+            RunCancelledError: somebody cancelled the run.
+            RunCheckpointedError: it saved its state and asks to be started again.
+            RunError: the infrastructure failed.
+            WaitTimeoutError: as for `wait`.
+        """
+        status = self.wait(timeout_s)
+        if status.state is not State.SUCCEEDED:
+            raise _error(self, status)
+        paths = self.plan.paths
+        return Result(
+            value=status.value,
+            metrics=self.last_metrics(),
+            run_dir=self.url,
+            model_dir=paths.model,
+            checkpoint_dir=paths.checkpoints,
+            tensorboard_dir=paths.tensorboard,
+            logs={task: paths.log(status.attempts, task) for task in self.plan.tasks},
+        )
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return every metric record so far, oldest first: {"time", "step", "epoch", "metrics": {name: number}}."""
+        found: list[dict[str, Any]] = []
+        attempt = 1
+        while Path(self.plan.paths.attempt(attempt)).is_dir():
+            found += read_metrics(self.plan.paths.metrics(attempt, self.plan.tasks[0]))
+            attempt += 1
+        return found
+
+    def last_metrics(self) -> dict[str, float | None]:
+        """Return the last value of every metric."""
+        last: dict[str, float | None] = {}
+        for record in self.metrics():
+            last.update(record["metrics"])
+        return last
+
+    def logs(self, task: str | None = None, attempt: int | None = None, follow: bool = False) -> Iterator[LogLine]:
+        """Yield the lines that the tasks wrote.
+
+        Args:
+            task: one task's name; None for all.
+            attempt: one attempt, from 1; None for all.
+            follow: go on until the run has ended.
+
+        Raises:
+            InputError: the run has no such task.
+        """
+        return self._backend.logs(self.plan, task=task, attempt=attempt, follow=follow)
+
+    def cancel(self, grace_s: float | None = None) -> None:
+        """Ask for the end of the run, and return at once; a run that has ended stays as it is.
+
+        Args:
+            grace_s: between SIGTERM and SIGKILL; by default the job's own.
+        """
+        if not self.status().state.terminal:
+            self._backend.cancel(self.plan, grace_s=self.plan.job["limits"]["grace_s"] if grace_s is None else grace_s)
+
+
+def _error(run: Run, status: Status) -> RunError:
+    kinds: dict[State, type[RunError]] = {
+        State.CANCELLED: RunCancelledError,
+        State.CHECKPOINTED: RunCheckpointedError,
+        State.FAILED: RunFailedError if status.reason in (Reason.USER_ERROR, Reason.TIMEOUT) else RunError,
+    }
+    return kinds.get(status.state, RunError)(explain(run.id, status), status)
+
+
+def explain(run_id: str, status: Status) -> str:
+    """Return what a person needs to know about a run that did not succeed."""
+    lines = [f"The run {run_id} is {status.state.value} ({status.reason.value})."]
+    failure = status.failure
+    if failure is not None:
+        lines.append(failure.message)
+        if failure.traceback:
+            lines.append(failure.traceback.rstrip())
+        if failure.log:
+            lines.append(f"Whole log: {failure.log}")
+    return "\n".join(lines)

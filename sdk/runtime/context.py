@@ -1,0 +1,113 @@
+"""What a training program can ask about the run it is part of. Outside any run: one replica, no-ops."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..layout import RunPaths
+from ..payload import Payload
+from .reporting import Reporter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dirs:
+    """Folders of the run: where a model, checkpoints and TensorBoard's files belong."""
+
+    model: str
+    checkpoints: str
+    tensorboard: str
+
+
+class Context:
+    """The run that this process is a task of.
+
+    Usage: `ctx = sdk.context()`
+
+    Attributes:
+        task: this task's name, such as "chief-0".
+        tasks: names of all tasks; the first decides about success.
+        run_id: the run's id, "" outside any run.
+        args: the job's args: a dict, or a list of words.
+        dirs: folders of the run; below the current folder outside any run.
+    """
+
+    def __init__(
+        self, *, task: str, tasks: tuple[str, ...], run_id: str, args: Any, dirs: Dirs, reporter: Reporter
+    ) -> None:
+        self.task = task
+        self.tasks = tasks
+        self.run_id = run_id
+        self.args = args
+        self.dirs = dirs
+        self._reporter = reporter
+        self._strategy: Any = None
+
+    @property
+    def strategy(self) -> Any:
+        """The tf.distribute strategy that fits the cluster, made at the first use.
+
+        With several tasks that is MultiWorkerMirroredStrategy: use it before any other TensorFlow operation.
+        """
+        if self._strategy is None:
+            import tensorflow as tf
+
+            several = len(self.tasks) > 1
+            self._strategy = tf.distribute.MultiWorkerMirroredStrategy() if several else tf.distribute.get_strategy()
+        return self._strategy
+
+    @property
+    def is_chief(self) -> bool:
+        """True in the one task whose files are kept and whose end is the run's end."""
+        return self.task == self.tasks[0]
+
+    def global_batch_size(self, per_replica: int) -> int:
+        """Return the number of examples of one step over all replicas, for that many on each."""
+        return per_replica * int(self.strategy.num_replicas_in_sync)
+
+    def report(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Send metrics to `run.metrics()`; every task may call it, the first task's values count.
+
+        Args:
+            metrics: numbers by name.
+            step: training steps so far.
+
+        Raises:
+            TypeError: a value is no number.
+        """
+        self._reporter.stepped()
+        self._reporter.report(metrics, step=step)
+
+
+_current: Context | None = None
+
+
+def enter(payload: Payload, task: str, reporter: Reporter) -> None:
+    """Make this process that task."""
+    global _current
+    paths = RunPaths(payload.run_url)
+    _current = Context(
+        task=task,
+        tasks=tuple(payload.tasks),
+        run_id=payload.run_id,
+        args=payload.kwargs if payload.kwargs else list(payload.argv),
+        dirs=Dirs(model=paths.model, checkpoints=paths.checkpoints, tensorboard=paths.tensorboard),
+        reporter=reporter,
+    )
+
+
+def context() -> Context:
+    """Return the run that this process is a task of; outside any run, one that stands for this process alone."""
+    global _current
+    if _current is None:
+        dirs = Dirs(model="model", checkpoints="checkpoints", tensorboard="logs")
+        alone = Reporter(None, None)
+        _current = Context(task="chief-0", tasks=("chief-0",), run_id="", args=[], dirs=dirs, reporter=alone)
+    return _current
+
+
+def inside_task() -> str | None:
+    """Return the name of the task that this process belongs to, None outside any run."""
+    return os.environ.get("PODLIFT_TASK")

@@ -1,0 +1,99 @@
+"""Metrics on their way from the training loop to `run.metrics()`."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ..storage.records import Recorder
+from .patches import Patch
+
+
+class Reporter:
+    """Appends metric records to the first task's file, and records when the first training step was over.
+
+    Args:
+        path: the file; None in tasks that report nothing.
+        recorder: the task's records.
+    """
+
+    def __init__(self, path: str | None, recorder: Recorder | None) -> None:
+        self._path = path
+        self._recorder = recorder
+        self._stepped = False
+
+    def report(self, metrics: Mapping[str, Any], *, step: int | None = None, epoch: int | None = None) -> None:
+        """Append one record; values become floats, and those that JSON does not know become None.
+
+        Raises:
+            TypeError: a value is no number.
+        """
+        values = {str(name): _number(name, value) for name, value in metrics.items()}
+        if self._path is None:
+            return
+        record = {"time": time.time(), "step": step, "epoch": epoch, "metrics": values}
+        path = Path(self._path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # One write for one line: a reader never meets half a line that is followed by another.
+        with path.open("ab", buffering=0) as file:
+            file.write(json.dumps(record).encode() + b"\n")
+
+    def stepped(self) -> None:
+        """Note that a training step is over; only the first call writes."""
+        if not self._stepped and self._recorder is not None:
+            self._stepped = True
+            self._recorder.record("first_step")
+
+
+def _number(name: object, value: Any) -> float | None:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"A metric must be a number. Received: {name}={value!r}.") from None
+    return number if math.isfinite(number) else None
+
+
+def patches(reporter: Reporter) -> list[Patch]:
+    """Return what makes `fit` of Keras 3 and of tf_keras report without user code."""
+    modules = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
+    return [
+        Patch(
+            name="report-metrics",
+            why="the metrics of every epoch of fit go to run.metrics()",
+            module=module,
+            applies=lambda module: True,
+            needed=lambda module: True,
+            apply=lambda module: _report_from(module, reporter),
+            quiet=True,
+        )
+        for module in modules
+    ]
+
+
+def _report_from(module: ModuleType, reporter: Reporter) -> None:
+    class Reporting(module.Callback):  # type: ignore[misc, name-defined]
+        """Added to every CallbackList."""
+
+        # Keras runs the batch hooks of callbacks that say this in the background, as it does without any.
+        async_safe = True
+        _step = 0
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self._step += 1
+            reporter.stepped()
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            reporter.report(dict(logs or {}), step=self._step, epoch=epoch)
+
+    original = module.CallbackList.__init__
+
+    def __init__(self: Any, callbacks: Any = None, *args: Any, **kwargs: Any) -> None:
+        given = [] if not callbacks else list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+        original(self, [*given, Reporting()], *args, **kwargs)
+
+    module.CallbackList.__init__ = __init__
