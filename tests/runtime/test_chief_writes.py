@@ -1,0 +1,266 @@
+"""Only the chief writes what all tasks of a gang save to one path; the rules as tables, and real gangs that save."""
+
+import importlib.util
+import io
+import json
+import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import gang
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdk.runtime.patches.task_files import TaskFiles, as_text, is_own_already, mirror
+
+SCRIPT = Path(__file__).with_name("sharing.py")
+needs_tensorflow = pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow")
+parts = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), max_size=5) | st.sampled_from(["", ".", "..", "%"])
+rests = st.lists(parts, min_size=1, max_size=5).map("/".join)
+
+
+# --- Where a copy lives -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "copy"),
+    [
+        ("/data/model.keras", "file/data/model.keras"),
+        ("model.keras", "file/home/me/model.keras"),
+        ("../x/./model.keras", "file/home/x/model.keras"),
+        ("/data/run/", "file/data/run"),
+        ("//data/run", "file/data/run"),
+        ("file:///data/run", "file/data/run"),
+        ("/gs/bucket/run", "file/gs/bucket/run"),
+        ("gs://bucket/run", "gs/bucket/run"),
+        ("GS://bucket/run/", "gs/bucket/run"),
+        ("gs://bucket/a//b", "gs/bucket/a/%/b"),
+        ("gs://bucket/../../b", "gs/bucket/%../%../b"),
+        ("gs://bucket/%../b", "gs/bucket/%%../b"),
+        ("hf://me/model", "hf/me/model"),
+        ("/data/{epoch:02d}.keras", "file/data/{epoch:02d}.keras"),
+        ("/", "file/%"),
+    ],
+)
+def test_a_copy_mirrors_the_place_that_the_program_named(path, copy):
+    assert mirror(path, "/temp", "/home/me") == f"/temp/{copy}"
+
+
+@given(rests, rests)
+def test_two_objects_of_a_bucket_never_share_a_copy(one, other):
+    copies = [mirror(f"gs://{rest}", "/temp", "/") for rest in (one, other)]
+    assert (copies[0] == copies[1]) == (one.rstrip("/") == other.rstrip("/"))
+
+
+@given(rests, rests)
+def test_two_local_files_never_share_a_copy(one, other):
+    copies = [mirror(f"/{rest}", "/temp", "/") for rest in (one, other)]
+    places = [os.path.normpath(f"/{rest}").lstrip("/") for rest in (one, other)]
+    assert (copies[0] == copies[1]) == (places[0] == places[1])
+
+
+@given(st.sampled_from(["", "/", "gs://", "file://", "S3://"]), rests)
+def test_every_copy_is_below_the_temporary_folder_and_has_no_copy_itself(scheme, rest):
+    copy = mirror(scheme + rest, "/temp", "/work")
+    assert os.path.normpath(copy).startswith("/temp/")
+    assert is_own_already(copy, {"/temp"}, "/work")
+
+
+@pytest.mark.parametrize(
+    ("path", "own"),
+    [
+        ("/shared/model.keras", False),
+        ("/temp", True),
+        ("/temp/x", True),
+        ("/temporary/x", False),
+        ("/temp/../shared", False),
+        ("../temp/x", True),
+        ("/shared/workertemp_1/model.keras", True),
+        ("gs://bucket/workertemp_12", True),
+        ("/shared/workertemp/model.keras", False),
+        ("ram://model", True),
+        ("gs://temp/x", False),
+    ],
+)
+def test_a_place_that_no_other_task_can_mean_is_left_alone(path, own):
+    assert is_own_already(path, {"/temp"}, "/work") is own
+
+
+@pytest.mark.parametrize(
+    ("given", "text"), [("a", "a"), (Path("a/b"), "a/b"), (b"a", None), (io.BytesIO(), None), (None, None), (3, None)]
+)
+def test_only_paths_count_as_paths(given, text):
+    assert as_text(given) == text
+
+
+# --- The copies of one task ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path):
+    lines = []
+    return SimpleNamespace(task=TaskFiles(str(tmp_path / "temp"), lines.append), lines=lines, shared=tmp_path / "shared")
+
+
+def save(files, name):
+    target = files.task.target(files.shared / name)
+    Path(target).write_text("content")
+    files.task.saved(target)
+    return target
+
+
+def test_a_task_reads_the_shared_file_until_it_has_saved_its_own(files):
+    path = files.shared / "model.keras"
+    assert files.task.source(path) == path
+    files.task.target(path)
+    assert files.task.source(path) == path
+    assert files.task.source(path) != save(files, "model.keras") == files.task.source(path)
+
+
+def test_a_new_process_reads_the_shared_file_although_a_copy_is_left_from_a_kill(files, tmp_path):
+    save(files, "model.keras")
+    assert TaskFiles(str(tmp_path / "temp"), print).source(files.shared / "model.keras") == files.shared / "model.keras"
+
+
+def test_a_folder_around_its_copies_is_not_taken_for_a_copy(files):
+    save(files, "run/model.keras")
+    assert files.task.source(files.shared / "run") == files.shared / "run"
+
+
+def test_the_log_gets_one_line_that_tells_how_to_opt_out(files):
+    save(files, "a")
+    save(files, "b")
+    assert len(files.lines) == 1
+    assert 'Code(writes="all")' in files.lines[0] and "--writes all" in files.lines[0]
+
+
+def test_forgetting_a_checkpoint_leaves_its_neighbours(files):
+    mine, other = save(files, "w-1"), save(files, "w-10")
+    for part in ("index", "data-00000-of-00001"):
+        Path(f"{mine}.{part}").write_text("")
+        Path(f"{other}.{part}").write_text("")
+    files.task.forget(mine)
+    assert sorted(path.name for path in Path(other).parent.iterdir()) == ["w-10", "w-10.data-00000-of-00001", "w-10.index"]
+    assert files.task.source(files.shared / "w-1") == files.shared / "w-1"
+
+
+def test_nothing_outside_the_temporary_folder_is_ever_forgotten(files):
+    files.shared.mkdir()
+    (files.shared / "model.keras").write_text("the chief's")
+    files.task.forget(str(files.shared / "model.keras"))
+    assert (files.shared / "model.keras").exists()
+
+
+# --- Real programs ------------------------------------------------------------------------------------------------
+
+
+def train(folder, tasks, *mode, **environment):
+    arguments = [str(folder / "shared"), str(folder / "temp"), *mode]
+    return gang.run(SCRIPT, arguments, folder / "-".join(["run", *mode]), tasks, timeout_s=150, **environment)
+
+
+def killed_and_restarted(folder, **environment):
+    first = train(folder, 2, "die", **environment)
+    left = [path for path in (folder / "shared").rglob("*") if not path.is_relative_to(folder / "shared" / "backup")]
+    second = train(folder, 2, **environment)
+    assert [code for code, _ in first] == [-9, -9], first
+    assert [code for code, _ in second] == [0, 0], second
+    chief, worker = (json.loads((folder / "run" / f"{task}.json").read_text()) for task in ("chief", "worker"))
+    return SimpleNamespace(folder=folder, shared=folder / "shared", chief=chief, worker=worker, left_by_kill=left)
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    return killed_and_restarted(tmp_path_factory.mktemp("keras3"))
+
+
+@pytest.fixture(scope="module")
+def legacy_job(tmp_path_factory):
+    return killed_and_restarted(tmp_path_factory.mktemp("legacy"), TF_USE_LEGACY_KERAS="1")
+
+
+def check_that_both_resumed_at_the_killed_epoch(job):
+    assert job.chief["epochs"] == job.worker["epochs"] == [2, 3]
+    assert not job.left_by_kill
+
+
+def check_that_every_save_reads_as_what_was_saved(job):
+    assert job.chief["read"] == job.worker["read"]
+    older = [file for file, same in job.worker["read"].items() if not same]
+    assert len(older) == 1 and older[0].startswith("steps/3-4")
+
+
+def check_that_the_chief_wrote_every_shared_file(job):
+    for path in job.shared.rglob("*"):
+        assert path.stat().st_mode & 0o044, f"{path} was made by the worker"
+    events = [path.name for path in (job.shared / "logs").rglob("events.*")]
+    assert [re.search(r"\.(\d+)\.\d+\.v2$", name)[1] for name in events] == [str(job.chief["pid"])]
+    assert [line.split(",")[0] for line in (job.shared / "log.csv").read_text().split()] == ["epoch", "2", "3"]
+    assert not [path for path in job.shared.rglob("workertemp*")]
+    assert {"model.keras", "every/3.keras", "every/4.keras"} <= {str(p.relative_to(job.shared)) for p in job.shared.rglob("*")}
+
+
+def check_that_the_worker_cleaned_up_and_said_one_line(job):
+    assert not (job.folder / "temp").exists()
+    assert len(job.worker["lines"]) == 1
+    kept = [name for name in job.worker["copies"] if "/every/" in name or "/steps/" in name]
+    assert len(kept) == 2, "older checkpoints are the chief's to keep"
+
+
+CHECKS = [
+    check_that_both_resumed_at_the_killed_epoch,
+    check_that_every_save_reads_as_what_was_saved,
+    check_that_the_chief_wrote_every_shared_file,
+    check_that_the_worker_cleaned_up_and_said_one_line,
+]
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_after_a_kill_and_a_restart_of_two_tasks(job, check):
+    check(job)
+
+
+@needs_tensorflow
+def test_the_shared_model_holds_what_both_tasks_trained(job):
+    is_statistic = [len(weight) == 4 and index in (4, 5) for index, weight in enumerate(job.chief["weights"])]
+    trained = [
+        [weight for weight, statistic in zip(task["weights"], is_statistic, strict=True) if not statistic]
+        for task in (job.chief, job.worker)
+    ]
+    assert trained[0] == trained[1]
+
+
+@needs_tensorflow
+@pytest.mark.full
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__.removeprefix("check_"))
+def test_after_a_kill_and_a_restart_of_two_tasks_with_legacy_keras(legacy_job, check):
+    check(legacy_job)
+
+
+@needs_tensorflow
+@pytest.mark.parametrize("legacy", ["0", pytest.param("1", marks=pytest.mark.full)])
+def test_a_task_that_is_not_the_chief_leaves_the_shared_folder_empty(tmp_path, legacy):
+    [(code, output)] = train(tmp_path, 1, "alone", TF_USE_LEGACY_KERAS=legacy)
+    assert code == 0, output
+    assert list((tmp_path / "shared").rglob("*")) == []
+    assert not (tmp_path / "temp").exists()
+
+
+@needs_tensorflow
+@pytest.mark.full
+def test_tflite_conversion_still_finds_the_model_that_it_saves_in_between(tmp_path):
+    script = tmp_path / "convert.py"
+    script.write_text(
+        "import sys, keras, tensorflow as tf\n"
+        "from sdk.runtime.patches import chief_writes, install\n"
+        "install(chief_writes.patches(sys.argv[1], print), print)\n"
+        "model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])\n"
+        "assert tf.lite.TFLiteConverter.from_keras_model(model).convert()\n"
+        "model.export(sys.argv[2], verbose=False)\n"
+    )
+    [(code, output)] = gang.run(script, [str(tmp_path / "temp"), str(tmp_path / "exported")], tmp_path / "run", 1)
+    assert code == 0, output
+    assert not (tmp_path / "exported").exists()
