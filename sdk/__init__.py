@@ -1,8 +1,8 @@
 """podlift: package TensorFlow/Keras training code and run it, unchanged.
 
-    import sdk
-    run = sdk.submit("train.py", workers=2)
-    print(run.result().metrics)
+import sdk
+run = sdk.submit("train.py", workers=2)
+print(run.result().metrics)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _PUBLIC = {
     "RunCheckpointedError": "errors",
     "WaitTimeoutError": "errors",
 }
-__all__ = [*_PUBLIC]  # noqa: PLE0604
+__all__ = [*_PUBLIC]
 
 if TYPE_CHECKING:
     from .api import attach, plan, runs, submit

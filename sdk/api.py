@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from . import backends, checks, config, ids, planner
-from .checks import Finding
+from . import backends, ids
 from .clock import SystemClock
-from .errors import CorruptRunError, InputError, InsideTaskError, Problems, RunNotFoundError
+from .errors import CorruptRunError, InputError, RunNotFoundError
 from .job import Job, JsonArgs
 from .layout import RootPaths, RunPaths
-from .packaging import bundle, imports
-from .packaging.entry import Source, locate
+from .packaging import bundle
 from .planner import Plan
+from .prepare import Target, make_plan, refuse_inside_task, refuse_keywords, resolve_root
 from .run import Run, RunInfo
-from .runtime.context import inside_task
 from .storage import posix
 from .storage.records import Recorder
-
-_DEFAULT_ROOT = "~/.podlift"
 
 
 def plan(
@@ -50,8 +44,8 @@ def plan(
         InputError: with every mistake that was found.
     """
     given = {"args": args, "workers": workers, "accelerator": accelerator}
-    target = {"backend": backend, "root": root, "name": name}
-    return make(what, {k: v for k, v in given.items() if v is not None}, target, os.environ)
+    target = Target(backend=backend, root=root, name=name)
+    return make_plan(what, {k: v for k, v in given.items() if v is not None}, target, os.environ)
 
 
 def submit(
@@ -78,13 +72,14 @@ def submit(
     Raises:
         InputError: with every mistake that was found, before anything was written or started.
     """
-    keywords = {"args": args, "workers": workers, "accelerator": accelerator}
-    target = {"backend": backend, "root": root, "name": name}
+    given = {"args": args, "workers": workers, "accelerator": accelerator}
+    target = Target(backend=backend, root=root, name=name)
     if isinstance(what, Plan):
-        _refuse_inside_task("submit")
-        _refuse_keywords({**keywords, **target}, "a Plan, which has decided them")
+        refuse_inside_task("submit")
+        refuse_keywords({**given, "backend": backend, "root": root, "name": name}, "a Plan, which has decided them")
         return execute(what)
-    return execute(make(what, {k: v for k, v in keywords.items() if v is not None}, target, os.environ, verb="submit"))
+    given = {key: value for key, value in given.items() if value is not None}
+    return execute(make_plan(what, given, target, os.environ, verb="submit"))
 
 
 def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
@@ -135,87 +130,6 @@ def _info(url: str) -> RunInfo:
         return RunInfo(id=Path(url).name, url=url, status=None, problem=str(error))
 
 
-def make(
-    what: str | Path | Job | Any,
-    given: Mapping[str, Any],
-    target: Mapping[str, Any],
-    environ: Mapping[str, str],
-    *,
-    verb: str = "plan",
-) -> Plan:
-    """Return the plan for flat settings: what `plan`, `submit` and the command have in common.
-
-    Args:
-        what: an entry or a Job.
-        given: flat settings that were given as arguments.
-        target: backend, root and name, None where not given.
-        environ: where `PODLIFT_*` variables are looked for.
-        verb: who asks, for the errors.
-    """
-    _refuse_inside_task(verb)
-    problems = Problems()
-    settings: dict[str, Any] = {}
-    with problems.collect():
-        settings = config.from_environment(environ)
-    where = {key: target.get(key) if target.get(key) is not None else settings.pop(key, None) for key in config.TARGET}
-    if isinstance(what, Job):
-        with problems.collect():
-            _refuse_keywords(given, "a Job, which has fields for them")
-        settings = {**settings, **config.flat(what)}
-    elif isinstance(what, (str, Path)):
-        settings = {**settings, **given, "entry": str(what)}
-    else:
-        said = f"{type(what).__module__}.{type(what).__qualname__}"
-        hint = "Name a function as 'package.module:function'." if callable(what) else "Expected a string, a path or a Job."
-        raise InputError([*problems.found, f"This cannot be run: {what!r} (a {said}). {hint}"])
-    job = None
-    with problems.collect():
-        job = Job(**config.nested(settings))
-    root, backend, name = "", where["backend"] or "local", where["name"]
-    with problems.collect():
-        backends.check_name(backend, str(where["root"]) if where["root"] else None)
-    with problems.collect():
-        root = resolve_root(where["root"], environ)
-        _check_writable(root)
-    with problems.collect():
-        name = None if name is None else ids.check_name(name)
-    source, packed, notes = None, None, []
-    with problems.collect():
-        source = locate(settings["entry"], settings.get("project"))
-        packed = _pack(source, Path(root or "/nonexistent"))
-        notes = _notes(source)
-    problems.raise_if_any()
-    if job is None or source is None or packed is None:
-        raise AssertionError("a check failed without a problem")
-    made = planner.make_plan(
-        job=job.model_dump(mode="json"),
-        argv=[] if source.function and isinstance(job.args, dict) else job.argv(),
-        kwargs=job.args if isinstance(job.args, dict) else {},
-        run_id=ids.new_run_id(name or ids.default_name(source.target, source.project.name)),
-        root=root,
-        backend=backend,
-        source={
-            "kind": source.kind,
-            "target": source.target,
-            "function": source.function,
-            "project": str(source.project),
-            "roots": list(source.roots),
-            "only": source.file if source.alone else "",
-        },
-        bundle={
-            "digest": packed.digest,
-            "files": [[m.path, m.size, m.sha256, m.executable] for m in packed.members],
-            "left_out": list(packed.left_out),
-        },
-        facts=backends.load(backend).probe(),
-        notes=notes,
-    )
-    bad = [message for level, message in made.findings if level == "error"]
-    if bad:
-        raise InputError(bad)
-    return made
-
-
 def execute(made: Plan) -> Run:
     """Do what a plan says.
 
@@ -234,55 +148,3 @@ def execute(made: Plan) -> Run:
     Recorder(made.paths, "client", 0, SystemClock()).record("submitted", argv=sys.argv[:1])
     backend.start(request)
     return Run(made)
-
-
-def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
-    """Return the absolute path of the root.
-
-    Raises:
-        InputError: it is a URL; this version keeps runs on disk.
-    """
-    text = str(root or environ.get("PODLIFT_ROOT") or _DEFAULT_ROOT)
-    if "://" in text:
-        raise InputError(f"This version keeps runs on disk only. Received: root={text!r}. Use a folder.")
-    return str(Path(text).expanduser().resolve())
-
-
-def _check_writable(root: str) -> None:
-    place = Path(root)
-    while not os.path.lexists(place):
-        place = place.parent
-    if not place.is_dir():
-        raise InputError(f"The root cannot be made: {str(place)!r} is a file. Received: {root!r}.")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise InputError(f"The root cannot be written: no permission for {str(place)!r}. Received: {root!r}.")
-
-
-def _pack(source: Source, root: Path) -> bundle.Bundle:
-    packed = bundle.build(source.project, never=root, only=source.file if source.alone else None)
-    imports.check(source, {member.path for member in packed.members})
-    return packed
-
-
-def _notes(source: Source) -> list[Finding]:
-    if not source.alone:
-        return []
-    reason = f"Only the script is packaged: {str(source.project)!r} is shared with other things. Name project= to change that."
-    return [Finding("note", reason)]
-
-
-def _refuse_keywords(given: Mapping[str, Any], beside: str) -> None:
-    names = [name for name, value in given.items() if value is not None]
-    if names:
-        raise InputError(f"{', '.join(names)}: not beside {beside}.")
-
-
-def _refuse_inside_task(verb: str) -> None:
-    task = inside_task()
-    if task is not None:
-        raise InsideTaskError(
-            f"sdk.{verb} was called inside the task {task}: the program that is being run would start itself again. Put the "
-            "training into a function and submit that by name, under a guard that no task passes:\n"
-            "    if __name__ == '__main__':\n"
-            "        sdk.submit('train:main')"
-        )

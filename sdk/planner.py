@@ -140,7 +140,10 @@ class Plan:
             ("tasks", shape),
             ("entry", f"{self.kind} {start}"),
             ("bundle", f"{len(self.files)} files, {size / 1e6:.2f} MB of {self.project}, sha256 {self.digest[:12]}"),
-            ("python", f"{self.facts['python']} with TensorFlow {self.facts['tensorflow']}, Keras {self.facts['keras']}"),
+            (
+                "python",
+                f"{self.facts['python']} with TensorFlow {self.facts['tensorflow']}, Keras {self.facts['keras']}",
+            ),
         ]
         lines += [("left out", text) for text in self.left_out]
         lines += [(level, message) for level, message in self.findings]

@@ -104,7 +104,9 @@ class Run:
             if status.state.terminal:
                 return status
             if until is not None and self._clock.monotonic() >= until:
-                raise WaitTimeoutError(f"The run {self.id} is still {status.state.value} after {timeout_s} s; it goes on.")
+                raise WaitTimeoutError(
+                    f"The run {self.id} is still {status.state.value} after {timeout_s} s; it goes on."
+                )
             self._clock.sleep(_POLL_S)
 
     def result(self, timeout_s: float | None = None) -> Result:

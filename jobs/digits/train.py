@@ -1,6 +1,6 @@
 """Handwritten digits: a small convolutional network on scikit-learn's bundled 8x8 images (1,797 real scans, no download).
 
-    podlift submit jobs/digits/train.py --workers 2 -- --epochs 12
+podlift submit jobs/digits/train.py --workers 2 -- --epochs 12
 """
 
 import argparse

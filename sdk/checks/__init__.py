@@ -103,4 +103,6 @@ def _crowding(job: dict[str, Any], facts: Facts) -> list[Finding]:
     workers = job["resources"]["workers"]
     if workers <= 4 * facts.cpus:
         return []
-    return [Finding("warning", f"{workers} tasks share {facts.cpus} CPUs: expect about {workers}/{facts.cpus} of the time.")]
+    return [
+        Finding("warning", f"{workers} tasks share {facts.cpus} CPUs: expect about {workers}/{facts.cpus} of the time.")
+    ]

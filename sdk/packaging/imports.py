@@ -1,4 +1,4 @@
-"""Reads the program's own modules for what would fail at their first line: syntax errors and imports of what is not there."""
+"""Reads the program's own modules for what would fail at once: syntax errors and imports of what is not there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeGuard
 
 from ..errors import InputError, nearest
 from .entry import Source
@@ -43,7 +44,9 @@ def check(source: Source, files: set[str]) -> None:
         for name, line, wanted in _imports(tree, file, source):
             found = _find(name, wanted, source, files)
             if not found and not _installed(name.partition(".")[0], source):
-                problems.append(f"{file}:{line} imports {name!r}: in no bundle, not installed, not in the standard library.")
+                problems.append(
+                    f"{file}:{line} imports {name!r}: in no bundle, not installed, not in the standard library."
+                )
             waiting += [path for path in found if path not in seen]
             seen.update(found)
     if problems:
@@ -85,12 +88,16 @@ def _always_run(body: list[ast.stmt]) -> Iterator[ast.stmt]:
     """Yield the statements of module level; those guarded by a handler or a condition may be meant not to run."""
     for node in body:
         yield node
-        if isinstance(node, ast.Try) and not any(_catches(handler) for handler in node.handlers):
+        if (
+            (isinstance(node, ast.Try) and not any(_catches(handler) for handler in node.handlers))
+            or isinstance(node, ast.With)
+            or _is_main_guard(node)
+        ):
             yield from _always_run(node.body)
-        elif isinstance(node, ast.With):
-            yield from _always_run(node.body)
-        elif isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and "__main__" in ast.dump(node.test):
-            yield from _always_run(node.body)
+
+
+def _is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and "__main__" in ast.dump(node.test)
 
 
 def _catches(handler: ast.ExceptHandler) -> bool:

@@ -56,7 +56,9 @@ def read_events(paths: RunPaths) -> list[Event]:
         try:
             found.append(parse(name, path.read_bytes()))
         except (ValueError, OSError) as error:
-            raise CorruptRunError(f"The run directory {paths.url!r} is damaged: {error}. Nothing was changed.") from None
+            raise CorruptRunError(
+                f"The run directory {paths.url!r} is damaged: {error}. Nothing was changed."
+            ) from None
     return found
 
 

@@ -82,7 +82,9 @@ class Local:
 
     def logs(self, plan: Plan, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
         """Yield what the tasks' log files hold."""
-        return logs.read(plan, task=task, attempt=attempt, follow=follow, supervised=lambda: self.observe(plan).supervised)
+        return logs.read(
+            plan, task=task, attempt=attempt, follow=follow, supervised=lambda: self.observe(plan).supervised
+        )
 
     def cancel(self, plan: Plan, *, grace_s: float) -> None:
         """Leave the wish in the run's directory, where the supervisor looks several times a second."""

@@ -88,12 +88,12 @@ class Gang:
             Path(folder).mkdir(parents=True, exist_ok=True)
         pids = {}
         for task in plan.members:
+            log = paths.log(self._attempt, task.name)
             work = Path(paths.work(self._attempt, task.name)).parent
-            for folder in (work, Path(paths.scratch(self._attempt, task.name)), Path(paths.log(self._attempt, "")).parent):
-                folder.mkdir(parents=True, exist_ok=True)
+            for place in (work, Path(paths.scratch(self._attempt, task.name)), Path(log).parent):
+                place.mkdir(parents=True, exist_ok=True)
             env = {**shared, **render.environment(plan, self._attempt, task, addresses)}
             command = render.command(plan, self._attempt, task.name)
-            log = paths.log(self._attempt, task.name)
             self._tasks[task.name] = processes.spawn(command, env=env, cwd=str(work), log=log)
             pids[task.name] = self._tasks[task.name].pid
         self._recorder.record("attempt_started", addresses=addresses, pids=pids)

@@ -1,0 +1,5 @@
+"""`python -m sdk` is the command `podlift`."""
+
+from .cli import main
+
+main()

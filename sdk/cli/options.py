@@ -1,0 +1,72 @@
+"""Gives a verb one option for every field of a Job: the fields are the only list of options there is."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any, Literal
+
+import typer
+
+from .. import config
+from ..errors import InputError
+
+# These have forms of their own on the command line: the words behind `--`, and --env K=V, repeated.
+_OWN_FORM = ("entry", "env")
+
+
+def with_settings(verb: Callable[..., None]) -> Callable[..., None]:
+    """Add `--field-name` for every setting; the verb gets those that were given as its keyword `given`, a dict."""
+
+    @functools.wraps(verb)
+    def wrapped(**values: Any) -> None:
+        texts = {name: values.pop(name) for name in names}
+        verb(**values, given=_read({name: text for name, text in texts.items() if text is not None}))
+
+    names = [name for name in config.SETTINGS if name not in _OWN_FORM]
+    hints = typing.get_type_hints(verb, include_extras=True)
+    own = [
+        parameter.replace(annotation=hints[parameter.name])
+        for parameter in inspect.signature(verb).parameters.values()
+        if parameter.name != "given"
+    ]
+    added = [_parameter(config.SETTINGS[name]) for name in names]
+    wrapped.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *added]}
+    return wrapped
+
+
+def _parameter(setting: config.Setting) -> inspect.Parameter:
+    option = typer.Option(
+        None,
+        f"--{setting.name.replace('_', '-')}",
+        metavar=_metavar(setting),
+        help=setting.doc.split(". ")[0].split("; ")[0].rstrip("."),
+        show_default=False,
+    )
+    return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=str | None)
+
+
+def _metavar(setting: config.Setting) -> str:
+    choices = [part for part in _parts(setting.type) if typing.get_origin(part) is Literal]
+    if choices:
+        return "|".join(typing.get_args(choices[0]))
+    return {"workers": "N", "accelerator": "A", "project": "FOLDER", "args": "JSON"}.get(setting.name, "SECONDS")
+
+
+def _parts(annotation: Any) -> list[Any]:
+    return [annotation, *(part for inner in typing.get_args(annotation) for part in _parts(inner))]
+
+
+def _read(texts: dict[str, str]) -> dict[str, Any]:
+    found, problems = {}, []
+    for name, text in texts.items():
+        try:
+            found[name] = config.read(config.SETTINGS[name], text)
+        except ValueError as error:
+            problems.append(f"--{name.replace('_', '-')}: {error} Received: {text!r}.")
+    if problems:
+        raise InputError(problems)
+    return found

@@ -1,0 +1,134 @@
+"""Watches a run from the foreground: progress, Ctrl-C, the last words."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+
+from ..errors import EXIT_CANCELLED
+from ..run import Run, explain
+from ..status import State, Status
+from .output import answer, numbers, say
+
+# Of a shell: ended by Ctrl-C. The run itself goes on.
+EXIT_DETACHED = 130
+_POLL_S = 0.2
+# How long a first Ctrl-C waits for the second one, which cancels.
+_SECOND_S = 2.0
+
+
+class Progress(Protocol):
+    def show(self, run: Run, status: Status, fresh: list[dict[str, Any]]) -> None: ...
+
+
+def follow(run: Run, ref: str) -> int:
+    """Show a run until it has ended or the user leaves; return the exit code of the command."""
+    try:
+        with _progress() as progress:
+            status = _watch(run, progress)
+    except KeyboardInterrupt:
+        return _leave(run, ref)
+    return conclude(run, status, ref)
+
+
+def conclude(run: Run, status: Status, ref: str) -> int:
+    """Print how a run ended, where it is and what can be done next; return its exit code."""
+    if status.state is State.SUCCEEDED:
+        metrics = run.last_metrics()
+        if metrics:
+            answer(numbers(metrics, between="\n"))
+        say(f"{run.id} is done after {status.timings.get('finished', 0.0):.1f} s. It lives in {run.url}")
+        say(f"Next: podlift status {ref} · podlift logs {ref} · podlift runs")
+    else:
+        say(explain(run.id, status))
+        say(f"Next: podlift logs {ref} · podlift status {ref}")
+    code = status.exit_code
+    return 3 if code is None else code
+
+
+def _watch(run: Run, progress: Progress) -> Status:
+    seen = 0
+    while True:
+        status = run.status()
+        records = run.metrics()
+        progress.show(run, status, records[seen:])
+        seen = len(records)
+        if status.state.terminal:
+            return status
+        time.sleep(_POLL_S)
+
+
+def _leave(run: Run, ref: str) -> int:
+    say(f"\nLeaving the run alone. Ctrl-C once more within {_SECOND_S:.0f} s cancels it.")
+    try:
+        time.sleep(_SECOND_S)
+    except KeyboardInterrupt:
+        say("Cancelling.")
+        run.cancel()
+        run.wait()
+        return EXIT_CANCELLED
+    say(f"It goes on. Come back: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")
+    return EXIT_DETACHED
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Plain()
+        return
+    with Live(console=console, refresh_per_second=8, transient=True) as live:
+        yield _Rich(live)
+
+
+class _Plain:
+    """One line for each change."""
+
+    def __init__(self) -> None:
+        self._last: str | None = None
+
+    def show(self, run: Run, status: Status, fresh: list[dict[str, Any]]) -> None:
+        now = f"{status.state.value} ({status.reason.value})"
+        if now != self._last:
+            say(f"{run.id} {now}")
+            self._last = now
+        for record in fresh:
+            say(f"{run.id} {_place(record)} {numbers(record['metrics'])}")
+
+
+class _Rich:
+    """A line that turns while the run goes on, and one above it for each epoch."""
+
+    def __init__(self, live: Live) -> None:
+        self._live = live
+        self._spinner = Spinner("dots")
+
+    def show(self, run: Run, status: Status, fresh: list[dict[str, Any]]) -> None:
+        for record in fresh:
+            self._live.console.print(f"{_place(record)} {numbers(record['metrics'])}", highlight=False)
+        table = Table.grid(padding=(0, 1))
+        elapsed = max(0.0, time.time() - status.created)
+        table.add_row(self._spinner, run.id, status.state.value, f"({status.reason.value})", f"{elapsed:.0f} s")
+        self._live.update(table)
+
+
+def _place(record: dict[str, Any]) -> str:
+    words = []
+    if record.get("epoch") is not None:
+        words.append(f"epoch {record['epoch'] + 1}")
+    if record.get("step") is not None:
+        words.append(f"step {record['step']}")
+    return " ".join(words) or "metrics"
+
+
+def on_terminal() -> bool:
+    """True when a person reads stdout."""
+    return sys.stdout.isatty()
