@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from . import backends, ids
@@ -104,10 +105,11 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
         found = Plan.from_json(Path(paths.plan).read_bytes(), paths.plan)
     except OSError as error:
         raise CorruptRunError(f"{paths.url!r} is no run of podlift: {error.strerror}: plan.json.") from None
-    if found.url != paths.url:
-        moved = found.paths.url
-        raise CorruptRunError(f"The run {found.run_id} was moved: it belongs to {moved!r}, found at {paths.url!r}.")
-    return Run(found)
+    root, run_id = paths.parts
+    if found.run_id != run_id:
+        raise CorruptRunError(f"{paths.url!r} holds the run {found.run_id!r}: a run's directory has the run's name.")
+    # A directory that was copied, or is mounted elsewhere, is read where it is found.
+    return Run(replace(found, root=root))
 
 
 def runs(*, root: str | Path | None = None, limit: int | None = 20) -> list[RunInfo]:

@@ -30,6 +30,12 @@ class RunPaths:
     url: str
 
     @property
+    def parts(self) -> tuple[str, str]:
+        """The root that the directory's place implies, and the run's id."""
+        runs, run_id = posixpath.split(self.url)
+        return posixpath.dirname(runs), run_id
+
+    @property
     def plan(self) -> str:
         return posixpath.join(self.url, "plan.json")
 

@@ -75,7 +75,7 @@ def make_plan(
         facts=backends.load(backend).probe(),
         notes=_notes(source),
     )
-    bad = checks.errors([Finding(level, message) for level, message in made.findings])
+    bad = checks.errors(made.findings)
     if bad:
         raise InputError(bad)
     return made

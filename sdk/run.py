@@ -10,7 +10,7 @@ from typing import Any
 from . import backends
 from .backends.base import LogLine
 from .clock import Clock, SystemClock
-from .errors import RunCancelledError, RunCheckpointedError, RunError, RunFailedError, WaitTimeoutError
+from .errors import CorruptRunError, RunCancelledError, RunCheckpointedError, RunError, RunFailedError, WaitTimeoutError
 from .events import fold
 from .planner import Plan
 from .status import Reason, State, Status
@@ -87,7 +87,11 @@ class Run:
         """
         # Looked at before the records: a supervisor that ends in between has written its verdict.
         supervised = self._backend.observe(self.plan).supervised
-        return fold(read_events(self.plan.paths), supervisor_alive=supervised)
+        events = read_events(self.plan.paths)
+        try:
+            return fold(events, supervisor_alive=supervised)
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptRunError(f"The records of {self.url!r} make no sense: {error}. Nothing was changed.") from None
 
     def wait(self, timeout_s: float | None = None) -> Status:
         """Return the last status once the run has ended, however it ended.

@@ -48,9 +48,9 @@ def run_all(job: dict[str, Any], facts: Facts) -> list[Finding]:
     return [finding for check in checks for finding in check(job, facts)]
 
 
-def errors(findings: Sequence[Finding]) -> list[str]:
-    """Return the sentences of those that stop a submit."""
-    return [finding.message for finding in findings if finding.level == "error"]
+def errors(findings: Sequence[Sequence[str]]) -> list[str]:
+    """Return the sentences of those (level, message) pairs that stop a submit."""
+    return [message for level, message in findings if level == "error"]
 
 
 def _tensorflow(job: dict[str, Any], facts: Facts) -> list[Finding]:

@@ -10,7 +10,8 @@ from pathlib import Path
 def main() -> None:
     """Put the folder that holds `sdk` on the path instead of this file's own, whose module names are not for users."""
     home = str(Path(__file__).resolve().parent.parent.parent)
-    sys.path[0] = home
+    here = str(Path(__file__).resolve().parent)
+    sys.path[:] = [home, *(path for path in sys.path if path != here)]
     from sdk.runtime import bootstrap
 
     # An installed `sdk` is found without this entry; user code must not find the folder's other contents through it.
