@@ -1,7 +1,8 @@
 """A training program that saves in every way it can to one shared folder, the same in all tasks, as users' programs do.
 
-`sharing.py SHARED TEMP [die|alone]`: with `die`, each task kills itself when epoch 2 begins; with `alone`, there is no chief
-whose files could be read. A task of type "worker" takes the cure with TEMP as its temporary folder. Each task leaves what it saw in `$AIP_MODEL_DIR/<type>.json`.
+`sharing.py SHARED TEMP [die|alone]`: with `die`, each task kills itself when epoch 2 begins; with `alone`, there is no
+chief whose files could be read. A task of type "worker" takes the cure with TEMP as its temporary folder. Each task
+leaves what it saw in `$AIP_MODEL_DIR/<type>.json`.
 """
 
 import json
@@ -22,8 +23,8 @@ if TASK == "worker":
     install(chief_writes.patches(str(TEMP), LINES.append), lambda line: print(line, flush=True))
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-import numpy as np
-import tensorflow as tf
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
 
 keras = tf.keras
 LEGACY = os.environ.get("TF_USE_LEGACY_KERAS") == "1"
@@ -51,11 +52,13 @@ class Die(keras.callbacks.Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+SEEN = []
+
+
 class Epochs(keras.callbacks.Callback):
-    seen = []
 
     def on_epoch_begin(self, epoch, logs=None):
-        self.seen.append(epoch)
+        SEEN.append(epoch)
 
 
 def built_model():
@@ -130,7 +133,7 @@ def main():
     if "die" in sys.argv:
         model.fit(data(), epochs=4, verbose=0, callbacks=[keras.callbacks.BackupAndRestore("backup"), Die()])
     model.fit(data(), epochs=4, verbose=0, callbacks=callbacks())
-    seen = {"pid": os.getpid(), "epochs": Epochs.seen, "read": save_and_read_back(model), "lines": LINES}
+    seen = {"pid": os.getpid(), "epochs": SEEN, "read": save_and_read_back(model), "lines": LINES}
     seen["own places"] = save_to_a_place_of_its_own(model)
     seen["weights"] = [weight.ravel().tolist() for weight in model.get_weights()]
     seen["copies"] = sorted(str(path.relative_to(TEMP)) for path in TEMP.rglob("*")) if TEMP.exists() else []

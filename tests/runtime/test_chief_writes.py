@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.runtime.patches.task_files import TaskFiles, as_text, is_own_already, mirror
+from sdk.runtime.patches.task_files import ChiefFiles, TaskFiles, as_text, is_own_already, mirror
 
-SCRIPT = Path(__file__).with_name("sharing.py")
+HERE = Path(__file__).parent
 needs_tensorflow = pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow")
-parts = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), max_size=5) | st.sampled_from(["", ".", "..", "%"])
+letters = st.characters(exclude_characters="/\0", exclude_categories=["Cs"])
+parts = st.text(letters, max_size=5) | st.sampled_from(["", ".", "..", "%"])
 rests = st.lists(parts, min_size=1, max_size=5).map("/".join)
 
 
@@ -129,6 +130,36 @@ def test_a_folder_around_its_copies_is_not_taken_for_a_copy(files):
     assert files.task.source(files.shared / "run") == files.shared / "run"
 
 
+def test_what_goes_to_a_folder_of_the_task_alone_stays_there(files):
+    files.task.leave_alone(str(files.shared / "work"))
+    assert files.task.target(files.shared / "work" / "model.keras") == files.shared / "work" / "model.keras"
+    assert files.task.target(files.shared / "working") != files.shared / "working"
+
+
+def test_at_exit_only_the_copies_go(files, tmp_path):
+    copy = save(files, "a")
+    (tmp_path / "temp" / "somebody's").write_text("")
+    files.task._remove()
+    assert not Path(copy).exists()
+    assert (tmp_path / "temp" / "somebody's").exists()
+
+
+@pytest.mark.parametrize(
+    ("asked", "written"),
+    [
+        ("/shared/workertemp_0/model.keras", "/shared/model.keras"),
+        ("gs://bucket/workertemp_3/model", "gs://bucket/model"),
+        ("/shared/model.keras", "/shared/model.keras"),
+        (Path("/shared/model.keras"), Path("/shared/model.keras")),
+    ],
+)
+def test_the_chief_writes_the_shared_file_whatever_the_program_takes_it_for(asked, written):
+    lines = []
+    chief = ChiefFiles(lines.append)
+    assert chief.target(asked) == chief.target(asked) == written
+    assert len(lines) == (asked != written)
+
+
 def test_the_log_gets_one_line_that_tells_how_to_opt_out(files):
     save(files, "a")
     save(files, "b")
@@ -158,7 +189,7 @@ def test_nothing_outside_the_temporary_folder_is_ever_forgotten(files):
 
 def train(folder, tasks, *mode, **environment):
     arguments = [str(folder / "shared"), str(folder / "temp"), *mode]
-    return gang.run(SCRIPT, arguments, folder / "-".join(["run", *mode]), tasks, timeout_s=150, **environment)
+    return gang.run(HERE / "sharing.py", arguments, folder / "-".join(["run", *mode]), tasks, timeout_s=150, **environment)
 
 
 def killed_and_restarted(folder, **environment):
@@ -241,12 +272,44 @@ def test_after_a_kill_and_a_restart_of_two_tasks_with_legacy_keras(legacy_job, c
 
 
 @needs_tensorflow
-@pytest.mark.parametrize("legacy", ["0", pytest.param("1", marks=pytest.mark.full)])
-def test_a_task_that_is_not_the_chief_leaves_the_shared_folder_empty(tmp_path, legacy):
-    [(code, output)] = train(tmp_path, 1, "alone", TF_USE_LEGACY_KERAS=legacy)
+def test_a_task_that_is_not_the_chief_leaves_the_shared_folder_empty(tmp_path):
+    [(code, output)] = train(tmp_path, 1, "alone")
     assert code == 0, output
     assert list((tmp_path / "shared").rglob("*")) == []
     assert not (tmp_path / "temp").exists()
+
+
+@needs_tensorflow
+@pytest.mark.full
+def test_a_program_that_takes_worker_0_for_the_chief_still_leaves_its_model(tmp_path):
+    (tmp_path / "shared").mkdir()
+    results = gang.run(HERE / "mistaken.py", [str(tmp_path / "shared"), str(tmp_path / "temp")], tmp_path / "run", 2)
+    assert [code for code, _ in results] == [0, 0], results
+    assert [path.name for path in (tmp_path / "shared").iterdir()] == ["model.keras"]
+
+
+def resume_with_nothing_left(folder, backup, *mode, **environment):
+    for tenses in ("die",), mode:
+        arguments = [str(folder / backup), str(folder / "temp"), *tenses]
+        results = gang.run(HERE / "late.py", arguments, folder / "-".join(["run", *tenses]), 2, **environment)
+    return results
+
+
+@needs_tensorflow
+@pytest.mark.full
+@pytest.mark.parametrize("legacy", ["0", "1"])
+def test_a_late_worker_restores_what_the_chief_restored_and_then_deleted(tmp_path, legacy):
+    results = resume_with_nothing_left(tmp_path, "backup", "late", TF_USE_LEGACY_KERAS=legacy)
+    assert [code for code, _ in results] == [0, 0], results
+    assert all("epochs: []" in output for _, output in results)
+
+
+@needs_tensorflow
+@pytest.mark.full
+def test_a_backup_on_a_disk_of_the_chief_alone_fails_with_a_reason_instead_of_hanging(tmp_path):
+    results = resume_with_nothing_left(tmp_path, "{task}/backup")
+    assert all(code != 0 for code, _ in results)
+    assert all("restored different epochs. Received: [2, 0]" in output for _, output in results), results
 
 
 @needs_tensorflow

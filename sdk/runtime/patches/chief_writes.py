@@ -11,7 +11,6 @@ import importlib
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +18,11 @@ from types import ModuleType
 from typing import Any
 
 from . import Patch
-from .task_files import TaskFiles, as_text
+from .task_files import ChiefFiles, Files, TaskFiles, as_text
 
 Function = Callable[..., Any]
+# Makes a wrapper from the task's `Files`; those that keep or drop copies can do with `TaskFiles` only.
+Wrap = Callable[[Any, Function], Function]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,44 +31,69 @@ class Hook:
 
     module: str
     name: str
-    wrap: Callable[[TaskFiles, Function], Function]
+    wrap: Wrap
 
 
-def patches(temp_dir: str, log: Callable[[str], None]) -> list[Patch]:
-    """Return the cure for a task that is not the chief; the chief needs none.
+def patches(temp_dir: str, log: Callable[[str], None], own_dirs: Sequence[str] = ()) -> list[Patch]:
+    """Return the cure for a task that is not the chief.
 
     Args:
         temp_dir: a folder of this task alone; everything that it redirects is below, also after a kill.
         log: gets one line when the first write is redirected.
+        own_dirs: folders that no other task uses, such as a working folder of its own: what goes there stays there.
     """
     files = TaskFiles(temp_dir, log)
+    for own_dir in own_dirs:
+        files.leave_alone(own_dir)
+    watch = Patch(
+        name="chief-writes (tempfile)",
+        why="what a task makes with `tempfile` is its own",
+        module="tempfile",
+        applies=lambda module: True,
+        needed=lambda module: not hasattr(module.mkdtemp, "__wrapped__"),
+        apply=functools.partial(_watch, files),
+    )
+    return [watch, *_patches(files, _hooks(), log)]
+
+
+def chief_patches(log: Callable[[str], None]) -> list[Patch]:
+    """Return the cure for the chief: it writes the shared files even if the program takes another task for the chief.
+
+    Args:
+        log: gets one line when the first such write is put right.
+    """
+    saving = {"save_model", "save_weights", "Model.export", "save"}
+    hooks = {package: [hook for hook in all_ if hook.name in saving] for package, all_ in _hooks().items()}
+    return _patches(ChiefFiles(log), hooks, log)
+
+
+def _patches(files: Files, hooks: dict[str, list[Hook]], log: Callable[[str], None]) -> list[Patch]:
     return [
         Patch(
             name=f"chief-writes ({package})",
             why="only the chief writes shared paths (keras#20585; asked for by TensorFlow's multi-worker guide)",
             module=package,
-            applies=functools.partial(_applies, hooks),
+            applies=_applies,
             needed=lambda module: True,
-            apply=functools.partial(_apply, hooks, files, log),
+            apply=functools.partial(_apply, hooks[package], files, log),
         )
-        for package, hooks in _hooks().items()
+        for package in hooks
     ]
 
 
-def _applies(hooks: Sequence[Hook], module: ModuleType) -> bool:
+def _applies(module: ModuleType) -> bool:
     # Keras 2 under the name `keras` has another layout.
     return module.__name__ != "keras" or str(getattr(module, "__version__", "")).startswith("3.")
 
 
-def _apply(hooks: Sequence[Hook], files: TaskFiles, log: Callable[[str], None], module: ModuleType) -> None:
-    _watch_tempfile(files)
+def _apply(hooks: Sequence[Hook], files: Files, log: Callable[[str], None], module: ModuleType) -> None:
     missing = [hook for hook in hooks if not _install(hook, files, module.__name__)]
     if missing:
         names = ", ".join(f"{hook.module}.{hook.name}" for hook in missing)
         log(f"Not found in {module.__name__} {getattr(module, '__version__', '?')}: {names}. All tasks write there.")
 
 
-def _install(hook: Hook, files: TaskFiles, package: str) -> bool:
+def _install(hook: Hook, files: Files, package: str) -> bool:
     try:
         owner: Any = importlib.import_module(hook.module)
         *holders, name = hook.name.split(".")
@@ -90,8 +116,8 @@ def _rebind(package: str, name: str, original: Function, replacement: Function) 
             setattr(module, name, replacement)
 
 
-def _watch_tempfile(files: TaskFiles) -> None:
-    """Leave the files alone that this process made with `tempfile`: converters read them back by other means."""
+def _watch(files: TaskFiles, tempfile: ModuleType) -> None:
+    """Leave the files alone that this process makes with `tempfile`: converters read them back by other means."""
 
     def watch(name: str, path_of: Callable[[Any], Any]) -> None:
         original = getattr(tempfile, name)
@@ -106,21 +132,20 @@ def _watch_tempfile(files: TaskFiles) -> None:
 
         setattr(tempfile, name, make)
 
-    if not hasattr(tempfile.mkdtemp, "__wrapped__"):
-        watch("mkdtemp", lambda made: made)
-        watch("mkstemp", lambda made: made[1])
-        watch("NamedTemporaryFile", lambda made: made.name)
+    watch("mkdtemp", lambda made: made)
+    watch("mkstemp", lambda made: made[1])
+    watch("NamedTemporaryFile", lambda made: made.name)
 
 
-def _writes(position: int, keyword: str) -> Callable[[TaskFiles, Function], Function]:
+def _writes(position: int, keyword: str) -> Wrap:
     """Redirect a function's path argument, and remember the copy once the function has returned."""
 
-    def wrap(files: TaskFiles, function: Function) -> Function:
+    def wrap(files: Files, function: Function) -> Function:
         @functools.wraps(function)
         def save(*args: Any, **kwargs: Any) -> Any:
             path = args[position] if len(args) > position else kwargs.get(keyword)
             target = files.target(path)
-            if str(path).startswith("hf://"):
+            if target is not path and str(path).startswith("hf://"):
                 kwargs["zipped"] = False  # the hub takes folders, and only its own URL makes that the default
             result = function(*_replaced(args, position, target), **_renamed(kwargs, keyword, target))
             files.saved(target)
@@ -131,10 +156,10 @@ def _writes(position: int, keyword: str) -> Callable[[TaskFiles, Function], Func
     return wrap
 
 
-def _reads(position: int, keyword: str) -> Callable[[TaskFiles, Function], Function]:
+def _reads(position: int, keyword: str) -> Wrap:
     """Read this task's own copy of a path argument where it has one."""
 
-    def wrap(files: TaskFiles, function: Function) -> Function:
+    def wrap(files: Files, function: Function) -> Function:
         @functools.wraps(function)
         def load(*args: Any, **kwargs: Any) -> Any:
             source = files.source(args[position] if len(args) > position else kwargs.get(keyword))
@@ -153,7 +178,7 @@ def _renamed(kwargs: dict[str, Any], keyword: str, value: Any) -> dict[str, Any]
     return {**kwargs, keyword: value} if keyword in kwargs else kwargs
 
 
-def _attribute(name: str) -> Callable[[TaskFiles, Function], Function]:
+def _attribute(name: str) -> Wrap:
     """Redirect the path that a callback keeps as `name` while the method that opens it runs."""
 
     def wrap(files: TaskFiles, method: Function) -> Function:
@@ -254,7 +279,7 @@ def _hooks() -> dict[str, list[Hook]]:
     keras, legacy, tf = "keras.src", "tf_keras.src", "tensorflow.python.saved_model"
     saving = {"save_model": _writes(1, "filepath"), "save_weights": _writes(1, "filepath")}
     loading = {"load_model": _reads(0, "filepath"), "load_weights": _reads(1, "filepath")}
-    places: dict[str, dict[str, dict[str, Callable[[TaskFiles, Function], Function]]]] = {
+    places: dict[str, dict[str, dict[str, Wrap]]] = {
         "keras": {
             f"{keras}.saving.saving_api": {**saving, **loading},
             f"{keras}.models.model": {"Model.export": _writes(1, "filepath")},

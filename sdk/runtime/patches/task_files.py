@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import re
 import shutil
 from collections.abc import Callable, Collection
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Protocol
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 # The folder that TensorFlow's multi-worker tutorial gives each task; its maker also deletes it.
 _TUTORIAL_FOLDER = re.compile(r"workertemp_\d+")
+# Only what is in here is ours to delete: the temporary folder may be the one that `tempfile` uses too.
+_FOLDER = "instead-of-shared"
 _MEMORY_SCHEMES = frozenset({"ram"})
 
 
@@ -56,18 +59,66 @@ def as_text(path: object) -> str | None:
     return text if isinstance(text, str) else None
 
 
+def without_tutorial_folder(path: str) -> str:
+    """Return the place that the tutorial's program means by `path` in the task that it takes for the chief."""
+    return "/".join(part for part in path.split("/") if not _TUTORIAL_FOLDER.fullmatch(part))
+
+
+class Files(Protocol):
+    """Where a task writes and reads what its program names."""
+
+    def target(self, path: Any) -> Any:
+        """Return where to write `path`."""
+
+    def source(self, path: Any) -> Any:
+        """Return where to read `path`."""
+
+    def saved(self, target: Any) -> None:
+        """Note that `target` is complete."""
+
+
+class ChiefFiles:
+    """The shared files themselves, also for a program that does not know that its task is the chief.
+
+    The test of the Keras tutorial, `worker and task_id == 0`, is false on a chief and true on worker 0. So the chief
+    would save to a folder that it then deletes, and what worker 0 saves is redirected: nobody would write the file.
+    """
+
+    def __init__(self, log: Callable[[str], None]) -> None:
+        self._log: Callable[[str], None] | None = log
+
+    def target(self, path: Any) -> Any:
+        """Return the shared place for a path in the tutorial's folder for workers, every other path as it is."""
+        text = as_text(path)
+        place = without_tutorial_folder(text) if text else text
+        if text is None or place == text:
+            return path
+        if self._log is not None:
+            self._log(f"This task is the chief, whatever the program takes it for: it saves {text} to {place}.")
+            self._log = None
+        return place
+
+    def source(self, path: Any) -> Any:
+        """Return the path as it is."""
+        return path
+
+    def saved(self, target: Any) -> None:
+        """Do nothing: there is only one place."""
+
+
 class TaskFiles:
     """The copies that one task writes instead of the shared files, and which of them are complete.
 
     Args:
-        temp_dir: holds every copy; removed when the process exits.
+        temp_dir: of this task alone; every copy is below, and goes when the process exits.
         log: gets one line, at the first redirected write.
     """
 
     def __init__(self, temp_dir: str, log: Callable[[str], None]) -> None:
-        self._temp_dir = local_path(temp_dir, str(Path.cwd()))
+        own = local_path(temp_dir, str(Path.cwd()))
+        self._root = str(Path(own, _FOLDER))
         self._log = log
-        self._own = {self._temp_dir}
+        self._own = {own}
         self._complete: set[str] = set()
         self._owner: int | None = None
 
@@ -98,7 +149,7 @@ class TaskFiles:
     def forget(self, target: Any) -> None:
         """Delete the copy at `target`, which may be a file, a folder or the prefix of a TensorFlow checkpoint."""
         text = as_text(target)
-        if text is None or Path(self._temp_dir) not in Path(text).parents:
+        if text is None or Path(self._root) not in Path(text).parents or not Path(text).parent.is_dir():
             return
         self._complete.discard(text)
         copy = Path(text)
@@ -118,7 +169,7 @@ class TaskFiles:
         text = as_text(path)
         if text is None or is_own_already(text, self._own, str(Path.cwd())):
             return None
-        return mirror(text, self._temp_dir, str(Path.cwd()))
+        return mirror(text, self._root, str(Path.cwd()))
 
     def _announce(self, path: str) -> None:
         self._owner = os.getpid()
@@ -131,4 +182,6 @@ class TaskFiles:
     def _remove(self) -> None:
         # A forked child inherits the exit handler, not the folder.
         if os.getpid() == self._owner:
-            shutil.rmtree(self._temp_dir, ignore_errors=True)
+            shutil.rmtree(self._root, ignore_errors=True)
+            with contextlib.suppress(OSError):  # in use by others
+                Path(self._root).parent.rmdir()

@@ -1,0 +1,88 @@
+"""All tasks of a gang leave `BackupAndRestore`'s restoring together, and only with the same state.
+
+Belongs into every task of a gang, the chief too, or into none: it is a collective.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from . import Patch
+
+_PLACES = {
+    "keras": "keras.src.callbacks.backup_and_restore",
+    "tf_keras": "tf_keras.src.callbacks",
+}
+
+
+def patches() -> list[Patch]:
+    """Return the cure for one task.
+
+    A chief whose backup leaves no step to do deletes it at once; a task that looks later would start from nothing and
+    wait for the chief for ever. So would a task on another machine if the backup is on the chief's own disk.
+    """
+    return [
+        Patch(
+            name=f"restore-together ({package})",
+            why="a task must not start from another epoch than the chief (keras#20585)",
+            module=package,
+            applies=lambda module: module.__name__ != "keras" or str(module.__version__).startswith("3."),
+            needed=lambda module: True,
+            apply=functools.partial(_apply, place),
+        )
+        for package, place in _PLACES.items()
+    ]
+
+
+def _apply(place: str, module: ModuleType) -> None:
+    callback_class = importlib.import_module(place).BackupAndRestore
+    callback_class.on_train_begin = _together(callback_class.on_train_begin)
+
+
+def _together(method: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(method)
+    def on_train_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result = method(self, *args, **kwargs)
+        strategy = self.model.distribute_strategy
+        if strategy.num_replicas_in_sync > len(strategy.extended.worker_devices):
+            _compare(_gathered(strategy, _state(self)), str(self.backup_dir))
+        return result
+
+    return on_train_begin
+
+
+def _state(callback: Any) -> int:
+    """Return the epoch at which this task goes on: tf_keras keeps it in a variable, Keras 3 on the model."""
+    training_state = getattr(callback, "_training_state", None)
+    if training_state is not None:
+        return int(training_state._ckpt_saved_epoch.numpy()) + 1
+    return int(getattr(callback.model, "_initial_epoch", None) or 0)
+
+
+def _gathered(strategy: Any, value: int) -> list[int]:
+    """Return the value of every replica, by a sum in which each has a place of its own."""
+    tf: Any = importlib.import_module("tensorflow")
+    replicas = strategy.num_replicas_in_sync
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def gather() -> Any:
+        def share() -> Any:
+            context = tf.distribute.get_replica_context()
+            mine = value * tf.one_hot(context.replica_id_in_sync_group, replicas, dtype=tf.int64)
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, mine)
+
+        return strategy.run(share)
+
+    return [int(epoch) for epoch in strategy.experimental_local_results(gather())[0].numpy()]
+
+
+def _compare(epochs: list[int], backup_dir: str) -> None:
+    if len(set(epochs)) > 1:
+        raise RuntimeError(
+            f"The tasks of this gang restored different epochs. Received: {epochs} (the chief's first) from "
+            f"BackupAndRestore({backup_dir!r}). Expected: one folder that every task can read, such as a bucket."
+        )
