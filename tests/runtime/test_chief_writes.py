@@ -314,6 +314,16 @@ def test_a_backup_on_a_disk_of_the_chief_alone_fails_with_a_reason_instead_of_ha
 
 @needs_tensorflow
 @pytest.mark.full
+def test_backups_that_are_damaged_interrupted_kept_or_removed(tmp_path):
+    (tmp_path / "shared").mkdir()
+    folders = [str(tmp_path / "shared"), str(tmp_path / "temp")]
+    [(code, output)] = gang.run(HERE / "resuming.py", folders, tmp_path / "run", 1)
+    assert code == 0, output
+    assert not (tmp_path / "temp").exists()
+
+
+@needs_tensorflow
+@pytest.mark.full
 def test_tflite_conversion_still_finds_the_model_that_it_saves_in_between(tmp_path):
     script = tmp_path / "convert.py"
     script.write_text(
