@@ -21,7 +21,7 @@ from .job import Code, Job, Limits, Resources
 PREFIX = "PODLIFT_"
 TARGET = ("backend", "root", "name")
 # Set by podlift itself in the processes that it starts; no settings.
-_INTERNAL = {"PODLIFT_RUN", "PODLIFT_TASK", "PODLIFT_ATTEMPT", "PODLIFT_CALLER_PYTHONPATH"}
+_INTERNAL = {"PODLIFT_RUN", "PODLIFT_TASK", "PODLIFT_ATTEMPT", "PODLIFT_PARENT", "PODLIFT_CALLER_PYTHONPATH"}
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ def locate(entry: str, project: str | None = None) -> Source:
             f"the folder {str(Path(script).parent)!r}."
         )
     path = Path(entry).expanduser()
-    if path.is_dir():
+    if path.is_dir() and not _MODULE.fullmatch(entry):
         raise InputError(f"The entry is a folder. Received: {entry!r}. Name the script in it.")
     if path.is_file() or entry.endswith((".py", ".ipynb")) or os.sep in entry:
         return _script(entry, path, top)

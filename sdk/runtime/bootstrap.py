@@ -163,6 +163,9 @@ def _die_with_parent() -> None:
     """Have the kernel end this process when its supervisor is gone (Linux only)."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # It may have gone before the kernel was asked.
+    if os.environ.pop("PODLIFT_PARENT", str(os.getppid())) != str(os.getppid()):
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _log(message: str) -> None:

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdk.errors import InputError
+from sdk.packaging import bundle
+from sdk.runtime.unpack import BadBundleError, unpack
+
+NOWHERE = Path("/nonexistent")
+
+
+def tree(folder: Path, files: dict[str, str]) -> Path:
+    for path, text in files.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    return folder
+
+
+FILES = {"train.py": "print(1)", "pkg/__init__.py": "", "pkg/data/numbers.csv": "1,2"}
+
+
+def test_the_same_tree_gives_the_same_digest_in_another_folder_on_another_day(tmp_path: Path) -> None:
+    one = tree(tmp_path / "one", FILES)
+    two = tree(tmp_path / "two", dict(reversed(FILES.items())))
+    for path in two.rglob("*"):
+        os.utime(path, (1, 1))
+    (two / "pkg").chmod(0o700)
+    assert bundle.build(one, never=NOWHERE).digest == bundle.build(two, never=NOWHERE).digest
+
+
+@pytest.mark.parametrize("change", ["content", "name", "mode"])
+def test_a_change_that_matters_changes_the_digest(tmp_path: Path, change: str) -> None:
+    folder = tree(tmp_path, FILES)
+    before = bundle.build(folder, never=NOWHERE).digest
+    if change == "content":
+        (folder / "train.py").write_text("print(2)")
+    elif change == "name":
+        (folder / "train.py").rename(folder / "trained.py")
+    else:
+        (folder / "train.py").chmod(0o755)
+    assert bundle.build(folder, never=NOWHERE).digest != before
+
+
+def test_caches_environments_and_the_root_of_runs_are_left_out_by_name(tmp_path: Path) -> None:
+    junk = {
+        "__pycache__/a.pyc": "",
+        ".git/config": "",
+        "env/pyvenv.cfg": "",
+        "env/lib.py": "",
+        "out/runs/x": "",
+        "b.pyc": "",
+    }
+    folder = tree(tmp_path, {**FILES, **junk})
+    found = bundle.build(folder, never=folder / "out")
+    assert [member.path for member in found.members] == sorted(FILES)
+    assert found.left_out == (
+        ".git/ (never packaged)",
+        "__pycache__/ (never packaged)",
+        "env/ (a virtual environment)",
+        "out/ (the root of runs)",
+    )
+
+
+def test_links_that_leave_the_folder_and_special_files_are_left_out_with_the_reason(tmp_path: Path) -> None:
+    folder = tree(tmp_path / "project", FILES)
+    (tmp_path / "secret").write_text("s")
+    (folder / "out").symlink_to(tmp_path / "secret")
+    (folder / "dangling").symlink_to(folder / "nothing")
+    (folder / "inside").symlink_to(folder / "train.py")
+    (folder / "folder").symlink_to(tmp_path)
+    os.mkfifo(folder / "pipe")
+    found = bundle.build(folder, never=NOWHERE)
+    assert {member.path for member in found.members} == {*FILES, "inside"}
+    assert sorted(found.left_out) == [
+        "dangling (a broken link)",
+        "folder/ (a link to a folder)",
+        "out (a link that leaves the folder)",
+        "pipe (not a regular file)",
+    ]
+
+
+def test_too_large_a_folder_names_its_largest_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tree(tmp_path, {**FILES, "big.bin": "x" * 5000, "huge.bin": "x" * 9000})
+    monkeypatch.setattr(bundle, "MAX_BYTES", 10000)
+    with pytest.raises(InputError, match=r"Largest: huge.bin \(0 MB\), big.bin"):
+        bundle.build(folder, never=NOWHERE)
+
+
+def test_what_was_packed_comes_out_again(tmp_path: Path) -> None:
+    folder = tree(tmp_path / "project", FILES)
+    (folder / "tool.sh").write_text("echo")
+    (folder / "tool.sh").chmod(0o755)
+    made = bundle.build(folder, never=NOWHERE)
+    archive = tmp_path / "bundles" / "x.tar"
+    assert bundle.write(made, folder, archive)
+    assert not bundle.write(made, folder, archive), "unchanged code is not written twice"
+    unpack(archive, made.digest, tmp_path / "out")
+    assert {
+        str(p.relative_to(tmp_path / "out")): p.read_text() for p in (tmp_path / "out").rglob("*") if p.is_file()
+    } == {
+        **FILES,
+        "tool.sh": "echo",
+    }
+    assert os.access(tmp_path / "out" / "tool.sh", os.X_OK)
+    assert not os.access(tmp_path / "out" / "train.py", os.X_OK)
+
+
+def test_files_that_changed_since_the_plan_are_named_and_nothing_is_written(tmp_path: Path) -> None:
+    folder = tree(tmp_path / "project", FILES)
+    made = bundle.build(folder, never=NOWHERE)
+    (folder / "train.py").write_text("print(3)")
+    with pytest.raises(InputError, match=r"changed since the plan was made: train.py\."):
+        bundle.write(made, folder, tmp_path / "bundles" / "x.tar")
+    assert list((tmp_path / "bundles").iterdir()) == []
+
+
+def archive_of(*members: tarfile.TarInfo) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for member in members:
+            tar.addfile(member, io.BytesIO(b"x" * member.size))
+    return buffer.getvalue()
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname, info.size = kind, link, 1 if kind == tarfile.REGTYPE else 0
+    return info
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        member("/etc/x"),
+        member("../x"),
+        member("a/../../x"),
+        member("a", tarfile.SYMTYPE, "/etc/passwd"),
+        member("a", tarfile.SYMTYPE, "b"),
+        member("a", tarfile.LNKTYPE, "b"),
+        member("a", tarfile.CHRTYPE),
+        member("a", tarfile.BLKTYPE),
+        member("a", tarfile.FIFOTYPE),
+        member("a", tarfile.DIRTYPE),
+        member("."),
+    ],
+    ids=lambda info: f"{info.name}-{info.type!r}",
+)
+def test_an_archive_that_reaches_outside_or_holds_no_file_is_refused(tmp_path: Path, evil: tarfile.TarInfo) -> None:
+    data = archive_of(evil)
+    (tmp_path / "evil.tar").write_bytes(data)
+    with pytest.raises(BadBundleError):
+        unpack(tmp_path / "evil.tar", hashlib.sha256(data).hexdigest(), tmp_path / "deep" / "out")
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [tmp_path / "evil.tar"]
+
+
+def test_a_single_flipped_bit_is_found_before_anything_is_unpacked(tmp_path: Path) -> None:
+    data = archive_of(member("a.py"))
+    digest = hashlib.sha256(data).hexdigest()
+    (tmp_path / "x.tar").write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    with pytest.raises(BadBundleError, match="damaged"):
+        unpack(tmp_path / "x.tar", digest, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    noise=st.lists(st.tuples(st.integers(0, 2047), st.integers(0, 255)), min_size=1, max_size=30),
+    cut=st.integers(0, 4096),
+)
+def test_a_damaged_archive_with_a_right_digest_never_writes_outside(tmp_path_factory, noise, cut) -> None:
+    folder = tmp_path_factory.mktemp("fuzz")
+    data = bytearray(archive_of(member("a.py"), member("pkg/b.py")))
+    for place, value in noise:
+        data[place] = value
+    data = data[: len(data) - cut]
+    (folder / "x.tar").write_bytes(data)
+    target = folder / "deep" / "out"
+    try:
+        unpack(folder / "x.tar", hashlib.sha256(data).hexdigest(), target)
+    except (BadBundleError, OSError):
+        pass
+    written = [path for path in folder.rglob("*") if path.is_file() and path != folder / "x.tar"]
+    assert all(path.is_relative_to(target) for path in written)

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pytest
+
+import sdk
+
+PACKAGE = {
+    "pkg/__init__.py": "",
+    "pkg/train.py": "import pkg.helper\ndef main(): ...\nclass Other: ...\n",
+    "pkg/helper.py": "",
+    "pkg/tool/__init__.py": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("entry", "kind", "target", "roots"),
+    [
+        ("train.py", "script", "train.py", [""]),
+        ("pkg.train", "module", "pkg.train", [""]),
+        ("pkg.train:main", "function", "pkg.train", [""]),
+    ],
+)
+def test_an_entry_is_a_script_a_module_or_a_function(
+    write, entry: str, kind: str, target: str, roots: list[str]
+) -> None:
+    for path, text in {**PACKAGE, "train.py": "import pkg.train"}.items():
+        write(path, text)
+    plan = sdk.plan(entry)
+    assert (plan.kind, plan.target, plan.roots) == (kind, target, roots)
+
+
+def test_a_package_below_src_is_found_and_src_goes_first_on_the_path(write) -> None:
+    for path, text in PACKAGE.items():
+        write(f"src/{path}", text)
+    assert sdk.plan("pkg.train:main").roots == ["src", ""]
+
+
+def test_a_script_in_a_subfolder_of_a_named_project_sees_its_folder_and_the_project(write) -> None:
+    write("jobs/train.py", "import near, far\n")
+    write("jobs/near.py")
+    write("far.py")
+    plan = sdk.plan(sdk.Job("jobs/train.py", code=sdk.Code(project=".")))
+    assert (plan.target, plan.roots) == ("jobs/train.py", ["jobs", ""])
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("tran.py", "Did you mean 'train.py'?"),
+        ("nowhere/train.py", "holds no script"),
+        ("train.py:main", "Write 'train:main'"),
+        ("pkg", "cannot be run: it has no __main__.py"),
+        ("pkg.trian", "Did you mean 'train'?"),
+        ("pkg.train:mian", "Did you mean 'main'?"),
+        ("pkgs.train", "Did you mean 'pkg'?"),
+        ("pkg-train", "is no script, module or function"),
+        (".", "is a folder"),
+        ("notes.ipynb", "No such entry"),
+        ("data.txt", "Looked for 'data'"),
+        ("pkg/", "is a folder"),
+    ],
+)
+def test_an_entry_that_is_not_there_names_what_is_near(write, entry: str, said: str) -> None:
+    for path, text in {**PACKAGE, "train.py": "print(1)"}.items():
+        write(path, text)
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan(entry)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def broken(:\n", "train.py:1: syntax error"),
+        ("import helpr\n", "train.py:1 imports 'helpr': in no bundle"),
+        ("from helpr import x\n", "imports 'helpr'"),
+        ("import helper.sub\n", "imports 'helper.sub'"),
+        ("if __name__ == '__main__':\n    import helpr\n", "train.py:2 imports 'helpr'"),
+        ("import helper\n", "helper.py:1 imports 'deeper'"),
+    ],
+)
+def test_what_would_fail_at_the_first_line_is_found_before_the_run(write, text: str, said: str) -> None:
+    write("train.py", text)
+    write("helper.py", "import deeper\n")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("train.py")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os, json.decoder, xml.etree.ElementTree\n",
+        "import numpy.linalg, sdk\n",
+        "try:\n    import not_there\nexcept ImportError:\n    not_there = None\n",
+        "def later():\n    import not_there\n",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import not_there\n",
+        "from pkg import helper, NAME\nfrom pkg.tool import *\nimport space.module\n",
+        "import helper as h\n",
+    ],
+)
+def test_imports_that_can_work_raise_no_alarm(write, text: str) -> None:
+    for path, content in {**PACKAGE, "helper.py": "", "space/module.py": "", "train.py": text}.items():
+        write(path, content)
+    sdk.plan("train.py")
+
+
+def test_relative_imports_are_followed_inside_a_package(write) -> None:
+    write("pkg/__init__.py")
+    write("pkg/a.py", "from . import b\nfrom .sub import c\ndef main(): ...\n")
+    write("pkg/b.py", "from .gone import x\n")
+    write("pkg/sub/__init__.py")
+    write("pkg/sub/c.py", "from ..b import y\nfrom ..lost import z\n")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("pkg.a:main")
+    assert sorted(caught.value.problems) == [
+        "pkg/b.py:1 imports 'pkg.gone': in no bundle, not installed, not in the standard library.",
+        "pkg/sub/c.py:2 imports 'pkg.lost': in no bundle, not installed, not in the standard library.",
+    ]
+
+
+def test_in_a_folder_that_anybody_may_write_only_the_script_is_packaged(write) -> None:
+    script = write("train.py", "print(1)")
+    write("others.txt", "not yours")
+    script.parent.chmod(0o777)
+    plan = sdk.plan("train.py")
+    assert [file[0] for file in plan.files] == ["train.py"]
+    assert "shared with other things" in str(plan)
+    with pytest.raises(sdk.InputError, match="shared with other things"):
+        sdk.plan("train:main")

@@ -1,0 +1,197 @@
+"""What the repository says about itself, checked."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sdk
+
+REPO = Path(__file__).resolve().parent.parent.parent
+SOURCES = sorted((REPO / "sdk").rglob("*.py"))
+# What each layer may import: itself and those before it. DESIGN: the arrows point one way.
+LAYERS = [
+    {"errors", "status", "ids", "clock"},
+    {"job", "accelerators", "cluster", "checks", "planner", "events", "payload", "layout"},
+    {"storage", "packaging", "processes", "config"},
+    {"runtime"},
+    {"backends"},
+    {"run", "prepare", "api"},
+    {"cli", "__main__"},
+]
+PURE = LAYERS[1]
+IMPURE = {"os", "time", "random", "subprocess", "socket", "shutil", "tempfile", "secrets", "pathlib", "io"}
+HEAVY = (
+    "tensorflow",
+    "keras",
+    "grpc",
+    "google.cloud",
+    "google.auth",
+    "google.api_core",
+    "pydantic",
+    "typer",
+    "rich",
+    "numpy",
+)
+
+
+def room(path: Path) -> str:
+    """The part of the package that a file belongs to."""
+    return path.relative_to(REPO / "sdk").parts[0].removesuffix(".py")
+
+
+def rank(name: str) -> int:
+    return next((i for i, layer in enumerate(LAYERS) if name in layer), -1)
+
+
+def imports_of(path: Path, top_level_only: bool = False) -> set[str]:
+    """Dotted names that a file imports; relative ones as `sdk...`."""
+    package = ["sdk", *path.relative_to(REPO / "sdk").parts[:-1]]
+    found = set()
+    tree = ast.parse(path.read_text())
+    for node in tree.body if top_level_only else ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            name = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {f"{name}.{alias.name}" for alias in node.names} | {name}
+    return found
+
+
+def test_every_part_of_the_package_stands_in_a_layer() -> None:
+    assert {room(path) for path in SOURCES} - {"__init__"} == set().union(*LAYERS)
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(REPO)))
+def test_no_file_imports_from_a_layer_above_its_own(path: Path) -> None:
+    if room(path) == "__init__":
+        return
+    above = {
+        name
+        for name in imports_of(path)
+        if name.startswith("sdk.") and rank(name.split(".")[1]) > rank(room(path)) and rank(name.split(".")[1]) >= 0
+    }
+    assert above == set()
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if room(p) in PURE], ids=lambda path: path.name)
+def test_the_pure_layer_touches_no_disk_clock_or_environment(path: Path) -> None:
+    assert {name for name in imports_of(path) if name.split(".")[0] in IMPURE} == set()
+
+
+def test_tensorflow_is_imported_by_the_runtime_only_and_never_at_the_top() -> None:
+    frameworks = ("tensorflow", "keras", "tf_keras")
+    users = {path for path in SOURCES if any(name.split(".")[0] in frameworks for name in imports_of(path))}
+    assert {room(path) for path in users} <= {"runtime"}
+    assert [p for p in users if any(n.split(".")[0] in frameworks for n in imports_of(p, top_level_only=True))] == []
+
+
+def test_files_stay_short() -> None:
+    long = {str(p.relative_to(REPO)): n for p in SOURCES if (n := len(p.read_text().splitlines())) > 350}
+    assert long == {}
+
+
+def test_functions_fit_on_a_screen() -> None:
+    long = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.end_lineno is not None:
+                start = node.body[0].end_lineno if ast.get_docstring(node) else node.lineno
+                if node.end_lineno - (start or node.lineno) > 50:
+                    long[f"{path.name}:{node.name}"] = node.end_lineno - (start or node.lineno)
+    assert long == {}
+
+
+def test_import_sdk_loads_nothing_heavy() -> None:
+    # Some distributions of Google register their namespace packages in every Python that starts: that is not ours.
+    code = (
+        "import sys; bare = set(sys.modules); import sdk; "
+        f"print([m for m in set(sys.modules) - bare if m.startswith({HEAVY!r})])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPO).stdout
+    assert shown.strip() == "[]"
+
+
+def test_planning_a_run_loads_no_framework_and_no_cloud_client(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import tensorflow")
+    heavy = HEAVY[:6]
+    code = (
+        "import sys; bare = set(sys.modules); import sdk; sdk.plan('train.py', workers=2); "
+        f"print([m for m in set(sys.modules) - bare if m.startswith({heavy!r})])"
+    )
+    env = {"PYTHONPATH": str(REPO), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=env).stdout
+    assert shown.strip() == "[]"
+
+
+def test_what_runs_in_a_training_image_needs_the_standard_library_only() -> None:
+    modules = [f"sdk.runtime.{m.name}" for m in pkgutil.iter_modules([str(REPO / "sdk" / "runtime")])]
+    modules += [
+        f"sdk.runtime.patches.{m.name}" for m in pkgutil.iter_modules([str(REPO / "sdk" / "runtime" / "patches")])
+    ]
+    code = f"import sys; sys.path.insert(0, {str(REPO)!r}); import importlib; [importlib.import_module(m) for m in {modules!r}]"
+    subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, capture_output=True)
+
+
+def test_public_names_work_twice_after_every_module_was_imported() -> None:
+    for module in pkgutil.walk_packages(sdk.__path__, "sdk."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+    modules = {info.name for info in pkgutil.iter_modules(sdk.__path__)}
+    for _ in range(2):
+        for name in sdk.__all__:
+            assert getattr(sdk, name).__name__ == name
+            assert name not in modules
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        sdk.nonsense  # noqa: B018
+
+
+def test_public_names_have_a_docstring_and_are_in_the_reference() -> None:
+    reference = (REPO / "docs" / "reference.md").read_text()
+    for name in sdk.__all__:
+        assert getattr(sdk, name).__doc__, name
+        assert f"`{name}" in reference, name
+
+
+def test_changelog_and_version_agree() -> None:
+    assert f"## {sdk.__version__}" in (REPO / "CHANGELOG.md").read_text()
+    assert f'version = "{sdk.__version__}"' in (REPO / "pyproject.toml").read_text()
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files"], capture_output=True, text=True, check=True, cwd=REPO).stdout.split(
+        "\n"
+    )
+    return [REPO / name for name in listed if name and (REPO / name).is_file()]
+
+
+def test_links_of_the_documents_lead_somewhere() -> None:
+    broken = []
+    for path in (p for p in tracked() if p.suffix == ".md"):
+        for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text()):
+            if "://" not in target and not (path.parent / target).exists():
+                broken.append(f"{path.name}: {target}")
+    assert broken == []
+
+
+def test_the_readme_shows_the_two_commands_on_its_first_screen() -> None:
+    screen = "\n".join((REPO / "README.md").read_text().splitlines()[:40])
+    assert "scripts/quickstart" in screen
+    assert "scripts/test" in screen
+    assert "sdk.submit(" in screen
+
+
+def test_every_example_is_short_and_run_by_a_test() -> None:
+    runner = (REPO / "tests" / "e2e" / "test_examples.py").read_text()
+    for path in (REPO / "examples").glob("*.py"):
+        assert len(path.read_text().splitlines()) <= 60, path.name
+        assert path.name in runner, path.name

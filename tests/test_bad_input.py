@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import sdk
+
+
+def test_all_mistakes_are_in_one_error_and_nothing_is_written(write, root: Path) -> None:
+    write("train.py", "import helpr\n")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.submit("train.py", args=[float("nan")], workers=0, accelerator="gpu", backend="lokal", name="Foo Bar")
+    said = "\n".join(caught.value.problems)
+    assert len(caught.value.problems) == 6
+    for part in ("[0] is nan", "workers: Must be", "Did you mean 'cpu'?", "Unknown backend", "'foo-bar'", "'helpr'"):
+        assert part in said
+    assert not root.exists()
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_no_workers_are_no_run(write, workers: int) -> None:
+    write("train.py", "print(1)")
+    with pytest.raises(sdk.InputError, match=f"greater than or equal to 1. Received: {workers}"):
+        sdk.submit("train.py", workers=workers)
+
+
+def test_a_root_below_a_file_is_refused(write) -> None:
+    file = write("train.py", "print(1)")
+    with pytest.raises(sdk.InputError, match="is a file"):
+        sdk.submit("train.py", root=file / "runs")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_root_without_permission_is_refused(write, tmp_path: Path) -> None:
+    write("train.py", "print(1)")
+    (tmp_path / "locked").mkdir(mode=0o500)
+    with pytest.raises(sdk.InputError, match="no permission"):
+        sdk.submit("train.py", root=tmp_path / "locked" / "root")
+
+
+def test_vertex_says_what_it_will_need_and_that_it_is_not_there_yet(write) -> None:
+    write("train.py", "print(1)")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("train.py", backend="vertex", root="/tmp/x")
+    assert "no backend 'vertex' yet" in str(caught.value)
+    assert "need a gs:// root" in str(caught.value)
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("train.py", backend="vertex", root="gs://bucket/podlift")
+    assert caught.value.problems == ("This version of podlift has no backend 'vertex' yet. Use backend='local'.",)
+
+
+def test_a_url_as_root_is_refused(write) -> None:
+    write("train.py", "print(1)")
+    with pytest.raises(sdk.InputError, match="keeps runs on disk only"):
+        sdk.plan("train.py", root="gs://bucket/podlift")
+
+
+def test_keywords_beside_a_job_or_a_plan_are_refused(write) -> None:
+    write("train.py", "print(1)")
+    with pytest.raises(sdk.InputError, match="workers: not beside a Job"):
+        sdk.plan(sdk.Job("train.py"), workers=2)
+    with pytest.raises(sdk.InputError, match="name: not beside a Plan"):
+        sdk.submit(sdk.plan("train.py"), name="x")
+
+
+@pytest.mark.parametrize("what", [len, 3, None, {"entry": "x"}])
+def test_what_is_no_entry_is_named(what: object) -> None:
+    with pytest.raises(sdk.InputError, match="This cannot be run"):
+        sdk.plan(what)  # type: ignore[arg-type]
+
+
+def test_inside_a_task_submit_and_plan_raise_with_the_guard_as_the_fix(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("train.py", "print(1)")
+    plan = sdk.plan("train.py")
+    monkeypatch.setenv("PODLIFT_TASK", "chief-0")
+    for call in (lambda: sdk.submit("train.py"), lambda: sdk.plan("train.py"), lambda: sdk.submit(plan)):
+        with pytest.raises(sdk.InsideTaskError, match="if __name__ == '__main__':"):
+            call()
+
+
+@pytest.mark.parametrize("ref", ["digits-aaaaaa", "nowhere/digits"])
+def test_a_run_that_is_not_there_is_reported(ref: str, write) -> None:
+    with pytest.raises(sdk.RunNotFoundError, match="No run is there"):
+        sdk.attach(ref)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "is no run of podlift"),
+        ("", "is no plan of podlift"),
+        ("{}", "is no plan of podlift"),
+        ('{"version": 99}', "written by another podlift: version 99"),
+        ('{"version": 1}', "it is damaged"),
+        ("[]", "is no plan of podlift"),
+        ("\x00\xff", "is no plan of podlift"),
+    ],
+)
+def test_a_foreign_or_damaged_run_directory_is_reported_and_left_alone(
+    tmp_path: Path, content: str | None, said: str
+) -> None:
+    folder = tmp_path / "root" / "runs" / "digits-aaaaaa"
+    folder.mkdir(parents=True)
+    if content is not None:
+        (folder / "plan.json").write_text(content, encoding="latin-1")
+    with pytest.raises(sdk.CorruptRunError, match=said):
+        sdk.attach(folder)
+    assert [info.problem != "" and info.status is None for info in sdk.runs()] == [True]
+    assert [path.name for path in folder.iterdir()] == ([] if content is None else ["plan.json"])

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+import sdk
+from sdk import config
+
+
+def test_every_field_of_a_job_and_its_values_is_one_setting() -> None:
+    models = [sdk.Job, sdk.Resources, sdk.Code, sdk.Limits]
+    fields = [name for model in models for name in model.model_fields if name not in ("resources", "code", "limits")]
+    assert sorted(config.SETTINGS) == sorted(fields)
+    assert len(set(fields)) == len(fields)
+
+
+def test_every_setting_has_a_sentence_in_the_docstring_of_its_class() -> None:
+    assert [setting.name for setting in config.SETTINGS.values() if len(setting.doc) < 10] == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "name", "value"),
+    [
+        ("PODLIFT_WORKERS", "3", "workers", 3),
+        ("PODLIFT_TIMEOUT_S", "none", "timeout_s", None),
+        ("PODLIFT_TIMEOUT_S", "1.5", "timeout_s", 1.5),
+        ("PODLIFT_ACCELERATOR", "cpu", "accelerator", "cpu"),
+        ("PODLIFT_KERAS", "legacy", "keras", "legacy"),
+        ("PODLIFT_ARGS", '["--a", 1]', "args", ["--a", 1]),
+        ("PODLIFT_ENV", '{"A": "b"}', "env", {"A": "b"}),
+        ("PODLIFT_PROJECT", "folder", "project", "folder"),
+        ("PODLIFT_ROOT", "somewhere", "root", "somewhere"),
+    ],
+)
+def test_a_variable_sets_its_field(variable: str, text: str, name: str, value: object) -> None:
+    assert config.from_environment({variable: text, "HOME": "/x"}) == {name: value}
+
+
+def test_wrong_variables_are_refused_together_with_the_nearest_name() -> None:
+    with pytest.raises(sdk.InputError) as caught:
+        config.from_environment({"PODLIFT_WORKER": "2", "PODLIFT_WORKERS": "two"})
+    assert "Did you mean 'PODLIFT_WORKERS'?" in str(caught.value)
+    assert "PODLIFT_WORKERS: must be a number. Received: 'two'." in str(caught.value)
+
+
+def test_an_argument_beats_the_environment_which_beats_the_default(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("hello.py", "print(1)")
+    monkeypatch.setenv("PODLIFT_WORKERS", "3")
+    assert len(sdk.plan("hello.py").tasks) == 3
+    assert len(sdk.plan("hello.py", workers=2).tasks) == 2
+    assert len(sdk.plan(sdk.Job("hello.py")).tasks) == 3
+    assert len(sdk.plan(sdk.Job("hello.py", resources=sdk.Resources(workers=1))).tasks) == 1
+    monkeypatch.delenv("PODLIFT_WORKERS")
+    assert len(sdk.plan("hello.py").tasks) == 1

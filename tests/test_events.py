@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdk.events import Event, first_failure, fold, parse
+from sdk.status import Reason, State
+
+
+def event(kind: str, time: float = 1.0, source: str = "supervisor", attempt: int = 0, **data: object) -> Event:
+    return Event(attempt=attempt, source=source, sequence=1, kind=kind, time=time, data=data)
+
+
+SUBMITTED = event("submitted", 1.0, "client")
+STARTED = event("started", 2.0, supervisor="x")
+STOPPING = event("stopping", 3.0)
+FINAL = event("final", 4.0, state="SUCCEEDED", reason="done", failure=None)
+
+
+@pytest.mark.parametrize(
+    ("events", "alive", "state", "reason", "exit_code"),
+    [
+        ([SUBMITTED], True, State.PENDING, Reason.SUBMITTED, None),
+        ([SUBMITTED], False, State.LOST, Reason.SUPERVISOR_LOST, 3),
+        ([SUBMITTED, STARTED], True, State.RUNNING, Reason.TRAINING, None),
+        ([SUBMITTED, STARTED, STOPPING], True, State.RUNNING, Reason.STOPPING, None),
+        ([SUBMITTED, STARTED], False, State.LOST, Reason.SUPERVISOR_LOST, 3),
+        ([SUBMITTED, STARTED, STOPPING, FINAL], False, State.SUCCEEDED, Reason.DONE, 0),
+        (
+            [SUBMITTED, event("final", state="FAILED", reason="user_error", failure=None)],
+            False,
+            State.FAILED,
+            Reason.USER_ERROR,
+            1,
+        ),
+        (
+            [SUBMITTED, event("final", state="FAILED", reason="timeout", failure=None)],
+            False,
+            State.FAILED,
+            Reason.TIMEOUT,
+            1,
+        ),
+        (
+            [SUBMITTED, event("final", state="FAILED", reason="killed", failure=None)],
+            False,
+            State.FAILED,
+            Reason.KILLED,
+            3,
+        ),
+        (
+            [SUBMITTED, event("final", state="CANCELLED", reason="cancelled")],
+            False,
+            State.CANCELLED,
+            Reason.CANCELLED,
+            4,
+        ),
+        (
+            [SUBMITTED, event("final", state="CHECKPOINTED", reason="checkpointed")],
+            False,
+            State.CHECKPOINTED,
+            Reason.CHECKPOINTED,
+            75,
+        ),
+    ],
+)
+def test_records_say_how_a_run_is_doing_in_whatever_order_they_are_found(
+    events: list[Event], alive: bool, state: State, reason: Reason, exit_code: int | None
+) -> None:
+    for order in itertools.permutations(events):
+        status = fold(order, supervisor_alive=alive)
+        assert (status.state, status.reason, status.exit_code) == (state, reason, exit_code)
+
+
+def test_the_cause_is_the_earliest_error_that_is_no_echo_of_a_dead_peer() -> None:
+    echo = event("failed", 1.0, "chief-0", 1, type="UnavailableError")
+    cause = event("failed", 2.0, "worker-1", 1, type="ValueError")
+    later = event("failed", 3.0, "worker-0", 1, type="ValueError")
+    other = event("failed", 0.5, "worker-0", 2, type="KeyError")
+    assert first_failure([later, echo, cause, other], 1) is cause
+    assert first_failure([echo], 1) is echo
+    assert first_failure([echo], 3) is None
+
+
+@given(
+    st.builds(
+        Event,
+        attempt=st.integers(0, 9999),
+        source=st.sampled_from(["client", "supervisor", "chief-0", "worker-12"]),
+        sequence=st.integers(0, 999999),
+        kind=st.sampled_from(["started", "first_step"]),
+        time=st.floats(0, 2e9),
+        data=st.dictionaries(st.text(), st.integers() | st.text()),
+    )
+)
+def test_a_record_reads_back_as_it_was_written(record: Event) -> None:
+    name = f"{record.attempt:04d}.{record.source}.{record.sequence:06d}.{record.kind}.json"
+    assert parse(name, record.to_json()) == record
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_foreign_bytes_are_no_record(data: bytes) -> None:
+    with pytest.raises(ValueError):
+        parse("0001.client.000001.started.json", data)

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sdk
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(), JSON))
+def test_whatever_json_can_carry_is_accepted_as_keyword_arguments_and_comes_back(args: dict) -> None:
+    data = json.loads(sdk.Job("m:f", args=args).model_dump_json())
+    assert sdk.Job(**data).args == args
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ("--epochs 3", "a list is argv"),
+        ([math.nan], "[0] is nan"),
+        ({"a": [1, {2, 3}]}, "['a'][1] is a builtins.set"),
+        ({"a": math.inf}, "['a'] is inf"),
+        ({1: 2}, "keyed by 1, not a string"),
+        ([["nested"]], "an argv holds strings and numbers"),
+        ([True], "an argv holds strings and numbers"),
+    ],
+)
+def test_an_argument_that_is_not_json_is_named_by_its_place(args: object, said: str) -> None:
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.Job("train.py", args=args)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("args", "argv"),
+    [
+        (None, []),
+        (["--epochs", 3, 0.5], ["--epochs", "3", "0.5"]),
+        ({"epochs": 3, "rate": 1e-3}, ["--epochs", "3", "--rate", "0.001"]),
+        ({"fast": True, "slow": False, "none": None}, ["--fast"]),
+        ({"sizes": [1, 2], "name": "a b"}, ["--sizes", "1", "2", "--name", "a b"]),
+        ({"table": {"a": 1}}, ["--table", '{"a": 1}']),
+    ],
+)
+def test_args_become_the_words_behind_a_script(args: object, argv: list[str]) -> None:
+    assert sdk.Job("train.py", args=args).argv() == argv
+
+
+@pytest.mark.parametrize(
+    "name", ["1A", "A-B", "", "A B", "TF_CONFIG", "AIP_MODEL_DIR", "PODLIFT_TASK", "CLOUD_ML_JOB_ID"]
+)
+def test_a_reserved_or_illegal_environment_name_is_refused_without_its_value(name: str) -> None:
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.Job("train.py", env={name: "hunter2"})
+    assert repr(name) in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_all_mistakes_of_one_job_are_in_one_error() -> None:
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.Job(
+            "t.py", env={"1A": ""}, resources={"workers": 0, "accelerator": "gpu"}, limits={"grace_s": -1}, colour="red"
+        )
+    assert len(caught.value.problems) == 5
+    assert "Job has no field 'colour'" in str(caught.value)
+
+
+def test_an_unknown_field_of_a_value_names_the_nearest() -> None:
+    with pytest.raises(sdk.InputError, match=r"Resources has no field 'worker'. Did you mean 'workers'\?"):
+        sdk.Resources(worker=2)
+
+
+def test_a_job_cannot_be_changed() -> None:
+    job = sdk.Job("train.py")
+    with pytest.raises(Exception, match="frozen"):
+        job.entry = "other.py"  # type: ignore[misc]
