@@ -306,7 +306,7 @@ def test_a_late_worker_restores_what_the_chief_restored_and_then_deleted(tmp_pat
 
 @needs_tensorflow
 @pytest.mark.full
-def test_a_backup_on_a_disk_of_the_chief_alone_fails_with_a_reason_instead_of_hanging(tmp_path):
+def test_a_backup_on_a_disk_of_the_chief_alone_fails_with_a_reason(tmp_path):
     results = resume_with_nothing_left(tmp_path, "{task}/backup")
     assert all(code != 0 for code, _ in results)
     assert all("restored different epochs. Received: [2, 0]" in output for _, output in results), results

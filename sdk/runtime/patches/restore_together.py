@@ -23,7 +23,8 @@ def patches() -> list[Patch]:
     """Return the cure for one task.
 
     A chief whose backup leaves no step to do deletes it at once; a task that looks later would start from nothing and
-    wait for the chief for ever. So would a task on another machine if the backup is on the chief's own disk.
+    lose the chief. So would a task on another machine whose backup is on the chief's own disk, after steps in which the
+    two averaged the gradients of different weights.
     """
     return [
         Patch(
