@@ -21,7 +21,6 @@ def build() -> typer.Typer:
     """Return the command with its verbs, in the order in which a user meets them."""
     app = typer.Typer(
         name="podlift",
-        help="Package TensorFlow/Keras training code and run it, unchanged.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -50,7 +49,3 @@ def main() -> None:
     except errors.PodliftError as error:
         say(f"podlift: {error}")
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # The reader of a pipe such as `podlift logs X | head` has seen enough.
-        sys.stderr.close()
-        sys.exit(0)

@@ -18,12 +18,12 @@ _OWN_FORM = ("entry", "env")
 
 
 def with_settings(verb: Callable[..., None]) -> Callable[..., None]:
-    """Add `--field-name` for every setting; the verb gets those that were given as its keyword `given`, a dict."""
+    """Add `--field-name` for every setting; the verb gets those that were given as its keyword `given`, a dict of texts for `read`."""
 
     @functools.wraps(verb)
     def wrapped(**values: Any) -> None:
         texts = {name: values.pop(name) for name in names}
-        verb(**values, given=_read({name: text for name, text in texts.items() if text is not None}))
+        verb(**values, given={name: text for name, text in texts.items() if text is not None})
 
     names = [name for name in config.SETTINGS if name not in _OWN_FORM]
     hints = typing.get_type_hints(verb, include_extras=True)
@@ -60,7 +60,12 @@ def _parts(annotation: Any) -> list[Any]:
     return [annotation, *(part for inner in typing.get_args(annotation) for part in _parts(inner))]
 
 
-def _read(texts: dict[str, str]) -> dict[str, Any]:
+def read(texts: dict[str, str]) -> dict[str, Any]:
+    """Return what the texts of options mean.
+
+    Raises:
+        InputError: with every text that means nothing.
+    """
     found, problems = {}, []
     for name, text in texts.items():
         try:

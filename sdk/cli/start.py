@@ -13,7 +13,7 @@ from ..errors import EXIT_DONE, InputError, PodliftError, Problems
 from ..planner import Plan
 from ..prepare import Target, make_plan, resolve_root
 from ..run import Run
-from .options import with_settings
+from .options import read, with_settings
 from .output import answer, as_json, refusal, say, summary
 from .watch import follow
 
@@ -49,7 +49,7 @@ def submit(
     env: Env = None,
     detach: Detach = False,
     json_output: Json = False,
-    given: dict[str, Any] | None = None,
+    given: dict[str, str] | None = None,
 ) -> None:
     """Run a training program, and watch it: Ctrl-C stops watching, a second one cancels the run."""
     try:
@@ -82,7 +82,7 @@ def plan(
     name: Name = None,
     env: Env = None,
     json_output: Json = False,
-    given: dict[str, Any] | None = None,
+    given: dict[str, str] | None = None,
 ) -> None:
     """Show what submit would do, and change nothing."""
     target = Target(backend=backend, root=root, name=name)
@@ -98,17 +98,20 @@ def _make(
     entry: str | None,
     words: list[str] | None,
     env: list[str] | None,
-    given: dict[str, Any],
+    texts: dict[str, str],
     target: Target,
     verb: str,
 ) -> Plan:
     problems = Problems()
+    given: dict[str, Any] = {}
+    with problems.collect():
+        given = read(texts)
     entry = entry or os.environ.get("PODLIFT_ENTRY")
     with problems.collect():
         if entry is None:
             raise InputError("No entry. Name a script, package.module or package.module:function.")
     with problems.collect():
-        if words and "args" in given:
+        if words and "args" in texts:
             raise InputError("--args and words behind -- are two ways to say one thing: use one.")
     with problems.collect():
         if env:

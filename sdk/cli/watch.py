@@ -67,8 +67,8 @@ def _watch(run: Run, progress: Progress) -> Status:
 
 
 def _leave(run: Run, ref: str) -> int:
-    say(f"\nLeaving the run alone. Ctrl-C once more within {_SECOND_S:.0f} s cancels it.")
     try:
+        say(f"\nLeaving the run alone. Ctrl-C once more within {_SECOND_S:.0f} s cancels it.")
         time.sleep(_SECOND_S)
     except KeyboardInterrupt:
         say("Cancelling.")
