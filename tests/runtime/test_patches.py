@@ -1,0 +1,42 @@
+"""A cure runs once, right after the module that it changes has been imported."""
+
+import importlib
+import importlib.util
+import sys
+
+import pytest
+
+from sdk.runtime.patches import Patch, install
+
+
+@pytest.fixture
+def awaited(tmp_path, monkeypatch):
+    """A module that nobody has imported yet, and what its cure has seen of it."""
+    (tmp_path / "awaited_by_a_cure.py").write_text("ready = True\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    seen = []
+    patch = Patch(
+        name="test",
+        why="",
+        module="awaited_by_a_cure",
+        applies=lambda module: True,
+        needed=lambda module: True,
+        apply=lambda module: seen.append(module.ready),
+    )
+    install([patch], lambda line: None)
+    yield seen
+    sys.modules.pop("awaited_by_a_cure", None)
+
+
+def test_a_cure_sees_the_finished_module(awaited):
+    assert awaited == []
+    importlib.import_module("awaited_by_a_cure")
+    assert awaited == [True]
+
+
+def test_a_search_that_imports_nothing_does_not_use_up_the_cure(awaited):
+    assert importlib.util.find_spec("awaited_by_a_cure") is not None
+    assert awaited == []
+    importlib.import_module("awaited_by_a_cure")
+    assert awaited == [True]
