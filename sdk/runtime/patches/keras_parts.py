@@ -1,0 +1,223 @@
+"""Each replica's part of a global batch, and the places in Keras that have to know it: losses, optimizers, BatchNorm.
+
+Keras gives every replica the weight 1/N. That is one worker's number only while all replicas have the same number of
+examples (or of valid steps under a mask, or the same sum of weights). `keras_multi_worker` puts a `Step` in force while
+a replica runs a train or test step under MultiWorkerMirroredStrategy; without one, Keras's own functions answer.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any
+
+_MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """How much of something lies on this replica: of the batch's examples, or of what else a loss divides by."""
+
+    tf: ModuleType
+    amount: Any  # both float64: float32 would lose counts above 2**24 and round the quotient
+    whole: Any
+
+    @classmethod
+    def measure(cls, tf: ModuleType, amount: Any) -> Part:
+        """Add up over all replicas: a collective, so every task has to come here at the same point of its step."""
+        amount = tf.stop_gradient(tf.cast(amount, tf.float64))
+        return cls(tf=tf, amount=amount, whole=tf.distribute.get_replica_context().all_reduce("SUM", amount))
+
+    @classmethod
+    def equal(cls, tf: ModuleType) -> Part:
+        """The part of one replica among equals, for which nobody needs to be asked."""
+        replicas = tf.distribute.get_replica_context().num_replicas_in_sync
+        return cls(tf=tf, amount=tf.ones([], tf.float64), whole=tf.constant(replicas, tf.float64))
+
+    def scale(self, value: Any) -> Any:
+        """Turn a mean over this replica into its term of the mean over all; a mean over nothing, NaN, becomes 0."""
+        share = self.tf.math.divide_no_nan(self.amount, self.whole)
+        return self.tf.math.multiply_no_nan(value, self.tf.cast(share, value.dtype))
+
+    def unscale(self, value: Any) -> Any:
+        """Turn such a term into what a metric has to add, times `amount`, on every replica to arrive at the mean."""
+        return value * self.tf.cast(self.tf.math.divide_no_nan(self.whole, self.amount), value.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What the functions below need to know while a replica runs one train or test step."""
+
+    batch: Part
+    present: Part  # 1 of the number of replicas that have any examples, or 0 of it
+    divisor: Part  # `batch`, except inside a loss that divides by something else
+    metric: Part  # `batch`, except for metrics that count steps instead of examples
+
+    @classmethod
+    def measure(cls, tf: ModuleType, size: Any) -> Step:
+        both = Part.measure(tf, tf.stack([size, tf.minimum(size, 1)]))
+        parts = (Part(tf=tf, amount=both.amount[i], whole=both.whole[i]) for i in range(2))
+        return cls(batch=(batch := next(parts)), present=next(parts), divisor=batch, metric=batch)
+
+    @classmethod
+    def equal(cls, tf: ModuleType) -> Step:
+        part = Part.equal(tf)
+        return cls(batch=part, present=part, divisor=part, metric=part)
+
+
+_step: ContextVar[Step | None] = ContextVar("_step", default=None)
+
+
+@contextmanager
+def during(step: Step) -> Iterator[Step]:
+    token = _step.set(step)
+    try:
+        yield step
+    finally:
+        _step.reset(token)
+
+
+def around(owner: Any, name: str) -> Callable[[Function], Function]:
+    """Put the decorated function in the place of `owner.name`, which becomes its first argument."""
+    original = getattr(owner, name)
+
+    def install(replacement: Function) -> Function:
+        @functools.wraps(original)
+        def call(*args: Any, **options: Any) -> Any:
+            return replacement(original, *args, **options)
+
+        setattr(owner, name, call)
+        return replacement
+
+    return install
+
+
+# --- Losses: each replica's counts by its part of what the loss divides by ----------------------------------------
+
+
+def cure_losses(trainer: ModuleType) -> None:
+    tf, losses = trainer.tf, trainer.loss_module
+
+    @around(losses, "scale_loss_for_distribution")
+    def scale(original: Function, value: Any) -> Any:
+        step = _step.get()
+        return original(value) if step is None else step.divisor.scale(value)
+
+    @around(losses, "unscale_loss_for_distribution")
+    def unscale(original: Function, value: Any) -> Any:
+        step = _step.get()
+        return original(value) if step is None else step.metric.unscale(value)
+
+    @around(losses, "reduce_weighted_values")
+    def weigh(
+        original: Function,
+        values: Any,
+        sample_weight: Any = None,
+        mask: Any = None,
+        reduction: str | None = "sum_over_batch_size",
+        dtype: Any = None,
+    ) -> Any:
+        step = _step.get()
+        if step is None or reduction not in _MEANS:
+            return original(values, sample_weight, mask, reduction, dtype)
+        values = losses.ops.convert_to_tensor(values, dtype=dtype)
+        divisor = _divisor(losses, sample_weight, mask, reduction, values.dtype)
+        if divisor is not None:
+            step = replace(step, divisor=Part.measure(tf, divisor))
+        with during(step):
+            loss = original(values, sample_weight, mask, reduction, dtype)
+        # Keras takes a loss that is a number already as it is, although it is a mean of this replica's examples.
+        return step.divisor.scale(loss) if values.shape.rank == 0 else loss
+
+    @around(trainer.base_trainer.CompileLoss, "call")
+    def total(original: Function, self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
+        step = _step.get()
+        # The metric of each output's loss weighs a step by its size only if that is static, and by 1 otherwise.
+        if step is None or trainer.tree.flatten(y_pred)[0].shape[0] is not None:
+            return original(self, y_true, y_pred, sample_weight)
+        with during(replace(step, metric=step.present)):
+            return original(self, y_true, y_pred, sample_weight)
+
+
+def _divisor(losses: ModuleType, sample_weight: Any, mask: Any, reduction: str, dtype: Any) -> Any:
+    """Return what this loss divides its sum by on this replica, or None where that is the number of examples."""
+    if mask is not None:
+        mask = losses.ops.cast(mask, dtype)
+    if reduction != "mean_with_sample_weight":
+        return None if mask is None else losses.ops.sum(mask)
+    if sample_weight is not None:
+        sample_weight = losses.ops.convert_to_tensor(sample_weight, dtype=dtype)
+    weights = losses.apply_mask(sample_weight, mask, dtype=dtype, reduction=reduction)
+    return None if weights is None else losses.ops.sum(weights)
+
+
+# --- Optimizers and layers that look at one replica where they have to look at all --------------------------------
+
+
+def cure_optimizers(trainer: ModuleType) -> None:
+    tf, optimizers = trainer.tf, trainer.optimizers_module
+    clip_gradients = optimizers.Optimizer._clip_gradients
+
+    @around(optimizers.Optimizer, "_clip_gradients")
+    def clip_later(original: Function, self: Any, grads: list[Any]) -> Any:
+        return original(self, grads) if _step.get() is None else grads
+
+    @around(optimizers.Optimizer, "_all_reduce_sum_gradients")
+    def add_up(original: Function, self: Any, grads_and_vars: Iterable[tuple[Any, Any]]) -> Any:
+        step = _step.get()
+        if step is None:
+            return original(self, grads_and_vars)
+        summed = original(self, [(_or_nothing(tf, step, grad), variable) for grad, variable in grads_and_vars])
+        # Clipping is not linear: the sum of clipped parts is not the clipped sum.
+        clipped = clip_gradients(self, [grad for grad, _ in summed])
+        return list(zip(clipped, [variable for _, variable in summed], strict=True))
+
+    @around(optimizers.LossScaleOptimizer, "apply")
+    def agree(original: Function, self: Any, grads: list[Any], trainable_variables: Any = None) -> None:
+        step = _step.get()
+        if step is not None:
+            # Keras looks for infinities on each task and then takes a branch with collectives: one task alone in it
+            # would wait for ever. So what is NaN for one becomes NaN for all.
+            grads = [_or_nothing(tf, step, grad) for grad in grads]
+            found = Part.measure(tf, tf.logical_not(self.check_finite(grads))).whole
+            poison = tf.where(found > 0, float("nan"), 0.0)
+            grads = [_on_values(tf, grad, lambda v: v + tf.cast(poison, v.dtype)) for grad in grads]
+        original(self, grads, trainable_variables)
+
+
+def _or_nothing(tf: ModuleType, step: Step, grad: Any) -> Any:
+    """Return the gradient, or zeros where its examples are made up and it might be NaN."""
+    if step.present is step.batch:
+        return grad
+    return _on_values(tf, grad, lambda v: tf.math.multiply_no_nan(v, tf.cast(step.present.amount, v.dtype)))
+
+
+def _on_values(tf: ModuleType, grad: Any, change: Function) -> Any:
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(change(grad.values), grad.indices, grad.dense_shape)
+    return None if grad is None else change(grad)
+
+
+@functools.cache
+def cure_batch_normalization() -> None:
+    """Keep a made-up example out of the moving averages, which are synchronized in every step."""
+    from keras import layers, ops
+
+    @around(layers.BatchNormalization, "_moments")
+    def moments(original: Function, self: Any, inputs: Any, mask: Any) -> Any:
+        step = _step.get()
+        if step is None or step.present is step.batch:
+            return original(self, inputs, mask)
+        present = ops.cast(step.present.amount, "int32")
+        if self.synchronized and mask is None:
+            return original(self, inputs[: ops.shape(inputs)[0] * present], mask)
+        kept, found = (self.moving_mean, self.moving_variance), original(self, inputs, mask)
+        return tuple(
+            ops.where(present > 0, new, ops.cast(old, new.dtype)) for new, old in zip(found, kept, strict=True)
+        )

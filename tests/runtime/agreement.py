@@ -1,0 +1,369 @@
+"""A training program like anybody's: it makes its own MultiWorkerMirroredStrategy and knows nothing of who starts it.
+
+Run with the names of cases; every case is a tiny model whose data, weights and order are fixed, so that any number of
+tasks with the same global batch has to give the same numbers. Each task writes what it saw to
+`$AIP_MODEL_DIR/<task>/<case>.npz` (final weights, predictions) and `<case>.json` (history, evaluation).
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import tensorflow as tf
+
+BATCH = 40  # 20/20 on two tasks, 14/13/13 on three
+SIZES = {"even": 120, "uneven": 110, "sample_weight": 110, "tiny_last": 81}
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+# --- Data and models ----------------------------------------------------------------------------------------------
+
+
+def numbers(size, features=6, outputs=2):
+    random = np.random.default_rng(3)
+    x = random.normal(size=(size, features)).astype("float32")
+    y = (x @ random.normal(size=(features, outputs)) + 0.1 * random.normal(size=(size, outputs))).astype("float32")
+    weight = random.integers(0, 4, size=size).astype("float32")  # with zeros
+    return x, y, weight
+
+
+def images(size):
+    random = np.random.default_rng(4)
+    x = random.normal(size=(size, 8, 8, 1)).astype("float32")
+    return x, random.integers(0, 3, size=size), random.uniform(0, 2, size=size).astype("float32")
+
+
+def dense_sgd(**compiled):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(5, activation="tanh"), keras.layers.Dense(2)])
+    model.compile(**{"optimizer": keras.optimizers.SGD(0.1), "loss": "mse", "metrics": ["mae"]} | compiled)
+    return model
+
+
+def conv_adam():
+    keras.utils.set_random_seed(2)
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            keras.layers.Conv2D(4, 3, activation="relu"),
+            keras.layers.MaxPooling2D(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(3, activation="softmax"),
+        ]
+    )
+    model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", weighted_metrics=["accuracy"])
+    return model
+
+
+def in_batches(arrays, size=BATCH):
+    return tf.data.Dataset.from_tensor_slices(arrays).batch(size)
+
+
+def fitted(model, data, predict_on=None, **options):
+    """The usual end of a case: train, then look at everything that Keras reports."""
+    history = model.fit(data, epochs=2, verbose=0, **options).history
+    seen = {"history": history, "weights": model.get_weights()}
+    seen["evaluate"] = model.evaluate(data, verbose=0, return_dict=True)
+    if predict_on is not None:
+        seen["predict"] = model.predict(predict_on, batch_size=BATCH, verbose=0)
+    return seen
+
+
+# --- The table: {dense_sgd, conv_adam} x {fit, loop} x {even, uneven, sample_weight, tiny_last} -------------------
+
+
+def by_fit(strategy, make, data, shape):
+    with strategy.scope():
+        model = make()
+    arrays = data(SIZES[shape])
+    arrays = arrays if shape == "sample_weight" else arrays[:2]
+    return fitted(model, in_batches(arrays), predict_on=arrays[0])
+
+
+def by_loop(strategy, make, data, shape):
+    """The custom loop of TensorFlow's tutorials: per-example losses over the size of the full global batch."""
+    with strategy.scope():
+        model = make()
+        optimizer, loss = model.optimizer, keras.losses.get(model.loss)
+    x, y, weight = data(SIZES[shape])
+    weight = weight if shape == "sample_weight" else np.ones_like(weight)
+
+    @tf.function
+    def train_step(batch):
+        def on_replica(batch):
+            x, y, weight = batch
+            with tf.GradientTape() as tape:
+                value = tf.reduce_sum(loss(y, model(x, training=True)) * weight) / BATCH
+            optimizer.apply(tape.gradient(value, model.trainable_variables), model.trainable_variables)
+            return value
+
+        return strategy.reduce("SUM", strategy.run(on_replica, args=(batch,)), axis=None)
+
+    batches = strategy.experimental_distribute_dataset(in_batches((x, y, weight)))
+    history = {"loss": [float(train_step(batch)) for _ in range(2) for batch in batches]}
+    return {"history": history, "weights": model.get_weights()}
+
+
+def add_table():
+    runs = {"fit": by_fit, "loop": by_loop}
+    for make, data in ((dense_sgd, numbers), (conv_adam, images)):
+        for how, run in runs.items():
+            for shape in SIZES:
+                if (make, how, shape) == (conv_adam, "loop", "tiny_last"):
+                    continue  # in a loop of one's own, the gradient of max pooling over no examples ends the process
+                CASES[f"{make.__name__}-{how}-{shape}"] = lambda strategy, run=run, make=make, data=data, shape=shape: (
+                    run(strategy, make, data, shape)
+                )
+
+
+add_table()
+
+
+# --- What else people pass to compile and fit ---------------------------------------------------------------------
+
+
+@case
+def arrays_and_validation(strategy):
+    x, y, weight = numbers(130)
+    with strategy.scope():
+        model = dense_sgd(weighted_metrics=["mse"])
+    held_out = (x[107:], y[107:], weight[107:])
+    history = model.fit(
+        x[:107], y[:107], sample_weight=weight[:107], batch_size=BATCH, shuffle=False, epochs=2, verbose=0,
+        validation_data=held_out,
+    ).history  # fmt: skip
+    seen = {"history": history, "weights": model.get_weights()}
+    seen["evaluate"] = model.evaluate(x, y, batch_size=BATCH, sample_weight=weight, verbose=0, return_dict=True)
+    return seen
+
+
+@case
+def repeated_data(strategy):
+    with strategy.scope():
+        model = dense_sgd()
+    data = in_batches(numbers(110)[:2]).repeat()
+    history = model.fit(data, epochs=2, steps_per_epoch=4, verbose=0).history
+    return {"history": history, "weights": model.get_weights()}
+
+
+@case
+def static_batches(strategy):
+    with strategy.scope():
+        model = dense_sgd(weighted_metrics=["mse"])
+    data = tf.data.Dataset.from_tensor_slices(numbers(120)).batch(60, drop_remainder=True)
+    return fitted(model, data)
+
+
+@case
+def class_weights(strategy):
+    with strategy.scope():
+        model = conv_adam()
+    data = in_batches(images(107)[:2])
+    history = model.fit(data, class_weight={0: 1.0, 1: 3.0, 2: 0.5}, epochs=2, verbose=0).history
+    return {"history": history, "weights": model.get_weights()}
+
+
+@case
+def two_outputs_and_regularizers(strategy):
+    keras.utils.set_random_seed(5)
+    with strategy.scope():
+        inputs = keras.Input((6,))
+        hidden = keras.layers.Dense(4, activation="tanh", kernel_regularizer="l2")(inputs)
+        model = keras.Model(inputs, [keras.layers.Dense(2, name="a")(hidden), keras.layers.Dense(1, name="b")(hidden)])
+        model.compile("sgd", loss=["mse", "mae"], loss_weights=[1.0, 0.5], metrics=[["mae"], ["mse"]])
+    x, y, _ = numbers(81)
+    return fitted(model, in_batches((x, (y, y[:, :1]))), predict_on=None)
+
+
+def masked(strategy, **compiled):
+    keras.utils.set_random_seed(6)
+    with strategy.scope():
+        recurrent = keras.layers.LSTM(4, return_sequences=True)
+        model = keras.Sequential([keras.Input((7, 3)), keras.layers.Masking(), recurrent, keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), **{"loss": "mse", "metrics": ["mae"]} | compiled)
+    random = np.random.default_rng(7)
+    x = random.normal(size=(81, 7, 3)).astype("float32")
+    for row, length in enumerate(random.integers(1, 8, size=81)):
+        x[row, length:] = 0
+    return fitted(model, in_batches((x, x.sum(axis=2, keepdims=True))), predict_on=x)
+
+
+@case
+def masked_loss(strategy):
+    return masked(strategy)
+
+
+@case
+def masked_mean_with_sample_weight(strategy):
+    return masked(strategy, loss=keras.losses.MeanSquaredError(reduction="mean_with_sample_weight"))
+
+
+@case
+def mean_with_sample_weight(strategy):
+    with strategy.scope():
+        model = dense_sgd(loss=keras.losses.MeanSquaredError(reduction="mean_with_sample_weight"))
+    return fitted(model, in_batches(numbers(81)))
+
+
+@case
+def sum_reduction(strategy):
+    with strategy.scope():
+        model = dense_sgd(loss=keras.losses.MeanSquaredError(reduction="sum"), optimizer=keras.optimizers.SGD(0.002))
+    return fitted(model, in_batches(numbers(81)))
+
+
+@case
+def loss_function_that_returns_a_number(strategy):
+    with strategy.scope():
+        model = dense_sgd(loss=lambda y, p: tf.reduce_mean(tf.square(y - p)))
+    return fitted(model, in_batches(numbers(81)[:2]))
+
+
+@case
+def clipped_gradients(strategy):
+    with strategy.scope():
+        model = dense_sgd(optimizer=keras.optimizers.SGD(0.1, global_clipnorm=0.3))
+    return fitted(model, in_batches(numbers(81)[:2]))
+
+
+@case
+def loss_scale(strategy):
+    with strategy.scope():
+        inner = keras.optimizers.SGD(0.1)
+        model = dense_sgd(optimizer=keras.optimizers.LossScaleOptimizer(inner, initial_scale=2.0**127))
+    return fitted(model, in_batches(numbers(81)[:2]))
+
+
+@case
+def averaged_weights(strategy):
+    with strategy.scope():
+        model = dense_sgd(optimizer=keras.optimizers.AdamW(0.01, use_ema=True))
+    return fitted(model, in_batches(numbers(81)[:2]))
+
+
+@case
+def batch_norm(strategy):
+    return with_batch_norm(strategy, synchronized=False)
+
+
+@case
+def synchronized_batch_norm(strategy):
+    return with_batch_norm(strategy, synchronized=True)
+
+
+def with_batch_norm(strategy, synchronized):
+    keras.utils.set_random_seed(8)
+    with strategy.scope():
+        norm = keras.layers.BatchNormalization(synchronized=synchronized)
+        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(5), norm, keras.layers.Dense(2)])
+        model.compile(keras.optimizers.SGD(0.05), "mse")
+    x, y, _ = numbers(82)
+    return fitted(model, in_batches((x, y)), predict_on=x)
+
+
+class OwnStep(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.first = keras.layers.Dense(4, activation="tanh")
+        self.last = keras.layers.Dense(2)
+
+    def call(self, x):
+        return self.last(self.first(x))
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        for metric in self.metrics:
+            if metric.name != "loss":
+                metric.update_state(y, self(x))
+        return {"own": loss, "constant": 0.5}
+
+
+@case
+def own_train_step(strategy):
+    keras.utils.set_random_seed(9)
+    with strategy.scope():
+        model = OwnStep()
+        model.compile(keras.optimizers.SGD(0.1), "mse", metrics=["mae"])
+    model.fit(in_batches(numbers(81)[:2]), epochs=2, verbose=0)
+    return {"history": {}, "weights": model.get_weights()}
+
+
+@case
+def eager(strategy):
+    with strategy.scope():
+        model = dense_sgd(run_eagerly=True)
+    return fitted(model, in_batches(numbers(81)[:2]), predict_on=numbers(81)[0])
+
+
+@case
+def single_batches(strategy):
+    """Every task passes the same batch; each is trained on as if one task had it."""
+    x, y, weight = numbers(41)
+    with strategy.scope():
+        model = dense_sgd()
+    logs = [model.train_on_batch(x[:n], y[:n], weight[:n], return_dict=True) for n in (40, 17, 40)]
+    logs.append(model.test_on_batch(x, y, return_dict=True))
+    history = {name: [float(log[name]) for log in logs] for name in logs[0]}
+    return {"history": history, "weights": model.get_weights(), "predict": model.predict_on_batch(x)}
+
+
+@case
+def fewer_examples_than_tasks(strategy):
+    with strategy.scope():
+        model = conv_adam()
+    x, y, _ = images(1)
+    seen = fitted(model, in_batches((x, y)), predict_on=x)
+    seen["predict_seven"] = model.predict(images(7)[0], batch_size=3, verbose=0)
+    return seen
+
+
+@case
+def every_batch_is_averaged_alike(strategy):
+    """What callbacks see after a step has to be the same everywhere, or tasks would stop at different steps."""
+    with strategy.scope():
+        model = dense_sgd()
+    shown = []
+    each = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: shown.append(float(logs["loss"])))
+    model.fit(in_batches(numbers(81)[:2]), epochs=1, verbose=0, callbacks=[each])
+    return {"history": {}, "weights": model.get_weights(), "shown": np.array(shown)}
+
+
+# --- Running and writing ------------------------------------------------------------------------------------------
+
+
+def task_name():
+    task = json.loads(os.environ.get("TF_CONFIG", "{}")).get("task", {"type": "alone", "index": 0})
+    return f"{task['type']}-{task['index']}"
+
+
+def main(names):
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    folder = Path(os.environ["AIP_MODEL_DIR"]) / task_name()
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        print(f"case {name}", flush=True)
+        seen = CASES[name](strategy)
+        arrays = {part: value for part, value in seen.items() if part.startswith("predict") or part == "shown"}
+        arrays |= {f"weights {index}": value for index, value in enumerate(seen["weights"])}
+        np.savez(folder / f"{name}.npz", **arrays)
+        report = {part: seen[part] for part in ("history", "evaluate") if part in seen}
+        (folder / f"{name}.json").write_text(json.dumps(report, default=float))
+        keras.backend.clear_session()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or list(CASES))

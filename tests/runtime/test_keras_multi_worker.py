@@ -1,0 +1,229 @@
+"""Two and three tasks give the numbers of one, through Keras's own `fit`, `evaluate` and `predict`."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import gang
+import pytest
+
+np = pytest.importorskip("numpy")
+
+SCRIPT = Path(__file__).with_name("agreement.py")
+QUICK = ["dense_sgd-fit-even", "dense_sgd-fit-sample_weight", "conv_adam-fit-tiny_last", "dense_sgd-loop-uneven"]
+FULL = [
+    *(f"{model}-fit-{shape}" for model in ("dense_sgd", "conv_adam") for shape in ("uneven", "tiny_last")),
+    *(f"conv_adam-fit-{shape}" for shape in ("even", "sample_weight")),
+    *(f"conv_adam-loop-{shape}" for shape in ("even", "uneven", "sample_weight")),
+    *(f"dense_sgd-loop-{shape}" for shape in ("even", "sample_weight", "tiny_last")),
+    "arrays_and_validation",
+    "repeated_data",
+    "static_batches",
+    "class_weights",
+    "two_outputs_and_regularizers",
+    "masked_loss",
+    "masked_mean_with_sample_weight",
+    "mean_with_sample_weight",
+    "sum_reduction",
+    "loss_function_that_returns_a_number",
+    "clipped_gradients",
+    "loss_scale",
+    "averaged_weights",
+    "synchronized_batch_norm",
+    "own_train_step",
+    "eager",
+    "fewer_examples_than_tasks",
+]
+UNLIKE_ONE_TASK = ["batch_norm", "single_batches", "every_batch_is_averaged_alike"]
+
+
+def tolerance(case):
+    """Adam divides by roots of tiny numbers, and recurrent layers and moments add up in another order."""
+    exact = case.startswith("dense_sgd") or case in ("static_batches", "repeated_data", "sum_reduction")
+    return 2e-6 if exact else 2e-5
+
+
+def results(folder, case):
+    arrays = dict(np.load(folder / f"{case}.npz"))
+    report = json.loads((folder / f"{case}.json").read_text())
+    return arrays | {f"{part} {name}": np.array(v) for part, found in report.items() for name, v in found.items()}
+
+
+def run_tasks(folder, count, cases, **options):
+    for code, output in gang.run(SCRIPT, cases, folder, count, **options):
+        assert code == 0, output[-3000:]
+    return sorted(path for path in folder.iterdir() if path.is_dir())
+
+
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    return {n: run_tasks(tmp_path_factory.mktemp(f"quick{n}"), n, QUICK) for n in (1, 2, 3)}
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    cases = FULL + UNLIKE_ONE_TASK
+    return {n: run_tasks(tmp_path_factory.mktemp(f"full{n}"), n, cases, timeout_s=900) for n in (1, 2, 3)}
+
+
+def assert_same_on_all_tasks(folders, case):
+    first, *others = (results(folder, case) for folder in folders)
+    for other in others:
+        assert other.keys() == first.keys()
+        for name, value in first.items():
+            np.testing.assert_array_equal(other[name], value, err_msg=name)
+
+
+def assert_as_with_one_task(one, folders, case):
+    expected, found = results(one, case), results(folders[0], case)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        scale = np.max(np.abs(value), initial=1e-12)
+        np.testing.assert_allclose(found[name], value, rtol=0, atol=tolerance(case) * scale, err_msg=name)
+
+
+@pytest.mark.parametrize("tasks", [2, 3])
+@pytest.mark.parametrize("case", QUICK)
+def test_all_tasks_report_and_end_with_the_same_numbers_as_one(quick, case, tasks):
+    assert_same_on_all_tasks(quick[tasks], case)
+    assert_as_with_one_task(quick[1][0], quick[tasks], case)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("tasks", [2, 3])
+@pytest.mark.parametrize("case", FULL)
+def test_all_tasks_agree_with_one_in_the_rarer_cases_too(full, case, tasks):
+    assert_same_on_all_tasks(full[tasks], case)
+    assert_as_with_one_task(full[1][0], full[tasks], case)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("tasks", [2, 3])
+def test_a_replica_without_examples_leaves_batch_normalization_alone(full, tasks):
+    assert_same_on_all_tasks(full[tasks], "batch_norm")
+    for name, value in results(full[tasks][0], "batch_norm").items():
+        assert np.all(np.isfinite(value)), name
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("tasks", [2, 3])
+def test_the_same_batch_on_every_task_trains_as_that_batch_on_one(full, tasks):
+    assert_same_on_all_tasks(full[tasks], "single_batches")
+    expected, found = results(full[1][0], "single_batches"), results(full[tasks][0], "single_batches")
+    # As under MirroredStrategy, `predict_on_batch` returns what every replica made of the batch it was given.
+    expected["predict"] = np.concatenate([expected["predict"]] * tasks)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, atol=2e-6, err_msg=name)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("tasks", [2, 3])
+def test_callbacks_see_the_same_numbers_on_all_tasks_after_every_step(full, tasks):
+    assert_same_on_all_tasks(full[tasks], "every_batch_is_averaged_alike")
+
+
+@pytest.mark.full
+def test_keras_without_the_cure_still_fails_so_the_cure_is_still_needed(tmp_path):
+    outcomes = gang.run(SCRIPT, QUICK[:1], tmp_path, 2, patched=False, timeout_s=120)
+    assert any("PerReplica" in output for code, output in outcomes if code)
+
+
+# --- Without any cluster ------------------------------------------------------------------------------------------
+
+PRELUDE = """
+import os
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+from sdk.runtime.patches import install
+from sdk.runtime.patches.keras_multi_worker import PATCH
+lines = []
+"""
+
+
+def program(text):
+    """Run a program in a process of its own; it fails by an assertion."""
+    command = [sys.executable, "-c", PRELUDE + textwrap.dedent(text)]
+    done = subprocess.run(command, cwd=gang.ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_it_imports_neither_tensorflow_nor_keras_itself():
+    program("""
+        import sys
+        install([PATCH], lines.append)
+        assert not {"tensorflow", "keras"} & set(sys.modules)
+    """)
+
+
+def test_it_is_applied_to_this_keras_before_anything_starts_the_runtime():
+    program("""
+        install([PATCH], lines.append)
+        import keras
+        import tensorflow as tf
+        assert len(lines) == 1 and "keras#20585" in lines[0] and "left alone" not in lines[0], lines
+        from tensorflow.python.eager import context
+        assert not context.context()._initialized
+    """)
+
+
+def test_a_keras_that_was_cured_already_is_left_alone():
+    program("""
+        import keras.src.backend.tensorflow.trainer as trainer
+        assert PATCH.needed(trainer)
+        stock_reduce, stock_build = trainer.reduce_per_replica, trainer.TensorFlowTrainer._maybe_symbolic_build
+        def reduce_per_replica(values, strategy, reduction):
+            return trainer.tree.map_structure(lambda v: strategy.reduce("MEAN", v, axis=None), values)
+        def build(self, iterator=None, data_batch=None):
+            *_, batches = next(iter(iterator))
+            first = lambda value: self.distribute_strategy.experimental_local_results(value)[0]
+            self._symbolic_build(data_batch=trainer.tree.map_structure(first, next(batches)))
+        trainer.reduce_per_replica = reduce_per_replica
+        assert PATCH.needed(trainer), "half a cure"
+        trainer.TensorFlowTrainer._maybe_symbolic_build = build
+        assert not PATCH.needed(trainer)
+        trainer.reduce_per_replica = stock_reduce
+        assert PATCH.needed(trainer), "the other half"
+        trainer.reduce_per_replica = reduce_per_replica
+        install([PATCH], lines.append)
+        assert trainer.reduce_per_replica is reduce_per_replica and not lines
+    """)
+
+
+def test_an_unknown_keras_or_tensorflow_is_left_alone_and_the_log_says_so():
+    program("""
+        import keras.src.backend.tensorflow.trainer as trainer, keras.src.version as version
+        stock, known = trainer.reduce_per_replica, version.__version__
+        for version.__version__, trainer.tf.__version__ in (("3.7.0", "2.18.0"), ("3.16.0", "2.21.0"), (known, "2.22.0")):
+            install([PATCH], lines.append)
+        assert len(lines) == 3 and all("left alone" in line for line in lines), lines
+        assert trainer.reduce_per_replica is stock
+    """)
+
+
+def test_other_strategies_compute_what_they_do_without_it():
+    text = """
+        import keras, numpy as np, sys
+        import tensorflow as tf
+        tf.config.set_logical_device_configuration(
+            tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2)
+        strategies = [tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])]
+        def numbers():
+            for strategy in strategies:
+                keras.utils.set_random_seed(1)
+                with strategy.scope():
+                    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+                    model.compile(keras.optimizers.SGD(0.1, clipnorm=0.1), "mse", metrics=["mae"])
+                x = np.arange(33, dtype="float32").reshape(11, 3) / 10
+                history = model.fit(x, x[:, :2], batch_size=4, epochs=2, shuffle=False, verbose=0).history
+                yield history, model.get_weights(), model.predict(x, verbose=0)
+        stock = list(numbers())
+        install([PATCH], lines.append)
+        assert lines
+        for before, after in zip(stock, numbers()):
+            assert before[0] == after[0]
+            np.testing.assert_array_equal(np.concatenate([w.ravel() for w in before[1]]),
+                                          np.concatenate([w.ravel() for w in after[1]]))
+            np.testing.assert_array_equal(before[2], after[2])
+    """
+    program(text)
