@@ -1,4 +1,4 @@
-"""Submit a script on two local workers from Python, and use what it leaves. Run: python examples/01_submit.py"""
+"""Submit a script on two local workers from Python, and use what it leaves. Run: python examples/ex01_submit.py"""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Submit a function of a module; its value comes back. Run: python examples/02_function.py"""
+"""Submit a function of a module; its value comes back. Run: python examples/ex02_function.py"""
 
 import sdk
 
@@ -13,5 +13,5 @@ def train(epochs: int, rate: float) -> dict:
 
 
 if __name__ == "__main__":
-    job = sdk.Job("02_function:train", args={"epochs": 20, "rate": 0.2})
+    job = sdk.Job("ex02_function:train", args={"epochs": 20, "rate": 0.2})
     print(sdk.submit(job).result(timeout_s=60).value)
