@@ -1,0 +1,42 @@
+"""Takes cells out of the seeds, where they exist."""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+from functools import cache
+from pathlib import Path
+
+from .cells import Cell
+
+FOLDER = Path(__file__).resolve().parents[2].parent / "shared" / "seeds"
+
+
+def here() -> bool:
+    """True where the seeds lie beside the repository."""
+    return FOLDER.is_dir()
+
+
+@cache
+def _lines(seed: str) -> list[str]:
+    (path,) = FOLDER.glob(f"{seed}_*.txt")
+    return path.read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ").split("\n")
+
+
+def text(cell: Cell) -> str:
+    """Return a cell's normalised text: no common indent, no trailing space, line breaks as laid out."""
+    found = _lines(cell.seed)[cell.lines[0] - 1 : cell.lines[1]]
+    if cell.words is not None:
+        start, layout = cell.words
+        words, found = found[0].split(), []
+        for indent, count in layout:
+            found.append(" " * indent + " ".join(words[start : start + count]))
+            start += count
+    if found[0].startswith("%%writefile "):
+        found = found[1:]
+    return textwrap.dedent("\n".join(line.rstrip() for line in found)).strip("\n") + "\n"
+
+
+def digest(cell: Cell) -> str:
+    """Return what the catalogue knows a cell by."""
+    return hashlib.sha256(text(cell).encode()).hexdigest()[:12]
