@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 from . import backends, ids
 from .clock import SystemClock
-from .errors import CorruptRunError, InputError, RunNotFoundError
+from .errors import CorruptRunError, InputError, PodliftError, RunNotFoundError
 from .job import Job, JsonArgs
 from .layout import RootPaths, RunPaths
 from .packaging import bundle
@@ -137,7 +136,15 @@ def execute(made: Plan) -> Run:
 
     Raises:
         InputError: the files changed since, or the plan was executed before.
+        PodliftError: the disk refused.
     """
+    try:
+        return _execute(made)
+    except OSError as error:
+        raise PodliftError(f"The run could not be started: {error}.") from error
+
+
+def _execute(made: Plan) -> Run:
     members = tuple(bundle.Member(*file) for file in made.files)
     backend = backends.load(made.backend)
     request = backend.render(made)
@@ -147,6 +154,6 @@ def execute(made: Plan) -> Run:
         posix.put_new(made.paths.plan, made.to_json().encode())
     except FileExistsError:
         raise InputError(f"This plan was submitted before. Next: podlift status {made.run_id}.") from None
-    Recorder(made.paths, "client", 0, SystemClock()).record("submitted", argv=sys.argv[:1])
+    Recorder(made.paths, "client", 0, SystemClock()).record("submitted")
     backend.start(request)
     return Run(made)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -62,6 +63,10 @@ def _environment(value: dict[str, str]) -> dict[str, str]:
     if problems:
         raise ValueError("; ".join(problems))
     return value
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, PurePath) else value
 
 
 def _accelerator(value: str) -> str:
@@ -141,7 +146,7 @@ class Job(_Value):
         InputError: every mistake in one error.
     """
 
-    entry: str
+    entry: Annotated[str, BeforeValidator(_text)]
     args: Annotated[JsonArgs, BeforeValidator(_json_args)] = None
     env: Annotated[dict[str, str], AfterValidator(_environment)] = Field(default_factory=dict)
     resources: Resources = Resources()

@@ -91,7 +91,10 @@ def wait(ref: Ref, timeout_s: Timeout = None, root: Root = None, json_output: Js
     """Wait for the end of a run; the exit code is the run's."""
     run = api.attach(ref, root=root)
     shown = run.id if resolve_root(root, os.environ) == run.plan.root else run.url
-    code = follow(run, shown) if timeout_s is None else conclude(run, run.wait(timeout_s), shown)
+    if timeout_s is None:
+        code = follow(run, shown, quiet=json_output)
+    else:
+        code = conclude(run, run.wait(timeout_s), shown, quiet=json_output)
     if json_output:
         as_json(summary(run, run.status()))
     raise typer.Exit(code)

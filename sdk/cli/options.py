@@ -18,7 +18,7 @@ _OWN_FORM = ("entry", "env")
 
 
 def with_settings(verb: Callable[..., None]) -> Callable[..., None]:
-    """Add `--field-name` for every setting; the verb gets those that were given as its keyword `given`, a dict of texts for `read`."""
+    """Add `--field-name` for every setting; the verb gets the given ones as its keyword `given`, texts for `read`."""
 
     @functools.wraps(verb)
     def wrapped(**values: Any) -> None:

@@ -65,7 +65,7 @@ def submit(
         say(f"started. Next: podlift wait {_ref(run)} · podlift logs {_ref(run)} -f · podlift cancel {_ref(run)}")
         code = EXIT_DONE
     else:
-        code = follow(run, _ref(run))
+        code = follow(run, _ref(run), quiet=json_output)
     if json_output:
         as_json(summary(run, run.status()))
     elif detach:

@@ -29,22 +29,28 @@ class Progress(Protocol):
     def show(self, run: Run, status: Status, fresh: list[dict[str, Any]]) -> None: ...
 
 
-def follow(run: Run, ref: str) -> int:
-    """Show a run until it has ended or the user leaves; return the exit code of the command."""
+def follow(run: Run, ref: str, *, quiet: bool = False) -> int:
+    """Show a run until it has ended or the user leaves; return the exit code of the command.
+
+    Args:
+        run: the run.
+        ref: what this shell calls it.
+        quiet: True keeps stdout free for the one object of --json.
+    """
     try:
         with _progress() as progress:
             status = _watch(run, progress)
     except KeyboardInterrupt:
         return _leave(run, ref)
-    return conclude(run, status, ref)
+    return conclude(run, status, ref, quiet=quiet)
 
 
-def conclude(run: Run, status: Status, ref: str) -> int:
+def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
     """Print how a run ended, where it is and what can be done next; return its exit code."""
     if status.state is State.SUCCEEDED:
         metrics = run.last_metrics()
         if metrics:
-            answer(numbers(metrics, between="\n"))
+            (say if quiet else answer)(numbers(metrics, between="\n"))
         say(f"{run.id} is done after {status.timings.get('finished', 0.0):.1f} s. It lives in {run.url}")
         say(f"Next: podlift status {ref} · podlift logs {ref} · podlift runs")
     else:

@@ -7,6 +7,7 @@ import io
 import os
 import stat
 import tarfile
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +86,7 @@ def write(bundle: Bundle, project: Path, target: Path) -> bool:
     if target.exists():
         return False
     target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
     try:
         with part.open("xb") as file:
             sink = _Hash(file)

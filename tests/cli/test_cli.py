@@ -65,7 +65,7 @@ def test_submit_in_the_foreground_prints_metrics_on_stdout_and_the_rest_on_stder
     ("text", "code"), [("", 0), ("1/0", 1), ("import os; os.kill(os.getpid(), 9)", 3), ("exit(75)", 75)]
 )
 def test_the_exit_code_is_the_runs_and_json_is_one_object_on_one_line(write, text: str, code: int) -> None:
-    write("train.py", text)
+    write("train.py", f"import sdk\nsdk.context().report({{'loss': 0.5}})\n{text}")
     shown = podlift("submit", "train.py", "--json")
     assert shown.returncode == code
     found = json.loads(shown.stdout.splitlines()[-1])
@@ -73,6 +73,7 @@ def test_the_exit_code_is_the_runs_and_json_is_one_object_on_one_line(write, tex
     assert set(found) == KEYS
     assert found["exit_code"] == code
     assert found["attempts"] == 1
+    assert found["metrics"] == {"loss": 0.5}
     again = podlift("wait", found["id"], "--json")
     assert (again.returncode, json.loads(again.stdout.splitlines()[-1])) == (code, found)
     assert ("ZeroDivisionError" in shown.stderr) == (text == "1/0")
