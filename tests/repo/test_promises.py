@@ -25,6 +25,7 @@ LAYERS = [
     {"backends"},
     {"run", "prepare", "api"},
     {"cli", "__main__"},
+    {"testing"},
 ]
 PURE = LAYERS[1]
 IMPURE = {"os", "time", "random", "subprocess", "socket", "shutil", "tempfile", "secrets", "io"}

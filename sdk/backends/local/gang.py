@@ -92,7 +92,11 @@ class Gang:
             work = Path(paths.work(self._attempt, task.name)).parent
             for place in (work, Path(paths.scratch(self._attempt, task.name)), Path(log).parent):
                 place.mkdir(parents=True, exist_ok=True)
-            env = {**shared, **render.environment(plan, self._attempt, task, addresses), "PODLIFT_PARENT": str(os.getpid())}
+            env = {
+                **shared,
+                **render.environment(plan, self._attempt, task, addresses),
+                "PODLIFT_PARENT": str(os.getpid()),
+            }
             command = render.command(plan, self._attempt, task.name)
             self._tasks[task.name] = processes.spawn(command, env=env, cwd=str(work), log=log)
             pids[task.name] = self._tasks[task.name].pid

@@ -1,0 +1,1 @@
+"""For those who test their own backends against the seams of podlift."""

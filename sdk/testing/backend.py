@@ -1,0 +1,101 @@
+"""What every backend owes: the same cases, the same answers. Needs pytest.
+
+Usage: `class TestMine(BackendContract): name = "mine"`
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .. import api, backends
+from ..errors import RunFailedError
+from ..run import Run
+from ..status import Reason, State
+
+_LIMIT_S = 120.0
+
+
+class BackendContract:
+    """Inherit, and set `name` to the backend's.
+
+    Attributes:
+        name: what `backend=` takes.
+    """
+
+    name = ""
+
+    @pytest.fixture
+    def submit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Run]]:
+        """Return a function that submits a program's text; what still runs at the end is cancelled."""
+        started: list[Run] = []
+        project = tmp_path / "contract"
+        project.mkdir()
+        monkeypatch.chdir(project)
+
+        def start(text: str, workers: int = 1) -> Run:
+            (project / "program.py").write_text(text)
+            run = api.submit("program.py", workers=workers, backend=self.name, root=tmp_path / "contract-root")
+            started.append(run)
+            return run
+
+        yield start
+        for run in started:
+            run.cancel(grace_s=0)
+            run.wait(_LIMIT_S)
+
+    def test_render_is_pure_and_printable(self, submit: Callable[..., Run]) -> None:
+        plan = submit("print(1)", workers=2).plan
+        backend = backends.load(self.name)
+        once, twice = backend.render(plan).body, backend.render(plan).body
+        assert json.loads(json.dumps(once)) == twice
+
+    def test_success_is_the_first_task_leaving_with_0(self, submit: Callable[..., Run]) -> None:
+        run = submit("import os; print('from', os.environ['PODLIFT_TASK'])", workers=2)
+        status = run.wait(_LIMIT_S)
+        assert (status.state, status.reason, status.exit_code) == (State.SUCCEEDED, Reason.DONE, 0)
+        for task in run.plan.tasks:
+            assert f"from {task}" in [line.text for line in run.logs(task=task)]
+
+    def test_a_failure_carries_the_programs_traceback(self, submit: Callable[..., Run]) -> None:
+        run = submit("def deep():\n    raise KeyError('column')\ndeep()", workers=2)
+        with pytest.raises(RunFailedError, match="column") as caught:
+            run.result(_LIMIT_S)
+        assert "in deep" in str(caught.value)
+        assert caught.value.exit_code == 1
+
+    def test_starting_twice_starts_once(self, submit: Callable[..., Run]) -> None:
+        run = submit("print('once')")
+        backend = backends.load(self.name)
+        backend.start(backend.render(run.plan))
+        run.wait(_LIMIT_S)
+        assert [line.text for line in run.logs()] == ["once"]
+        assert run.status().attempts == 1
+
+    def test_cancel_returns_at_once_is_idempotent_and_final(self, submit: Callable[..., Run]) -> None:
+        run = submit("import time; time.sleep(600)", workers=2)
+        asked = time.monotonic()
+        run.cancel(grace_s=0)
+        run.cancel(grace_s=0)
+        assert time.monotonic() - asked < _LIMIT_S / 2
+        assert run.wait(_LIMIT_S).state is State.CANCELLED
+        run.cancel()
+        assert run.status().exit_code == 4
+
+    def test_nobody_looks_after_a_run_that_has_ended(self, submit: Callable[..., Run]) -> None:
+        run = submit("print(1)")
+        assert run.wait(_LIMIT_S).state.terminal
+        backend = backends.load(self.name)
+        until = time.monotonic() + _LIMIT_S
+        while backend.observe(run.plan).supervised and time.monotonic() < until:
+            time.sleep(0.05)
+        assert not backend.observe(run.plan).supervised
+
+    def test_following_ends_with_the_run(self, submit: Callable[..., Run]) -> None:
+        run = submit("import time\nfor i in range(5): print(i, flush=True); time.sleep(0.05)")
+        assert [line.text for line in run.logs(follow=True)] == list("01234")
+        assert run.status().state.terminal

@@ -1,0 +1,5 @@
+from sdk.testing.backend import BackendContract
+
+
+class TestLocal(BackendContract):
+    name = "local"
