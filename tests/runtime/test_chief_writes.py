@@ -1,5 +1,6 @@
 """Only the chief writes what all tasks of a gang save to one path; the rules as tables, and real gangs that save."""
 
+import importlib.metadata
 import importlib.util
 import io
 import json
@@ -16,6 +17,15 @@ from hypothesis import strategies as st
 from sdk.runtime.patches.task_files import ChiefFiles, TaskFiles, as_text, is_own_already, mirror
 
 HERE = Path(__file__).parent
+
+
+def version_of(package):
+    try:
+        return tuple(map(int, importlib.metadata.version(package).split(".")[:2]))
+    except importlib.metadata.PackageNotFoundError:
+        return (0, 0)
+
+
 needs_tensorflow = pytest.mark.skipif(importlib.util.find_spec("tensorflow") is None, reason="needs TensorFlow")
 letters = st.characters(exclude_characters="/\0", exclude_categories=["Cs"])
 parts = st.text(letters, max_size=5) | st.sampled_from(["", ".", "..", "%"])
@@ -189,7 +199,7 @@ def test_nothing_outside_the_temporary_folder_is_ever_forgotten(files):
 
 def train(folder, tasks, *mode, **environment):
     arguments = [str(folder / "shared"), str(folder / "temp"), *mode]
-    return gang.run(HERE / "sharing.py", arguments, folder / "-".join(["run", *mode]), tasks, timeout_s=150, **environment)
+    return gang.run(HERE / "sharing.py", arguments, folder / "-".join(["run", *mode]), tasks, timeout_s=400, **environment)
 
 
 def killed_and_restarted(folder, **environment):
@@ -324,6 +334,7 @@ def test_backups_that_are_damaged_interrupted_kept_or_removed(tmp_path):
 
 @needs_tensorflow
 @pytest.mark.full
+@pytest.mark.skipif(version_of("tensorflow") < (2, 17), reason="that converter aborts on any Keras 3 model")
 def test_tflite_conversion_still_finds_the_model_that_it_saves_in_between(tmp_path):
     script = tmp_path / "convert.py"
     script.write_text(
