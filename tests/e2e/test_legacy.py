@@ -1,0 +1,29 @@
+"""`keras="legacy"`: the same road with tf_keras."""
+
+from __future__ import annotations
+
+import sdk
+
+PROGRAM = """
+    import numpy as np
+    import tensorflow as tf
+
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    x = np.arange(64, dtype="float32").reshape(32, 2) / 64
+    y = x.sum(axis=1, keepdims=True)
+    with strategy.scope():
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
+        model.compile(optimizer=tf.keras.optimizers.SGD(0.1), loss="mse")
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+    model.fit(data, epochs=2, verbose=0)
+    print("keras", tf.keras.__version__, tf.keras.Model.__module__)
+"""
+
+
+def test_legacy_keras_trains_on_two_workers_and_its_metrics_reach_the_handle(write) -> None:
+    write("train.py", PROGRAM)
+    run = sdk.submit(sdk.Job("train.py", resources=sdk.Resources(workers=2), code=sdk.Code(keras="legacy")))
+    result = run.result(300)
+    assert [record["epoch"] for record in run.metrics()] == [0, 1]
+    assert result.metrics["loss"] is not None
+    assert any("tf_keras" in line.text for line in run.logs(task="worker-0"))
