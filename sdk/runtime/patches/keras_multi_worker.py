@@ -85,7 +85,10 @@ def _measuring_step(trainer: ModuleType, model: Any, step_function: Function) ->
 
     def step(data: Any) -> Any:
         size, data = _never_empty(trainer, data)
-        metrics = [(variable, tf.identity(variable.value)) for variable in model.metrics_variables]
+        # Where sizes are unknown to a trace, the metrics of the outputs' losses count steps, an empty one like any other.
+        per_step = [] if tf.executing_eagerly() or not model._compile_loss else model._compile_loss.variables
+        counted = [v for v in model.metrics_variables if all(v is not other for other in per_step)]
+        metrics = [(variable, tf.identity(variable.value)) for variable in counted]
         with during(Step.measure(tf, size)) as told:
             outputs = _mean_over_replicas(trainer, told.present, step_function(data))
         for variable, before in metrics:

@@ -129,7 +129,8 @@ def cure_losses(trainer: ModuleType) -> None:
         values = losses.ops.convert_to_tensor(values, dtype=dtype)
         divisor = _divisor(losses, sample_weight, mask, reduction, values.dtype)
         if divisor is not None:
-            step = replace(step, divisor=Part.measure(tf, divisor))
+            there = step.present.amount * tf.cast(divisor, tf.float64)  # none in a made-up example
+            step = replace(step, divisor=Part.measure(tf, there))
         with during(step):
             loss = original(values, sample_weight, mask, reduction, dtype)
         # Keras takes a loss that is a number already as it is, although it is a mean of this replica's examples.
@@ -141,7 +142,7 @@ def cure_losses(trainer: ModuleType) -> None:
         # The metric of each output's loss weighs a step by its size only if that is static, and by 1 otherwise.
         if step is None or trainer.tree.flatten(y_pred)[0].shape[0] is not None:
             return original(self, y_true, y_pred, sample_weight)
-        with during(replace(step, metric=step.present)):
+        with during(replace(step, metric=Part.equal(tf))):
             return original(self, y_true, y_pred, sample_weight)
 
 
