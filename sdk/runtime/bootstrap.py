@@ -22,7 +22,7 @@ from ..payload import Payload
 from ..storage import posix
 from ..storage.records import Recorder
 from . import context, reporting
-from .patches import Patch, install
+from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together
 from .unpack import unpack
 
 _BARRIER_POLL_S = 0.05
@@ -53,7 +53,7 @@ def main(payload_path: str, task: str, home: str) -> int:
     sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path, *([] if home in sys.path else [home])]
     reporter = reporting.Reporter(paths.metrics(payload.attempt, task) if task == payload.tasks[0] else None, recorder)
     context.enter(payload, task, reporter)
-    install(_patches(payload, task, reporter), _log)
+    install(_patches(payload, task, reporter, work), _log)
     recorder.record("entry")
     code = _run(payload, recorder, work)
     if code == 0:
@@ -63,16 +63,14 @@ def main(payload_path: str, task: str, home: str) -> int:
     return code
 
 
-def _patches(payload: Payload, task: str, reporter: reporting.Reporter) -> list[Patch]:
+def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
     found = reporting.patches(reporter)
     if len(payload.tasks) > 1:
-        from .patches import keras_multi_worker
-
-        found.append(keras_multi_worker.PATCH)
-        if payload.writes == "chief" and task != payload.tasks[0]:
-            from .patches import chief_writes
-
-            found += chief_writes.patches(os.environ["TMPDIR"], _log)
+        found += [keras_multi_worker.PATCH, *restore_together.patches()]
+        if payload.writes == "chief" and task == payload.tasks[0]:
+            found += chief_writes.chief_patches(_log)
+        elif payload.writes == "chief":
+            found += chief_writes.patches(os.environ["TMPDIR"], _log, own_dirs=[str(work)])
     return found
 
 

@@ -52,6 +52,7 @@ def patches(temp_dir: str, log: Callable[[str], None], own_dirs: Sequence[str] =
         applies=lambda module: True,
         needed=lambda module: not hasattr(module.mkdtemp, "__wrapped__"),
         apply=functools.partial(_watch, files),
+        quiet=True,
     )
     return [watch, *_patches(files, _hooks(), log)]
 
@@ -76,6 +77,7 @@ def _patches(files: Files, hooks: dict[str, list[Hook]], log: Callable[[str], No
             applies=_applies,
             needed=lambda module: True,
             apply=functools.partial(_apply, hooks[package], files, log),
+            quiet=True,  # the first write that is redirected says it
         )
         for package in hooks
     ]
