@@ -2,85 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-
-@dataclass(frozen=True)
-class Part:
-    """A cell, or some of its lines, in a program.
-
-    Args:
-        cell: its id.
-        lines: first and last line of the cell's text, from 1; None for all.
-        indent: spaces before each line.
-        edits: replacements, (old, new).
-    """
-
-    cell: str
-    lines: tuple[int, int] | None = None
-    indent: int = 0
-    edits: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True)
-class Ours:
-    """Lines of our own that the tutorial asks for in prose, or that stand in for a download."""
-
-    code: str
-
-
-@dataclass(frozen=True)
-class Fails:
-    """An expected end: the error's type, a piece of its message, the cell that raises it (or cells: tasks race)."""
-
-    type: str
-    fragment: str
-    cell: str = ""
-
-
-RUNS = None
-Outcome = Fails | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Program:
-    """A program and its two outcomes.
-
-    Args:
-        name: ours.
-        parts: what it is made of, in order.
-        files: other files beside it, by name.
-        keras3: what happens with `keras="auto"`.
-        legacy: what happens with `keras="legacy"`.
-        workers: tasks.
-        cluster: shape of the cluster.
-        network: "isolated" where the tutorial's own port numbers are used.
-        says: must stand in the log of every task of a run that succeeds.
-        notes: what is not the tutorial's, for the table.
-        absent: a package without which the outcome was measured; with it, another one is due.
-        changed: the one change without which it would fail; "" for a program as written.
-        quick: run by default.
-    """
-
-    name: str
-    parts: tuple[Part | Ours, ...]
-    files: dict[str, tuple[Part | Ours, ...]] = field(default_factory=dict)
-    keras3: Outcome = RUNS
-    legacy: Outcome = RUNS
-    workers: int = 1
-    cluster: str = "workers"
-    network: str = "host"
-    says: str = ""
-    notes: str = ""
-    absent: str = ""
-    changed: str = ""
-    quick: bool = False
-
-    @property
-    def cells(self) -> list[str]:
-        """The cells that have a part in it."""
-        parts = [*self.parts, *(part for extra in self.files.values() for part in extra)]
-        return sorted({part.cell for part in parts if isinstance(part, Part)})
+from .parts import Fails, Ours, Outcome, Part, Program
 
 
 def _cells(seed: str, *numbers: int) -> tuple[Part, ...]:
@@ -116,25 +38,65 @@ _OUTLINES = "the `...` of the two outlines left out; their own TF_CONFIG and por
 
 _GUIDE = [
     Program(name="guide", parts=(_OFFLINE, *_cells("000", 1, 3, 4)), says="Epoch 2/2", notes=_DATA, quick=True),
-    Program(name="guide-outline", parts=_cells("000", 1, 2), notes=_OUTLINE,
-            keras3=Fails("InputError", "positional argument follows keyword argument", "000-02"),
-            legacy=Fails("InputError", "positional argument follows keyword argument", "000-02")),
-    Program(name="guide-resume", parts=(_OFFLINE, *_cells("000", 1, 3), _DATASETS, *_cells("000", 5, 6, 10)), notes=_DATA,
-            keras3=Fails("ValueError", _NO_SUFFIX, "000-06"), says="Restoring from ./ckpt/ckpt-1"),
-    Program(name="guide-resume-file", notes=_DATA, changed=_KERAS_FILE, says="Restoring from ./ckpt/ckpt-1.keras",
-            parts=(_OFFLINE, *_cells("000", 1, 3), _DATASETS, *_cells("000", 5),
-                   Part("000-06", edits=(("-{epoch}", "-{epoch}.keras"),)), *_cells("000", 10))),
-    Program(name="guide-evaluator", parts=(_OFFLINE, *_cells("000", 1, 3), _DATASETS, *_cells("000", 5, 10)),
-            says="Creating a new model", notes=f"{_DATA}; a job of its own, with no checkpoint yet"),
+    Program(
+        name="guide-outline",
+        parts=_cells("000", 1, 2),
+        notes=_OUTLINE,
+        keras3=Fails("InputError", "positional argument follows keyword argument", "000-02"),
+        legacy=Fails("InputError", "positional argument follows keyword argument", "000-02"),
+    ),
+    Program(
+        name="guide-resume",
+        parts=(_OFFLINE, *_cells("000", 1, 3), _DATASETS, *_cells("000", 5, 6, 10)),
+        notes=_DATA,
+        keras3=Fails("ValueError", _NO_SUFFIX, "000-06"),
+        says="Restoring from ./ckpt/ckpt-1",
+    ),
+    Program(
+        name="guide-resume-file",
+        notes=_DATA,
+        changed=_KERAS_FILE,
+        says="Restoring from ./ckpt/ckpt-1.keras",
+        parts=(
+            _OFFLINE,
+            *_cells("000", 1, 3),
+            _DATASETS,
+            *_cells("000", 5),
+            Part("000-06", edits=(("-{epoch}", "-{epoch}.keras"),)),
+            *_cells("000", 10),
+        ),
+    ),
+    Program(
+        name="guide-evaluator",
+        parts=(_OFFLINE, *_cells("000", 1, 3), _DATASETS, *_cells("000", 5, 10)),
+        says="Creating a new model",
+        notes=f"{_DATA}; a job of its own, with no checkpoint yet",
+    ),
     Program(name="guide-config", parts=(Ours("import json, os"), *_cells("000", 7))),
-    Program(name="guide-cluster", parts=_cluster(()), **_PAIR, notes=f"{_DATA}; {_OUTLINES}", absent="tensorboard",
-            keras3=Fails("ValueError", _NO_SUFFIX, "000-08 000-09"),
-            legacy=Fails("TBNotInstalledError", "TensorBoard is not installed", "000-08 000-09")),
-    Program(name="guide-cluster-no-board", parts=_cluster((_NO_BOARD,)), **_PAIR, notes=f"{_DATA}; {_OUTLINES}",
-            keras3=Fails("ValueError", _NO_SUFFIX, "000-08 000-09"),
-            changed="the TensorBoard callback is left out (legacy)"),
-    Program(name="guide-cluster-file", parts=_cluster((_NO_BOARD, ("/ckpt'", "/ckpt.keras'"))), **_PAIR,
-            notes=f"{_DATA}; {_OUTLINES}", changed=f"{_KERAS_FILE} and the TensorBoard callback is left out"),
+    Program(
+        name="guide-cluster",
+        parts=_cluster(()),
+        **_PAIR,
+        notes=f"{_DATA}; {_OUTLINES}",
+        absent="tensorboard",
+        keras3=Fails("ValueError", _NO_SUFFIX, "000-08 000-09"),
+        legacy=Fails("TBNotInstalledError", "TensorBoard is not installed", "000-08 000-09"),
+    ),
+    Program(
+        name="guide-cluster-no-board",
+        parts=_cluster((_NO_BOARD,)),
+        **_PAIR,
+        notes=f"{_DATA}; {_OUTLINES}",
+        keras3=Fails("ValueError", _NO_SUFFIX, "000-08 000-09"),
+        changed="the TensorBoard callback is left out (legacy)",
+    ),
+    Program(
+        name="guide-cluster-file",
+        parts=_cluster((_NO_BOARD, ("/ckpt'", "/ckpt.keras'"))),
+        **_PAIR,
+        notes=f"{_DATA}; {_OUTLINES}",
+        changed=f"{_KERAS_FILE} and the TensorBoard callback is left out",
+    ),
 ]
 
 # --- 002: Ray Train ---------------------------------------------------------------------------------------------------
@@ -146,19 +108,33 @@ def _same(fails: Fails) -> dict[str, Outcome]:
 
 def _needs_ray(number: int, module: str) -> Program:
     fails = Fails("InputError", f"imports '{module}'", f"002-{number:02d}")
-    return Program(name=f"ray-{number:02d}", parts=_cells("002", number), notes="needs Ray", absent="ray", **_same(fails))
+    return Program(
+        name=f"ray-{number:02d}", parts=_cells("002", number), notes="needs Ray", absent="ray", **_same(fails)
+    )
 
 
 _RAY = [
     *(_needs_ray(number, "ray") for number in (1, 7, 9, 10)),
     *(_needs_ray(number, "ray.train") for number in (4, 5)),
     _needs_ray(8, "ray.train.tensorflow.keras"),
-    Program(name="ray-02", parts=(_TF, *_cells("002", 2)), notes=_OUTLINE,
-            **_same(Fails("AttributeError", "'ellipsis' object has no attribute 'compile'", "002-02"))),
-    Program(name="ray-03", parts=_cells("002", 3), notes="an outline: lines of a patch",
-            **_same(Fails("InputError", "cannot assign to expression", "002-03"))),
-    Program(name="ray-06", parts=_cells("002", 6), notes="needs Ray: alone it has no trainer",
-            **_same(Fails("NameError", "name 'trainer' is not defined", "002-06"))),
+    Program(
+        name="ray-02",
+        parts=(_TF, *_cells("002", 2)),
+        notes=_OUTLINE,
+        **_same(Fails("AttributeError", "'ellipsis' object has no attribute 'compile'", "002-02")),
+    ),
+    Program(
+        name="ray-03",
+        parts=_cells("002", 3),
+        notes="an outline: lines of a patch",
+        **_same(Fails("InputError", "cannot assign to expression", "002-03")),
+    ),
+    Program(
+        name="ray-06",
+        parts=_cells("002", 6),
+        notes="needs Ray: alone it has no trainer",
+        **_same(Fails("NameError", "name 'trainer' is not defined", "002-06")),
+    ),
 ]
 
 # --- 003: the overview of strategies ----------------------------------------------------------------------------------
@@ -183,22 +159,45 @@ _OPTIMIZER = "with mirrored_strategy.scope():\n    optimizer = tf.keras.optimize
 _PARTITIONER = "variable_partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner()"
 
 _OVERVIEW = [
-    Program(name="overview-mirrored", parts=(_TF, *_cells("003", 1, 9, 10), Ours("model.fit(dataset, epochs=2)")),
-            says="Epoch 2/2"),
-    Program(name="overview-two-gpus", parts=(_TF, *_cells("003", 2), Ours(_ONE)), says="sum 2.0",
-            notes="no GPU here: TensorFlow puts both replicas on the CPU"),
+    Program(
+        name="overview-mirrored",
+        parts=(_TF, *_cells("003", 1, 9, 10), Ours("model.fit(dataset, epochs=2)")),
+        says="Epoch 2/2",
+    ),
+    Program(
+        name="overview-two-gpus",
+        parts=(_TF, *_cells("003", 2), Ours(_ONE)),
+        says="sum 2.0",
+        notes="no GPU here: TensorFlow puts both replicas on the CPU",
+    ),
     Program(name="overview-hierarchical", parts=(_TF, *_cells("003", 3), Ours(_ONE)), says="sum 1.0"),
-    Program(name="overview-tpu", parts=(_TF, Ours("tpu_address = ''"), *_cells("003", 4)), notes="no TPU here",
-            **_same(Fails("ValueError", "Please provide a TPU Name to connect to.", "003-04"))),
+    Program(
+        name="overview-tpu",
+        parts=(_TF, Ours("tpu_address = ''"), *_cells("003", 4)),
+        notes="no TPU here",
+        **_same(Fails("ValueError", "Please provide a TPU Name to connect to.", "003-04")),
+    ),
     Program(name="overview-multi-worker", parts=(_TF, *_cells("003", 5), Ours(_GLOBAL_SUM)), workers=2, says="sum 2.0"),
-    Program(name="overview-nccl", parts=(_TF, *_cells("003", 6), Ours(_GLOBAL_SUM)), workers=2, says="sum 2.0",
-            notes="no GPU here: TensorFlow takes another way"),
-    Program(name="overview-parameter-server", parts=(_TF, Ours(_PARTITIONER), *_cells("003", 7)), workers=2,
-            notes="jobs have no parameter-server tasks",
-            **_same(Fails("ValueError", "There must be at least one ps.", "003-07"))),
+    Program(
+        name="overview-nccl",
+        parts=(_TF, *_cells("003", 6), Ours(_GLOBAL_SUM)),
+        workers=2,
+        says="sum 2.0",
+        notes="no GPU here: TensorFlow takes another way",
+    ),
+    Program(
+        name="overview-parameter-server",
+        parts=(_TF, Ours(_PARTITIONER), *_cells("003", 7)),
+        workers=2,
+        notes="jobs have no parameter-server tasks",
+        **_same(Fails("ValueError", "There must be at least one ps.", "003-07")),
+    ),
     Program(name="overview-central-storage", parts=(_TF, *_cells("003", 8), Ours(_CENTRAL)), says="loss"),
-    Program(name="overview-loop", parts=(_TF, *_cells("003", 9, 10), Ours(_OPTIMIZER), *_cells("003", 11), Ours(_LOOP)),
-            says="loss"),
+    Program(
+        name="overview-loop",
+        parts=(_TF, *_cells("003", 9, 10), Ours(_OPTIMIZER), *_cells("003", 11), Ours(_LOOP)),
+        says="loss",
+    ),
 ]
 
 # --- 004: the multi-worker tutorial -----------------------------------------------------------------------------------
@@ -212,26 +211,88 @@ _SHELL_CELLS = "12 and 16 by `subprocess`; 05, 18, 20, 22, 23 and 25 left out"
 _ONE_WORKER_DATA = Part("004-08", (3, 4))
 
 _TUTORIAL = [
-    Program(name="tutorial-notebook", files=_BOTH, notes=f"{_FOLDERS}; {_SHELL_CELLS}", says="Epoch 3/3", keras3=_NO_EXTENSION,
-            parts=_cells("004", 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19, 21, 24, *range(26, 38))),
-    Program(name="tutorial-notebook-file", files=_MODULE, notes=_FOLDERS, says="Epoch 2/2", changed=_KERAS_FILE,
-            parts=(*_cells("004", 1, 6, 8, 13, 14), *_SAVED)),
-    Program(name="tutorial-notebook-checkpoints", files=_MODULE, notes=_FOLDERS, says="Epoch 3/3",
-            parts=_cells("004", 1, 6, 8, 13, 14, 26, 28, *range(32, 38))),
-    Program(name="tutorial-main", files=_MODULE, parts=_cells("004", 15), workers=2, says="Epoch 3/3", notes=_DATA,
-            quick=True),
-    Program(name="tutorial-main-chief", files=_MODULE, parts=_cells("004", 15), workers=2, cluster="chief",
-            says="Epoch 3/3", notes=f"{_DATA}; with a chief the program counts one worker of two: half the global batch"),
-    Program(name="tutorial-main-alone", files=_MODULE, parts=_cells("004", 15), notes="a job of one task has no TF_CONFIG",
-            **_same(Fails("KeyError", "'TF_CONFIG'", "004-15"))),
-    Program(name="tutorial-save", files=_MODULE, workers=2, notes=_FOLDERS, says="Epoch 2/2", keras3=_NO_EXTENSION,
-            parts=(*_cells("004", 15), _ONE_WORKER_DATA, *_cells("004", 28, 29, 30, 31))),
-    Program(name="tutorial-save-file", files=_MODULE, workers=2, notes=_FOLDERS, says="Epoch 2/2", changed=_KERAS_FILE,
-            parts=(*_cells("004", 15), _ONE_WORKER_DATA, *_SAVED)),
-    Program(name="tutorial-checkpoints", files=_MODULE, workers=2, notes=_FOLDERS, says="Epoch 2/2",
-            parts=_cells("004", 15, 28, 32, 33, 34)),
-    Program(name="tutorial-backup", files=_MODULE, workers=2, notes=_FOLDERS, says="Epoch 3/3",
-            parts=_cells("004", 15, 35, 36, 37)),
+    Program(
+        name="tutorial-notebook",
+        files=_BOTH,
+        notes=f"{_FOLDERS}; {_SHELL_CELLS}",
+        says="Epoch 3/3",
+        keras3=_NO_EXTENSION,
+        parts=_cells("004", 1, 2, 3, 4, 6, 8, 9, 10, 11, 12, 13, 14, 16, 17, 19, 21, 24, *range(26, 38)),
+    ),
+    Program(
+        name="tutorial-notebook-file",
+        files=_MODULE,
+        notes=_FOLDERS,
+        says="Epoch 2/2",
+        changed=_KERAS_FILE,
+        parts=(*_cells("004", 1, 6, 8, 13, 14), *_SAVED),
+    ),
+    Program(
+        name="tutorial-notebook-checkpoints",
+        files=_MODULE,
+        notes=_FOLDERS,
+        says="Epoch 3/3",
+        parts=_cells("004", 1, 6, 8, 13, 14, 26, 28, *range(32, 38)),
+    ),
+    Program(
+        name="tutorial-main",
+        files=_MODULE,
+        parts=_cells("004", 15),
+        workers=2,
+        says="Epoch 3/3",
+        notes=_DATA,
+        quick=True,
+    ),
+    Program(
+        name="tutorial-main-chief",
+        files=_MODULE,
+        parts=_cells("004", 15),
+        workers=2,
+        cluster="chief",
+        says="Epoch 3/3",
+        notes=f"{_DATA}; with a chief the program counts one worker of two: half the global batch",
+    ),
+    Program(
+        name="tutorial-main-alone",
+        files=_MODULE,
+        parts=_cells("004", 15),
+        notes="a job of one task has no TF_CONFIG",
+        **_same(Fails("KeyError", "'TF_CONFIG'", "004-15")),
+    ),
+    Program(
+        name="tutorial-save",
+        files=_MODULE,
+        workers=2,
+        notes=_FOLDERS,
+        says="Epoch 2/2",
+        keras3=_NO_EXTENSION,
+        parts=(*_cells("004", 15), _ONE_WORKER_DATA, *_cells("004", 28, 29, 30, 31)),
+    ),
+    Program(
+        name="tutorial-save-file",
+        files=_MODULE,
+        workers=2,
+        notes=_FOLDERS,
+        says="Epoch 2/2",
+        changed=_KERAS_FILE,
+        parts=(*_cells("004", 15), _ONE_WORKER_DATA, *_SAVED),
+    ),
+    Program(
+        name="tutorial-checkpoints",
+        files=_MODULE,
+        workers=2,
+        notes=_FOLDERS,
+        says="Epoch 2/2",
+        parts=_cells("004", 15, 28, 32, 33, 34),
+    ),
+    Program(
+        name="tutorial-backup",
+        files=_MODULE,
+        workers=2,
+        notes=_FOLDERS,
+        says="Epoch 3/3",
+        parts=_cells("004", 15, 35, 36, 37),
+    ),
 ]
 
 PROGRAMS = {program.name: program for program in (*_GUIDE, *_RAY, *_OVERVIEW, *_TUTORIAL)}

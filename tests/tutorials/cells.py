@@ -47,6 +47,8 @@ _SUBMIT = '`sdk.submit("main.py", workers=2)` with `cluster="workers"`'
 _LOGS = '`for line in run.logs("worker-0")`'
 _CONFIG = "podlift sets TF_CONFIG for every task"
 
+# A table is read line by line: one cell, one line.
+# fmt: off
 _GUIDE = [
     _c("000-01", 22, 23, "imports", "setup"),
     _c("000-02", 51, 66, "outline of the Mirrored pattern", _MIRRORED),
@@ -132,6 +134,7 @@ _TUTORIAL = [
     _c("004-36", 804, 813, "the same, said explicitly", _BACKUP),
     _c("004-37", 901, 910, "backup every 30 steps", _BACKUP),
 ]
+# fmt: on
 
 # Made by `python -m tests.tutorials.write --digests`: a seed that changed is noticed before its cells are run.
 _DIGESTS = {

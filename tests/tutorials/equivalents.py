@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .assemblies import RUNS, Fails, Outcome
+from .parts import RUNS, Fails, Outcome
 
 
 @dataclass(frozen=True, kw_only=True)

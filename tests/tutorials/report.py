@@ -6,9 +6,10 @@ import json
 from importlib.metadata import version
 from pathlib import Path
 
-from .assemblies import PROGRAMS, Fails, Ours, Outcome, Part, Program
+from .assemblies import PROGRAMS
 from .cells import CELLS, SHELL, Cell
 from .equivalents import EQUIVALENTS
+from .parts import Fails, Ours, Outcome, Part, Program
 
 MODES = ("keras3", "legacy")
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tutorials.md"

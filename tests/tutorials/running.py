@@ -10,8 +10,8 @@ from pathlib import Path
 import sdk
 
 from . import seeds
-from .assemblies import Ours, Outcome, Part, Program
 from .cells import CELLS, SHELL
+from .parts import Ours, Outcome, Part, Program
 
 MODES = {"keras3": "auto", "legacy": "legacy"}
 OWN = Path(__file__).parent / "programs"

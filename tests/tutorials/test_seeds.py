@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from . import report, running, seeds
-from .assemblies import PROGRAMS, Program
+from .assemblies import PROGRAMS
 from .cells import CELLS, SHELL
+from .parts import Program
 
 _CASES = [
     pytest.param(program, mode, id=f"{program.name}-{mode}", marks=[] if quick else [pytest.mark.full])
@@ -19,7 +20,9 @@ _CASES = [
     for mode in report.MODES
     for quick in [program.quick and mode == "keras3"]
 ]
-needs_seeds = pytest.mark.skipif(not seeds.here(), reason=f"the tutorials are not beside the repository: {seeds.FOLDER.name}")
+needs_seeds = pytest.mark.skipif(
+    not seeds.here(), reason=f"the tutorials are not beside the repository: {seeds.FOLDER.name}"
+)
 
 
 @needs_seeds
