@@ -15,7 +15,9 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-spec = tf.train.ClusterSpec({role: [f"localhost:{free_port()}" for _ in range(n)] for role, n in (("worker", 2), ("ps", 1))})
+spec = tf.train.ClusterSpec(
+    {role: [f"localhost:{free_port()}" for _ in range(n)] for role, n in (("worker", 2), ("ps", 1))}
+)
 # With two cores TensorFlow would take two threads for all servers, and operations that wait for each other would starve.
 threads = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=4)
 for role in spec.jobs:

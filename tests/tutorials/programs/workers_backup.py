@@ -27,7 +27,9 @@ class Count(tf.keras.callbacks.Callback):
 def train(*callbacks: tf.keras.callbacks.Callback) -> None:
     with strategy.scope():
         model = spots.classifier()
-    backup = tf.keras.callbacks.BackupAndRestore(os.path.join(os.environ["AIP_CHECKPOINT_DIR"], "backup"), save_freq=every)
+    backup = tf.keras.callbacks.BackupAndRestore(
+        os.path.join(os.environ["AIP_CHECKPOINT_DIR"], "backup"), save_freq=every
+    )
     model.fit(spots.dataset(64, repeat=True), epochs=4, steps_per_epoch=8, callbacks=[backup, *callbacks], verbose=2)
 
 

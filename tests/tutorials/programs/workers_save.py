@@ -32,7 +32,9 @@ model.fit(spots.dataset(64), epochs=1, verbose=2)
 os.makedirs(SHARED, exist_ok=True)
 whole = os.path.join(SHARED, "whole.keras")
 model.save(own(whole))
-manager = tf.train.CheckpointManager(tf.train.Checkpoint(model=model), own(os.path.join(SHARED, "steps")), max_to_keep=1)
+manager = tf.train.CheckpointManager(
+    tf.train.Checkpoint(model=model), own(os.path.join(SHARED, "steps")), max_to_keep=1
+)
 manager.save()
 if not first:
     tf.io.gfile.rmtree(os.path.dirname(own(whole)))
