@@ -266,7 +266,9 @@ def with_batch_norm(strategy, synchronized):
     keras.utils.set_random_seed(8)
     with strategy.scope():
         norm = keras.layers.BatchNormalization(synchronized=synchronized)
-        model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(5), norm, keras.layers.Dense(2)])
+        model = keras.Sequential(
+            [keras.Input((6,)), keras.layers.Dense(5, use_bias=False), norm, keras.layers.Dense(2)]
+        )
         model.compile(keras.optimizers.SGD(0.05), "mse")
     x, y, _ = numbers(82)
     return fitted(model, in_batches((x, y)), predict_on=x)

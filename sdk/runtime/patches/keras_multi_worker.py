@@ -13,7 +13,17 @@ from types import ModuleType
 from typing import Any
 
 from . import Patch
-from .keras_parts import Function, Part, Step, around, cure_batch_normalization, cure_losses, cure_optimizers, during
+from .keras_parts import (
+    Function,
+    Part,
+    Step,
+    around,
+    average_moving_statistics,
+    cure_batch_normalization,
+    cure_losses,
+    cure_optimizers,
+    during,
+)
 
 _KERAS = ((3, 8), (3, 15))  # before 3.8 a loss was not scaled by the number of replicas, so there is nothing to correct
 _TENSORFLOW = ((2, 16), (2, 21))
@@ -45,6 +55,12 @@ def _cure_trainer(trainer: ModuleType) -> None:
         measuring = original(self, _measuring_step(trainer, self, step_function))
         equal = original(self, _equal_step(trainer, step_function))
         return lambda iterator: (equal if _has_equal_pieces(trainer.tf, iterator) else measuring)(iterator)
+
+    @around(trainer.TensorFlowTrainer, "_get_metrics_result_or_logs")
+    def end_epoch(original: Function, self: Any, logs: Any) -> Any:
+        if in_multi_worker_mode(self.distribute_strategy):
+            average_moving_statistics(trainer, self)  # before validation and the callbacks, that may save
+        return original(self, logs)
 
     @around(trainer.TensorFlowTrainer, "make_predict_function")
     def make_predict(original: Function, self: Any, force: bool = False) -> None:

@@ -207,7 +207,7 @@ def _on_values(tf: ModuleType, grad: Any, change: Function) -> Any:
 
 @functools.cache
 def cure_batch_normalization() -> None:
-    """Keep a made-up example out of the moving averages, which are synchronized in every step."""
+    """Keep a made-up example out of the moving averages."""
     from keras import layers, ops
 
     @around(layers.BatchNormalization, "_moments")
@@ -222,3 +222,23 @@ def cure_batch_normalization() -> None:
         return tuple(
             ops.where(present > 0, new, ops.cast(old, new.dtype)) for new, old in zip(found, kept, strict=True)
         )
+
+
+def average_moving_statistics(trainer: ModuleType, model: Any) -> None:
+    """Make BatchNormalization's moving averages those of all replicas; Keras leaves each task with its own.
+
+    They are linear in the moments, so averaging them once is the same as having averaged the moments in every step.
+    """
+    from keras import layers
+
+    norms = [layer for layer in model._flatten_layers() if isinstance(layer, layers.BatchNormalization)]
+    variables = [v for norm in norms if norm.trainable for v in norm.non_trainable_variables]
+
+    def average() -> None:
+        context = trainer.tf.distribute.get_replica_context()
+        means = context.all_reduce("MEAN", [trainer.tf.convert_to_tensor(v.value) for v in variables])
+        for variable, mean in zip(variables, means, strict=True):
+            variable.assign(mean)
+
+    if variables:
+        model.distribute_strategy.run(average)
