@@ -37,7 +37,7 @@ _OUTLINE = "an outline: `...` stands where code would"
 _OUTLINES = "the `...` of the two outlines left out; their own TF_CONFIG and ports, in a network of the job's own"
 
 _GUIDE = [
-    Program(name="guide", parts=(_OFFLINE, *_cells("000", 1, 3, 4)), says="Epoch 2/2", notes=_DATA, quick=True),
+    Program(name="guide", parts=(_OFFLINE, *_cells("000", 1, 3, 4)), says="Epoch 2/2", notes=_DATA),
     Program(
         name="guide-outline",
         parts=_cells("000", 1, 2),
@@ -152,9 +152,9 @@ for inputs in mirrored_strategy.experimental_distribute_dataset(dataset):
 print('loss', float(loss))"""
 _CENTRAL = """
 with central_storage_strategy.scope():
-    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
-    model.compile(loss='mse', optimizer='sgd')
-model.fit(tf.ones((8, 1)), tf.ones((8, 1)), batch_size=4)"""
+    line = tf.keras.Sequential([tf.keras.Input((1,)), tf.keras.layers.Dense(1)])
+    line.compile(optimizer='sgd', loss='mae')
+line.fit(tf.ones((8, 1)), tf.ones((8, 1)), batch_size=4)"""
 _OPTIMIZER = "with mirrored_strategy.scope():\n    optimizer = tf.keras.optimizers.SGD(learning_rate)"
 _PARTITIONER = "variable_partitioner = tf.distribute.experimental.partitioners.MinSizePartitioner()"
 

@@ -25,17 +25,17 @@ _SEEDS = {
 }
 _HEAD = """# The tutorials, cell by cell
 
-Written by a test run (`tests/tutorials`, all of it, where the tutorials lie beside the repository): do not edit. Measured with
-{versions}, on CPUs. Each program was run by `sdk.submit`, as a job of its own, once as it is (Keras 3) and once with
-`keras="legacy"`; a failure below is one that was seen.
+Written by the tests (`tests/tutorials`, where the tutorials lie beside the repository) once each program has been measured: do
+not edit. Measured with {versions}, on CPUs. Each program was run by `sdk.submit`, as
+a job of its own, once as it is (Keras 3) and once with `keras="legacy"`; a failure below is one that was seen.
 
 The cells are named by their place in the tutorials, with titles of ours. Where a tutorial downloads MNIST, data were generated:
 images and labels of the same shapes and types, fewer, because the download is not possible offline. A cell that only goes
 wrong after an earlier one has failed is "not reached". Two habits of these programs, `task_id == 0` and
 `len(cluster["worker"])`, assume a cluster without a chief: they were run with `cluster="workers"`.
 
-"runs" means that a program with the cell came to its end and that the log of every task shows it. The fifth text, a
-talk of 2018, has no code: what it describes is among the programs of our own, at the end.
+"runs" means that a program went past the cell and, for a training that came to its end, that the log of every task shows
+it. The fifth text, a talk of 2018, has no code: what it describes is among the programs of our own, at the end.
 """
 
 

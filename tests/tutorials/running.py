@@ -15,7 +15,7 @@ from .parts import Ours, Outcome, Part, Program
 
 MODES = {"keras3": "auto", "legacy": "legacy"}
 OWN = Path(__file__).parent / "programs"
-TIMEOUT_S = 400
+TIMEOUT_S = 900
 _SHELL = "import subprocess\nsubprocess.run({command!r}, shell=True, check=True, timeout=60)"
 
 
