@@ -56,7 +56,6 @@ SEEN = []
 
 
 class Epochs(keras.callbacks.Callback):
-
     def on_epoch_begin(self, epoch, logs=None):
         SEEN.append(epoch)
 

@@ -112,7 +112,9 @@ def test_only_paths_count_as_paths(given, text):
 @pytest.fixture
 def files(tmp_path):
     lines = []
-    return SimpleNamespace(task=TaskFiles(str(tmp_path / "temp"), lines.append), lines=lines, shared=tmp_path / "shared")
+    return SimpleNamespace(
+        task=TaskFiles(str(tmp_path / "temp"), lines.append), lines=lines, shared=tmp_path / "shared"
+    )
 
 
 def save(files, name):
@@ -183,7 +185,11 @@ def test_forgetting_a_checkpoint_leaves_its_neighbours(files):
         Path(f"{mine}.{part}").write_text("")
         Path(f"{other}.{part}").write_text("")
     files.task.forget(mine)
-    assert sorted(path.name for path in Path(other).parent.iterdir()) == ["w-10", "w-10.data-00000-of-00001", "w-10.index"]
+    assert sorted(path.name for path in Path(other).parent.iterdir()) == [
+        "w-10",
+        "w-10.data-00000-of-00001",
+        "w-10.index",
+    ]
     assert files.task.source(files.shared / "w-1") == files.shared / "w-1"
 
 
@@ -199,7 +205,9 @@ def test_nothing_outside_the_temporary_folder_is_ever_forgotten(files):
 
 def train(folder, tasks, *mode, **environment):
     arguments = [str(folder / "shared"), str(folder / "temp"), *mode]
-    return gang.run(HERE / "sharing.py", arguments, folder / "-".join(["run", *mode]), tasks, timeout_s=400, **environment)
+    return gang.run(
+        HERE / "sharing.py", arguments, folder / "-".join(["run", *mode]), tasks, timeout_s=400, **environment
+    )
 
 
 def killed_and_restarted(folder, **environment):
@@ -240,7 +248,9 @@ def check_that_the_chief_wrote_every_shared_file(job):
     assert [re.search(r"\.(\d+)\.\d+\.v2$", name)[1] for name in events] == [str(job.chief["pid"])]
     assert [line.split(",")[0] for line in (job.shared / "log.csv").read_text().split()] == ["epoch", "2", "3"]
     assert not [path for path in job.shared.rglob("workertemp*")]
-    assert {"model.keras", "every/3.keras", "every/4.keras"} <= {str(p.relative_to(job.shared)) for p in job.shared.rglob("*")}
+    assert {"model.keras", "every/3.keras", "every/4.keras"} <= {
+        str(p.relative_to(job.shared)) for p in job.shared.rglob("*")
+    }
 
 
 def check_that_the_worker_cleaned_up_and_said_one_line(job):

@@ -9,6 +9,8 @@ from pathlib import Path
 import gang
 import pytest
 
+import sdk
+
 np = pytest.importorskip("numpy")
 
 SCRIPT = Path(__file__).with_name("agreement.py")
@@ -51,10 +53,9 @@ def results(folder, case):
     return arrays | {f"{part} {name}": np.array(v) for part, found in report.items() for name, v in found.items()}
 
 
-def run_tasks(folder, count, cases, **options):
-    for code, output in gang.run(SCRIPT, cases, folder, count, **options):
-        assert code == 0, output[-3000:]
-    return sorted(path for path in folder.iterdir() if path.is_dir())
+def run_tasks(folder, count, cases, timeout_s=300):
+    run = sdk.submit(sdk.Job(SCRIPT, args=cases, resources=sdk.Resources(workers=count)), root=folder)
+    return sorted(path for path in Path(run.result(timeout_s).model_dir).iterdir() if path.is_dir())
 
 
 @pytest.fixture(scope="module")

@@ -40,3 +40,20 @@ def test_a_search_that_imports_nothing_does_not_use_up_the_cure(awaited):
     assert awaited == []
     importlib.import_module("awaited_by_a_cure")
     assert awaited == [True]
+
+
+def test_a_cure_that_breaks_does_not_break_the_users_import(tmp_path, monkeypatch):
+    (tmp_path / "curable_thing.py").write_text("VALUE = 1")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    lines = []
+
+    def broken(module):
+        raise KeyError("upstream moved it")
+
+    always = lambda module: True  # noqa: E731
+    cure = Patch(name="mine", why="because", module="curable_thing", applies=always, needed=always, apply=broken)
+    install([cure], lines.append)
+    import curable_thing
+
+    assert curable_thing.VALUE == 1
+    assert lines == ["patch mine failed and may be in force in part: KeyError: 'upstream moved it'"]

@@ -51,6 +51,14 @@ def install(patches: Sequence[Patch], log: Callable[[str], None]) -> None:
 
 
 def _run(patch: Patch, module: ModuleType, log: Callable[[str], None]) -> None:
+    try:
+        _cure(patch, module, log)
+    except Exception as error:
+        # The user's own import goes on: without the cure the program fails where upstream makes it fail, if it does.
+        log(f"patch {patch.name} failed and may be in force in part: {type(error).__name__}: {error}")
+
+
+def _cure(patch: Patch, module: ModuleType, log: Callable[[str], None]) -> None:
     if not patch.applies(module):
         log(f"patch {patch.name}: not for this version, left alone ({patch.why})")
     elif patch.needed(module):
