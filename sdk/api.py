@@ -118,17 +118,25 @@ def runs(*, root: str | Path | None = None, limit: int | None = 20) -> list[RunI
         root: as for `plan`.
         limit: at most this many; None for all.
     """
+    if limit is not None and limit < 1:
+        raise InputError(f"limit must be at least 1, or None for all. Received: {limit!r}.")
     folder = Path(RootPaths(resolve_root(root, os.environ)).runs)
-    found = [entry for entry in os.scandir(folder) if entry.is_dir()] if folder.is_dir() else []
-    found.sort(key=lambda entry: (entry.stat().st_mtime, entry.name), reverse=True)
-    return [_info(entry.path) for entry in found[:limit]]
+    found = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir()] if folder.is_dir() else []
+    found.sort(key=lambda path: (_submitted(path), path.name), reverse=True)
+    return [_info(str(path)) for path in found[:limit]]
+
+
+def _submitted(run: Path) -> float:
+    # The plan is written once, when the run is submitted; the folder's own time changes with everything in it.
+    plan = Path(RunPaths(str(run)).plan)
+    return (plan if plan.exists() else run).stat().st_mtime
 
 
 def _info(url: str) -> RunInfo:
     try:
         return RunInfo(id=Path(url).name, url=url, status=attach(url).status())
-    except InputError as error:
-        return RunInfo(id=Path(url).name, url=url, status=None, problem=str(error))
+    except Exception as error:  # one broken directory must not hide the others
+        return RunInfo(id=Path(url).name, url=url, status=None, problem=str(error) or repr(error))
 
 
 def execute(made: Plan) -> Run:
@@ -148,8 +156,9 @@ def _execute(made: Plan) -> Run:
     members = tuple(bundle.Member(*file) for file in made.files)
     backend = backends.load(made.backend)
     request = backend.render(made)
-    Path(RootPaths(made.root).runs).mkdir(parents=True, exist_ok=True)
     bundle.write(bundle.Bundle(made.digest, members, ()), Path(made.project), Path(made.bundle))
+    # Before the plan, which makes it a run: a run whose records are gone is damaged.
+    Path(made.paths.events).mkdir(parents=True, exist_ok=True)
     try:
         posix.put_new(made.paths.plan, made.to_json().encode())
     except FileExistsError:

@@ -44,8 +44,12 @@ class RunPaths:
         return posixpath.join(self.url, "events")
 
     @property
-    def cancel(self) -> str:
-        return posixpath.join(self.url, "control", "cancel.json")
+    def control(self) -> str:
+        """Wishes of clients, one file each."""
+        return posixpath.join(self.url, "control")
+
+    def cancel(self, number: int) -> str:
+        return posixpath.join(self.control, f"{number:06d}.cancel.json")
 
     @property
     def supervisor_log(self) -> str:
@@ -82,14 +86,7 @@ class RunPaths:
         """The task's private copy of the bundle, where it starts."""
         return posixpath.join(self.attempt(attempt), "tasks", task, "code")
 
-    def scratch(self, attempt: int, task: str) -> str:
-        """The task's TMPDIR, removed when the attempt is over. Short: the path of a Unix socket holds 107 bytes."""
-        return posixpath.join(self.temporary, f"{attempt}-{task}")
-
     @property
     def temporary(self) -> str:
+        """Where the tasks' TMPDIRs lie, removed when the attempt is over."""
         return posixpath.join(self.url, "tmp")
-
-    @property
-    def hosts(self) -> str:
-        return posixpath.join(self.temporary, "hosts")

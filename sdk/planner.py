@@ -101,8 +101,10 @@ class Plan:
                 raise CorruptRunError(
                     f"{where!r} was written by another podlift: version {data['version']!r}, known is {VERSION}."
                 )
-            return Plan(**{field.name: data[field.name] for field in fields(Plan)})
-        except (ValueError, KeyError, TypeError) as error:
+            plan = Plan(**{field.name: data[field.name] for field in fields(Plan)})
+            _check(plan)
+            return plan
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, CorruptRunError):
                 raise
             raise CorruptRunError(
@@ -148,6 +150,19 @@ class Plan:
         lines += [("left out", text) for text in self.left_out]
         lines += [(level, message) for level, message in self.findings]
         return "\n".join(f"{name:<10} {text}" for name, text in lines)
+
+
+def _check(plan: Plan) -> None:
+    """Raise where a plan that was read cannot be one that was written."""
+    kinds = {"str": str, "list": list, "dict": dict}
+    for field in fields(Plan):
+        value = getattr(plan, field.name)
+        if not isinstance(value, kinds[str(field.type).partition("[")[0]]):
+            raise TypeError(f"{field.name} is {type(value).__name__}")
+    if [task.name for task in plan.members] != plan.tasks:
+        raise ValueError(f"tasks are {plan.tasks}")
+    for name in ("timeout_s", "grace_s", "exit_wait_s"):
+        plan.job["limits"][name]
 
 
 def make_plan(

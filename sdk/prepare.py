@@ -72,7 +72,7 @@ def make_plan(
         backend=backend,
         source=_source_data(source),
         bundle=_bundle_data(packed),
-        facts=backends.load(backend).probe(),
+        facts=backends.load(backend).probe(job.model_dump(mode="json")),
         notes=_notes(source),
     )
     bad = checks.errors(made.findings)

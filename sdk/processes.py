@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+_PR_SET_CHILD_SUBREAPER = 36
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -46,6 +49,48 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str)
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+def has_exited(process: subprocess.Popen[bytes]) -> bool:
+    """Say whether a process of `spawn` is over, without reaping it: until it is, nobody else can get its number."""
+    if process.returncode is not None:
+        return True
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return process.poll() is not None
+
+
+def adopt_orphans() -> None:
+    """Make this process the parent of what its descendants leave behind (Linux only)."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def end_orphans() -> None:
+    """Kill and reap every child of this process that `spawn` did not make; their children become ours in turn."""
+    me = str(os.getpid())
+    while _BOOT_ID.exists():
+        left = [pid for pid in _all_pids() if _parent(pid) == me]
+        if not left:
+            return
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                pass
+
+
+def _all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+
+
+def _parent(pid: int) -> str | None:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:

@@ -10,7 +10,15 @@ from typing import Any
 from . import backends
 from .backends.base import LogLine
 from .clock import Clock, SystemClock
-from .errors import CorruptRunError, RunCancelledError, RunCheckpointedError, RunError, RunFailedError, WaitTimeoutError
+from .errors import (
+    CorruptRunError,
+    InputError,
+    RunCancelledError,
+    RunCheckpointedError,
+    RunError,
+    RunFailedError,
+    WaitTimeoutError,
+)
 from .events import fold
 from .planner import Plan
 from .status import Reason, State, Status
@@ -85,13 +93,16 @@ class Run:
         Raises:
             CorruptRunError: its records are damaged.
         """
-        # Looked at before the records: a supervisor that ends in between has written its verdict.
-        supervised = self._backend.observe(self.plan).supervised
-        events = read_events(self.plan.paths)
         try:
-            return fold(events, supervisor_alive=supervised)
-        except (KeyError, TypeError, ValueError) as error:
-            raise CorruptRunError(f"The records of {self.url!r} make no sense: {error}. Nothing was changed.") from None
+            # Looked at before the records: a supervisor that ends in between has written its verdict.
+            supervised = self._backend.observe(self.plan).supervised
+            return fold(read_events(self.plan.paths), supervisor_alive=supervised)
+        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
+            if isinstance(error, CorruptRunError):
+                raise
+            raise CorruptRunError(
+                f"The records of {self.url!r} make no sense: {error!r}. Nothing was changed."
+            ) from None
 
     def wait(self, timeout_s: float | None = None) -> Status:
         """Return the last status once the run has ended, however it ended.
@@ -165,8 +176,10 @@ class Run:
             follow: go on until the run has ended.
 
         Raises:
-            InputError: the run has no such task.
+            InputError: the run has no such task or attempt.
         """
+        if attempt is not None and not follow and not Path(self.plan.paths.attempt(attempt)).is_dir():
+            raise InputError(f"The run {self.id} has no attempt {attempt}: it has {self.status().attempts}.")
         return self._backend.logs(self.plan, task=task, attempt=attempt, follow=follow)
 
     def cancel(self, grace_s: float | None = None) -> None:

@@ -43,8 +43,8 @@ class LogLine:
 class Backend(Protocol):
     """Who runs plans. Everything but `render` may talk to the world."""
 
-    def probe(self) -> Facts:
-        """Ask the world what a plan has to know."""
+    def probe(self, job: dict[str, Any]) -> Facts:
+        """Ask the world what a plan for this Job, as JSON, has to know."""
 
     def render(self, plan: Plan) -> Request:
         """Return what `start` will ask for. Pure."""

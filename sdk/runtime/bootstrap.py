@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
+import importlib.machinery
 import json
 import os
 import runpy
@@ -19,14 +21,14 @@ from ..clock import SystemClock
 from ..errors import EXIT_CHECKPOINTED, EXIT_USER
 from ..layout import RunPaths
 from ..payload import Payload
-from ..storage import posix
-from ..storage.records import Recorder
+from ..storage.records import Recorder, read_events
 from . import context, reporting
 from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together
 from .unpack import unpack
 
 _BARRIER_POLL_S = 0.05
 _PR_SET_PDEATHSIG = 1
+_MAX_MESSAGE, _MAX_TRACEBACK = 2_000, 64_000
 
 
 def main(payload_path: str, task: str, home: str) -> int:
@@ -38,6 +40,7 @@ def main(payload_path: str, task: str, home: str) -> int:
         home: the folder that holds this package.
     """
     _die_with_parent()
+    pid = os.getpid()
     payload = Payload.from_json(Path(payload_path).read_bytes())
     paths = RunPaths(payload.run_url)
     recorder = Recorder(paths, task, payload.attempt, SystemClock())
@@ -45,8 +48,8 @@ def main(payload_path: str, task: str, home: str) -> int:
         work = Path(paths.work(payload.attempt, task))
         unpack(Path(payload.bundle), payload.digest, work)
     except Exception as error:
-        traceback.print_exc()
-        recorder.record("failed", reason="infrastructure", **_describe(error, error.__traceback__))
+        _show(error)
+        recorder.record("failed", reason="infrastructure", **_describe(error))
         return 1
     os.chdir(work)
     # A task's own processes (multiprocessing, subprocess) find `sdk` too, behind everything of the user's.
@@ -55,8 +58,13 @@ def main(payload_path: str, task: str, home: str) -> int:
     context.enter(payload, task, reporter)
     install(_patches(payload, task, reporter, work), _log)
     recorder.record("entry")
-    code = _run(payload, recorder, work)
-    if code == 0:
+    code, value, failure = _run(payload, work)
+    if os.getpid() != pid:
+        return code  # a child that the program forked, and that came out here: it has nothing to say about the task
+    if failure is not None:
+        recorder.record("failed", **_describe(failure))
+    elif code == 0:
+        _record_value(recorder, value)
         recorder.record("done")
         if task == payload.tasks[0]:
             _wait_for_others(paths, payload)
@@ -74,81 +82,92 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
     return found
 
 
-def _run(payload: Payload, recorder: Recorder, work: Path) -> int:
+def _run(payload: Payload, work: Path) -> tuple[int, Any, BaseException | None]:
+    """Return the exit code, the value, and the error that is the user's to see."""
     try:
-        value = _call(payload, work)
-        sys.stdout.flush()
-        _record_value(recorder, value)
-        return 0
+        return 0, _call(payload, work), None
     except SystemExit as left:
-        if left.code is None or left.code == 0:
-            return 0
-        if left.code == EXIT_CHECKPOINTED:
-            return EXIT_CHECKPOINTED
-        if not isinstance(left.code, int):
-            print(left.code, file=sys.stderr)  # noqa: T201
-        recorder.record("failed", **_describe(left, left.__traceback__))
-        return left.code if isinstance(left.code, int) else EXIT_USER
+        code = left.code if isinstance(left.code, int) else 0 if left.code is None else EXIT_USER
+        if left.code is not None and not isinstance(left.code, int):
+            _say(str(left.code))
+        code &= 0xFF  # the kernel keeps no more of it
+        return code, None, None if code in (0, EXIT_CHECKPOINTED) else left
     except BaseException as error:
-        shown = _without_ours(error.__traceback__)
-        recorder.record("failed", **_describe(error, shown))
-        traceback.print_exception(type(error), error, shown)
-        return EXIT_USER
+        _show(error)
+        return EXIT_USER, None, error
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # closed or replaced by the program: its own business
+                stream.flush()
 
 
 def _call(payload: Payload, work: Path) -> Any:
-    if payload.kind == "script":
-        path = str(work / payload.target)
-        sys.argv = [path, *payload.argv]
-        # A module that stays: multiprocessing and pickle look up what the script defined in sys.modules["__main__"].
-        module = ModuleType("__main__")
-        module.__file__ = path
-        sys.modules["__main__"] = module
-        exec(compile(Path(path).read_bytes(), path, "exec"), module.__dict__)  # noqa: S102
-        return None
-    sys.argv = [payload.target, *payload.argv]
+    if payload.kind == "function":
+        sys.argv = [payload.target, *payload.argv]
+        return getattr(importlib.import_module(payload.target), payload.function)(**payload.kwargs)
+    # A module that stays: threads, atexit, multiprocessing and pickle look up what the program defined in "__main__".
+    module = ModuleType("__main__")
+    sys.modules["__main__"] = module
     if payload.kind == "module":
-        runpy.run_module(payload.target, run_name="__main__", alter_sys=True)
+        sys.argv = [payload.target, *payload.argv]
+        # What `python -m` calls; run_module would put the old "__main__" back while the program's threads still run.
+        runpy._run_module_as_main(payload.target, alter_argv=False)  # type: ignore[attr-defined]
         return None
-    function = getattr(importlib.import_module(payload.target), payload.function)
-    return function(**payload.kwargs)
+    path = str(work / payload.target)
+    sys.argv = [path, *payload.argv]
+    module.__file__, module.__dict__["__cached__"] = path, None
+    module.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+    return None
 
 
 def _record_value(recorder: Recorder, value: Any) -> None:
     if value is None:
         return
     try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as error:
+        if json.loads(json.dumps(value, allow_nan=False)) != value:
+            raise ValueError("it would come back changed")
+    except (TypeError, ValueError, RecursionError) as error:
         _log(f"the function's value is not kept, because it is not JSON: {error}")
     else:
         recorder.record("result", value=value)
 
 
-def _describe(error: BaseException, shown: TracebackType | None) -> dict[str, Any]:
-    text = "".join(traceback.format_exception(type(error), error, shown))
-    return {"type": type(error).__name__, "message": str(error), "traceback": text}
+def _describe(error: BaseException) -> dict[str, Any]:
+    try:
+        message = str(error)
+    except Exception as broken:
+        message = f"(its message cannot be made: {type(broken).__name__})"
+    text = "".join(_lines(error))
+    if len(text) > _MAX_TRACEBACK:
+        text = f"{text[: _MAX_TRACEBACK // 2]}\n...\n{text[-_MAX_TRACEBACK // 2 :]}"
+    return {"type": type(error).__name__, "message": message[:_MAX_MESSAGE], "traceback": text}
+
+
+def _lines(error: BaseException) -> list[str]:
+    shown = _without_ours(error.__traceback__)
+    try:
+        return traceback.format_exception(type(error), error, shown)
+    except Exception:
+        return [f"{type(error).__name__}\n"]
 
 
 def _without_ours(start: TracebackType | None) -> TracebackType | None:
-    """Return the traceback from the first frame that is not podlift's, so that it starts with the user's code."""
-    ours = (str(Path(__file__).parent), "<frozen")
-    shown = start
-    while shown is not None and shown.tb_frame.f_code.co_filename.startswith(ours):
-        shown = shown.tb_next
-    return shown or start
+    """Return the traceback from the first frame that is not podlift's; None where the user's code was not reached."""
+    ours = (str(Path(__file__).parent), "<frozen", importlib.__file__, runpy.__file__)
+    while start is not None and start.tb_frame.f_code.co_filename.startswith(ours):
+        start = start.tb_next
+    return start
 
 
 def _wait_for_others(paths: RunPaths, payload: Payload) -> None:
     """Stay until the other tasks are done: a cloud stops them as soon as the first task's process ends."""
     until = time.monotonic() + payload.exit_wait_s
-    others = set(payload.tasks[1:])
     while True:
-        names = [name.split(".") for name in posix.list_names(paths.events) if name.endswith(".done.json")]
-        waiting = others - {parts[1] for parts in names if int(parts[0]) == payload.attempt}
+        events = [event for event in read_events(paths, ("done", "exited")) if event.attempt == payload.attempt]
+        # One that left by os._exit or exec has recorded nothing; its supervisor has.
+        gone = {event.data["task"] if event.kind == "exited" else event.source for event in events}
+        waiting = set(payload.tasks[1:]) - gone
         if not waiting:
             return
         if time.monotonic() >= until:
@@ -166,5 +185,14 @@ def _die_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+def _show(error: BaseException) -> None:
+    _say("".join(_lines(error)).rstrip())
+
+
 def _log(message: str) -> None:
-    print(f"podlift: {message}", file=sys.stderr, flush=True)  # noqa: T201
+    _say(f"podlift: {message}")
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(Exception):  # a program may have closed or replaced its streams
+        print(text, file=sys.stderr, flush=True)  # noqa: T201

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..layout import RunPaths
@@ -101,6 +102,11 @@ def enter(payload: Payload, task: str, reporter: Reporter) -> None:
 def context() -> Context:
     """Return the run that this process is a task of; outside any run, one that stands for this process alone."""
     global _current
+    if _current is None and "PODLIFT_RUN" in os.environ:
+        # A process that the task has started afresh, such as a worker of multiprocessing.
+        paths, task = RunPaths(os.environ["PODLIFT_RUN"]), os.environ["PODLIFT_TASK"]
+        payload = Payload.from_json(Path(paths.payload(int(os.environ["PODLIFT_ATTEMPT"]))).read_bytes())
+        enter(payload, task, Reporter(paths.metrics(payload.attempt, task) if task == payload.tasks[0] else None, None))
     if _current is None:
         dirs = Dirs(model="model", checkpoints="checkpoints", tensorboard="logs")
         alone = Reporter(None, None)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +28,8 @@ class Reporter:
         self._path = path
         self._recorder = recorder
         self._stepped = False
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
 
     def report(self, metrics: Mapping[str, Any], *, step: int | None = None, epoch: int | None = None) -> None:
         """Append one record; values become floats, and those that JSON does not know become None.
@@ -45,9 +49,12 @@ class Reporter:
 
     def stepped(self) -> None:
         """Note that a training step is over; only the first call writes."""
-        if not self._stepped and self._recorder is not None:
-            self._stepped = True
-            self._recorder.record("first_step")
+        if self._stepped or self._recorder is None or os.getpid() != self._pid:
+            return  # a forked child must not write records under its parent's numbers
+        with self._lock:
+            if not self._stepped:
+                self._stepped = True
+                self._recorder.record("first_step")
 
 
 def _number(name: object, value: Any) -> float | None:

@@ -23,7 +23,7 @@ def unpack(archive: Path, digest: str, target: Path) -> None:
         target: a folder; created.
 
     Raises:
-        BadBundleError: wrong digest, no tar, or a member that is absolute, climbs, links or is no file.
+        BadBundleError: wrong digest, no tar, or a member that is absolute, climbs, links or is neither file nor folder.
     """
     found = _sha256(archive)
     if found != digest:
@@ -41,10 +41,13 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> Non
     path = PurePosixPath(member.name)
     if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in member.name:
         raise BadBundleError(f"The bundle names a path outside its folder: {member.name!r}")
+    place = target.joinpath(*path.parts)
+    if member.isdir():
+        place.mkdir(parents=True, exist_ok=True)
+        return
     data = tar.extractfile(member) if member.isreg() else None
     if data is None:
         raise BadBundleError(f"The bundle holds something that is no file: {member.name!r}")
-    place = target.joinpath(*path.parts)
     place.parent.mkdir(parents=True, exist_ok=True)
     with data, place.open("xb") as file:
         shutil.copyfileobj(data, file, _CHUNK)

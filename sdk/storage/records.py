@@ -44,18 +44,26 @@ class Recorder:
         posix.put_new(self._paths.event(self._attempt, self._source, self._count, kind), event.to_json())
 
 
-def read_events(paths: RunPaths) -> list[Event]:
-    """Return all records of a run.
+def read_events(paths: RunPaths, kinds: tuple[str, ...] | None = None) -> list[Event]:
+    """Return the records of a run.
+
+    Args:
+        paths: the run.
+        kinds: only these are read; None for all.
 
     Raises:
-        CorruptRunError: a file among them is damaged or not ours.
+        CorruptRunError: they are gone, or a file among them is damaged or not ours.
     """
     found = []
+    if not Path(paths.events).is_dir():
+        raise CorruptRunError(f"The run directory {paths.url!r} is damaged: its records, events/, are gone.")
     for name in posix.list_names(paths.events):
+        if kinds is not None and not name.endswith(tuple(f".{kind}.json" for kind in kinds)):
+            continue
         path = Path(paths.events) / name
         try:
             found.append(parse(name, path.read_bytes()))
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             raise CorruptRunError(
                 f"The run directory {paths.url!r} is damaged: {error}. Nothing was changed."
             ) from None
@@ -68,10 +76,15 @@ def read_metrics(path: str) -> list[dict[str, Any]]:
         lines = Path(path).read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
         return []
+    except OSError as error:
+        raise CorruptRunError(f"The metrics file {path!r} cannot be read: {error}.") from None
     found = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(json.loads(line))
-        except ValueError as error:
+            record = json.loads(line)
+            if not isinstance(record["metrics"], dict):
+                raise TypeError("no metrics")
+            found.append(record)
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise CorruptRunError(f"The metrics file {path!r} is damaged in line {number}: {error}.") from None
     return found

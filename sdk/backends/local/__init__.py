@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import sdk
 
@@ -32,8 +33,9 @@ _supervisors: list[subprocess.Popen[bytes]] = []
 class Local:
     """The backend called "local"."""
 
-    def probe(self) -> Facts:
+    def probe(self, job: dict[str, Any]) -> Facts:
         """Ask this machine; imports nothing of TensorFlow."""
+        isolated = job["resources"]["network"] == "isolated"
         return Facts(
             python=platform.python_version(),
             executable=sys.executable,
@@ -41,7 +43,7 @@ class Local:
             keras=_version("keras"),
             tf_keras=_version("tf_keras"),
             cpus=os.cpu_count() or 1,
-            isolation=namespaces.why_not(),
+            isolation=namespaces.why_not() if isolated else None,
         )
 
     def render(self, plan: Plan) -> Request:
@@ -55,9 +57,11 @@ class Local:
             return
         # The folder that holds this package goes first, so that the supervisor is the version that made the plan.
         home = str(Path(sdk.__file__).parent.parent)
-        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))}
-        if os.environ.get("PYTHONPATH") is not None:
-            env["PODLIFT_CALLER_PYTHONPATH"] = os.environ["PYTHONPATH"]
+        # Relative entries mean this process's folder; its tasks start in another one.
+        callers = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]  # noqa: PTH100
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join([home, *callers])}
+        if callers:
+            env["PODLIFT_CALLER_PYTHONPATH"] = os.pathsep.join(callers)
         command = [sys.executable, "-m", "sdk.backends.local.supervisor", plan.url]
         process = processes.spawn(command, env=env, cwd=plan.url, log=plan.paths.supervisor_log)
         _supervisors.append(process)
@@ -88,10 +92,11 @@ class Local:
 
     def cancel(self, plan: Plan, *, grace_s: float) -> None:
         """Leave the wish in the run's directory, where the supervisor looks several times a second."""
+        wishes = len(posix.list_names(plan.paths.control))
         try:
-            posix.put_new(plan.paths.cancel, f'{{"grace_s": {float(grace_s)}}}\n'.encode())
+            posix.put_new(plan.paths.cancel(wishes + 1), f'{{"grace_s": {float(grace_s)}}}\n'.encode())
         except FileExistsError:
-            pass
+            pass  # another client has wished at the same moment
         except OSError as error:
             raise PodliftError(f"The run cannot be cancelled: {error}.") from error
 

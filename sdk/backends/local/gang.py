@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 from collections.abc import Callable
@@ -46,17 +45,20 @@ class Gang:
         plan: the run.
         attempt: counts from 1.
         named: whether the cluster's host names resolve here; else all tasks are "localhost".
+        temporary: the folder that will hold the tasks' temporary folders.
         clock: what time it is.
     """
 
-    def __init__(self, plan: Plan, attempt: int, *, named: bool, clock: Clock) -> None:
+    def __init__(self, plan: Plan, attempt: int, *, named: bool, temporary: str, clock: Clock) -> None:
         self._plan = plan
+        self._temporary = temporary
         self._attempt = attempt
         self._clock = clock
         self._recorder = Recorder(plan.paths, "supervisor", attempt, clock)
         self._reservation = Reservation(plan.tasks)
         self._tasks: dict[str, subprocess.Popen[bytes]] = {}
         self._codes: dict[str, int] = {}
+        self._echo_until: float | None = None
         self._host: Callable[[cluster.Task], str] = (
             (lambda task: cluster.host_name(task, plan.run_id)) if named else (lambda task: "localhost")
         )
@@ -77,7 +79,6 @@ class Gang:
         finally:
             self._stop(0.0)
             self._reservation.close()
-            shutil.rmtree(self._plan.paths.temporary, ignore_errors=True)
 
     def _start(self) -> None:
         plan, paths = self._plan, self._plan.paths
@@ -90,13 +91,10 @@ class Gang:
         for task in plan.members:
             log = paths.log(self._attempt, task.name)
             work = Path(paths.work(self._attempt, task.name)).parent
-            for place in (work, Path(paths.scratch(self._attempt, task.name)), Path(log).parent):
+            for place in (work, Path(render.scratch(self._temporary, self._attempt, task.name)), Path(log).parent):
                 place.mkdir(parents=True, exist_ok=True)
-            env = {
-                **shared,
-                **render.environment(plan, self._attempt, task, addresses),
-                "PODLIFT_PARENT": str(os.getpid()),
-            }
+            own = render.environment(plan, self._attempt, task, addresses, self._temporary)
+            env = {**shared, **own, "PODLIFT_PARENT": str(os.getpid())}
             command = render.command(plan, self._attempt, task.name)
             self._tasks[task.name] = processes.spawn(command, env=env, cwd=str(work), log=log)
             pids[task.name] = self._tasks[task.name].pid
@@ -104,86 +102,104 @@ class Gang:
 
     def _watch(self, interrupted: Callable[[], bool], deadline: float | None) -> tuple[Verdict, float]:
         """Wait for whatever ends the attempt; return it and how long the tasks may take to stop, in seconds."""
-        primary, limits = self._plan.tasks[0], self._plan.job["limits"]
-        echo_until: float | None = None
+        limits = self._plan.job["limits"]
         while True:
             self._reap()
-            if Path(self._plan.paths.cancel).exists():
-                return Verdict(state=State.CANCELLED, reason=Reason.CANCELLED), self._cancel_grace()
+            verdict = self._tasks_verdict()
+            if verdict is not None:
+                return verdict, min(_DECIDED_GRACE_S, limits["grace_s"])
+            wish = self._cancel_grace()
+            if wish is not None:
+                return Verdict(state=State.CANCELLED, reason=Reason.CANCELLED), wish
             if interrupted():
                 failure = Failure(task="", message="The supervisor was told to stop by a signal.")
                 return self._failed(Reason.INFRASTRUCTURE, failure), limits["grace_s"]
-            now = self._clock.monotonic()
-            if deadline is not None and now >= deadline:
+            if deadline is not None and self._clock.monotonic() >= deadline:
                 failure = Failure(task="", message=f"The run took longer than timeout_s={limits['timeout_s']}.")
                 return self._failed(Reason.TIMEOUT, failure), limits["grace_s"]
-            if EXIT_CHECKPOINTED in self._codes.values():
-                return Verdict(state=State.CHECKPOINTED, reason=Reason.CHECKPOINTED), limits["grace_s"]
-            record = self._failure_record()
-            dead = next((name for name, code in self._codes.items() if code != 0), None)
-            if record is None and dead is None:
-                if self._codes.get(primary) == 0:
-                    return Verdict(state=State.SUCCEEDED, reason=Reason.DONE), _DECIDED_GRACE_S
-            elif record is None or not is_collateral(record) or (echo_until is not None and now >= echo_until):
-                return self._explain(record, dead), min(_DECIDED_GRACE_S, limits["grace_s"])
-            elif echo_until is None:
-                echo_until = now + _ECHO_S
             self._clock.sleep(_POLL_S)
+
+    def _tasks_verdict(self) -> Verdict | None:
+        """Return the verdict that follows from what the tasks did; None while there is none."""
+        if self._codes.get(self._plan.tasks[0]) == 0:
+            return Verdict(state=State.SUCCEEDED, reason=Reason.DONE)
+        if EXIT_CHECKPOINTED in self._codes.values():
+            return Verdict(state=State.CHECKPOINTED, reason=Reason.CHECKPOINTED)
+        failed = self._failure_records()
+        recorded = {event.source for event in failed}
+        silent = [name for name, code in self._codes.items() if code != 0 and name not in recorded]
+        record = first_failure(failed, self._attempt)
+        if record is None and not silent:
+            return None
+        if record is not None and is_collateral(record) and not silent:
+            # Its peer died of something that will be known in a moment.
+            self._echo_until = self._echo_until or self._clock.monotonic() + _ECHO_S
+            if self._clock.monotonic() < self._echo_until:
+                return None
+        return self._explain(record, silent)
 
     def _reap(self) -> None:
         for name, process in self._tasks.items():
-            if name not in self._codes and process.poll() is not None:
-                self._codes[name] = process.returncode
+            if name not in self._codes and processes.has_exited(process):
                 # What the task has started must not outlive it.
                 processes.signal_group(process, signal.SIGKILL)
+                self._codes[name] = process.wait()
                 self._recorder.record("exited", task=name, code=process.returncode)
 
-    def _failure_record(self) -> Event | None:
+    def _failure_records(self) -> list[Event]:
         names = posix.list_names(self._plan.paths.events)
         if not any(name.endswith(".failed.json") for name in names):
-            return None
-        return first_failure(read_events(self._plan.paths), self._attempt)
+            return []
+        events = read_events(self._plan.paths, ("failed",))
+        return [event for event in events if event.attempt == self._attempt]
 
-    def _explain(self, record: Event | None, dead: str | None) -> Verdict:
-        # A peer that died without a word explains an echo better than the echo does.
-        silent = next((name for name, code in self._codes.items() if code != 0 and not self._has_record(name)), None)
-        if record is not None and not (is_collateral(record) and silent is not None):
+    def _explain(self, record: Event | None, silent: list[str]) -> Verdict:
+        # A peer that died without a word explains an echo better than the echo does, and SIGKILL explains everything:
+        # TensorFlow ends a process by SIGABRT when a peer is gone, but nobody's error kills another task.
+        silent = sorted(silent, key=lambda name: self._codes[name] != -signal.SIGKILL)
+        killed = bool(silent) and self._codes[silent[0]] == -signal.SIGKILL
+        if record is not None and not killed and not (silent and is_collateral(record)):
             log = self._plan.paths.log(self._attempt, record.source)
             message = f"{record.source} failed: {record.data['type']}: {record.data['message']}"
             failure = Failure(task=record.source, message=message, traceback=record.data["traceback"], log=log)
             return self._failed(Reason(record.data.get("reason", Reason.USER_ERROR.value)), failure)
-        name = silent or dead or self._plan.tasks[0]
-        code = self._codes.get(name, 1)
+        name = silent[0]
+        code = self._codes[name]
         log = self._plan.paths.log(self._attempt, name)
         said = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code} and no traceback"
         failure = Failure(task=name, message=f"{name} {said}.", traceback=_tail(log), log=log)
         return self._failed(Reason.KILLED if code < 0 else Reason.USER_ERROR, failure)
 
-    def _has_record(self, task: str) -> bool:
-        events = read_events(self._plan.paths)
-        return any(e.kind == "failed" and e.source == task and e.attempt == self._attempt for e in events)
-
     def _failed(self, reason: Reason, failure: Failure) -> Verdict:
         return Verdict(state=State.FAILED, reason=reason, failure=failure)
 
-    def _cancel_grace(self) -> float:
-        try:
-            return float(json.loads(Path(self._plan.paths.cancel).read_bytes())["grace_s"])
-        except (ValueError, KeyError, TypeError):
-            return float(self._plan.job["limits"]["grace_s"])
+    def _cancel_grace(self) -> float | None:
+        """Return the most impatient of the clients' wishes, in seconds; None as long as there is none."""
+        found = []
+        for name in posix.list_names(self._plan.paths.control):
+            try:
+                found.append(float(json.loads((Path(self._plan.paths.control) / name).read_bytes())["grace_s"]))
+            except (ValueError, KeyError, TypeError):
+                found.append(float(self._plan.job["limits"]["grace_s"]))
+        return min(found, default=None)
 
     def _stop(self, grace_s: float) -> None:
         """End what is left: SIGTERM, `grace_s` seconds, SIGKILL, for every process of every task."""
         left = [process for name, process in self._tasks.items() if name not in self._codes]
         for process in left:
             processes.signal_group(process, signal.SIGTERM)
-        until = self._clock.monotonic() + grace_s
-        while any(process.poll() is None for process in left) and self._clock.monotonic() < until:
+        asked = self._clock.monotonic()
+        while len(self._codes) < len(self._tasks) and self._clock.monotonic() < asked + grace_s:
             self._clock.sleep(_POLL_S)
+            self._reap()
+            wish = self._cancel_grace()
+            grace_s = grace_s if wish is None else min(grace_s, wish)
         for process in left:
-            processes.signal_group(process, signal.SIGKILL)
-            process.wait()
+            if process.returncode is None:
+                processes.signal_group(process, signal.SIGKILL)
+                process.wait()
         self._reap()
+        processes.end_orphans()
 
 
 def _signal_name(number: int) -> str:

@@ -69,20 +69,22 @@ class _Tail:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: BinaryIO | None = None
-        self._rest = b""
+        self._rest: list[bytes] = []  # pieces of a line: joining them at every read would be quadratic
 
     def lines(self, *, last: bool) -> Iterator[str]:
         if self._file is None:
-            if not self._path.exists():
+            if not self._path.is_file():
                 return
             self._file = self._path.open("rb")
         while chunk := self._file.read(1 << 20):
-            *whole, self._rest = (self._rest + chunk).split(b"\n")
-            for line in whole:
-                yield line.decode("utf-8", "replace").rstrip("\r")
-        if last and self._rest:
-            yield self._rest.decode("utf-8", "replace")
-            self._rest = b""
+            first, *others = chunk.split(b"\n")
+            self._rest.append(first)
+            for start in others:
+                yield b"".join(self._rest).decode("utf-8", "replace").rstrip("\r")
+                self._rest = [start]
+        if last and any(self._rest):
+            yield b"".join(self._rest).decode("utf-8", "replace")
+            self._rest = []
 
     def close(self) -> None:
         if self._file is not None:

@@ -12,6 +12,7 @@ import fcntl
 import os
 import socket
 import struct
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,10 +24,12 @@ _HOSTS = "/etc/hosts"
 
 
 def why_not() -> str | None:
-    """Return why tasks cannot be given a network namespace here; None if they can. Tries it in a child process."""
+    """Return why tasks cannot be given a network namespace here; None if they can. Tries it in a process of its own."""
     if not sys.platform.startswith("linux"):
         return "network namespaces exist on Linux only."
-    return _try_in_child(_enter_network)
+    # By path and alone: forking the caller, which may hold threads and TensorFlow, is no way to ask a question.
+    tried = subprocess.run([sys.executable, "-I", __file__], capture_output=True, text=True, check=False)
+    return None if tried.returncode == 0 else f"the kernel refuses it ({tried.stderr.strip().splitlines()[-1:]})."
 
 
 def enter(hosts_file: str, names: Sequence[str], *, isolated: bool) -> bool:
@@ -45,10 +48,13 @@ def enter(hosts_file: str, names: Sequence[str], *, isolated: bool) -> bool:
     """
     if isolated:
         _enter_network()
-    elif os.geteuid() != 0 or not sys.platform.startswith("linux") or _try_in_child(_enter_mounts) is not None:
+    elif os.geteuid() != 0 or not sys.platform.startswith("linux"):
         return False
     else:
-        _enter_mounts()
+        try:
+            _enter_mounts()
+        except OSError:
+            return False  # root of a container without the right to mount
     own = Path(_HOSTS).read_text() if Path(_HOSTS).exists() else "127.0.0.1 localhost\n"
     Path(hosts_file).write_text(f"{own.rstrip()}\n127.0.0.1 {' '.join(names)}\n")
     try:
@@ -56,21 +62,6 @@ def enter(hosts_file: str, names: Sequence[str], *, isolated: bool) -> bool:
     except OSError:
         return False
     return True
-
-
-def _try_in_child(action: object) -> str | None:
-    pid = os.fork()
-    if pid == 0:
-        code = 0
-        try:
-            action()  # type: ignore[operator]
-        except OSError as error:
-            code = error.errno or 1
-        except BaseException:
-            code = 1
-        os._exit(min(code, 255))
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return None if code == 0 else f"the kernel refuses it ({os.strerror(code) if code > 0 else 'killed'})."
 
 
 def _enter_mounts() -> None:
@@ -105,3 +96,7 @@ def _mount(source: str, target: str, flags: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.mount(source.encode(), target.encode(), None, ctypes.c_ulong(flags), None) != 0:
         raise OSError(ctypes.get_errno(), f"mount {target}")
+
+
+if __name__ == "__main__":
+    _enter_network()

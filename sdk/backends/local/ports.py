@@ -14,8 +14,15 @@ class Reservation:
     """Holds one port for each name until `close`."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._sockets = [_bind() for _ in names]
-        self.ports = {name: int(held.getsockname()[1]) for name, held in zip(names, self._sockets, strict=True)}
+        self._sockets: list[socket.socket] = []
+        self.ports: dict[str, int] = {}
+        try:
+            for name in names:
+                self._sockets.append(_bind())
+                self.ports[name] = int(self._sockets[-1].getsockname()[1])
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Let go of the ports."""

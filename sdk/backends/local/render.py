@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ def body(plan: Plan) -> dict[str, Any]:
             {
                 "name": task.name,
                 "command": command(plan, 1, task.name),
-                "env": environment(plan, 1, task, addresses),
+                "env": environment(plan, 1, task, addresses, plan.paths.temporary),
             }
             for task in plan.members
         ]
@@ -34,7 +35,9 @@ def command(plan: Plan, attempt: int, task: str) -> list[str]:
     return [plan.facts["executable"], str(Path(first_stage.__file__)), plan.paths.payload(attempt), task]
 
 
-def environment(plan: Plan, attempt: int, task: cluster.Task, addresses: Mapping[str, str]) -> dict[str, str]:
+def environment(
+    plan: Plan, attempt: int, task: cluster.Task, addresses: Mapping[str, str], temporary: str
+) -> dict[str, str]:
     """Return the variables that podlift sets for a task, the job's own ones among them.
 
     Args:
@@ -42,6 +45,7 @@ def environment(plan: Plan, attempt: int, task: cluster.Task, addresses: Mapping
         attempt: counts from 1.
         task: who it is for.
         addresses: "host:port" of every task, by name.
+        temporary: the folder that holds the tasks' own temporary folders.
     """
     paths = plan.paths
     found = {
@@ -53,7 +57,7 @@ def environment(plan: Plan, attempt: int, task: cluster.Task, addresses: Mapping
         "PODLIFT_RUN": paths.url,
         "PODLIFT_TASK": task.name,
         "PODLIFT_ATTEMPT": str(attempt),
-        "TMPDIR": paths.scratch(attempt, task.name),
+        "TMPDIR": scratch(temporary, attempt, task.name),
         "PYTHONUNBUFFERED": "1",
         # The supervisor holds every port while the tasks bind theirs: nobody else can take one in between.
         "TF_GRPC_REUSE_PORT": "true",
@@ -66,6 +70,11 @@ def environment(plan: Plan, attempt: int, task: cluster.Task, addresses: Mapping
     if plan.job["code"]["keras"] == "legacy":
         found["TF_USE_LEGACY_KERAS"] = "1"
     return {**found, **plan.job["env"]}
+
+
+def scratch(temporary: str, attempt: int, task: str) -> str:
+    """Return a task's TMPDIR."""
+    return posixpath.join(temporary, f"{attempt}-{task}")
 
 
 def inherited(caller: Mapping[str, str]) -> dict[str, str]:

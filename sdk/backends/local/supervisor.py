@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
+import tempfile
 import traceback
 from dataclasses import asdict
 from pathlib import Path
@@ -19,9 +21,15 @@ from ...storage.records import Recorder
 from . import namespaces
 from .gang import Gang, Verdict
 
+# What is left of 107 bytes when a task's name and the folder and file that multiprocessing makes are put behind it.
+_MAX_TEMPORARY = 55
+
 
 def main(url: str) -> None:
     """Run the plan that lies in the run directory `url`, to its final record."""
+    # A client may ignore the end of its children, and that is inherited: here it would hide how a task ended.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    processes.adopt_orphans()
     clock = SystemClock()
     paths = RunPaths(url)
     recorder = Recorder(paths, "supervisor", 0, clock)
@@ -47,12 +55,25 @@ def _supervise(plan: Plan, recorder: Recorder, clock: Clock) -> Verdict:
         signal.signal(number, remember)
     timeout_s = plan.job["limits"]["timeout_s"]
     deadline = None if timeout_s is None else clock.monotonic() + timeout_s
-    Path(plan.paths.temporary).mkdir(exist_ok=True)
-    names = [cluster.host_name(task, plan.run_id) for task in plan.members]
-    isolated = plan.job["resources"]["network"] == "isolated"
-    named = namespaces.enter(plan.paths.hosts, names, isolated=isolated)
-    recorder.record("placed", host_names=named, isolated=isolated)
-    return Gang(plan, 1, named=named, clock=clock).run(lambda: bool(told), deadline)
+    temporary = _temporary(plan)
+    try:
+        names = [cluster.host_name(task, plan.run_id) for task in plan.members]
+        isolated = plan.job["resources"]["network"] == "isolated"
+        named = namespaces.enter(f"{temporary}/hosts", names, isolated=isolated)
+        recorder.record("placed", host_names=named, isolated=isolated, temporary=temporary)
+        gang = Gang(plan, 1, named=named, temporary=temporary, clock=clock)
+        return gang.run(lambda: bool(told), deadline)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _temporary(plan: Plan) -> str:
+    """Make the folder for temporary files: in the run's own, unless a Unix socket's path (107 bytes) would not fit there."""
+    inside = plan.paths.temporary
+    if len(inside.encode()) <= _MAX_TEMPORARY:
+        Path(inside).mkdir(exist_ok=True)
+        return inside
+    return tempfile.mkdtemp(prefix="podlift-")
 
 
 if __name__ == "__main__":
