@@ -237,8 +237,9 @@ def check_that_both_resumed_at_the_killed_epoch(job):
 
 def check_that_every_save_reads_as_what_was_saved(job):
     assert job.chief["read"] == job.worker["read"]
-    older = [file for file, same in job.worker["read"].items() if not same]
-    assert len(older) == 1 and older[0].startswith("steps/3-4")
+    older = sorted(file for file, same in job.worker["read"].items() if not same)
+    # Of step 4 of the last epoch too, under Keras 3: the averages of BatchNormalization meet only after it.
+    assert [file[:9] for file in older] in (["steps/3-4"], ["steps/3-4", "steps/4-4"])
 
 
 def check_that_the_chief_wrote_every_shared_file(job):
