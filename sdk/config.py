@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from .errors import InputError, nearest
+from .errors import InputError, Problems, nearest
 from .job import Code, Job, Limits, Resources
 
 PREFIX = "PODLIFT_"
@@ -66,31 +66,36 @@ def _doc(model: type[BaseModel], name: str) -> str:
 SETTINGS = _settings()
 
 
-def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str, Any]:
     """Return the settings that `PODLIFT_*` variables make, by flat name.
 
-    Raises:
-        InputError: a variable that is no setting, or holds no JSON where JSON is due.
+    Args:
+        environ: the variables.
+        problems: takes a sentence for each that is no setting, or holds no JSON where JSON is due.
     """
     found: dict[str, Any] = {}
-    problems = []
     known = {setting.variable: setting for setting in SETTINGS.values()}
     targets = {PREFIX + name.upper(): name for name in TARGET}
     for variable, text in sorted(environ.items()):
         if not variable.startswith(PREFIX) or variable in _INTERNAL:
             continue
-        if variable in targets:
-            found[targets[variable]] = text
-        elif variable in known:
-            try:
-                found[known[variable].name] = read(known[variable], text)
-            except ValueError as error:
-                problems.append(f"{variable}: {error} Received: {text!r}.")
-        else:
-            problems.append(f"{variable} is no setting. {nearest(variable, [*known, *targets])}")
-    if problems:
-        raise InputError(problems)
+        with problems.collect():
+            if variable in targets:
+                found[targets[variable]] = text
+            elif variable in known:
+                found[known[variable].name] = _read_variable(known[variable], text)
+            else:
+                raise InputError(f"{variable} is no setting. {nearest(variable, [*known, *targets])}")
     return found
+
+
+def _read_variable(setting: Setting, text: str) -> Any:
+    try:
+        return read(setting, text)
+    except ValueError as error:
+        # The values of variables may be secrets.
+        received = "" if setting.name == "env" else f" Received: {text!r}."
+        raise InputError(f"{setting.variable}: {error}{received}") from None
 
 
 def read(setting: Setting, text: str) -> Any:
@@ -106,7 +111,7 @@ def read(setting: Setting, text: str) -> Any:
         return text
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("must be a number." if kinds & {int, float} else "must be JSON.") from None
 
 

@@ -46,9 +46,7 @@ def make_plan(
     """
     refuse_inside_task(verb)
     problems = Problems()
-    found: dict[str, Any] = {}
-    with problems.collect():
-        found = config.from_environment(environ)
+    found = config.from_environment(environ, problems)
     target = Target(**{name: getattr(target, name) or found.pop(name, None) for name in config.TARGET})
     settings = _settings(what, given, {k: v for k, v in found.items() if k not in config.TARGET}, problems)
     job = None

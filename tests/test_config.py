@@ -4,6 +4,7 @@ import pytest
 
 import sdk
 from sdk import config
+from sdk.errors import Problems
 
 
 def test_every_field_of_a_job_and_its_values_is_one_setting() -> None:
@@ -32,14 +33,25 @@ def test_every_setting_has_a_sentence_in_the_docstring_of_its_class() -> None:
     ],
 )
 def test_a_variable_sets_its_field(variable: str, text: str, name: str, value: object) -> None:
-    assert config.from_environment({variable: text, "HOME": "/x"}) == {name: value}
+    problems = Problems()
+    assert config.from_environment({variable: text, "HOME": "/x"}, problems) == {name: value}
+    assert problems.found == []
 
 
-def test_wrong_variables_are_refused_together_with_the_nearest_name() -> None:
-    with pytest.raises(sdk.InputError) as caught:
-        config.from_environment({"PODLIFT_WORKER": "2", "PODLIFT_WORKERS": "two"})
-    assert "Did you mean 'PODLIFT_WORKERS'?" in str(caught.value)
-    assert "PODLIFT_WORKERS: must be a number. Received: 'two'." in str(caught.value)
+def test_wrong_variables_are_named_together_and_the_right_ones_are_read() -> None:
+    problems = Problems()
+    given = {"PODLIFT_WORKER": "2", "PODLIFT_WORKERS": "two", "PODLIFT_KERAS": "legacy", "PODLIFT_ARGS": "[" * 100000}
+    assert config.from_environment(given, problems) == {"keras": "legacy"}
+    said = "\n".join(problems.found)
+    assert "Did you mean 'PODLIFT_WORKERS'?" in said
+    assert "PODLIFT_WORKERS: must be a number. Received: 'two'." in said
+    assert "PODLIFT_ARGS: must be JSON." in said
+
+
+def test_the_values_for_the_tasks_are_not_quoted() -> None:
+    problems = Problems()
+    assert config.from_environment({"PODLIFT_ENV": '{"Q":"hunter2"'}, problems) == {}
+    assert problems.found == ["PODLIFT_ENV: must be JSON."]
 
 
 def test_an_argument_beats_the_environment_which_beats_the_default(write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from .. import api
-from ..errors import EXIT_CANCELLED, EXIT_DONE
+from ..errors import EXIT_CANCELLED, EXIT_DONE, WaitTimeoutError
 from ..prepare import resolve_root
 from ..run import RunInfo, explain
-from .output import answer, as_json, numbers, say, summary
+from .output import EXIT_DETACHED, answer, as_json, numbers, say, summary
 from .start import Json, Root
 from .watch import conclude, follow, on_terminal
 
@@ -56,7 +57,7 @@ def runs(root: Root = None, limit: Limit = 20, json_output: Json = False) -> Non
         return
     table = Table("run", "state", "submitted", "directory", box=None)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     Console().print(table)
 
 
@@ -85,18 +86,24 @@ def logs(ref: Ref, task: Task = None, attempt: Attempt = None, follow_logs: Foll
             answer(f"{line.task} | {line.text}" if prefixed else line.text)
     except KeyboardInterrupt:
         say("Left the logs; the run is not touched.")
+        raise typer.Exit(EXIT_DETACHED) from None
 
 
 def wait(ref: Ref, timeout_s: Timeout = None, root: Root = None, json_output: Json = False) -> None:
     """Wait for the end of a run; the exit code is the run's."""
     run = api.attach(ref, root=root)
     shown = run.id if resolve_root(root, os.environ) == run.plan.root else run.url
-    if timeout_s is None:
-        code = follow(run, shown, quiet=json_output)
-    else:
-        code = conclude(run, run.wait(timeout_s), shown, quiet=json_output)
+    problems = {}
+    try:
+        if timeout_s is None:
+            code = follow(run, shown, quiet=json_output)
+        else:
+            code = conclude(run, run.wait(timeout_s), shown, quiet=json_output)
+    except WaitTimeoutError as error:
+        say(f"podlift: {error}")
+        code, problems = error.exit_code, {"problems": [str(error)]}
     if json_output:
-        as_json(summary(run, run.status()))
+        as_json({**summary(run, run.status()), **problems})
     raise typer.Exit(code)
 
 

@@ -11,10 +11,11 @@ from typing import Any, Literal
 import typer
 
 from .. import config
-from ..errors import InputError
+from ..errors import InputError, Problems
 
-# These have forms of their own on the command line: the words behind `--`, and --env K=V, repeated.
-_OWN_FORM = ("entry", "env")
+# Has a form of its own on the command line: --env K=V, repeated.
+_OWN_FORM = ("env",)
+_METAVARS = {"entry": "ENTRY", "workers": "N", "accelerator": "A", "project": "FOLDER", "args": "JSON"}
 
 
 def with_settings(verb: Callable[..., None]) -> Callable[..., None]:
@@ -53,25 +54,32 @@ def _metavar(setting: config.Setting) -> str:
     choices = [part for part in _parts(setting.type) if typing.get_origin(part) is Literal]
     if choices:
         return "|".join(typing.get_args(choices[0]))
-    return {"workers": "N", "accelerator": "A", "project": "FOLDER", "args": "JSON"}.get(setting.name, "SECONDS")
+    return _METAVARS.get(setting.name, "SECONDS")
 
 
 def _parts(annotation: Any) -> list[Any]:
     return [annotation, *(part for inner in typing.get_args(annotation) for part in _parts(inner))]
 
 
-def read(texts: dict[str, str]) -> dict[str, Any]:
-    """Return what the texts of options mean.
-
-    Raises:
-        InputError: with every text that means nothing.
-    """
-    found, problems = {}, []
+def read(texts: dict[str, str], problems: Problems) -> dict[str, Any]:
+    """Return what the texts of options mean; those that mean nothing go to `problems`."""
+    found = {}
     for name, text in texts.items():
-        try:
-            found[name] = config.read(config.SETTINGS[name], text)
-        except ValueError as error:
-            problems.append(f"--{name.replace('_', '-')}: {error} Received: {text!r}.")
-    if problems:
-        raise InputError(problems)
+        with problems.collect():
+            try:
+                found[name] = config.read(config.SETTINGS[name], text)
+            except ValueError as error:
+                raise InputError(f"--{name.replace('_', '-')}: {error} Received: {text!r}.") from None
+    return found
+
+
+def pairs(texts: list[str], problems: Problems) -> dict[str, str]:
+    """Return the variables of `--env NAME=VALUE`; what is none goes to `problems`, unquoted: it may be a secret."""
+    found = {}
+    for number, text in enumerate(texts, 1):
+        name, equals, value = text.partition("=")
+        with problems.collect():
+            if not equals:
+                raise InputError(f"--env takes NAME=VALUE. Number {number} of {len(texts)} has no '='.")
+            found[name] = value
     return found

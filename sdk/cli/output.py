@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
 from typing import Any
 
+from ..errors import EXIT_INPUT
 from ..run import Run
-from ..status import Status
+from ..status import Reason, Status
+
+# Of a shell: ended by Ctrl-C. The run itself goes on.
+EXIT_DETACHED = 130
+
+
+def prepare_streams() -> None:
+    """Let every text be printed: what the terminal's encoding lacks is shown as its number."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def settle_streams() -> None:
+    """Drop what nobody takes any more: left in the buffer, it makes the interpreter end with 120 and words of its own."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 def say(text: str) -> None:
-    """Print for the person who watches."""
-    print(text, file=sys.stderr, flush=True)
+    """Print for the person who watches; nobody watching is no reason to stop."""
+    try:
+        # With stderr closed, print would take stdout.
+        if sys.stderr is not None:
+            print(text, file=sys.stderr, flush=True)
+    except OSError:
+        pass
 
 
 def answer(text: str) -> None:
@@ -41,11 +71,12 @@ def summary(run: Run, status: Status) -> dict[str, Any]:
 
 
 def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, Any]:
-    """Return the object of `--json` for a run that never came to be: the same keys, and the problems."""
+    """Return the object of `--json` for a command that failed: the same keys, and the problems."""
     empty = dict.fromkeys(("url", "id", "state", "run_dir"))
+    reasons = {EXIT_INPUT: "bad_input", EXIT_DETACHED: "interrupted"}
     return {
         **empty,
-        "reason": "bad_input",
+        "reason": reasons.get(exit_code, Reason.INFRASTRUCTURE.value),
         "exit_code": exit_code,
         "attempts": 0,
         "metrics": {},

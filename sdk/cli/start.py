@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from .. import api, backends
-from ..errors import EXIT_DONE, InputError, PodliftError, Problems
+from .. import api, backends, config
+from ..errors import EXIT_DONE, InputError, Problems
+from ..job import Job
 from ..planner import Plan
 from ..prepare import Target, make_plan, resolve_root
 from ..run import Run
-from .options import read, with_settings
-from .output import answer, as_json, refusal, say, summary
+from .options import pairs, read, with_settings
+from .output import answer, as_json, say, summary
 from .watch import follow
 
-Entry = Annotated[
-    str | None,
-    typer.Argument(metavar="ENTRY", help="train.py, package.module or package.module:function", show_default=False),
-]
 Words = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="argv of the program", show_default=False)
+    list[str] | None,
+    typer.Argument(
+        metavar="[ENTRY] [-- ARGS...]",
+        help="train.py, package.module or package.module:function; then argv of the program",
+        show_default=False,
+    ),
 ]
 Backend = Annotated[str | None, typer.Option("--backend", metavar="B", help="who runs it", show_default=False)]
 Root = Annotated[
@@ -41,7 +43,6 @@ Detach = Annotated[bool, typer.Option("--detach", help="return as soon as the ru
 
 @with_settings
 def submit(
-    entry: Entry = None,
     words: Words = None,
     backend: Backend = None,
     root: Root = None,
@@ -52,15 +53,10 @@ def submit(
     given: dict[str, str] | None = None,
 ) -> None:
     """Run a training program, and watch it: Ctrl-C stops watching, a second one cancels the run."""
-    try:
-        target = Target(backend=backend, root=root, name=name)
-        made = _make(entry, words, env, given or {}, target, "submit")
-        say(str(made))
-        run = api.execute(made)
-    except PodliftError as error:
-        if json_output:
-            as_json(refusal(error.problems if isinstance(error, InputError) else (str(error),), error.exit_code))
-        raise
+    target = Target(backend=backend, root=root, name=name)
+    made = _make(words or [], env or [], given or {}, target, "submit")
+    say(str(made))
+    run = api.execute(made)
     if detach:
         say(f"started. Next: podlift wait {_ref(run)} · podlift logs {_ref(run)} -f · podlift cancel {_ref(run)}")
         code = EXIT_DONE
@@ -75,7 +71,6 @@ def submit(
 
 @with_settings
 def plan(
-    entry: Entry = None,
     words: Words = None,
     backend: Backend = None,
     root: Root = None,
@@ -86,7 +81,7 @@ def plan(
 ) -> None:
     """Show what submit would do, and change nothing."""
     target = Target(backend=backend, root=root, name=name)
-    made = _make(entry, words, env, given or {}, target, "plan")
+    made = _make(words or [], env or [], given or {}, target, "plan")
     if json_output:
         request = backends.load(made.backend).render(made)
         as_json({**json.loads(made.to_json()), "url": made.url, "request": request.body})
@@ -94,44 +89,36 @@ def plan(
         answer(str(made))
 
 
-def _make(
-    entry: str | None,
-    words: list[str] | None,
-    env: list[str] | None,
-    texts: dict[str, str],
-    target: Target,
-    verb: str,
-) -> Plan:
+def _make(words: list[str], env: list[str], texts: dict[str, str], target: Target, verb: str) -> Plan:
     problems = Problems()
-    given: dict[str, Any] = {}
+    entry, argv = _entry(texts.pop("entry", None), words)
+    given = read(texts, problems)
     with problems.collect():
-        given = read(texts)
-    entry = entry or os.environ.get("PODLIFT_ENTRY")
-    with problems.collect():
-        if entry is None:
-            raise InputError("No entry. Name a script, package.module or package.module:function.")
-    with problems.collect():
-        if words and "args" in texts:
+        if argv and "args" in texts:
             raise InputError("--args and words behind -- are two ways to say one thing: use one.")
-    with problems.collect():
-        if env:
-            given = {**given, "env": _pairs(env)}
-    if words:
-        given = {**given, "args": words}
+    if env:
+        given["env"] = pairs(env, problems)
+    if argv:
+        given["args"] = argv
     made = None
     with problems.collect():
-        made = make_plan(entry, given, target, os.environ, verb=verb) if entry else None
+        if entry:
+            made = make_plan(entry, given, target, os.environ, verb=verb)
+        else:
+            problems.found.append("No entry. Name a script, package.module or package.module:function.")
+            Job(**config.nested({**given, "entry": "none"}))
     problems.raise_if_any()
     if made is None:
         raise AssertionError("a check failed without a problem")
     return made
 
 
-def _pairs(texts: list[str]) -> dict[str, str]:
-    bad = [text for text in texts if "=" not in text]
-    if bad:
-        raise InputError([f"--env takes NAME=VALUE. Received: {text!r}." for text in bad])
-    return dict(text.split("=", 1) for text in texts)
+def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]:
+    """Return the entry and the program's argv: the entry is the first word unless it was named otherwise."""
+    named = option or os.environ.get(config.SETTINGS["entry"].variable)
+    if named:
+        return named, words
+    return (words[0], words[1:]) if words else (None, [])
 
 
 def _ref(run: Run) -> str:

@@ -12,14 +12,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
+from rich.text import Text
 
-from ..errors import EXIT_CANCELLED
+from ..errors import EXIT_CANCELLED, EXIT_INFRASTRUCTURE
 from ..run import Run, explain
 from ..status import State, Status
-from .output import answer, numbers, say
+from .output import EXIT_DETACHED, answer, numbers, say
 
-# Of a shell: ended by Ctrl-C. The run itself goes on.
-EXIT_DETACHED = 130
 _POLL_S = 0.2
 # How long a first Ctrl-C waits for the second one, which cancels.
 _SECOND_S = 2.0
@@ -56,8 +55,7 @@ def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
     else:
         say(explain(run.id, status))
         say(f"Next: podlift logs {ref} · podlift status {ref}")
-    code = status.exit_code
-    return 3 if code is None else code
+    return EXIT_INFRASTRUCTURE if status.exit_code is None else status.exit_code
 
 
 def _watch(run: Run, progress: Progress) -> Status:
@@ -119,10 +117,11 @@ class _Rich:
 
     def show(self, run: Run, status: Status, fresh: list[dict[str, Any]]) -> None:
         for record in fresh:
-            self._live.console.print(f"{_place(record)} {numbers(record['metrics'])}", highlight=False)
+            # As Text: a program may call a metric "[/x] loss", which is broken markup.
+            self._live.console.print(Text(f"{_place(record)} {numbers(record['metrics'])}"))
         table = Table.grid(padding=(0, 1))
         elapsed = max(0.0, time.time() - status.created)
-        table.add_row(self._spinner, run.id, status.state.value, f"({status.reason.value})", f"{elapsed:.0f} s")
+        table.add_row(self._spinner, Text(run.id), status.state.value, f"({status.reason.value})", f"{elapsed:.0f} s")
         self._live.update(table)
 
 
@@ -137,4 +136,4 @@ def _place(record: dict[str, Any]) -> str:
 
 def on_terminal() -> bool:
     """True when a person reads stdout."""
-    return sys.stdout.isatty()
+    return sys.stdout is not None and sys.stdout.isatty()

@@ -1,0 +1,102 @@
+"""The verbs as one command, and what becomes of everything that goes wrong in them."""
+
+from __future__ import annotations
+
+import traceback
+from contextlib import suppress
+from typing import Any
+
+import typer
+
+from .. import __version__
+from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError, PodliftError
+from . import look, start
+from .output import EXIT_DETACHED, answer, as_json, prepare_streams, refusal, say, settle_streams
+
+# Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
+_USAGE: Any = typer.BadParameter.__mro__[1]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        answer(f"podlift {__version__}")
+        raise typer.Exit
+
+
+def build() -> typer.Typer:
+    """Return the command with its verbs, in the order in which a user meets them."""
+    app = typer.Typer(
+        name="podlift",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+    @app.callback()
+    def root(
+        version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    ) -> None:
+        """Package TensorFlow/Keras training code and run it, unchanged.
+
+        Exit codes: 0 done, 1 user error in the job, 2 bad input, 3 infrastructure, 4 cancelled, 75 checkpointed.
+        """
+
+    for verb in (start.submit, start.plan, look.runs, look.status, look.logs, look.wait, look.cancel):
+        app.command()(verb)
+    return app
+
+
+def run(words: list[str]) -> int:
+    """Run the command with these words and return its exit code; never raises."""
+    prepare_streams()
+    try:
+        # Not the command's own main(): that ends a broken pipe with 1, which is the code of a job that failed.
+        command = typer.main.get_command(build())
+        with command.make_context("podlift", list(words)) as context:
+            command.invoke(context)
+        code = EXIT_DONE
+    except typer.Exit as leaving:
+        code = leaving.exit_code
+    except (Exception, KeyboardInterrupt) as error:
+        code, problems = _explain(error)
+        own = words[: words.index("--")] if "--" in words else words
+        if "--json" in own:
+            # What went wrong may be stdout itself.
+            with suppress(OSError):
+                as_json(refusal(problems, code))
+    finally:
+        settle_streams()
+    return code
+
+
+def _explain(error: BaseException) -> tuple[int, tuple[str, ...]]:
+    """Tell the person what went wrong; return the exit code, and the sentences for a program."""
+    if isinstance(error, PodliftError):
+        say(f"podlift: {error}")
+        return error.exit_code, error.problems if isinstance(error, InputError) else (str(error),)
+    if isinstance(error, _USAGE):
+        return _explain_usage(error)
+    if isinstance(error, KeyboardInterrupt):
+        say("podlift: interrupted. A run that was started goes on. Next: podlift runs.")
+        return EXIT_DETACHED, ("interrupted",)
+    said = f"{type(error).__name__}: {error}"
+    if isinstance(error, OSError):
+        # Who left a pipe knows it.
+        if not isinstance(error, BrokenPipeError):
+            say(f"podlift: {said}")
+        return EXIT_INFRASTRUCTURE, (said,)
+    say("".join(traceback.format_exception(error)).rstrip())
+    say(f"podlift: internal error: {said}")
+    return EXIT_INFRASTRUCTURE, (f"internal error: {said}",)
+
+
+def _explain_usage(error: Any) -> tuple[int, tuple[str, ...]]:
+    error.show()
+    hint = ""
+    verb = error.ctx.info_name if error.ctx else None
+    if verb in ("submit", "plan") and type(error).__name__ == "NoSuchOption":
+        hint = f"Words for the program go behind --: podlift {verb} train.py -- {error.option_name} ..."
+        say(hint)
+    return error.exit_code, (f"{error.format_message()} {hint}".rstrip(),)

@@ -1,0 +1,118 @@
+"""Three ways to run the command: in this process, as a process, in a terminal. None of them waits for ever."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import sdk
+from sdk.cli import app
+
+COMMAND = [sys.executable, "-m", "sdk"]
+LIMIT_S = 60
+
+
+class Shown(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def limit_s() -> float:
+    """How long anything may take on a slow machine."""
+    return LIMIT_S
+
+
+@pytest.fixture
+def environment() -> Callable[..., dict[str, str]]:
+    """Return the variables for a process of the command."""
+
+    def build(**more: str) -> dict[str, str]:
+        repo = str(Path(sdk.__file__).parent.parent)
+        return {**os.environ, "PYTHONPATH": repo, "COLUMNS": "120", "TERM": "xterm", **more}
+
+    return build
+
+
+@pytest.fixture
+def here(capsys: pytest.CaptureFixture[str]) -> Callable[..., Shown]:
+    """Run the command in this process, which saves its start: `here("plan", "train.py")`."""
+
+    def run(*words: str) -> Shown:
+        capsys.readouterr()
+        code = app.run(list(words))
+        return Shown(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def podlift(environment: Callable[..., dict[str, str]]) -> Callable[..., Shown]:
+    """Run the command as a process; `shell` may say where its output goes."""
+
+    def run(*words: str, shell: str = "", **variables: str) -> Shown:
+        command = ["/bin/sh", "-c", f'exec "$@" {shell}', "sh", *COMMAND, *words]
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=environment(**variables), timeout=LIMIT_S, errors="replace"
+        )
+        return Shown(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture
+def in_terminal(environment: Callable[..., dict[str, str]]) -> Callable[..., tuple[int, str]]:
+    """Run the command in a terminal; press Ctrl-C once for each of `at`, when the terminal shows that text."""
+
+    def run(*words: str, at: tuple[str, ...]) -> tuple[int, str]:
+        variables, deadline = environment(), time.monotonic() + LIMIT_S
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execve(sys.executable, [*COMMAND, *words], variables)
+        shown, code = b"", None
+        try:
+            for text in (*at, None):
+                shown += _read_until(terminal, text, deadline, shown)
+                if text is not None:
+                    os.write(terminal, b"\x03")
+            while (ended := os.waitpid(pid, os.WNOHANG)) == (0, 0):
+                assert time.monotonic() < deadline, f"does not end, shows {shown!r}"
+                time.sleep(0.01)
+            code = os.waitstatus_to_exitcode(ended[1])
+        finally:
+            os.close(terminal)
+            if code is None:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+        return code, shown.decode("utf-8", "replace")
+
+    return run
+
+
+def _read_until(terminal: int, text: str | None, deadline: float, before: bytes) -> bytes:
+    """Return what the terminal shows until the text is there; for None, until nobody has it open any more."""
+    found = b""
+    while text is None or text.encode() not in found:
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([terminal], [], [], left)[0]:
+            pytest.fail(f"waited in vain for {text or 'the end'!r}; the terminal shows {(before + found)!r}")
+        try:
+            data = os.read(terminal, 4096)
+        except OSError:  # Linux says so when the last process has closed the terminal
+            data = b""
+        if not data:
+            assert text is None, f"ended without {text!r}: {(before + found)!r}"
+            break
+        found += data
+    return found

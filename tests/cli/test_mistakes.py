@@ -1,0 +1,203 @@
+"""What the command says when something is wrong: all of it, on one channel each, with the right exit code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk.cli import app, look, start
+
+KEYS = {"url", "id", "state", "reason", "exit_code", "attempts", "metrics", "run_dir", "timings", "problems"}
+
+
+def test_bad_input_is_one_message_with_code_2_and_no_traceback_of_ours(write, podlift, here, root: Path) -> None:
+    write("train.py", "print(1)")
+    for shown in (
+        podlift("submit"),
+        here("status", "nothing-aaaaaa"),
+        here("submit", "train.py", "--bogus"),
+        here("x"),
+    ):
+        assert (shown.code, shown.stdout, "Traceback" in shown.stderr) == (2, "", False)
+    assert not root.exists()
+
+
+def test_all_mistakes_of_the_options_are_said_at_once(write, here) -> None:
+    shown = here(
+        *("plan", "trian.py", "--workers", "x", "--timeout-s", "soon", "--accelerator", "gpu9", "--network", "foo"),
+        *("--project", "/nonexist", "--name", "A B", "--backend", "vertex"),
+        *("--env", "A", "--env", "1B=2", "--env", "TF_CONFIG=1"),
+    )
+    assert shown.code == 2
+    for part in (
+        *("--workers: must be a number. Received: 'x'.", "--timeout-s: must be a number", "gpu9", "network"),
+        *("'/nonexist'", "'A B'", "vertex"),
+        *("Number 1 of 3 has no '='", "'1B'", "'TF_CONFIG'"),
+    ):
+        assert part in shown.stderr, part
+
+
+def test_without_an_entry_the_options_are_checked_all_the_same(here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODLIFT_ENTRY", "")
+    shown = here("plan", "--workers", "x", "--accelerator", "gpu9")
+    assert shown.code == 2
+    for part in ("No entry.", "--workers: must be a number", "gpu9"):
+        assert part in shown.stderr
+
+
+def test_all_mistakes_of_the_variables_are_said_at_once(write, here, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("train.py", "print(1)")
+    for name, text in {"FOO": "1", "WORKERS": "x", "KERAS": "foo", "NAME": "A B", "GRACE_S": "-1"}.items():
+        monkeypatch.setenv(f"PODLIFT_{name}", text)
+    shown = here("plan", "train.py")
+    assert shown.code == 2
+    for part in ("PODLIFT_FOO is no setting", "PODLIFT_WORKERS: must be a number", "keras", "'A B'", "grace_s"):
+        assert part in shown.stderr, part
+
+
+@pytest.mark.parametrize(
+    "text", ['{"Q":"hunter2"', '"hunter2"', '["hunter2"]', '{"1Q": "hunter2"}', '{"Q": ["hunter2"]}']
+)
+def test_values_of_variables_for_the_tasks_are_never_quoted(write, here, monkeypatch, text: str) -> None:
+    write("train.py", "print(1)")
+    monkeypatch.setenv("PODLIFT_ENV", text)
+    shown = here("plan", "train.py", "--json")
+    assert shown.code == 2
+    assert "env" in shown.stderr.lower()
+    monkeypatch.delenv("PODLIFT_ENV")
+    more = here("plan", "train.py", "--json", "--env", "hunter2", "--env", "1Q=hunter2", "--env", "TF_CONFIG=hunter2")
+    assert more.code == 2
+    assert "hunter2" not in "".join((shown.stdout, shown.stderr, more.stdout, more.stderr))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("submit", "--json", "train.py", "--nosuch"),
+        ("submit", "--json", "train.py", "--workers"),
+        ("submit", "--json", "trian.py", "--env", "X"),
+        ("plan", "--json", "trian.py"),
+        ("status", "--json", "nothing-aaaaaa"),
+        ("wait", "--json", "nothing-aaaaaa"),
+        ("runs", "--json", "--limit", "x"),
+        ("--json",),
+    ],
+)
+def test_a_mistake_with_json_is_one_object_on_one_line_of_stdout(write, here, words: tuple[str, ...]) -> None:
+    write("train.py", "print(1)")
+    shown = here(*words)
+    assert shown.code == 2
+    assert len(shown.stdout.splitlines()) == 1
+    found = json.loads(shown.stdout)
+    assert (set(found), found["exit_code"], found["reason"]) == (KEYS, 2, "bad_input")
+    assert found["problems"] and all(found["problems"])
+    assert shown.stderr
+
+
+def test_json_behind_the_dashes_is_the_programs(here) -> None:
+    assert here("plan", "trian.py", "--", "--json").stdout == ""
+
+
+def test_an_option_of_the_program_is_told_where_to_go(write, here) -> None:
+    write("train.py", "print(1)")
+    shown = here("submit", "train.py", "--epochs", "3")
+    assert shown.code == 2
+    assert "Words for the program go behind --: podlift submit train.py -- --epochs ..." in shown.stderr
+
+
+def test_an_entry_that_is_named_leaves_all_words_to_the_program(write, here, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("train.py", "print(1)")
+    for words in (("--entry", "train.py", "--", "--epochs", "3"), ("train.py", "--", "--epochs", "3")):
+        assert json.loads(here("plan", "--json", *words).stdout)["argv"] == ["--epochs", "3"]
+    monkeypatch.setenv("PODLIFT_ENTRY", "train.py")
+    found = json.loads(here("plan", "--json", "--", "--epochs", "3").stdout)
+    assert (found["target"], found["argv"]) == ("train.py", ["--epochs", "3"])
+    monkeypatch.setenv("PODLIFT_ENTRY", "other.py")
+    assert here("plan", "--entry", "train.py").code == 0
+
+
+def test_what_nobody_expected_is_an_internal_error_with_code_3(here, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(**_: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(look.api, "runs", broken)
+    shown = here("runs", "--json")
+    assert shown.code == 3
+    assert "Traceback" in shown.stderr
+    assert shown.stderr.endswith("podlift: internal error: ZeroDivisionError: oh\n")
+    assert json.loads(shown.stdout)["problems"] == ["internal error: ZeroDivisionError: oh"]
+
+
+def test_a_machine_that_refuses_is_one_line_with_code_3(here, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(**_: object) -> None:
+        raise PermissionError(13, "Permission denied", "/somewhere")
+
+    monkeypatch.setattr(look.api, "runs", refused)
+    assert here("runs") == (3, "", "podlift: PermissionError: [Errno 13] Permission denied: '/somewhere'\n")
+
+
+@pytest.mark.parametrize(
+    ("module", "function", "words"), [(look, "runs", ("runs",)), (start, "execute", ("submit", "t.py"))]
+)
+def test_ctrl_c_in_any_verb_is_a_short_line_with_code_130(write, here, monkeypatch, module, function, words) -> None:
+    def pressed(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    write("t.py", "print(1)")
+    monkeypatch.setattr(module.api, function, pressed)
+    shown = here(*words)
+    assert (shown.code, "Traceback" in shown.stderr) == (130, False)
+    assert shown.stderr.splitlines()[-1].startswith("podlift: interrupted.")
+
+
+def test_ctrl_c_while_the_command_loads_is_a_short_line_with_code_130(podlift, environment, tmp_path: Path) -> None:
+    early = tmp_path / "early"
+    early.mkdir()
+    (early / "typer.py").write_text("raise KeyboardInterrupt")
+    shown = podlift("runs", PYTHONPATH=f"{early}:{environment()['PYTHONPATH']}")
+    assert shown == (130, "", "podlift: interrupted.\n")
+
+
+def test_ctrl_c_leaves_the_logs_with_code_130(here, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Pressed:
+        plan = type("", (), {"tasks": ("chief-0",)})
+
+        def logs(self, **_: object) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(look.api, "attach", lambda *_, **__: Pressed())
+    assert here("logs", "x") == (130, "", "Left the logs; the run is not touched.\n")
+
+
+def test_letters_that_the_terminal_lacks_do_not_end_the_logs(write, podlift, limit_s: float) -> None:
+    write("train.py", "import sys; sys.stdout.buffer.write('prêt ✓\\n'.encode())")
+    run = sdk.submit("train.py")
+    run.wait(limit_s)
+    shown = podlift("logs", run.id, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert shown.code == 0
+    assert "pr\\xeat \\u2713" in shown.stdout
+
+
+def test_a_full_disk_under_stdout_is_one_line_with_code_3(write, podlift) -> None:
+    write("train.py", "print(1)")
+    shown = podlift("plan", "train.py", "--json", shell=">/dev/full")
+    assert (shown.code, shown.stderr) == (3, "podlift: OSError: [Errno 28] No space left on device\n")
+
+
+@pytest.mark.parametrize("shell", ["2>&-", "2>/dev/full"])
+def test_words_for_people_never_go_to_stdout(write, podlift, shell: str) -> None:
+    write("train.py", "print(1)")
+    shown = podlift("submit", "train.py", "--json", shell=shell)
+    assert shown.code == 0
+    assert json.loads(shown.stdout)["state"] == "SUCCEEDED"
+
+
+def test_a_closed_stdout_is_no_error(podlift) -> None:
+    assert podlift("runs", shell=">&-") == (0, "", "")
+
+
+def test_the_command_never_raises() -> None:
+    assert app.run(["\ud800", "--json"]) == 2
