@@ -119,7 +119,74 @@ def test_files_that_changed_since_the_plan_are_named_and_nothing_is_written(tmp_
     (folder / "train.py").write_text("print(3)")
     with pytest.raises(InputError, match=r"changed since the plan was made: train.py\."):
         bundle.write(made, folder, tmp_path / "bundles" / "x.tar")
-    assert list((tmp_path / "bundles").iterdir()) == []
+    assert not (tmp_path / "bundles").exists(), "a refused submit leaves nothing behind"
+
+
+def test_empty_folders_are_packaged_and_come_out_again(tmp_path: Path) -> None:
+    folder = tree(tmp_path / "project", FILES)
+    (folder / "logs" / "raw").mkdir(parents=True)
+    (folder / "deleted" / "__pycache__").mkdir(parents=True)
+    made = bundle.build(folder, never=NOWHERE)
+    assert [member.path for member in made.members] == sorted([*FILES, "logs/raw/"])
+    bundle.write(made, folder, tmp_path / "x.tar")
+    unpack(tmp_path / "x.tar", made.digest, tmp_path / "out")
+    assert (tmp_path / "out" / "logs" / "raw").is_dir()
+    assert not (tmp_path / "out" / "deleted").exists()
+    (folder / "logs" / "raw").rmdir()
+    with pytest.raises(InputError, match="was removed since the plan was made"):
+        bundle.write(made, folder, tmp_path / "y.tar")
+
+
+def test_a_project_that_is_its_own_root_packages_no_earlier_runs(tmp_path: Path) -> None:
+    folder = tree(tmp_path, {**FILES, "runs/x/plan.json": "{}", "bundles/y.tar": "", "pkg/runs/kept.txt": ""})
+    found = bundle.build(folder, never=folder)
+    assert [member.path for member in found.members] == sorted([*FILES, "pkg/runs/kept.txt"])
+    assert found.left_out == ("bundles/ (the root of runs)", "runs/ (the root of runs)")
+
+
+def test_a_loop_of_links_is_left_out_and_the_project_stays_usable(tmp_path: Path) -> None:
+    folder = tree(tmp_path / "project", FILES)
+    (folder / "loop").symlink_to("loop")
+    (folder / "one").symlink_to("two")
+    (folder / "two").symlink_to("one")
+    found = bundle.build(folder, never=NOWHERE)
+    assert [member.path for member in found.members] == sorted(FILES)
+    assert found.left_out == ("loop (a broken link)", "one (a broken link)", "two (a broken link)")
+
+
+def test_a_file_that_comes_and_goes_during_the_walk_is_not_packaged(tmp_path: Path, monkeypatch) -> None:
+    folder = tree(tmp_path, FILES)
+    real = os.walk
+
+    def racing(*args, **options):
+        for place, folders, files in real(*args, **options):
+            yield place, folders, [*files, "gone.txt"]
+
+    monkeypatch.setattr(os, "walk", racing)
+    assert [member.path for member in bundle.build(folder, never=NOWHERE).members] == sorted(FILES)
+
+
+def test_a_file_that_goes_between_the_walk_and_the_reading_is_named(tmp_path: Path, monkeypatch) -> None:
+    folder = tree(tmp_path, FILES)
+    monkeypatch.setattr(bundle, "_walk", lambda *_: (["train.py", "gone.txt"], []))
+    with pytest.raises(InputError, match=r"removed while the folder was read: .*gone\.txt"):
+        bundle.build(folder, never=NOWHERE)
+
+
+def test_a_folder_that_cannot_be_read_is_named_and_not_passed_over(tmp_path: Path, monkeypatch) -> None:
+    folder = tree(tmp_path, {**FILES, "locked/secret.txt": "", "brief/x": ""})
+    real = os.scandir
+
+    def guarded(path):
+        if str(path).endswith("locked"):
+            raise PermissionError(13, "Permission denied", str(path))
+        if str(path).endswith("brief"):
+            raise FileNotFoundError(2, "No such file or directory", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", guarded)
+    with pytest.raises(InputError, match=r"folder of the project cannot be read: .*locked' \(Permission denied\)"):
+        bundle.build(folder, never=NOWHERE)
 
 
 def archive_of(*members: tarfile.TarInfo) -> bytes:
@@ -148,7 +215,8 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.
         member("a", tarfile.CHRTYPE),
         member("a", tarfile.BLKTYPE),
         member("a", tarfile.FIFOTYPE),
-        member("a", tarfile.DIRTYPE),
+        member("/a", tarfile.DIRTYPE),
+        member("a/../../b", tarfile.DIRTYPE),
         member("."),
     ],
     ids=lambda info: f"{info.name}-{info.type!r}",
