@@ -18,6 +18,12 @@ from .errors import InputError, nearest
 
 JsonArgs = list[Any] | dict[str, Any] | None
 
+# Python neither writes nor reads longer ones as text.
+_MAX_DIGITS = 4300
+_TOO_LARGE = 10**_MAX_DIGITS
+_MAX_DEPTH = 100
+_SHOWN = 300
+
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Set by podlift or by Vertex AI for every task: a job that sets them itself would pass here and fail there.
 _RESERVED_ENV = re.compile(
@@ -39,27 +45,52 @@ def _json_args(value: Any) -> Any:
     return value
 
 
-def _not_json(value: Any, path: str) -> list[tuple[str, str]]:
-    """Return (path, description) of everything below `value` that JSON cannot carry without loss."""
-    if value is None or isinstance(value, (str, bool, int)):
-        return []
-    if isinstance(value, float):
-        return [] if math.isfinite(value) else [(path, f"{value!r}, which JSON does not know")]
-    if isinstance(value, (list, tuple)):
-        return [bad for i, item in enumerate(value) for bad in _not_json(item, f"{path}[{i}]")]
+def _not_json(value: Any, path: str, above: tuple[int, ...] = ()) -> list[tuple[str, str]]:
+    """Return (path, description) of everything below `value` that JSON cannot carry without loss.
+
+    Args:
+        value: anything.
+        path: where it lies.
+        above: ids of the containers that it lies in.
+    """
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return [(path, reason)] if (reason := _unfit(value)) else []
+    if not isinstance(value, (list, tuple, dict)):
+        return [(path, f"a {type(value).__module__}.{type(value).__qualname__}")]
+    if id(value) in above:
+        return [(path, "a container that holds itself")]
+    if len(above) == _MAX_DEPTH:
+        return [(path[:_SHOWN], f"nested more than {_MAX_DEPTH} levels deep")]
+    above = (*above, id(value))
     if isinstance(value, dict):
-        keys = [(path, f"keyed by {key!r}, not a string") for key in value if not isinstance(key, str)]
-        return keys + [bad for key, item in value.items() for bad in _not_json(item, f"{path}[{key!r}]")]
-    return [(path, f"a {type(value).__module__}.{type(value).__qualname__}")]
+        keys = [(path, f"keyed by {_shown(key)}, not a string") for key in value if not isinstance(key, str)]
+        return keys + [bad for key, item in value.items() for bad in _not_json(item, f"{path}[{_shown(key)}]", above)]
+    return [bad for i, item in enumerate(value) for bad in _not_json(item, f"{path}[{i}]", above)]
+
+
+def _unfit(value: str | float | None) -> str:
+    """Return what keeps a plain value out of JSON, "" when nothing does."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return f"{value!r}, which UTF-8 cannot hold"
+    elif isinstance(value, float) and not math.isfinite(value):
+        return f"{value!r}, which JSON does not know"
+    elif isinstance(value, int) and abs(value) >= _TOO_LARGE:
+        return f"an integer of more than {_MAX_DIGITS} digits"
+    return ""
 
 
 def _environment(value: dict[str, str]) -> dict[str, str]:
     problems = []
-    for name in value:
+    for name, text in value.items():
         if not _ENV_NAME.fullmatch(name):
             problems.append(f"{name!r} is not a name: letters, digits and underscores, no digit first")
         elif _RESERVED_ENV.fullmatch(name):
             problems.append(f"{name!r} is set by podlift for each task: choose another name")
+        if "\0" in text:
+            problems.append(f"the value of {name!r} holds a NUL character, which no variable can")
     if problems:
         raise ValueError("; ".join(problems))
     return value
@@ -96,7 +127,7 @@ class Resources(_Value):
             which listen on every interface without authentication.
     """
 
-    workers: Annotated[int, Field(ge=1)] = 1
+    workers: Annotated[int, Field(ge=1, le=1000)] = 1
     accelerator: Annotated[str, AfterValidator(_accelerator)] = "cpu"
     cluster: Literal["chief", "workers"] = "chief"
     network: Literal["host", "isolated"] = "host"
@@ -126,9 +157,9 @@ class Limits(_Value):
         exit_wait_s: how long a chief that is done waits for the other tasks to finish before they are stopped.
     """
 
-    timeout_s: Annotated[float, Field(gt=0, strict=False)] | None = None
-    grace_s: Annotated[float, Field(ge=0, strict=False)] = 5.0
-    exit_wait_s: Annotated[float, Field(ge=0, strict=False)] = 60.0
+    timeout_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
+    grace_s: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] = 5.0
+    exit_wait_s: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] = 60.0
 
 
 class Job(_Value):
@@ -195,7 +226,16 @@ def _sentence(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, ...]:
     said = str(cause) if cause else item["msg"].replace("Input should be", "Must be")
     # The environment's values may be secrets: its sentences name the variables only.
     silent = item["type"] == "missing" or path[:1] == ["env"]
-    return (f"{where}: {said.rstrip('.')}." + ("" if silent else f" Received: {item['input']!r}."),)
+    return (f"{where}: {said.rstrip('.')}." + ("" if silent else f" Received: {_shown(item['input'])}."),)
+
+
+def _shown(value: Any) -> str:
+    """Return how a value is written, cut to what fits into a sentence; its type where it cannot be written."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__qualname__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def _model_at(model: type[BaseModel], path: list[str]) -> type[BaseModel]:

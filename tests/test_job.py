@@ -16,6 +16,21 @@ JSON = st.recursive(
 )
 
 
+def circular(top: list | dict) -> list | dict:
+    if isinstance(top, list):
+        top += ["x", top]
+    else:
+        top["itself"] = top
+    return top
+
+
+def nested(depth: int) -> list:
+    top: list = []
+    for _ in range(depth):
+        top = [top]
+    return top
+
+
 @given(st.dictionaries(st.text(), JSON))
 def test_whatever_json_can_carry_is_accepted_as_keyword_arguments_and_comes_back(args: dict) -> None:
     data = json.loads(sdk.Job("m:f", args=args).model_dump_json())
@@ -32,6 +47,12 @@ def test_whatever_json_can_carry_is_accepted_as_keyword_arguments_and_comes_back
         ({1: 2}, "keyed by 1, not a string"),
         ([["nested"]], "an argv holds strings and numbers"),
         ([True], "an argv holds strings and numbers"),
+        ([10**5000], "[0] is an integer of more than 4300 digits"),
+        ({"a": {"b": -(10**5000)}}, "['a']['b'] is an integer of more than 4300 digits"),
+        (circular([]), "[1] is a container that holds itself"),
+        (circular({}), "['itself'] is a container that holds itself"),
+        ({"a": nested(5000)}, "nested more than 100 levels deep"),
+        (["\ud800"], "which UTF-8 cannot hold"),
     ],
 )
 def test_an_argument_that_is_not_json_is_named_by_its_place(args: object, said: str) -> None:
@@ -63,6 +84,25 @@ def test_a_reserved_or_illegal_environment_name_is_refused_without_its_value(nam
         sdk.Job("train.py", env={name: "hunter2"})
     assert repr(name) in str(caught.value)
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_variable_with_a_nul_character_is_refused_without_its_value() -> None:
+    with pytest.raises(sdk.InputError, match="the value of 'KEY' holds a NUL character") as caught:
+        sdk.Job("train.py", env={"KEY": "hunter2\0"})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["timeout_s", "grace_s", "exit_wait_s"])
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_a_time_that_is_not_finite_is_no_limit(field: str, value: float) -> None:
+    with pytest.raises(sdk.InputError, match=field):
+        sdk.Limits(**{field: value})
+
+
+@pytest.mark.parametrize("workers", [1001, 10**5000], ids=["one too many", "no number of workers"])
+def test_more_workers_than_any_cluster_has_are_refused(workers: int) -> None:
+    with pytest.raises(sdk.InputError, match="workers: Must be less than or equal to 1000"):
+        sdk.Resources(workers=workers)
 
 
 def test_all_mistakes_of_one_job_are_in_one_error() -> None:
