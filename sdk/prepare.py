@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from . import backends, checks, config, ids, planner
@@ -14,6 +15,7 @@ from .errors import InputError, InsideTaskError, Problems
 from .job import Job
 from .packaging import bundle, imports
 from .packaging.entry import Source, locate
+from .packaging.paths import usable
 from .planner import Plan
 from .runtime.context import inside_task
 
@@ -47,17 +49,18 @@ def make_plan(
     refuse_inside_task(verb)
     problems = Problems()
     found = config.from_environment(environ, problems)
-    target = Target(**{name: getattr(target, name) or found.pop(name, None) for name in config.TARGET})
+    target = _target(target, found, problems)
     settings = _settings(what, given, {k: v for k, v in found.items() if k not in config.TARGET}, problems)
     job = None
     with problems.collect():
         job = Job(**config.nested(settings))
     backend, root, name = _place(target, environ, problems)
-    source, packed = None, None
+    source, packed, notes = None, None, []
     with problems.collect():
         source = locate(settings["entry"], settings.get("project"))
         packed = bundle.build(source.project, never=Path(root), only=source.file if source.alone else None)
-        imports.check(source, {member.path for member in packed.members})
+        kwargs = None if job is None else job.args if isinstance(job.args, dict) else {}
+        notes = _notes(source) + imports.check(source, [member.path for member in packed.members], kwargs)
     problems.raise_if_any()
     if job is None or source is None or packed is None:
         raise AssertionError("a check failed without a problem")
@@ -65,13 +68,13 @@ def make_plan(
         job=job.model_dump(mode="json"),
         argv=[] if source.function and isinstance(job.args, dict) else job.argv(),
         kwargs=job.args if isinstance(job.args, dict) else {},
-        run_id=ids.new_run_id(name or ids.default_name(source.target, source.project.name)),
+        run_id=ids.new_run_id(ids.default_name(source.target, source.project.name) if name is None else name),
         root=root,
         backend=backend,
         source=_source_data(source),
         bundle=_bundle_data(packed),
         facts=backends.load(backend).probe(job.model_dump(mode="json")),
-        notes=_notes(source),
+        notes=notes,
     )
     bad = checks.errors(made.findings)
     if bad:
@@ -83,12 +86,17 @@ def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
     """Return the absolute path of the root.
 
     Raises:
-        InputError: it is a URL; this version keeps runs on disk.
+        InputError: it is no path, or a URL: this version keeps runs on disk.
     """
-    text = str(root or environ.get("PODLIFT_ROOT") or _DEFAULT_ROOT)
+    if root is None:
+        root = environ.get("PODLIFT_ROOT") or _DEFAULT_ROOT
+    text = str(root)
+    if not isinstance(root, (str, PurePath)) or not text:
+        raise InputError(f"The root is no folder. Received: {root!r}. Leave it out for {_DEFAULT_ROOT!r}.")
     if "://" in text:
         raise InputError(f"This version keeps runs on disk only. Received: root={text!r}. Use a folder.")
-    return str(Path(text).expanduser().resolve())
+    with usable("The root", text):
+        return str(Path(text).expanduser().resolve())
 
 
 def refuse_keywords(given: Mapping[str, Any], beside: str) -> None:
@@ -130,16 +138,31 @@ def _settings(what: object, given: Mapping[str, Any], found: dict[str, Any], pro
     raise InputError([*problems.found, f"This cannot be run: {what!r} (a {said}). {hint}"])
 
 
+def _target(given: Target, found: Mapping[str, Any], problems: Problems) -> Target:
+    """Return where the run goes; an empty variable counts as one that is not set, an empty argument is a mistake."""
+    values = {}
+    for name in config.TARGET:
+        value = getattr(given, name)
+        if value is None:
+            value = found.get(name) or None
+        elif not isinstance(value, str) and not (name == "root" and isinstance(value, PurePath)):
+            problems.found.append(f"The {name} is no text. Received: {value!r}.")
+            value = None
+        values[name] = value
+    return Target(**values)
+
+
 def _place(target: Target, environ: Mapping[str, str], problems: Problems) -> tuple[str, str, str | None]:
     """Return backend, root and name; what is wrong with them goes to `problems`."""
-    backend, root = target.backend or "local", "/"
+    backend, root = "local" if target.backend is None else target.backend, "/"
     with problems.collect():
         backends.check_name(backend, None if target.root is None else str(target.root))
     # A gs:// root is right for a backend of a cloud: what is wrong there was said above.
     if backend == "local" or "://" not in str(target.root):
         with problems.collect():
             root = resolve_root(target.root, environ)
-            _check_writable(root)
+            with usable("The root", root):
+                _check_writable(root)
     if target.name is not None:
         with problems.collect():
             ids.check_name(target.name)
@@ -147,6 +170,9 @@ def _place(target: Target, environ: Mapping[str, str], problems: Problems) -> tu
 
 
 def _check_writable(root: str) -> None:
+    # The only call that says of a name that it is too long.
+    with suppress(FileNotFoundError, NotADirectoryError):
+        os.lstat(root)
     place = Path(root)
     while not os.path.lexists(place):
         place = place.parent

@@ -109,3 +109,59 @@ def test_a_foreign_or_damaged_run_directory_is_reported_and_left_alone(
         sdk.attach(folder)
     assert [info.problem != "" and info.status is None for info in sdk.runs()] == [True]
     assert [path.name for path in folder.iterdir()] == ([] if content is None else ["plan.json"])
+
+
+LOOP = "loop/x"
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize("bad", ["~nosuch/x", LONG, "a\0b", LOOP, "/" + LONG])
+@pytest.mark.parametrize("place", ["entry", "script", "project", "root"])
+def test_a_path_that_no_system_takes_is_a_sentence(write, bad: str, place: str) -> None:
+    write("train.py", "print(1)").with_name("loop").symlink_to("loop")
+    calls = {
+        "entry": lambda: sdk.plan(bad),
+        "script": lambda: sdk.plan(f"{bad}/train.py"),
+        "project": lambda: sdk.plan(sdk.Job("train.py", code=sdk.Code(project=bad))),
+        "root": lambda: sdk.plan("train.py", root=bad),
+    }
+    with pytest.raises(sdk.InputError) as caught:
+        calls[place]()
+    assert "Received" in str(caught.value)
+
+
+def test_planning_in_a_folder_that_was_removed_is_a_sentence(write, tmp_path: Path) -> None:
+    write("train.py", "print(1)")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    os.chdir(gone)
+    gone.rmdir()
+    for entry in ("train.py", "train:main", "jobs/train.py"):
+        with pytest.raises(sdk.InputError):
+            sdk.plan(entry)
+    assert sdk.plan(tmp_path / "project" / "train.py").target == "train.py"
+
+
+@pytest.mark.parametrize("field", ["name", "backend", "root"])
+@pytest.mark.parametrize("value", [5, b"x", "", ["x"]])
+def test_a_target_that_is_no_text_or_empty_is_refused(write, field: str, value: object) -> None:
+    write("train.py", "print(1)")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("train.py", **{field: value})  # type: ignore[arg-type]
+    assert len(caught.value.problems) == 1
+    assert repr(value) in str(caught.value)
+
+
+def test_a_variable_that_is_empty_counts_as_not_set(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("train.py", "print(1)")
+    monkeypatch.setenv("PODLIFT_NAME", "")
+    assert sdk.plan("train.py").run_id.startswith("project-")
+
+
+def test_a_refused_submit_makes_no_folder_for_bundles(write, root: Path) -> None:
+    script = write("train.py", "print(1)")
+    plan = sdk.plan("train.py")
+    script.write_text("print(2)")
+    with pytest.raises(sdk.InputError, match="changed since the plan was made"):
+        sdk.submit(plan)
+    assert not (root / "bundles").exists()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ..errors import InputError, nearest
+from .paths import usable
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?")
 
@@ -46,9 +47,20 @@ def locate(entry: str, project: str | None = None) -> Source:
     Raises:
         InputError: there is no such thing.
     """
-    top = None if project is None else Path(project).expanduser().resolve()
-    if top is not None and not top.is_dir():
-        raise InputError(f"The project is not a folder. Received: {project!r}.")
+    top = None if project is None else _folder(project)
+    with usable("The entry", entry):
+        return _locate(entry, top)
+
+
+def _folder(project: str) -> Path:
+    with usable("The project", project):
+        top = Path(project).expanduser().resolve()
+        if not project or not top.is_dir():
+            raise InputError(f"The project is not a folder. Received: {project!r}.")
+        return top
+
+
+def _locate(entry: str, top: Path | None) -> Source:
     script, _, function = entry.partition(":")
     if script.endswith(".py") and function:
         raise InputError(
@@ -133,4 +145,8 @@ def module_file(folder: Path, name: str, *, run: bool = False) -> str | None:
 
 def _is_a_project(folder: Path) -> bool:
     """False for the home folder, the top of the file system, and folders in which anybody may write."""
-    return folder not in (Path.home(), Path(folder.anchor)) and not folder.stat().st_mode & stat.S_IWOTH
+    try:
+        home = Path.home().resolve()
+    except RuntimeError:
+        home = Path(folder.anchor)
+    return folder not in (home, Path(folder.anchor)) and not folder.stat().st_mode & stat.S_IWOTH

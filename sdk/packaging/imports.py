@@ -3,144 +3,157 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import importlib.machinery
 import os
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TypeGuard
+from typing import Any
 
-from ..errors import InputError, nearest
+from ..checks import Finding
+from ..errors import Problems
+from . import functions, shadows
 from .entry import Source
+from .program import Import, Program
 
-_CAUGHT = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+# A module that uses one of these can bring modules from where reading does not see them.
+_MACHINERY = re.compile(
+    r"sys\.(path|modules|meta_path|path_hooks)|(importlib(?!\.(metadata|resources))|imp|pkgutil|runpy|site|subprocess|"
+    r"zipimport)(\..*)?|os\.system|__path__|__import__|exec|eval"
+)
 
 
-def check(source: Source, files: set[str]) -> None:
-    """Read every module that the entry reaches inside the bundle.
+def check(source: Source, members: Iterable[str], kwargs: Mapping[str, Any] | None = None) -> list[Finding]:
+    """Read every module that the entry reaches inside the bundle; return what may go wrong.
 
     Args:
         source: the entry.
-        files: paths of the bundle, with "/".
+        members: paths of the bundle, with "/".
+        kwargs: what the entry's function will be called with; None when that is not known.
 
     Raises:
-        InputError: syntax errors, imports of local modules that are in no bundle, a function that is not there.
+        InputError: syntax errors, imports of local modules that are in no bundle, a function that cannot be called so.
     """
-    problems: list[str] = []
-    waiting, seen = [source.file], {source.file}
+    program, problems = Program(source, list(members)), Problems()
+    problems.found += shadows.entry(source)
+    trees, missing = _follow(program, problems)
+    start = trees.get(source.file)
+    if start is not None and source.function:
+        problems.found += functions.check(start, source, kwargs)
+    doubts = []
+    reachable = _reachable(program, trees) if missing else {}
+    for file, wanted in missing:
+        said = f"{file}:{wanted.line} imports {wanted.name!r}"
+        doubt = _doubt(program, wanted, reachable)
+        if doubt is None:
+            problems.found.append(
+                f"{said}: in no bundle, not installed, not in the standard library. "
+                "Next: install it, or put an import that may fail into try/except ImportError."
+            )
+        else:
+            doubts.append(Finding("warning", f"{said}: not found where the program starts; {doubt}"))
+    problems.raise_if_any()
+    return [*doubts, *shadows.standard_library(program)]
+
+
+def _follow(program: Program, problems: Problems) -> tuple[dict[str, ast.Module], list[tuple[str, Import]]]:
+    """Return the modules that run for certain, by file, and the imports in them that lead nowhere."""
+    trees: dict[str, ast.Module] = {}
+    missing: list[tuple[str, Import]] = []
+    waiting, seen = [program.source.file], {program.source.file}
+    while waiting:
+        file, tree = waiting.pop(), None
+        with problems.collect():
+            tree = program.read(file)
+        if tree is None:
+            continue
+        trees[file] = tree
+        for wanted in program.imports(tree, file):
+            if wanted.name.partition(".")[0] == "sdk":
+                problems.found += shadows.sdk(program, file, wanted)
+                continue
+            found = program.find(wanted)
+            if found is None and not _installed(wanted.name.partition(".")[0], program.source):
+                missing.append((file, wanted))
+            # An extension module has nothing to read.
+            found = [path for path in found or [] if path.endswith(".py") and path not in seen]
+            waiting += found
+            seen.update(found)
+    return trees, missing
+
+
+def _doubt(program: Program, wanted: Import, reachable: Mapping[str, ast.Module]) -> str | None:
+    """Return why a module that is not there may be there when the program runs, None if nothing speaks for it."""
+    path = program.missing_part(wanted.name)
+    part = path.rpartition("/")[2]
+    place = program.elsewhere(part)
+    if place is not None:
+        return f"{place} has its name, and counts if the program puts its folder on the path."
+    for prefix in program.prefixes:
+        link = program.source.project / prefix / path
+        if link.is_dir() and Path(os.path.realpath(link)).is_relative_to(program.source.project):
+            return f"{prefix}{path} is a link to a folder, which is not packaged. Next: move the folder there."
+    for file, tree in reachable.items():
+        if any(_MACHINERY.fullmatch(name) for name in _used(tree)):
+            return f"{file} changes where modules come from, and may provide it."
+        if any(re.search(rf"\b{re.escape(part)}\b", text) for text in _texts(tree)):
+            return f"{file} has its name in a text, and may write it."
+    return None
+
+
+def _reachable(program: Program, certain: Mapping[str, ast.Module]) -> dict[str, ast.Module]:
+    """Return the modules that may run: those that run for certain, and what they import in functions and below guards."""
+    found, waiting = dict(certain), list(certain)
     while waiting:
         file = waiting.pop()
-        try:
-            tree = ast.parse((source.project / file).read_bytes(), filename=file)
-        except SyntaxError as error:
-            problems.append(f"{file}:{error.lineno}: syntax error: {error.msg}.")
-            continue
-        except ValueError as error:
-            problems.append(f"{file}: not Python source: {error}.")
-            continue
-        if file == source.file and source.function:
-            problems += _check_function(tree, source)
-        for name, line, wanted in _imports(tree, file, source):
-            found = _find(name, wanted, source, files)
-            if not found and not _installed(name.partition(".")[0], source):
-                problems.append(
-                    f"{file}:{line} imports {name!r}: in no bundle, not installed, not in the standard library."
-                )
-            waiting += [path for path in found if path not in seen]
-            seen.update(found)
-    if problems:
-        raise InputError(problems)
+        for wanted in program.imports(found[file], file, everywhere=True):
+            for path in program.find(wanted) or []:
+                tree = None
+                if path.endswith(".py") and path not in found:
+                    # What is wrong with a module that may never run is not said.
+                    with Problems().collect():
+                        tree = program.read(path)
+                if tree is not None:
+                    found[path] = tree
+                    waiting.append(path)
+    return found
 
 
-def _check_function(tree: ast.Module, source: Source) -> list[str]:
-    names: list[str] = []
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
-            names.append(node.name)
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
-            names += [alias.asname or alias.name for alias in node.names]
-        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names += [target.id for target in targets if isinstance(target, ast.Name)]
-    if source.function in names or "*" in names or any(isinstance(node, (ast.If, ast.Try)) for node in tree.body):
-        return []
-    functions = [name for name in names if not hasattr(builtins, name)] or ["nothing"]
-    return [f"{source.file} has no function {source.function!r}. {nearest(source.function, functions)}"]
-
-
-def _imports(tree: ast.Module, file: str, source: Source) -> Iterator[tuple[str, int, tuple[str, ...]]]:
-    """Yield (dotted name, line, names taken from it) for each import that runs when the module is imported."""
-    for node in _always_run(tree.body):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, node.lineno, ()
+def _used(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that a module uses, dotted as far as they are written so, and those that it imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield f"{node.value.id}.{node.attr}" if isinstance(node.value, ast.Name) else node.attr
+        elif isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                package = _package_of(file, source)[: None if node.level == 1 else -(node.level - 1)]
-                base = ".".join([*package, *([base] if base else [])])
-            if base:
-                yield base, node.lineno, tuple(alias.name for alias in node.names)
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _always_run(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements of module level; those guarded by a handler or a condition may be meant not to run."""
-    for node in body:
-        yield node
-        if (
-            (isinstance(node, ast.Try) and not any(_catches(handler) for handler in node.handlers))
-            or isinstance(node, ast.With)
-            or _is_main_guard(node)
-        ):
-            yield from _always_run(node.body)
-
-
-def _is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
-    return isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and "__main__" in ast.dump(node.test)
-
-
-def _catches(handler: ast.ExceptHandler) -> bool:
-    return handler.type is None or any(isinstance(n, ast.Name) and n.id in _CAUGHT for n in ast.walk(handler.type))
-
-
-def _package_of(file: str, source: Source) -> list[str]:
-    for root in source.roots:
-        prefix = f"{root}/" if root else ""
-        if file.startswith(prefix):
-            return file[len(prefix) :].split("/")[:-1]
-    return []
-
-
-def _find(name: str, wanted: tuple[str, ...], source: Source, files: set[str]) -> list[str]:
-    """Return the bundle's files that `import name` and `from name import wanted` run; none if it is not in the bundle."""
-    for root in source.roots:
-        prefix = f"{root}/" if root else ""
-        parts = name.split(".")
-        chain = [_module(prefix + "/".join(parts[: i + 1]), files) for i in range(len(parts))]
-        if all(chain):
-            below = [_module(f"{prefix}{'/'.join(parts)}/{item}", files) for item in wanted]
-            return [path for path in [*chain, *below] if path is not None and path in files]
-    return []
-
-
-def _module(base: str, files: set[str]) -> str | None:
-    """Return a module's file, its folder's name for a package without __init__.py, None when it is not there."""
-    for path in (f"{base}.py", f"{base}/__init__.py"):
-        if path in files:
-            return path
-    return base if any(path.startswith(f"{base}/") for path in files) else None
+def _texts(tree: ast.Module) -> Iterator[str]:
+    return (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 def _installed(top: str, source: Source) -> bool:
     """True if a task finds the module outside the bundle, as this process does with its own folder left out."""
-    if top in sys.stdlib_module_names or top in sys.builtin_module_names or top == "sdk":
+    if top in sys.stdlib_module_names or top in sys.builtin_module_names:
         return True
-    inherited = {Path(path).resolve() for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path}
-    ours = {Path.cwd().resolve(), source.project, *(source.project / root for root in source.roots)} - inherited
-    search = [path for path in sys.path if path and Path(path).resolve() not in ours]
+    inherited = {_real(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path}
+    ours = {_real("."), *(str(source.project / root) for root in ("", *source.roots))} - inherited
+    search = [path for path in sys.path if path and _real(path) not in ours]
     for finder in sys.meta_path:
         path = search if finder is importlib.machinery.PathFinder else None
         if hasattr(finder, "find_spec") and finder.find_spec(top, path) is not None:
             return True
     return False
+
+
+def _real(path: str) -> str:
+    try:
+        return os.path.realpath(path)
+    except OSError:
+        # The current folder was removed.
+        return path

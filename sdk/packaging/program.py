@@ -1,0 +1,139 @@
+"""The program's own modules: which files of the bundle a name means, and what each of them imports."""
+
+from __future__ import annotations
+
+import ast
+import importlib.machinery
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TypeGuard
+
+from ..errors import InputError
+from .entry import Source
+
+
+@dataclass(frozen=True)
+class Import:
+    """`import name`, or `from name import wanted`."""
+
+    name: str
+    line: int
+    wanted: tuple[str, ...] = ()
+
+
+class Program:
+    """The files of a bundle as modules.
+
+    Args:
+        source: the entry.
+        members: paths of the bundle, with "/"; those of empty folders end in it.
+    """
+
+    def __init__(self, source: Source, members: Iterable[str]) -> None:
+        self.source = source
+        self.files = {path for path in members if not path.endswith("/")}
+        paths = [PurePosixPath(path) for path in members]
+        self.folders = {str(above) for path in paths for above in path.parents}
+        self.folders |= {path.rstrip("/") for path in members if path.endswith("/")}
+        self.prefixes = [f"{root}/" if root else "" for root in source.roots]
+
+    def read(self, file: str) -> ast.Module | None:
+        """Return a module's tree; None when Python can run it, but it is too deep for a tree.
+
+        Raises:
+            InputError: Python could not run it.
+        """
+        where = self.source.project / file
+        try:
+            text = where.read_bytes()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                # What ast.parse accepts may still be no program: a return outside a function.
+                compile(text, file, "exec", dont_inherit=True)
+        except SyntaxError as error:
+            raise InputError(f"{file}:{error.lineno}: syntax error: {error.msg}.") from None
+        except ValueError as error:
+            raise InputError(f"{file}: not Python source: {error}.") from None
+        except (RecursionError, MemoryError):
+            raise InputError(f"{file}: nested too deeply for Python to compile it. Split the expression.") from None
+        except OSError as error:
+            raise InputError(f"A file of the project cannot be read: {str(where)!r} ({error.strerror}).") from None
+        try:
+            return ast.parse(text, filename=file)
+        except (RecursionError, MemoryError):
+            return None
+
+    def find(self, wanted: Import) -> list[str] | None:
+        """Return the bundle's files that an import runs, None if the bundle does not hold the module."""
+        parts = wanted.name.split(".")
+        for prefix in self.prefixes:
+            chain = [self.module(prefix + "/".join(parts[: i + 1])) for i in range(len(parts))]
+            if all(chain):
+                below = [self.module(f"{prefix}{'/'.join(parts)}/{item}") for item in wanted.wanted]
+                return [path for path in [*chain, *below] if path is not None and path in self.files]
+        return None
+
+    def module(self, base: str) -> str | None:
+        """Return a module's file, its folder's name for a package without __init__.py, None when it is not there."""
+        suffixes = (".py", *importlib.machinery.EXTENSION_SUFFIXES)
+        names = (f"{stem}{suffix}" for stem in (f"{base}/__init__", base) for suffix in suffixes)
+        return next((name for name in names if name in self.files), base if base in self.folders else None)
+
+    def missing_part(self, name: str) -> str:
+        """Return the path, below a root, of the first part of a dotted name that no root holds."""
+        parts = name.split(".")
+        for depth in range(1, len(parts) + 1):
+            if not any(self.module(prefix + "/".join(parts[:depth])) for prefix in self.prefixes):
+                return "/".join(parts[:depth])
+        return "/".join(parts)
+
+    def elsewhere(self, part: str) -> str | None:
+        """Return a file or folder of the bundle, at any depth, that would be the module if its folder were searched."""
+        folders = sorted({"", *self.folders} - {"."})
+        found = (self.module(f"{folder}/{part}" if folder else part) for folder in folders)
+        return next((path for path in found if path), None)
+
+    def imports(self, tree: ast.Module, file: str, *, everywhere: bool = False) -> Iterator[Import]:
+        """Yield the imports that run whenever the module is imported.
+
+        Args:
+            tree: the module.
+            file: its path.
+            everywhere: also those that may run: in functions, below conditions and handlers.
+        """
+        # `python -m` and a script run what a guard for "__main__" holds; an imported module never does.
+        as_main = file == self.source.file and self.source.kind != "function"
+        for node in ast.walk(tree) if everywhere else _always_run(tree.body, as_main):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield Import(alias.name, node.lineno)
+            elif isinstance(node, ast.ImportFrom):
+                base = node.module or ""
+                if node.level:
+                    package = self._package_of(file)[: None if node.level == 1 else -(node.level - 1)]
+                    base = ".".join([*package, *([base] if base else [])])
+                if base:
+                    yield Import(base, node.lineno, tuple(alias.name for alias in node.names))
+
+    def _package_of(self, file: str) -> list[str]:
+        prefix = next((prefix for prefix in self.prefixes if file.startswith(prefix)), None)
+        return [] if prefix is None else file[len(prefix) :].split("/")[:-1]
+
+
+def _always_run(body: list[ast.stmt], as_main: bool) -> Iterator[ast.stmt]:
+    """Yield the statements of module level; those that a handler, a context or a condition guards may be meant to fail."""
+    for node in body:
+        yield node
+        if (isinstance(node, ast.Try) and not node.handlers) or (as_main and _is_main_guard(node)):
+            yield from _always_run(node.body, as_main)
+
+
+def _is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
+    if not (isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and len(node.test.ops) == 1):
+        return False
+    sides = [node.test.left, *node.test.comparators]
+    names = [side.id for side in sides if isinstance(side, ast.Name)]
+    values = [side.value for side in sides if isinstance(side, ast.Constant)]
+    return isinstance(node.test.ops[0], ast.Eq) and names == ["__name__"] and values == ["__main__"]

@@ -1,0 +1,223 @@
+"""What the reading of a program before it starts says: errors only where nothing can make it work."""
+
+from __future__ import annotations
+
+import importlib.machinery
+
+import pytest
+
+import sdk
+
+
+def findings(entry: str = "train.py", **options: object) -> list[str]:
+    """The sentences of a plan about imports and names."""
+    said = [message for level, message in sdk.plan(entry, **options).findings if level == "warning"]
+    return [message for message in said if "TensorFlow" not in message]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import sys\nfrom os.path import dirname\nsys.path.insert(0, dirname(__file__) + '/lib')\nimport helper\n",
+        "import helper\n",
+        "import sys, types\nsys.modules['fake'] = types.ModuleType('fake')\nimport fake\n",
+        "from sys import path\npath.append('/elsewhere')\nimport outside\n",
+        "import site\nsite.addsitedir('/elsewhere')\nimport outside\n",
+        "import importlib.util\nimport outside\n",
+        "from importlib import import_module\nimport outside\n",
+        "open('written.py', 'w').write('X = 1')\nimport written\n",
+        "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'x'])\nimport outside\n",
+        "try:\n    import arranging\nexcept ImportError:\n    pass\nimport outside\n",
+        "import linked\n",
+    ],
+)
+def test_an_import_that_the_program_may_provide_for_is_a_warning_and_no_error(write, text: str) -> None:
+    write("lib/helper.py")
+    write("arranging.py", "import sys\nsys.path.append('/elsewhere')\n")
+    write("real/__init__.py").parent.parent.joinpath("linked").symlink_to("real")
+    write("train.py", text)
+    said = findings()
+    assert len(said) == 1
+    assert "not found where the program starts" in said[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from contextlib import suppress\nwith suppress(ImportError):\n    import not_there\n",
+        "if __name__ != '__main__':\n    import not_there\n",
+        "if '__main__' == __name__ + 'x':\n    import not_there\n",
+        "try:\n    import not_there\nexcept (AttributeError, OSError):\n    pass\n",
+        "import fastmod\n",
+        "import fastpkg.inner\n",
+        "import empty\n",
+        "import data\n",
+    ],
+)
+def test_an_import_that_works_or_may_be_meant_to_fail_says_nothing(write, text: str) -> None:
+    suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
+    for name in (f"fastmod{suffix}", f"fastpkg/__init__{suffix}", "fastpkg/inner.py", "data/numbers.csv"):
+        write(name)
+    write("train.py", text).with_name("empty").mkdir()
+    assert findings() == []
+
+
+def test_what_a_guard_for_main_holds_runs_in_a_script_and_a_module_but_not_for_a_function(write) -> None:
+    write("train.py", "import other\ndef main(): ...\nif __name__ == '__main__':\n    import not_there\n")
+    write("other.py", "if __name__ == '__main__':\n    import not_there_either\n")
+    assert findings("train:main") == []
+    for entry in ("train.py", "train"):
+        with pytest.raises(sdk.InputError) as caught:
+            sdk.plan(entry)
+        assert [problem.partition(":")[0] for problem in caught.value.problems] == ["train.py"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("return 1\n", "train.py:1: syntax error: 'return' outside function"),
+        ("from __future__ import nonsense\n", "train.py:1: syntax error"),
+        ("x = " + "(" * 5000 + ")" * 5000, "train.py"),
+        ("x = " + "-" * 200_000 + "1", "nested too deeply"),
+        ("x = 1" + " + 1" * 200_000, "nested too deeply"),
+    ],
+)
+def test_a_script_that_python_cannot_compile_is_a_sentence(write, text: str, said: str) -> None:
+    write("train.py", text)
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("train.py")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "main, other = print, len\n",
+        "with open(__file__):\n    def main(): ...\n",
+        "for i in range(2):\n    def main(): ...\n",
+        "def __getattr__(name):\n    return print\n",
+        "match 1:\n    case main:\n        pass\n",
+        "if (main := print):\n    pass\n",
+        "try:\n    def main(): ...\nfinally:\n    pass\n",
+        "def make():\n    global main\n    main = print\nmake()\n",
+        "globals()['main'] = print\n",
+        "from os.path import *\n",
+        "import json as main\n",
+    ],
+)
+def test_a_function_that_comes_about_in_any_way_is_accepted(write, text: str) -> None:
+    write("train.py", text)
+    sdk.plan("train:main")
+
+
+@pytest.mark.parametrize(
+    "text", ["def outer():\n    def main(): ...\n", "class C:\n    def main(self): ...\n", "if 1: x = 1\n"]
+)
+def test_a_function_inside_another_scope_is_not_there(write, text: str) -> None:
+    write("train.py", text)
+    with pytest.raises(sdk.InputError, match="has no function 'main'"):
+        sdk.plan("train:main")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("async def main(): ...\n", "train.py:1: main is an async function"),
+        ("def main():\n    for i in range(3):\n        yield i\n", "train.py:1: main is a generator"),
+        ("def main():\n    x = yield\n", "main is a generator"),
+        ("def main():\n    yield from []\n", "main is a generator"),
+    ],
+)
+def test_a_function_that_would_succeed_without_running_is_refused(write, text: str, said: str) -> None:
+    write("train.py", text)
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("train:main")
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def main():\n    def batches():\n        yield 1\n    return sum(batches())\n",
+        "def run(f):\n    return f\n@run\nasync def main(): ...\n",
+        "def main():\n    return sum(x for x in [1])\n",
+    ],
+)
+def test_a_function_that_only_uses_generators_is_accepted(write, text: str) -> None:
+    write("train.py", text)
+    sdk.plan("train:main")
+
+
+@pytest.mark.parametrize(
+    ("head", "args", "said"),
+    [
+        ("epochs=3", {"epoch": 1}, "main has no argument 'epoch'. Did you mean 'epochs'?"),
+        ("", {"x": 1}, "main has no argument 'x'. It takes none."),
+        ("a, b, *, c, d=1", {"b": 1}, "main needs 'a', 'c'. Received: 'b'."),
+        ("a", None, "main needs 'a'. Received: no keyword arguments."),
+        ("a, /", {"a": 1}, "main has no argument 'a'"),
+    ],
+)
+def test_arguments_that_do_not_fit_the_function_are_found_before_the_run(write, head: str, args, said: str) -> None:
+    write("train.py", f"def main({head}): ...\n")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("train:main", args=args)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "args"),
+    [
+        ("def main(a, b=2, *, c): ...", {"a": 1, "c": 3}),
+        ("def main(**options): ...", {"x": 1}),
+        ("def main(*words, a=1): ...", {"a": 1}),
+        ("def fill(f): return lambda **k: f(1)\n@fill\ndef main(a): ...", {"x": 1}),
+        ("def main(a): ...\nmain = print", {}),
+        ("class main:\n    def __init__(self, a): ...", {"a": 1}),
+    ],
+)
+def test_arguments_that_fit_or_cannot_be_judged_are_accepted(write, text: str, args: dict) -> None:
+    write("train.py", text)
+    sdk.plan("train:main", args=args)
+
+
+@pytest.mark.parametrize(
+    "text", ["from sdk.model import W\n", "from sdk import model\n", "import sdk.config\n", "from sdk import W\n"]
+)
+def test_a_project_that_imports_from_its_own_sdk_is_told_that_it_gets_podlift(write, text: str) -> None:
+    write("sdk/__init__.py", "W = 1")
+    write("sdk/model.py", "W = 1")
+    write("sdk/config.py")
+    write("train.py", text)
+    with pytest.raises(sdk.InputError, match="in a task `sdk` is podlift"):
+        sdk.plan("train.py")
+
+
+@pytest.mark.parametrize("text", ["import sdk\n", "from sdk import submit, Job\n", "print(1)\n"])
+def test_a_folder_named_sdk_that_nobody_imports_from_does_no_harm(write, text: str) -> None:
+    write("sdk/model.py")
+    write("train.py", text)
+    assert findings() == []
+
+
+def test_modules_that_lose_against_pythons_own_in_a_task_are_named(write) -> None:
+    for name in ("json.py", "random/__init__.py", "wave.py", "os.py", "lib/uuid.py"):
+        write(name)
+    write("train.py", "print(1)")
+    said = findings()
+    assert len(said) == 1
+    assert "json.py" in said[0]
+    assert "wave.py" not in said[0], "nobody has loaded it"
+    assert "os.py," not in said[0], "every Python has loaded it"
+    assert "uuid.py" not in said[0], "it is not at the top of a root"
+
+
+def test_an_unreadable_module_is_named(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sdk.packaging.entry import locate
+    from sdk.packaging.program import Program
+
+    script = write("train.py", "print(1)")
+    program = Program(locate("train.py"), ["train.py"])
+    script.unlink()
+    with pytest.raises(sdk.InputError, match=r"cannot be read: .*train\.py"):
+        program.read("train.py")
