@@ -191,8 +191,13 @@ def _why_not_file(path: Path, project: Path) -> str | None:
         return "a link that leaves the folder"
     try:
         mode = path.stat().st_mode
-    except OSError:
+    except FileNotFoundError:
+        # A file that came and went is nobody's mistake.
         return "a broken link" if path.is_symlink() else ""
+    except OSError as error:
+        if path.is_symlink():
+            return "a broken link"
+        raise InputError(f"A file of the project cannot be read: {str(path)!r} ({error.strerror}).") from None
     return None if stat.S_ISREG(mode) else "not a regular file"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checks import Finding
-from ..errors import Problems
+from ..errors import InputError, Problems
 from . import functions, shadows
 from .entry import Source
 from .program import Import, Program
@@ -36,6 +36,11 @@ def check(source: Source, members: Iterable[str], kwargs: Mapping[str, Any] | No
         InputError: syntax errors, imports of local modules that are in no bundle, a function that cannot be called so.
     """
     program, problems = Program(source, list(members)), Problems()
+    if source.file not in program.files:
+        raise InputError(
+            f"The entry is left out of the bundle. Received: {source.file!r}. It is a link that leaves the project, or it "
+            "lies in a folder that is never packaged: name the file itself, or another project= (--project)."
+        )
     problems.found += shadows.entry(source)
     trees, missing = _follow(program, problems)
     start = trees.get(source.file)

@@ -189,6 +189,20 @@ def test_a_folder_that_cannot_be_read_is_named_and_not_passed_over(tmp_path: Pat
         bundle.build(folder, never=NOWHERE)
 
 
+def test_a_file_whose_folder_may_be_listed_but_not_entered_is_named(tmp_path: Path, monkeypatch) -> None:
+    folder = tree(tmp_path, FILES)
+    real = Path.stat
+
+    def guarded(path: Path, **options):
+        if path.name == "numbers.csv" and options.get("follow_symlinks", True):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, **options)
+
+    monkeypatch.setattr(Path, "stat", guarded)
+    with pytest.raises(InputError, match=r"file of the project cannot be read: .*numbers\.csv"):
+        bundle.build(folder, never=NOWHERE)
+
+
 def archive_of(*members: tarfile.TarInfo) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
