@@ -12,6 +12,7 @@ from .errors import CorruptRunError, InputError, PodliftError, RunNotFoundError
 from .job import Job, JsonArgs
 from .layout import RootPaths, RunPaths
 from .packaging import bundle
+from .packaging.paths import usable
 from .planner import Plan
 from .prepare import Target, make_plan, refuse_inside_task, refuse_keywords, resolve_root
 from .run import Run, RunInfo
@@ -94,11 +95,13 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
         CorruptRunError: the directory is not podlift's, or it is damaged.
     """
     text = str(url_or_id)
-    if ids.is_run_id(text) and not Path(text).is_dir():
-        paths = RootPaths(resolve_root(root, os.environ)).run(text)
-    else:
-        paths = RunPaths(str(Path(text).expanduser().resolve()))
-    if not Path(paths.url).is_dir():
+    with usable("The run", text):
+        if ids.is_run_id(text) and not Path(text).is_dir():
+            paths = RootPaths(resolve_root(root, os.environ)).run(text)
+        else:
+            paths = RunPaths(str(Path(text).expanduser().resolve()))
+        there = Path(paths.url).is_dir()
+    if not there:
         raise RunNotFoundError(f"No run is there. Received: {text!r}. Looked at {paths.url!r}. Next: podlift runs.")
     try:
         found = Plan.from_json(Path(paths.plan).read_bytes(), paths.plan)

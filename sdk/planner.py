@@ -34,7 +34,7 @@ class Plan:
         roots: folders of the bundle that go first on sys.path.
         only: the one file that is packaged, or "" for all of the project.
         digest: sha256 of the bundle.
-        files: (path, bytes, sha256, executable) of each file in it.
+        files: (path, bytes, sha256, executable) of each file in it; a path that ends with "/" is an empty folder.
         left_out: what of the project is not packaged, and why.
         tasks: names of the tasks; the first one decides about success.
         facts: what was asked of the world.
@@ -132,7 +132,7 @@ class Plan:
 
     def __str__(self) -> str:
         resources = self.job["resources"]
-        size = sum(file[1] for file in self.files)
+        count, size = sum(not file[0].endswith("/") for file in self.files), sum(file[1] for file in self.files)
         shape = f"{len(self.tasks)} x {resources['accelerator']}: {', '.join(self.tasks)}"
         start = f"{self.target}:{self.function}" if self.function else " ".join([self.target, *self.argv])
         lines = [
@@ -141,7 +141,7 @@ class Plan:
             ("backend", self.backend),
             ("tasks", shape),
             ("entry", f"{self.kind} {start}"),
-            ("bundle", f"{len(self.files)} files, {size / 1e6:.2f} MB of {self.project}, sha256 {self.digest[:12]}"),
+            ("bundle", f"{count} files, {size / 1e6:.2f} MB of {self.project}, sha256 {self.digest[:12]}"),
             (
                 "python",
                 f"{self.facts['python']} with TensorFlow {self.facts['tensorflow']}, Keras {self.facts['keras']}",

@@ -80,6 +80,12 @@ def test_inside_a_task_submit_and_plan_raise_with_the_guard_as_the_fix(write, mo
             call()
 
 
+@pytest.mark.parametrize("ref", ["a\0b", "~nosuchuser/x", "x" * 5000])
+def test_a_name_that_no_system_takes_is_no_run(ref: str, write) -> None:
+    with pytest.raises(sdk.InputError, match="The run is no usable path"):
+        sdk.attach(ref)
+
+
 @pytest.mark.parametrize("ref", ["digits-aaaaaa", "nowhere/digits"])
 def test_a_run_that_is_not_there_is_reported(ref: str, write) -> None:
     with pytest.raises(sdk.RunNotFoundError, match="No run is there"):
