@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from contextlib import suppress
+
+_EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
     """Run the command; whatever goes wrong becomes a message and an exit code."""
-    try:
-        # Loaded in here because it takes most of the start: a Ctrl-C meanwhile is one short line as well.
-        from .app import run
+    # Loading takes most of the start. An exception meanwhile may end in one of the import system's own callbacks, which
+    # swallows it: a program would be submitted in spite of the Ctrl-C. Nothing has begun yet, so leave at once.
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+    from .app import run
 
+    signal.signal(signal.SIGINT, usual)
+    try:
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
-        if sys.stderr is not None:
-            print("podlift: interrupted.", file=sys.stderr)
-        code = 130
+        # Pressed again, while the first one was being explained.
+        code = _EXIT_INTERRUPTED
     sys.exit(code)
+
+
+def _leave(*_: object) -> None:
+    with suppress(OSError):
+        os.write(2, b"podlift: interrupted.\n")
+    os._exit(_EXIT_INTERRUPTED)

@@ -64,7 +64,13 @@ def podlift(environment: Callable[..., dict[str, str]]) -> Callable[..., Shown]:
     def run(*words: str, shell: str = "", **variables: str) -> Shown:
         command = ["/bin/sh", "-c", f'exec "$@" {shell}', "sh", *COMMAND, *words]
         done = subprocess.run(
-            command, capture_output=True, text=True, env=environment(**variables), timeout=LIMIT_S, errors="replace"
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=environment(**variables),
+            timeout=LIMIT_S,
+            preexec_fn=_heed_ctrl_c,
         )
         return Shown(done.returncode, done.stdout, done.stderr)
 
@@ -79,6 +85,7 @@ def in_terminal(environment: Callable[..., dict[str, str]]) -> Callable[..., tup
         variables, deadline = environment(), time.monotonic() + LIMIT_S
         pid, terminal = pty.fork()
         if pid == 0:
+            _heed_ctrl_c()
             os.execve(sys.executable, [*COMMAND, *words], variables)
         shown, code = b"", None
         try:
@@ -98,6 +105,11 @@ def in_terminal(environment: Callable[..., dict[str, str]]) -> Callable[..., tup
         return code, shown.decode("utf-8", "replace")
 
     return run
+
+
+def _heed_ctrl_c() -> None:
+    """Undo what a shell does to its background jobs: they and their children ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _read_until(terminal: int, text: str | None, deadline: float, before: bytes) -> bytes:

@@ -156,7 +156,8 @@ def test_ctrl_c_in_any_verb_is_a_short_line_with_code_130(write, here, monkeypat
 def test_ctrl_c_while_the_command_loads_is_a_short_line_with_code_130(podlift, environment, tmp_path: Path) -> None:
     early = tmp_path / "early"
     early.mkdir()
-    (early / "typer.py").write_text("raise KeyboardInterrupt")
+    swallowed = "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt: pass\n"
+    (early / "typer.py").write_text(swallowed)
     shown = podlift("runs", PYTHONPATH=f"{early}:{environment()['PYTHONPATH']}")
     assert shown == (130, "", "podlift: interrupted.\n")
 
