@@ -21,7 +21,7 @@ from .watch import follow
 Words = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[ENTRY] [-- ARGS...]",
+        metavar="ENTRY [-- ARGS]",
         help="train.py, package.module or package.module:function; then argv of the program",
         show_default=False,
     ),
