@@ -16,7 +16,7 @@ REPO = Path(__file__).resolve().parent.parent.parent
     ("name", "said"),
     [
         ("ex01_submit.py", "model: ['digits.keras']"),
-        ("ex02_function.py", "{'weight': 0.98"),
+        ("ex02_function.py", "'weight': 0.98"),
     ],
 )
 def test_an_example_does_what_it_says(name: str, said: str) -> None:
