@@ -135,7 +135,9 @@ def main():
     seen = {"pid": os.getpid(), "epochs": SEEN, "read": save_and_read_back(model), "lines": LINES}
     seen["own places"] = save_to_a_place_of_its_own(model)
     seen["weights"] = [weight.ravel().tolist() for weight in model.get_weights()]
-    seen["copies"] = sorted(str(path.relative_to(TEMP)) for path in TEMP.rglob("*")) if TEMP.exists() else []
+    # The worker's own to look at: it is gone when the worker is.
+    own = TEMP.rglob("*") if TASK != "chief" and TEMP.exists() else ()
+    seen["copies"] = sorted(str(path.relative_to(TEMP)) for path in own)
     pathlib.Path(os.environ["AIP_MODEL_DIR"], f"{TASK}.json").write_text(json.dumps(seen))
 
 
