@@ -60,7 +60,8 @@ def make_plan(
         source = locate(settings["entry"], settings.get("project"))
         packed = bundle.build(source.project, never=Path(root), only=source.file if source.alone else None)
         kwargs = None if job is None else job.args if isinstance(job.args, dict) else {}
-        notes = _notes(source) + imports.check(source, [member.path for member in packed.members], kwargs)
+        chief = job is not None and job.resources.workers > 1 and job.resources.cluster == "chief"
+        notes = _notes(source) + imports.check(source, [m.path for m in packed.members], kwargs, chief=chief)
     problems.raise_if_any()
     if job is None or source is None or packed is None:
         raise AssertionError("a check failed without a problem")

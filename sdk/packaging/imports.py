@@ -13,7 +13,7 @@ from typing import Any
 
 from ..checks import Finding
 from ..errors import InputError, Problems
-from . import functions, shadows
+from . import functions, habits, shadows
 from .entry import Source
 from .program import Import, Program
 
@@ -24,13 +24,16 @@ _MACHINERY = re.compile(
 )
 
 
-def check(source: Source, members: Iterable[str], kwargs: Mapping[str, Any] | None = None) -> list[Finding]:
+def check(
+    source: Source, members: Iterable[str], kwargs: Mapping[str, Any] | None = None, *, chief: bool = False
+) -> list[Finding]:
     """Read every module that the entry reaches inside the bundle; return what may go wrong.
 
     Args:
         source: the entry.
         members: paths of the bundle, with "/".
         kwargs: what the entry's function will be called with; None when that is not known.
+        chief: True when the cluster has a chief beside its workers.
 
     Raises:
         InputError: syntax errors, imports of local modules that are in no bundle, a function that cannot be called so.
@@ -59,7 +62,7 @@ def check(source: Source, members: Iterable[str], kwargs: Mapping[str, Any] | No
         else:
             doubts.append(Finding("warning", f"{said}: not found where the program starts; {doubt}"))
     problems.raise_if_any()
-    return [*doubts, *shadows.standard_library(program)]
+    return [*doubts, *shadows.standard_library(program), *(habits.without_chief(trees) if chief else [])]
 
 
 def _follow(program: Program, problems: Problems) -> tuple[dict[str, ast.Module], list[tuple[str, Import]]]:
