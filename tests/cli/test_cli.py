@@ -41,7 +41,7 @@ def test_submit_in_the_foreground_prints_metrics_on_stdout_and_the_rest_on_stder
     assert shown.stdout == "loss: 0.2500\n"
     for part in (
         "2 x cpu: chief-0, worker-0",
-        "RUNNING",
+        "SUCCEEDED (done)",
         "step 1 loss: 0.2500",
         "It lives in",
         "Next: podlift status mine-",

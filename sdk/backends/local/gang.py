@@ -180,6 +180,7 @@ class Gang:
             try:
                 found.append(float(json.loads((Path(self._plan.paths.control) / name).read_bytes())["grace_s"]))
             except (ValueError, KeyError, TypeError):
+                # Whatever lies there was put there to end the run: the job's own grace is the safe reading of it.
                 found.append(float(self._plan.job["limits"]["grace_s"]))
         return min(found, default=None)
 
@@ -197,8 +198,10 @@ class Gang:
         for process in left:
             if process.returncode is None:
                 processes.signal_group(process, signal.SIGKILL)
-                process.wait()
-        self._reap()
+        # Only _reap waits for a task: it ends the task's group before the group's number can be another's.
+        while len(self._codes) < len(self._tasks):
+            self._reap()
+            self._clock.sleep(_POLL_S / 10)
         processes.end_orphans()
 
 
