@@ -19,6 +19,7 @@ from .errors import InputError, Problems, nearest
 from .job import Code, Job, Limits, Resources
 
 PREFIX = "PODLIFT_"
+_TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 TARGET = ("backend", "root", "name")
 # Set by podlift itself in the processes that it starts; no settings.
 _INTERNAL = {"PODLIFT_RUN", "PODLIFT_TASK", "PODLIFT_ATTEMPT", "PODLIFT_PARENT", "PODLIFT_CALLER_PYTHONPATH"}
@@ -107,12 +108,16 @@ def read(setting: Setting, text: str) -> Any:
     kinds = _kinds(setting.type)
     if type(None) in kinds and text.lower() in ("", "none", "null"):
         return None
+    if tuple in kinds and str in kinds:
+        return json.loads(text) if text.startswith("[") else text
     if str in kinds or Literal in kinds:
         return text
+    if bool in kinds and text.lower() in _TRUTH:
+        return _TRUTH[text.lower()]
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError("must be a number." if kinds & {int, float} else "must be JSON.") from None
+        raise ValueError("must be a number." if kinds & {int, float} else "must be true or false." if bool in kinds else "must be JSON.") from None
 
 
 def _kinds(annotation: Any) -> set[Any]:

@@ -24,6 +24,7 @@ _TOO_LARGE = 10**_MAX_DIGITS
 _MAX_DEPTH = 100
 _SHOWN = 300
 
+_COPIED = {"from_caller": True}
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Set by podlift or by Vertex AI for every task: a job that sets them itself would pass here and fail there.
 _RESERVED_ENV = re.compile(
@@ -82,14 +83,23 @@ def _unfit(value: str | float | None) -> str:
     return ""
 
 
-def _environment(value: dict[str, str]) -> dict[str, str]:
+def _environment_values(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    bad = [repr(name) for name, item in value.items() if not isinstance(item, (str, FromCaller)) and item != _COPIED]
+    if bad:
+        raise ValueError(f"the value of {', '.join(bad)} must be a text, or FromCaller() for the caller's own")
+    return {name: FromCaller() if item == _COPIED else item for name, item in value.items()}
+
+
+def _environment(value: dict[str, str | FromCaller]) -> dict[str, str | FromCaller]:
     problems = []
     for name, text in value.items():
         if not _ENV_NAME.fullmatch(name):
             problems.append(f"{name!r} is not a name: letters, digits and underscores, no digit first")
         elif _RESERVED_ENV.fullmatch(name):
             problems.append(f"{name!r} is set by podlift for each task: choose another name")
-        if "\0" in text:
+        if isinstance(text, str) and "\0" in text:
             problems.append(f"the value of {name!r} holds a NUL character, which no variable can")
     if problems:
         raise ValueError("; ".join(problems))
@@ -98,6 +108,28 @@ def _environment(value: dict[str, str]) -> dict[str, str]:
 
 def _text(value: Any) -> Any:
     return str(value) if isinstance(value, PurePath) else value
+
+
+def _texts(value: Any) -> Any:
+    if isinstance(value, str):
+        raise ValueError("must be a list of texts")
+    return tuple(_text(item) for item in value) if isinstance(value, (list, tuple)) else value
+
+
+def _requirements(value: Any) -> Any:
+    return _text(value) if isinstance(value, (str, PurePath)) else _texts(value)
+
+
+def _inputs(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    bad = [repr(name) for name in value if not (isinstance(name, str) and _ENV_NAME.fullmatch(name))]
+    if bad:
+        raise ValueError(f"{', '.join(bad)}: an input's name is letters, digits and underscores, no digit first")
+    return {name: _text(place) for name, place in value.items()}
+
+
+Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
 
 
 def _accelerator(value: str) -> str:
@@ -137,38 +169,64 @@ class Code(_Value):
     """What is packaged and how it runs.
 
     Args:
-        project: the folder to package; by default the script's own folder, or the current one for a module.
+        project: the folder to package; by default the nearest one above the entry that holds a pyproject.toml,
+            requirements.txt or .git, else the script's own folder, or the current one for a module.
+        include: paths and patterns, relative to the project, of what is packaged although a rule leaves it out, and of
+            folders outside the project that are packaged too.
+        exclude: patterns, as in a .gitignore, of what is not packaged.
+        requirements: "auto" reads uv.lock, requirements.txt or pyproject.toml of the project; "none" reads nothing; or the
+            path of a requirements file, or a list of requirements.
+        isolated: run the tasks in a fresh environment made of exactly the requirements, not in the current one.
         keras: "auto" leaves TensorFlow's choice alone (Keras 3); "legacy" gives `tf.keras` from tf_keras.
         writes: "chief": files that Keras writes (callbacks, `model.save`) reach the path they name from the chief only;
             the other tasks write to a temporary folder. "all": every task writes where it says.
     """
 
-    project: str | None = None
+    project: Annotated[str, BeforeValidator(_text)] | None = None
+    include: Texts = ()
+    exclude: Texts = ()
+    requirements: Annotated[str | tuple[str, ...], BeforeValidator(_requirements)] = "auto"
+    isolated: bool = False
     keras: Literal["auto", "legacy"] = "auto"
     writes: Literal["chief", "all"] = "chief"
 
 
 class Limits(_Value):
-    """How long things may take, in seconds.
+    """How long things may take.
 
     Args:
-        timeout_s: the whole run; None for no limit.
-        grace_s: between asking a task to stop and killing it.
-        exit_wait_s: how long a chief that is done waits for the other tasks to finish before they are stopped.
+        timeout_s: the whole run, in seconds; None for no limit.
+        max_steps: training steps, after which every `fit` ends and `ctx.should_stop()` is true, as a success; None for no
+            limit.
+        grace_s: between asking a task to stop and killing it, in seconds.
+        exit_wait_s: how long a chief that is done waits for the other tasks to finish before they are stopped, in seconds.
     """
 
     timeout_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
+    max_steps: Annotated[int, Field(ge=1)] | None = None
     grace_s: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] = 5.0
     exit_wait_s: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] = 60.0
+
+
+class FromCaller(_Value):
+    """Stands for the caller's own value of an environment variable: copied when the run starts, stored nowhere.
+
+    Usage: `Job("train.py", env={"WANDB_API_KEY": FromCaller()})`
+    """
+
+    from_caller: Literal[True] = True
 
 
 class Job(_Value):
     """A training program and how to run it.
 
     Args:
-        entry: a script's path, `package.module`, or `package.module:function`.
+        entry: a script's path, a notebook's, a folder's with a `__main__.py`, `package.module`, or
+            `package.module:function`.
         args: a list is argv; a dict is keyword arguments of a function, or `--key value` of a script. JSON only.
-        env: environment variables of every task. They are stored with the run: no secrets.
+        env: environment variables of every task. Texts are stored with the run: for a secret give `FromCaller()`, which
+            stores the name only.
+        inputs: data by name: a path, `gs://...` or any URL that fsspec opens; the program finds it as `ctx.inputs[name]`.
         resources: how many tasks, on what.
         code: what is packaged, how it runs.
         limits: how long things may take.
@@ -179,7 +237,10 @@ class Job(_Value):
 
     entry: Annotated[str, BeforeValidator(_text)]
     args: Annotated[JsonArgs, BeforeValidator(_json_args)] = None
-    env: Annotated[dict[str, str], AfterValidator(_environment)] = Field(default_factory=dict)
+    env: Annotated[
+        dict[str, str | FromCaller], BeforeValidator(_environment_values), AfterValidator(_environment)
+    ] = Field(default_factory=dict)
+    inputs: Annotated[dict[str, str], BeforeValidator(_inputs)] = Field(default_factory=dict)
     resources: Resources = Resources()
     code: Code = Code()
     limits: Limits = Limits()

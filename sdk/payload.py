@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 VERSION = 1
@@ -28,6 +28,10 @@ class Payload:
         tasks: all tasks' names, the first decides.
         writes: "chief" or "all": whose Keras files reach the path that they name.
         exit_wait_s: how long the first task waits for the others before it leaves.
+        cwd: the folder of the bundle in which the program starts, "" for the top.
+        inputs: where data lies, by name.
+        max_steps: training steps after which `fit` ends; None for no limit.
+        outside: folders that hold the project's own modules where it was submitted: none may load from there.
     """
 
     run_id: str
@@ -44,6 +48,10 @@ class Payload:
     tasks: list[str]
     writes: str
     exit_wait_s: float
+    cwd: str = ""
+    inputs: dict[str, str] = field(default_factory=dict)
+    max_steps: int | None = None
+    outside: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
         """Return the payload as JSON text."""
@@ -59,5 +67,5 @@ class Payload:
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise ValueError(f"This is not a payload of version {VERSION}. Received: {str(text)[:80]!r}")
-        known = {field.name for field in fields(Payload)}
+        known = {item.name for item in fields(Payload)}
         return Payload(**{key: value for key, value in data.items() if key in known})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
 from . import checks, cluster
@@ -39,6 +39,12 @@ class Plan:
         tasks: names of the tasks; the first one decides about success.
         facts: what was asked of the world.
         findings: (level, message) of every check.
+        cwd: the folder of the bundle in which the program starts, "" for the top.
+        generated: text of the files of the bundle that podlift wrote, by path.
+        inputs: where data lies, by name; absolute paths and URLs.
+        requirements: "source" they were read from, "lines" and "options" as pip takes them.
+        dropped: names of the caller's environment variables that no task sees.
+        outside: folders of the caller's machine from which no module of the project may load.
     """
 
     run_id: str
@@ -59,6 +65,12 @@ class Plan:
     tasks: list[str]
     facts: dict[str, Any]
     findings: list[list[str]]
+    cwd: str = ""
+    generated: dict[str, str] = field(default_factory=dict)
+    inputs: dict[str, str] = field(default_factory=dict)
+    requirements: dict[str, Any] = field(default_factory=dict)
+    dropped: list[str] = field(default_factory=list)
+    outside: list[str] = field(default_factory=list)
 
     @property
     def paths(self) -> RunPaths:
@@ -101,7 +113,8 @@ class Plan:
                 raise CorruptRunError(
                     f"{where!r} was written by another podlift: version {data['version']!r}, known is {VERSION}."
                 )
-            plan = Plan(**{field.name: data[field.name] for field in fields(Plan)})
+            known = {item.name: data[item.name] for item in fields(Plan) if item.name in data or _required(item)}
+            plan = Plan(**known)
             _check(plan)
             return plan
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -128,6 +141,10 @@ class Plan:
             tasks=self.tasks,
             writes=self.job["code"]["writes"],
             exit_wait_s=self.job["limits"]["exit_wait_s"],
+            cwd=self.cwd,
+            inputs=self.inputs,
+            max_steps=self.job["limits"].get("max_steps"),
+            outside=self.outside,
         )
 
     def __str__(self) -> str:
@@ -152,13 +169,18 @@ class Plan:
         return "\n".join(f"{name:<10} {text}" for name, text in lines)
 
 
+def _required(item: Any) -> bool:
+    """True for a field that every podlift has written, false for one that was added later."""
+    return item.default is MISSING and item.default_factory is MISSING
+
+
 def _check(plan: Plan) -> None:
     """Raise where a plan that was read cannot be one that was written."""
     kinds = {"str": str, "list": list, "dict": dict}
-    for field in fields(Plan):
-        value = getattr(plan, field.name)
-        if not isinstance(value, kinds[str(field.type).partition("[")[0]]):
-            raise TypeError(f"{field.name} is {type(value).__name__}")
+    for item in fields(Plan):
+        value = getattr(plan, item.name)
+        if not isinstance(value, kinds[str(item.type).partition("[")[0]]):
+            raise TypeError(f"{item.name} is {type(value).__name__}")
     if [task.name for task in plan.members] != plan.tasks:
         raise ValueError(f"tasks are {plan.tasks}")
     for name in ("timeout_s", "grace_s", "exit_wait_s"):

@@ -13,9 +13,12 @@ import typer
 from .. import config
 from ..errors import InputError, Problems
 
-# Has a form of its own on the command line: --env K=V, repeated.
-_OWN_FORM = ("env",)
-_METAVARS = {"entry": "ENTRY", "workers": "N", "accelerator": "A", "project": "FOLDER", "args": "JSON"}
+# Have a form of their own on the command line, repeated: --env K=V, --input K=URL.
+_OWN_FORM = ("env", "inputs")
+_METAVARS = {
+    "entry": "ENTRY", "workers": "N", "accelerator": "A", "project": "FOLDER", "args": "JSON", "max_steps": "N",
+    "include": "PATH", "exclude": "PATTERN", "requirements": "auto|none|FILE",
+}  # fmt: skip
 
 
 def with_settings(verb: Callable[..., None]) -> Callable[..., None]:
@@ -24,7 +27,7 @@ def with_settings(verb: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(verb)
     def wrapped(**values: Any) -> None:
         texts = {name: values.pop(name) for name in names}
-        verb(**values, given={name: text for name, text in texts.items() if text is not None})
+        verb(**values, given={name: text for name, text in texts.items() if text is not None and text != []})
 
     names = [name for name in config.SETTINGS if name not in _OWN_FORM]
     hints = typing.get_type_hints(verb, include_extras=True)
@@ -40,14 +43,21 @@ def with_settings(verb: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameter(setting: config.Setting) -> inspect.Parameter:
+    flag = f"--{setting.name.replace('_', '-')}"
+    several, switch = _repeats(setting), setting.type is bool
     option = typer.Option(
         None,
-        f"--{setting.name.replace('_', '-')}",
-        metavar=_metavar(setting),
-        help=setting.doc.split(". ")[0].split("; ")[0].rstrip("."),
+        f"{flag}/--no-{flag[2:]}" if switch else flag,
+        metavar=None if switch else _metavar(setting),
+        help=setting.doc.split(". ")[0].split("; ")[0].rstrip(".") + (", repeatable" if several else ""),
         show_default=False,
     )
-    return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=str | None)
+    kind = list[str] | None if several else bool | None if switch else str | None
+    return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
+
+
+def _repeats(setting: config.Setting) -> bool:
+    return typing.get_origin(setting.type) is tuple
 
 
 def _metavar(setting: config.Setting) -> str:
@@ -61,10 +71,13 @@ def _parts(annotation: Any) -> list[Any]:
     return [annotation, *(part for inner in typing.get_args(annotation) for part in _parts(inner))]
 
 
-def read(texts: dict[str, str], problems: Problems) -> dict[str, Any]:
+def read(texts: dict[str, Any], problems: Problems) -> dict[str, Any]:
     """Return what the texts of options mean; those that mean nothing go to `problems`."""
-    found = {}
+    found: dict[str, Any] = {}
     for name, text in texts.items():
+        if not isinstance(text, str):
+            found[name] = text
+            continue
         with problems.collect():
             try:
                 found[name] = config.read(config.SETTINGS[name], text)
