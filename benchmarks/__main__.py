@@ -9,9 +9,9 @@ import platform
 import re
 from pathlib import Path
 
-from . import imports, start
+from . import imports, packaging, start
 
-BENCHMARKS = {"imports": imports, "start": start}
+BENCHMARKS = {"imports": imports, "start": start, "packaging": packaging}
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 HEAD = """# Measurements
 

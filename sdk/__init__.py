@@ -22,6 +22,7 @@ _PUBLIC = {
     "Resources": "job",
     "Code": "job",
     "Limits": "job",
+    "FromCaller": "job",
     "Run": "run",
     "RunInfo": "run",
     "Result": "run",
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
         RunNotFoundError,
         WaitTimeoutError,
     )
-    from .job import Code, Job, Limits, Resources
+    from .job import Code, FromCaller, Job, Limits, Resources
     from .planner import Plan
     from .run import Result, Run, RunInfo
     from .runtime.context import Context, context

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from . import backends, ids
 from .clock import SystemClock
@@ -14,14 +16,16 @@ from .layout import RootPaths, RunPaths
 from .packaging import bundle
 from .packaging.paths import usable
 from .planner import Plan
-from .prepare import Target, make_plan, refuse_inside_task, refuse_keywords, resolve_root
+from .prepare import make_plan, refuse_inside_task, refuse_keywords
+from .roots import resolve_root
 from .run import Run, RunInfo
+from .settings import Target
 from .storage import posix
 from .storage.records import Recorder
 
 
 def plan(
-    what: str | Path | Job,
+    what: str | Path | Callable[..., Any] | Job,
     *,
     args: JsonArgs = None,
     workers: int | None = None,
@@ -33,7 +37,9 @@ def plan(
     """Decide everything about a run, and change nothing: `print(sdk.plan("train.py", workers=2))`.
 
     Args:
-        what: a script, `package.module`, `package.module:function`, or a Job.
+        what: the path of a script, of a notebook, or of a folder with a `__main__.py`; `package.module`,
+            `package.module:function`, a function, or a Job. A function of a notebook or of `__main__` travels as source
+            text, with the values that it uses as JSON.
         args: a list is argv; a dict is keyword arguments of a function, or `--key value` of a script. JSON only.
         workers: tasks in all, the chief included; 1 by default.
         accelerator: a name of the hardware table; "cpu" by default.
@@ -50,7 +56,7 @@ def plan(
 
 
 def submit(
-    what: str | Path | Job | Plan,
+    what: str | Path | Callable[..., Any] | Job | Plan,
     *,
     args: JsonArgs = None,
     workers: int | None = None,
@@ -157,9 +163,10 @@ def execute(made: Plan) -> Run:
 
 def _execute(made: Plan) -> Run:
     members = tuple(bundle.Member(*file) for file in made.files)
+    packed = bundle.Bundle(made.digest, members, generated=made.generated)
     backend = backends.load(made.backend)
     request = backend.render(made)
-    bundle.write(bundle.Bundle(made.digest, members, ()), Path(made.project), Path(made.bundle))
+    bundle.write(packed, Path(made.project), Path(made.bundle))
     # Before the plan, which makes it a run: a run whose records are gone is damaged.
     Path(made.paths.events).mkdir(parents=True, exist_ok=True)
     try:

@@ -1,4 +1,4 @@
-"""Settings and where they come from: default < environment (`PODLIFT_*`) < argument.
+"""Settings and where they come from: default < the project's file < environment (`PODLIFT_*`) < argument.
 
 Every field of a Job and of its values has one flat name, which is its keyword, its option (`--field-name`) and its
 variable (`PODLIFT_FIELD_NAME`).
@@ -117,7 +117,13 @@ def read(setting: Setting, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError("must be a number." if kinds & {int, float} else "must be true or false." if bool in kinds else "must be JSON.") from None
+        raise ValueError(
+            "must be a number."
+            if kinds & {int, float}
+            else "must be true or false."
+            if bool in kinds
+            else "must be JSON."
+        ) from None
 
 
 def _kinds(annotation: Any) -> set[Any]:

@@ -97,6 +97,8 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
         return Status(state=State.LOST, reason=Reason.SUPERVISOR_LOST, failure=lost, **common)
     if any(event.kind in ("cancelling", "stopping") for event in ordered):
         return Status(state=State.RUNNING, reason=Reason.STOPPING, **common)
+    if any(event.kind == "preparing" for event in ordered) and not attempts:
+        return Status(state=State.PENDING, reason=Reason.PREPARING, **common)
     if any(event.kind == "started" for event in ordered):
         return Status(state=State.RUNNING, reason=Reason.TRAINING, **common)
     return Status(state=State.PENDING, reason=Reason.SUBMITTED, **common)

@@ -56,6 +56,16 @@ class RunPaths:
         return posixpath.join(self.url, "supervisor.log")
 
     @property
+    def environment_log(self) -> str:
+        """What was said while the run's own environment was made."""
+        return posixpath.join(self.url, "environment.log")
+
+    @property
+    def facade(self) -> str:
+        """Holds a link to podlift and nothing else, for tasks that see nothing of the environment podlift lives in."""
+        return posixpath.join(self.url, "podlift")
+
+    @property
     def model(self) -> str:
         return posixpath.join(self.url, "model")
 
@@ -85,6 +95,21 @@ class RunPaths:
     def work(self, attempt: int, task: str) -> str:
         """The task's private copy of the bundle, where it starts."""
         return posixpath.join(self.attempt(attempt), "tasks", task, "code")
+
+    @property
+    def outputs(self) -> str:
+        """What the program has left, collected when its attempt was over; missing where it left nothing."""
+        return posixpath.join(self.url, "outputs")
+
+    @property
+    def outputs_work(self) -> str:
+        """New and changed files of the first task's copy of the bundle."""
+        return posixpath.join(self.outputs, "work")
+
+    @property
+    def outputs_model(self) -> str:
+        """The files of `model`: in a place of their own, so that no name of theirs is another's."""
+        return posixpath.join(self.outputs, "model")
 
     @property
     def temporary(self) -> str:

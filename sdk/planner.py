@@ -14,6 +14,8 @@ from .layout import RootPaths, RunPaths
 from .payload import Payload
 
 VERSION = 1
+_LARGEST = 5
+_SHOWN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,25 +150,56 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        resources = self.job["resources"]
-        count, size = sum(not file[0].endswith("/") for file in self.files), sum(file[1] for file in self.files)
-        shape = f"{len(self.tasks)} x {resources['accelerator']}: {', '.join(self.tasks)}"
+        lines = [*self._about_run(), *self._about_code(), *self._about_surroundings()]
+        lines += [(level, message) for level, message in self.findings]
+        return "\n".join(f"{name:<12} {text}" for name, text in lines)
+
+    def _about_run(self) -> list[tuple[str, str]]:
         start = f"{self.target}:{self.function}" if self.function else " ".join([self.target, *self.argv])
-        lines = [
+        return [
             ("run", self.run_id),
             ("directory", self.url),
             ("backend", self.backend),
-            ("tasks", shape),
-            ("entry", f"{self.kind} {start}"),
-            ("bundle", f"{count} files, {size / 1e6:.2f} MB of {self.project}, sha256 {self.digest[:12]}"),
-            (
-                "python",
-                f"{self.facts['python']} with TensorFlow {self.facts['tensorflow']}, Keras {self.facts['keras']}",
-            ),
+            ("tasks", f"{len(self.tasks)} x {self.job['resources']['accelerator']}: {', '.join(self.tasks)}"),
+            ("entry", f"{self.kind} {start}, started in {self.cwd or 'the top'} of the bundle"),
         ]
-        lines += [("left out", text) for text in self.left_out]
-        lines += [(level, message) for level, message in self.findings]
-        return "\n".join(f"{name:<10} {text}" for name, text in lines)
+
+    def _about_code(self) -> list[tuple[str, str]]:
+        count, size = sum(not file[0].endswith("/") for file in self.files), sum(file[1] for file in self.files)
+        largest = sorted((file for file in self.files if file[1]), key=lambda file: (-file[1], file[0]))[:_LARGEST]
+        lines = [
+            ("bundle", f"{count} files, {_megabytes(size)} of {self.project}, sha256 {self.digest[:12]}"),
+            ("largest", ", ".join(f"{file[0]} ({_megabytes(file[1])})" for file in largest) or "none"),
+            ("sys.path", ", ".join(root or "the top" for root in self.roots)),
+        ]
+        lines += [("written", f"{path}, by podlift") for path in self.generated]
+        lines += [("left out", text) for text in self.left_out[:_SHOWN]]
+        if len(self.left_out) > _SHOWN:
+            lines.append(("left out", f"and {len(self.left_out) - _SHOWN} more: podlift plan --json lists them all"))
+        return lines
+
+    def _about_surroundings(self) -> list[tuple[str, str]]:
+        versions = f"{self.facts['python']} with TensorFlow {self.facts['tensorflow']}, Keras {self.facts['keras']}"
+        isolated = self.job["code"].get("isolated", False)
+        needed, source = self.requirements.get("lines", []), self.requirements.get("source", "")
+        lines = [("python", f"{self.facts['python']}, a fresh environment" if isolated else f"{versions}, as here")]
+        lines += [("requires", f"{len(needed)} of {source}: {_some(needed)}")] if needed else []
+        lines += [("input", f"{name}: {place}") for name, place in self.inputs.items()]
+        given = [name if isinstance(value, str) else f"{name} (yours)" for name, value in self.job["env"].items()]
+        lines += [("variables", ", ".join(given))] if given else []
+        if self.dropped:
+            lines.append(("not passed", f"{_some(self.dropped)}: variables of this shell; --env NAME passes one"))
+        return lines
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first names of many, and how many more there are."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.2f} MB" if size >= 10_000 else f"{size} bytes"
 
 
 def _required(item: Any) -> bool:
@@ -198,6 +231,8 @@ def make_plan(
     source: dict[str, Any],
     bundle: dict[str, Any],
     facts: Facts,
+    inputs: dict[str, str],
+    requirements: dict[str, Any],
     notes: Sequence[Finding] = (),
 ) -> Plan:
     """Decide everything about a run.
@@ -209,9 +244,11 @@ def make_plan(
         run_id: the new run's id.
         root: where it will live.
         backend: who runs it.
-        source: kind, target, function, project, roots and only of the entry.
-        bundle: digest, files and left_out.
+        source: kind, target, function, project, roots, only, cwd and outside of the entry.
+        bundle: digest, files, left_out and generated.
         facts: what was asked of the world.
+        inputs: where data lies, by name.
+        requirements: source, lines and options.
         notes: what the callers found on their way here.
     """
     findings = [*notes, *checks.run_all(job, facts)]
@@ -223,7 +260,10 @@ def make_plan(
         argv=list(argv),
         kwargs=kwargs,
         tasks=[task.name for task in cluster.tasks(job["resources"]["workers"], job["resources"]["cluster"])],
-        facts=asdict(facts),
+        facts={name: value for name, value in asdict(facts).items() if name != "dropped"},
+        dropped=list(facts.dropped),
+        inputs=inputs,
+        requirements=requirements,
         findings=[[finding.level, finding.message] for finding in findings],
         **source,
         **bundle,

@@ -3,41 +3,51 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path, PurePath
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from . import backends, checks, config, ids, planner
-from .checks import Finding
+from . import backends, cache, checks, config, ids, planner
+from .checks import Facts, Finding
 from .errors import InputError, InsideTaskError, Problems
-from .job import Job
-from .packaging import bundle, imports
-from .packaging.entry import Source, locate
+from .job import FromCaller, Job
+from .layout import RootPaths
+from .packaging import bundle, imports, requirements
+from .packaging.bundle import Bundle
+from .packaging.entry import Source, locate, widen
+from .packaging.installed import Installed
 from .packaging.paths import usable
+from .packaging.requirements import Requirements
 from .planner import Plan
+from .roots import check_writable, resolve_root
 from .runtime.context import inside_task
-
-_DEFAULT_ROOT = "~/.podlift"
+from .settings import Entry, Target, gather
+from .storage import data
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
-    """Where a run goes: None where nothing was said."""
+class _Packed:
+    """The code of a run: where it starts, what is required, which files there are, and what was found to say."""
 
-    backend: str | None = None
-    root: str | Path | None = None
-    name: str | None = None
+    source: Source
+    needed: Requirements
+    bundle: Bundle
+    notes: tuple[Finding, ...]
 
 
 def make_plan(
-    what: str | Path | Job, given: Mapping[str, Any], target: Target, environ: Mapping[str, str], *, verb: str = "plan"
+    what: Entry | Job,
+    given: Mapping[str, Any],
+    target: Target,
+    environ: Mapping[str, str],
+    *,
+    verb: str = "plan",
 ) -> Plan:
     """Return the plan for flat settings: what `plan`, `submit` and the command have in common.
 
     Args:
-        what: an entry or a Job.
+        what: an entry or a Job; UNNAMED when `PODLIFT_ENTRY` or the project's file names the entry.
         given: flat settings that were given as arguments.
         target: where the run goes.
         environ: where `PODLIFT_*` variables are looked for.
@@ -48,56 +58,125 @@ def make_plan(
     """
     refuse_inside_task(verb)
     problems = Problems()
-    found = config.from_environment(environ, problems)
-    target = _target(target, found, problems)
-    settings = _settings(what, given, {k: v for k, v in found.items() if k not in config.TARGET}, problems)
+    settings = gather(what, given, target, environ, problems)
+    entry = settings.function or settings.job.get("entry")
+    if entry is None:
+        problems.found.append("No entry. Name a script, a notebook, package.module or package.module:function.")
     job = None
     with problems.collect():
-        job = Job(**config.nested(settings))
-    backend, root, name = _place(target, environ, problems)
-    source, packed, notes = None, None, []
+        job = Job(**config.nested({**settings.job, "entry": settings.job.get("entry", "none")}))
+    backend, root, name = _place(settings.target, environ, problems)
+    facts = _facts(backend, job, environ, problems)
+    packed = None
+    places: dict[str, str] = {}
     with problems.collect():
-        source = locate(settings["entry"], settings.get("project"))
-        packed = bundle.build(source.project, never=Path(root), only=source.file if source.alone else None)
-        kwargs = None if job is None else job.args if isinstance(job.args, dict) else {}
-        chief = job is not None and job.resources.workers > 1 and job.resources.cluster == "chief"
-        notes = _notes(source) + imports.check(source, [m.path for m in packed.members], kwargs, chief=chief)
+        if isinstance(entry, str) or callable(entry):
+            packed = _package(entry, settings.job.get("project"), job, root, facts, environ)
+    notes: list[Finding] = []
+    with problems.collect(), usable("The current folder", "."):
+        if job is not None and job.inputs:
+            places, notes = data.resolve(job.inputs, Path.cwd())
+            network = job.resources.network != "isolated"
+            notes += data.refusals(places, disk=facts is None or facts.disk, network=network)
     problems.raise_if_any()
-    if job is None or source is None or packed is None:
+    if job is None or packed is None or facts is None:
         raise AssertionError("a check failed without a problem")
-    made = planner.make_plan(
-        job=job.model_dump(mode="json"),
-        argv=[] if source.function and isinstance(job.args, dict) else job.argv(),
-        kwargs=job.args if isinstance(job.args, dict) else {},
-        run_id=ids.new_run_id(ids.default_name(source.target, source.project.name) if name is None else name),
-        root=root,
-        backend=backend,
-        source=_source_data(source),
-        bundle=_bundle_data(packed),
-        facts=backends.load(backend).probe(job.model_dump(mode="json")),
-        notes=notes,
-    )
+    label = ids.default_name(packed.source.target, packed.source.home.name) if name is None else name
+    made = _decide(job, packed, facts, places, run_id=ids.new_run_id(label), root=root, backend=backend)
+    made = replace(made, findings=[*([note.level, note.message] for note in notes), *made.findings])
     bad = checks.errors(made.findings)
     if bad:
         raise InputError(bad)
     return made
 
 
-def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
-    """Return the absolute path of the root.
+def _facts(backend: str, job: Job | None, environ: Mapping[str, str], problems: Problems) -> Facts | None:
+    if job is None:
+        return None
+    missing = sorted(name for name, value in job.env.items() if isinstance(value, FromCaller) and name not in environ)
+    if missing:
+        problems.found.append(f"env: {', '.join(missing)} is to be copied from here, but is not set here.")
+    if problems.found:
+        return None
+    return backends.load(backend).probe(job.model_dump(mode="json"))
 
-    Raises:
-        InputError: it is no path, or a URL: this version keeps runs on disk.
-    """
-    if root is None:
-        root = environ.get("PODLIFT_ROOT") or _DEFAULT_ROOT
-    text = str(root)
-    if not isinstance(root, (str, PurePath)) or not text:
-        raise InputError(f"The root is no folder. Received: {root!r}. Leave it out for {_DEFAULT_ROOT!r}.")
-    if "://" in text:
-        raise InputError(f"This version keeps runs on disk only. Received: root={text!r}. Use a folder.")
-    with usable("The root", text):
-        return str(Path(text).expanduser().resolve())
+
+def _package(
+    entry: str | Callable[..., Any],
+    project: str | None,
+    job: Job | None,
+    root: str,
+    facts: Facts | None,
+    environ: Mapping[str, str],
+) -> _Packed:
+    """Find the code, read what it needs, choose its files, and read its modules for what would fail."""
+    problems = Problems()
+    source = locate(entry, project)
+    code = None if job is None else job.code
+    needed = Requirements()
+    with problems.collect():
+        needed = Requirements() if code is None else requirements.gather(code.requirements, source.home)
+    with problems.collect():
+        source = widen(source, [*(() if code is None else code.include), *needed.folders])
+    remembered = _cache(environ)
+    packed = bundle.build(
+        source,
+        never=_roots_own(Path(root), source.home, remembered),
+        exclude=() if code is None else code.exclude,
+        cache=remembered,
+    )
+    kwargs = None if job is None else job.args if isinstance(job.args, dict) else {}
+    isolated = code is not None and code.isolated
+    notes = [*_alone(source), *source.notes, *needed.notes, *packed.notes, *_compared(needed, isolated=isolated)]
+    with problems.collect():
+        notes += imports.check(
+            source,
+            [member.path for member in packed.members],
+            kwargs,
+            chief=job is not None and job.resources.workers > 1 and job.resources.cluster == "chief",
+            requirements=needed,
+            isolated=isolated,
+            legacy=code is not None and code.keras == "legacy",
+            dropped=() if facts is None else facts.dropped,
+        )
+    problems.raise_if_any()
+    return _Packed(source=source, needed=needed, bundle=packed, notes=tuple(notes))
+
+
+def _compared(needed: Requirements, *, isolated: bool) -> list[Finding]:
+    """Return where the environment of the tasks is not what is asked for."""
+    if isolated:
+        bare = "The fresh environment will hold nothing but Python: no requirements were found (requirements=)."
+        return [] if needed.lines else [Finding("warning", bare)]
+    if not needed.source:
+        return []
+    here = Installed().versions
+    return [*requirements.pins(needed, here), *requirements.differences(needed, here)]
+
+
+def _decide(
+    job: Job, packed: _Packed, facts: Facts, inputs: dict[str, str], *, run_id: str, root: str, backend: str
+) -> Plan:
+    source, needed = packed.source, packed.needed
+    return planner.make_plan(
+        job=job.model_dump(mode="json"),
+        argv=[] if source.function and isinstance(job.args, dict) else job.argv(),
+        kwargs=job.args if isinstance(job.args, dict) else {},
+        run_id=run_id,
+        root=root,
+        backend=backend,
+        source=_source_data(source),
+        bundle=_bundle_data(packed.bundle),
+        facts=facts,
+        inputs=inputs,
+        requirements={
+            "source": needed.source,
+            "lines": list(needed.lines),
+            "options": list(needed.options),
+            "constraints": list(needed.constraints),
+        },
+        notes=packed.notes,
+    )
 
 
 def refuse_keywords(given: Mapping[str, Any], beside: str) -> None:
@@ -127,32 +206,6 @@ def refuse_inside_task(verb: str) -> None:
         )
 
 
-def _settings(what: object, given: Mapping[str, Any], found: dict[str, Any], problems: Problems) -> dict[str, Any]:
-    if isinstance(what, Job):
-        with problems.collect():
-            refuse_keywords(given, "a Job, which has fields for them")
-        return {**found, **config.flat(what)}
-    if isinstance(what, (str, Path)):
-        return {**found, **given, "entry": str(what)}
-    said = f"{type(what).__module__}.{type(what).__qualname__}"
-    hint = "Name a function as 'package.module:function'." if callable(what) else "Expected a string, a path or a Job."
-    raise InputError([*problems.found, f"This cannot be run: {what!r} (a {said}). {hint}"])
-
-
-def _target(given: Target, found: Mapping[str, Any], problems: Problems) -> Target:
-    """Return where the run goes; an empty variable counts as one that is not set, an empty argument is a mistake."""
-    values = {}
-    for name in config.TARGET:
-        value = getattr(given, name)
-        if value is None:
-            value = found.get(name) or None
-        elif not isinstance(value, str) and not (name == "root" and isinstance(value, PurePath)):
-            problems.found.append(f"The {name} is no text. Received: {value!r}.")
-            value = None
-        values[name] = value
-    return Target(**values)
-
-
 def _place(target: Target, environ: Mapping[str, str], problems: Problems) -> tuple[str, str, str | None]:
     """Return backend, root and name; what is wrong with them goes to `problems`."""
     backend, root = "local" if target.backend is None else target.backend, "/"
@@ -163,24 +216,28 @@ def _place(target: Target, environ: Mapping[str, str], problems: Problems) -> tu
         with problems.collect():
             root = resolve_root(target.root, environ)
             with usable("The root", root):
-                _check_writable(root)
+                check_writable(root)
     if target.name is not None:
         with problems.collect():
             ids.check_name(target.name)
     return backend, root, target.name
 
 
-def _check_writable(root: str) -> None:
-    # The only call that says of a name that it is too long.
-    with suppress(FileNotFoundError, NotADirectoryError):
-        os.lstat(root)
-    place = Path(root)
-    while not os.path.lexists(place):
-        place = place.parent
-    if not place.is_dir():
-        raise InputError(f"The root cannot be made: {str(place)!r} is a file. Received: {root!r}.")
-    if not os.access(place, os.W_OK | os.X_OK):
-        raise InputError(f"The root cannot be written: no permission for {str(place)!r}. Received: {root!r}.")
+def _cache(environ: Mapping[str, str]) -> Path | None:
+    try:
+        return cache.cache_folder(environ)
+    except RuntimeError:
+        # Nobody's home is known: nothing is remembered.
+        return None
+
+
+def _roots_own(root: Path, home: Path, remembered: Path | None) -> dict[Path, str]:
+    """Return the folders that belong to podlift, and are left out wherever they lie."""
+    own = {} if remembered is None else {Path(os.path.realpath(remembered)): "podlift's cache"}
+    if root != home:
+        return {**own, root: "the root of runs"}
+    paths = RootPaths(str(root))
+    return {**own, Path(paths.runs): "the root of runs", Path(paths.bundle("")).parent: "the root of runs"}
 
 
 def _source_data(source: Source) -> dict[str, Any]:
@@ -191,18 +248,21 @@ def _source_data(source: Source) -> dict[str, Any]:
         "project": str(source.project),
         "roots": list(source.roots),
         "only": source.file if source.alone else "",
+        "cwd": source.cwd,
+        "outside": [] if source.alone else sorted(str(source.project / part) for part in {source.base, *source.parts}),
     }
 
 
-def _bundle_data(packed: bundle.Bundle) -> dict[str, Any]:
+def _bundle_data(packed: Bundle) -> dict[str, Any]:
     return {
         "digest": packed.digest,
         "files": [[m.path, m.size, m.sha256, m.executable] for m in packed.members],
         "left_out": list(packed.left_out),
+        "generated": dict(packed.generated),
     }
 
 
-def _notes(source: Source) -> list[Finding]:
+def _alone(source: Source) -> list[Finding]:
     if not source.alone:
         return []
     folder = str(source.project)

@@ -29,6 +29,7 @@ class Reason(str, Enum):
     """Why a run is in its state."""
 
     SUBMITTED = "submitted"
+    PREPARING = "preparing"
     TRAINING = "training"
     STOPPING = "stopping"
     DONE = "done"

@@ -27,6 +27,8 @@ class Facts:
         tf_keras: likewise.
         cpus: how many this machine has.
         isolation: None if tasks can be given a network namespace, else why not.
+        disk: True if tasks see the disk of the machine that submits.
+        dropped: names of the caller's environment variables that no task sees.
     """
 
     python: str
@@ -36,6 +38,8 @@ class Facts:
     tf_keras: str | None
     cpus: int
     isolation: str | None
+    disk: bool = True
+    dropped: tuple[str, ...] = ()
 
 
 # The releases that podlift was run against; see docs/compatibility.md.
@@ -54,6 +58,8 @@ def errors(findings: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _tensorflow(job: dict[str, Any], facts: Facts) -> list[Finding]:
+    if job["code"].get("isolated"):
+        return []
     if facts.tensorflow is None:
         return [
             Finding(

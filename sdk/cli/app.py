@@ -10,7 +10,7 @@ import typer
 
 from .. import __version__
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError, PodliftError
-from . import look, start
+from . import doctor, get, look, prune, settings, start
 from .output import EXIT_DETACHED, answer, as_json, prepare_streams, refusal, say, settle_streams
 
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
@@ -43,7 +43,9 @@ def build() -> typer.Typer:
         Exit codes: 0 done, 1 user error in the job, 2 bad input, 3 infrastructure, 4 cancelled, 75 checkpointed.
         """
 
-    for verb in (start.submit, start.plan, look.runs, look.status, look.logs, look.wait, look.cancel):
+    begin = (start.submit, start.plan)
+    watch = (look.runs, look.status, look.logs, look.wait, look.cancel, get.get)
+    for verb in (*begin, *watch, settings.config, doctor.doctor, prune.prune):
         app.command()(verb)
     return app
 

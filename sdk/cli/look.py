@@ -13,7 +13,7 @@ from rich.text import Text
 
 from .. import api
 from ..errors import EXIT_CANCELLED, EXIT_DONE, WaitTimeoutError
-from ..prepare import resolve_root
+from ..roots import resolve_root
 from ..run import RunInfo, explain
 from .output import EXIT_DETACHED, answer, as_json, numbers, say, summary
 from .start import Json, Root

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import typing
 from collections.abc import Callable
 from typing import Any, Literal
@@ -12,7 +13,9 @@ import typer
 
 from .. import config
 from ..errors import InputError, Problems
+from ..job import FromCaller
 
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 # Have a form of their own on the command line, repeated: --env K=V, --input K=URL.
 _OWN_FORM = ("env", "inputs")
 _METAVARS = {
@@ -86,13 +89,35 @@ def read(texts: dict[str, Any], problems: Problems) -> dict[str, Any]:
     return found
 
 
-def pairs(texts: list[str], problems: Problems) -> dict[str, str]:
-    """Return the variables of `--env NAME=VALUE`; what is none goes to `problems`, unquoted: it may be a secret."""
+def pairs(option: str, texts: list[str], problems: Problems) -> dict[str, str]:
+    """Return what an option says as NAME=VALUE, repeated; what is none goes to `problems`."""
     found = {}
     for number, text in enumerate(texts, 1):
         name, equals, value = text.partition("=")
         with problems.collect():
             if not equals:
-                raise InputError(f"--env takes NAME=VALUE. Number {number} of {len(texts)} has no '='.")
+                raise InputError(f"{option} takes NAME=VALUE. Number {number} of {len(texts)} has no '='.")
             found[name] = value
     return found
+
+
+def variables(texts: list[str]) -> dict[str, str | FromCaller]:
+    """Return the variables of `--env NAME=VALUE`; a NAME alone stands for the caller's own value."""
+    found: dict[str, str | FromCaller] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        found[name] = value if equals else FromCaller()
+    return found
+
+
+def duration(option: str, text: str) -> float:
+    """Return the seconds that a text such as "90s", "10m" or "1h30m" means; a bare number is seconds.
+
+    Raises:
+        InputError: it means none.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not any(match.groups()):
+        raise InputError(f"{option} takes a duration such as 90s, 10m, 2h or 1h30m. Received: {text!r}.")
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Annotated
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from .. import api, backends, config
 from ..errors import EXIT_DONE, InputError, Problems
-from ..job import Job
+from ..packaging.paths import usable
 from ..planner import Plan
-from ..prepare import Target, make_plan, resolve_root
+from ..prepare import make_plan, refuse_inside_task
+from ..roots import resolve_root
 from ..run import Run
-from .options import pairs, read, with_settings
+from ..settings import UNNAMED, Target
+from .options import duration, pairs, read, variables, with_settings
 from .output import answer, as_json, say, summary
 from .watch import follow
 
@@ -22,7 +27,7 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="ENTRY [-- ARGS]",
-        help="train.py, package.module or package.module:function; then argv of the program",
+        help="train.py, train.ipynb, folder, package.module, package.module:function, or a plan's plan.json; then argv",
         show_default=False,
     ),
 ]
@@ -35,7 +40,23 @@ Name = Annotated[
 ]
 Env = Annotated[
     list[str] | None,
-    typer.Option("--env", metavar="K=V", help="a variable for every task, repeatable", show_default=False),
+    typer.Option(
+        "--env", metavar="K[=V]", help="a variable for every task, K alone for yours; repeatable", show_default=False
+    ),
+]
+Inputs = Annotated[
+    list[str] | None,
+    typer.Option("--input", "--inputs", metavar="K=URL", help="data, by name; repeatable", show_default=False),
+]
+Timeout = Annotated[
+    str | None,
+    typer.Option("--timeout", metavar="DURATION", help="the whole run: 90s, 10m, 2h, 1h30m", show_default=False),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--output", metavar="FILE", help="write the plan there, for podlift submit FILE", show_default=False
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout at the end")]
 Detach = Annotated[bool, typer.Option("--detach", help="return as soon as the run is started")]
@@ -48,13 +69,16 @@ def submit(
     root: Root = None,
     name: Name = None,
     env: Env = None,
+    inputs: Inputs = None,
+    timeout: Timeout = None,
     detach: Detach = False,
     json_output: Json = False,
-    given: dict[str, str] | None = None,
+    given: dict[str, Any] | None = None,
 ) -> None:
     """Run a training program, and watch it: Ctrl-C stops watching, a second one cancels the run."""
     target = Target(backend=backend, root=root, name=name)
-    made = _make(words or [], env or [], given or {}, target, "submit")
+    asked = _Asked(words or [], env or [], inputs or [], timeout, given or {}, target)
+    made = _read_plan(asked) if asked.is_plan else _make(asked, "submit")
     say(str(made))
     run = api.execute(made)
     if detach:
@@ -76,12 +100,17 @@ def plan(
     root: Root = None,
     name: Name = None,
     env: Env = None,
+    inputs: Inputs = None,
+    timeout: Timeout = None,
+    output: Output = None,
     json_output: Json = False,
-    given: dict[str, str] | None = None,
+    given: dict[str, Any] | None = None,
 ) -> None:
     """Show what submit would do, and change nothing."""
     target = Target(backend=backend, root=root, name=name)
-    made = _make(words or [], env or [], given or {}, target, "plan")
+    made = _make(_Asked(words or [], env or [], inputs or [], timeout, given or {}, target), "plan")
+    if output is not None:
+        _write_plan(made, output)
     if json_output:
         request = backends.load(made.backend).render(made)
         as_json({**json.loads(made.to_json()), "url": made.url, "request": request.body})
@@ -89,24 +118,45 @@ def plan(
         answer(str(made))
 
 
-def _make(words: list[str], env: list[str], texts: dict[str, str], target: Target, verb: str) -> Plan:
+@dataclass(frozen=True)
+class _Asked:
+    """What the words and options of a verb say, as text."""
+
+    words: list[str]
+    env: list[str]
+    inputs: list[str]
+    timeout: str | None
+    texts: dict[str, Any]
+    target: Target
+
+    @property
+    def is_plan(self) -> bool:
+        """True when a plan that was written is to be executed."""
+        return bool(self.words) and self.words[0].endswith(".json")
+
+
+def _make(asked: _Asked, verb: str) -> Plan:
     problems = Problems()
-    entry, argv = _entry(texts.pop("entry", None), words)
+    texts = dict(asked.texts)
+    entry, argv = _entry(texts.pop("entry", None), asked.words)
     given = read(texts, problems)
     with problems.collect():
         if argv and "args" in texts:
             raise InputError("--args and words behind -- are two ways to say one thing: use one.")
-    if env:
-        given["env"] = pairs(env, problems)
+    with problems.collect():
+        if asked.timeout is not None and "timeout_s" in texts:
+            raise InputError("--timeout and --timeout-s are two ways to say one thing: use one.")
+        if asked.timeout is not None:
+            given["timeout_s"] = duration("--timeout", asked.timeout)
+    if asked.env:
+        given["env"] = variables(asked.env)
+    if asked.inputs:
+        given["inputs"] = pairs("--input", asked.inputs, problems)
     if argv:
         given["args"] = argv
     made = None
     with problems.collect():
-        if entry:
-            made = make_plan(entry, given, target, os.environ, verb=verb)
-        else:
-            problems.found.append("No entry. Name a script, package.module or package.module:function.")
-            Job(**config.nested({**given, "entry": "none"}))
+        made = make_plan(entry or UNNAMED, given, asked.target, os.environ, verb=verb)
     problems.raise_if_any()
     if made is None:
         raise AssertionError("a check failed without a problem")
@@ -119,6 +169,24 @@ def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]
     if named:
         return named, words
     return (words[0], words[1:]) if words else (None, [])
+
+
+def _write_plan(made: Plan, output: Path) -> None:
+    with usable("The output", output):
+        output.write_text(made.to_json() + "\n", encoding="utf-8")
+    say(f"Written: {output}. Next: podlift submit {shlex.quote(str(output))}")
+
+
+def _read_plan(asked: _Asked) -> Plan:
+    """Return the plan that `podlift plan -o` wrote: it has decided everything, and nothing may be said beside it."""
+    path, *more = asked.words
+    beside = [*more, *asked.env, *asked.inputs, *asked.texts]
+    target = {name: getattr(asked.target, name) for name in config.TARGET}
+    if beside or asked.timeout is not None or any(value is not None for value in target.values()):
+        raise InputError(f"Nothing may be given beside a plan, which has decided everything: {path!r}. Plan again.")
+    refuse_inside_task("submit")
+    with usable("The plan", path):
+        return Plan.from_json(Path(path).read_bytes(), path)
 
 
 def _ref(run: Run) -> str:

@@ -8,20 +8,22 @@ import os
 import stat
 import tarfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from ..checks import Finding
 from ..errors import InputError
-from ..layout import RootPaths
+from . import remembered, tree
+from .entry import Source
+from .ignore import Rules
 
 MAX_BYTES = 512 * 1024 * 1024
-_SKIPPED_FOLDERS = {
-    ".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".tox", ".nox", ".mypy_cache", ".ruff_cache",
-    ".pytest_cache", ".hypothesis", ".ipynb_checkpoints",
-}  # fmt: skip
+# What a look into a file can find out: a key file is small, and has no other name.
+_LOOK_BYTES = 64 * 1024
+_LOOKED_AT = {".json", ".pem", ".key", ".p8", ".yaml", ".yml", ".txt", ""}
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,15 @@ class Bundle:
         digest: sha256 of the uncompressed archive.
         members: its files and empty folders, sorted by path.
         left_out: paths that were passed over, with the reason.
+        generated: text of the files that podlift wrote itself, by path.
+        notes: what the user should know about the choice.
     """
 
     digest: str
     members: tuple[Member, ...]
-    left_out: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+    generated: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[Finding, ...] = ()
 
     @property
     def size(self) -> int:
@@ -57,37 +63,95 @@ class Bundle:
         return sum(member.size for member in self.members)
 
 
-def build(project: Path, *, never: Path, only: str | None = None) -> Bundle:
-    """Read a folder and return what its archive would be; writes nothing.
+def build(
+    source: Source,
+    *,
+    never: Mapping[Path, str],
+    exclude: Sequence[str] = (),
+    cache: Path | None = None,
+) -> Bundle:
+    """Read a project and return what its archive would be; writes nothing but its own memory of what it read.
 
     Args:
-        project: the folder.
-        never: a folder that is left out wherever it lies: the root of runs. Where it is the project itself, its runs and
-            bundles are left out.
-        only: a single file to package instead of the whole folder.
+        source: the entry: which folders there are, which includes, which files podlift writes itself.
+        never: folders that are left out wherever they lie, with what they are: the root of runs.
+        exclude: patterns of what is left out.
+        cache: the folder in which podlift remembers what it read; None for no memory.
 
     Raises:
-        InputError: a file cannot be read, or it is more than 512 MB together.
+        InputError: a file cannot be read, an include names nothing, or it is more than 512 MB together.
     """
-    paths, left_out = _walk(project, _roots_own(never, project)) if only is None else ([only], [])
-    sink = _Hash()
     try:
-        _check_size(project, paths)
-        members = tuple(_pack(project, paths, sink))
+        found = _find(source, never, exclude)
+        _check_size(source.project, found)
+        memory = remembered.Memory(cache, source.project, found, source.generated)
+        packed = memory.recall() or _read_all(source, found, memory)
     except FileNotFoundError as error:
         raise InputError(f"A file was removed while the folder was read: {error.filename!r}. Plan again.") from None
-    return Bundle(digest=sink.hash.hexdigest(), members=members, left_out=tuple(left_out))
+    secrets = sorted([*found.secrets, *packed.secrets])
+    return Bundle(
+        digest=packed.digest,
+        members=tuple(Member(*member) for member in packed.members),
+        left_out=(*found.left_out, *(f"{path} (looks like a secret)" for path in packed.secrets)),
+        generated=source.generated,
+        notes=(*found.notes, *_secret_notes(secrets)),
+    )
 
 
-def _check_size(project: Path, paths: list[str]) -> None:
-    sizes = {path: (project / path).stat().st_size for path in paths if not path.endswith("/")}
+def _find(source: Source, never: Mapping[Path, str], exclude: Sequence[str]) -> tree.Tree:
+    rules = Rules.of(exclude, source.base)
+    if not source.alone:
+        return tree.read(
+            source.project, source.base, parts=source.parts, include=source.include, rules=rules, never=never
+        )
+    parts = [*source.parts, *([] if source.file in source.generated else [source.file])]
+    return tree.read(source.project, None, parts=parts, include=source.include, rules=rules, never=never)
+
+
+def _secret_notes(secrets: Sequence[str]) -> list[Finding]:
+    if not secrets:
+        return []
+    names = ", ".join(secrets[:10]) + (f" and {len(secrets) - 10} more" if len(secrets) > 10 else "")
+    return [Finding("warning", f"Not packaged, for it looks like a secret: {names}. include= (--include) packages it.")]
+
+
+def _check_size(project: Path, found: tree.Tree) -> None:
+    sizes = {item.path: item.stat.st_size for item in found.found if not item.path.endswith("/")}
     if sum(sizes.values()) > MAX_BYTES:
         largest = sorted(sizes, key=lambda path: -sizes[path])[:5]
         names = ", ".join(f"{path} ({sizes[path] / 1e6:.0f} MB)" for path in largest)
         raise InputError(
             f"The folder is too large to package: {sum(sizes.values()) / 1e6:.0f} MB in {str(project)!r}, at most "
-            f"{MAX_BYTES / 1e6:.0f}. Largest: {names}. Move data out, or name a smaller project= (--project)."
+            f"{MAX_BYTES / 1e6:.0f}. Largest: {names}. Move data out and name it in inputs= (--input), exclude it "
+            "(--exclude), or name a smaller project= (--project)."
         )
+
+
+def _read_all(source: Source, found: tree.Tree, memory: remembered.Memory) -> remembered.Packed:
+    """Read every file once, and hash what its archive would be."""
+    secrets: list[str] = []
+    paths = []
+    for item in found.found:
+        if item.path not in found.forced and item.path not in source.generated and _is_secret(source.project, item):
+            secrets.append(item.path)
+        else:
+            paths.append(item.path)
+    sink = _Hash()
+    # A file that podlift writes takes the place of one of that name.
+    names = sorted({*paths, *source.generated})
+    members = [
+        [member.path, member.size, member.sha256, member.executable]
+        for member in _pack(source.project, names, source.generated, sink)
+    ]
+    packed = remembered.Packed(digest=sink.hash.hexdigest(), members=members, secrets=secrets)
+    memory.keep(packed)
+    return packed
+
+
+def _is_secret(project: Path, item: tree.Found) -> bool:
+    if item.stat.st_size > _LOOK_BYTES or item.path.endswith("/"):
+        return False
+    return Path(item.path).suffix.lower() in _LOOKED_AT and tree.looks_secret(_read(project / item.path)[0])
 
 
 def write(bundle: Bundle, project: Path, target: Path) -> bool:
@@ -96,7 +160,9 @@ def write(bundle: Bundle, project: Path, target: Path) -> bool:
     Raises:
         InputError: the folder's files are no longer those of the bundle; names them.
     """
-    if target.exists():
+    # Its time says when it was last wanted: what was wanted just now is not pruned before its run is there.
+    with suppress(FileNotFoundError):
+        os.utime(target)
         return False
     new = [folder for folder in target.parents if not folder.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -118,7 +184,7 @@ def _write_part(bundle: Bundle, project: Path, part: Path) -> None:
     with part.open("xb") as file:
         sink = _Hash(file)
         try:
-            now = tuple(_pack(project, [member.path for member in bundle.members], sink))
+            now = tuple(_pack(project, [member.path for member in bundle.members], bundle.generated, sink))
         except FileNotFoundError as error:
             raise InputError(f"A file was removed since the plan was made: {error.filename}. Plan again.") from None
         file.flush()
@@ -128,80 +194,7 @@ def _write_part(bundle: Bundle, project: Path, part: Path) -> None:
         raise InputError(f"Files changed since the plan was made: {', '.join(changed)}. Plan again.")
 
 
-def _roots_own(root: Path, project: Path) -> set[Path]:
-    """Return the folders below a project that belong to the root of runs."""
-    if root != project:
-        return {root}
-    paths = RootPaths(str(root))
-    return {Path(paths.runs), Path(paths.bundle("")).parent}
-
-
-def _walk(project: Path, never: set[Path]) -> tuple[list[str], list[str]]:
-    found: list[str] = []
-    left_out: list[str] = []
-    for folder, folders, files in os.walk(project, onerror=_refuse_unreadable):
-        here = Path(folder).relative_to(project)
-        packed = []
-        # A folder that holds nothing but stale bytecode is what remains of one that was deleted.
-        leftover = "__pycache__" in folders
-        folders.sort()
-        for name in list(folders):
-            reason = _why_not_folder(project / here / name, never)
-            if reason is not None:
-                folders.remove(name)
-                left_out.append(f"{(here / name).as_posix()}/ ({reason})")
-        for name in sorted(files):
-            reason = _why_not_file(project / here / name, project)
-            if reason is None:
-                packed.append((here / name).as_posix())
-            elif reason:
-                left_out.append(f"{(here / name).as_posix()} ({reason})")
-        if not packed and not folders and not leftover and here.parts:
-            packed.append(f"{here.as_posix()}/")
-        found += packed
-    return sorted(found), left_out
-
-
-def _refuse_unreadable(error: OSError) -> None:
-    # A folder that came and went is nobody's mistake.
-    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
-        raise InputError(
-            f"A folder of the project cannot be read: {error.filename!r} ({error.strerror}). "
-            "Move it out, or name a smaller project= (--project)."
-        )
-
-
-def _why_not_folder(path: Path, never: set[Path]) -> str | None:
-    if path.name in _SKIPPED_FOLDERS:
-        return "never packaged"
-    # pathlib's exists() and resolve() raise where the folder cannot be read.
-    if os.access(path / "pyvenv.cfg", os.F_OK):
-        return "a virtual environment"
-    if Path(os.path.realpath(path)) in never:
-        return "the root of runs"
-    return "a link to a folder" if path.is_symlink() else None
-
-
-def _why_not_file(path: Path, project: Path) -> str | None:
-    """Return why a file is left out, "" when that is not worth a word, None when it is packaged."""
-    if path.suffix in (".pyc", ".pyo"):
-        return ""
-    # pathlib's resolve() raises at a loop of links.
-    if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(project):
-        return "a link that leaves the folder"
-    try:
-        mode = path.stat().st_mode
-    except FileNotFoundError:
-        # A file that came and went is nobody's mistake.
-        return "a broken link" if path.is_symlink() else ""
-    except OSError as error:
-        if path.is_symlink():
-            return "a broken link"
-        raise InputError(f"A file of the project cannot be read: {str(path)!r} ({error.strerror}).") from None
-    return None if stat.S_ISREG(mode) else "not a regular file"
-
-
-def _pack(project: Path, paths: list[str], sink: _Hash) -> Iterator[Member]:
+def _pack(project: Path, paths: Sequence[str], generated: Mapping[str, str], sink: _Hash) -> Iterator[Member]:
     # GNU tar's own headers would hold times and owners: fixed here, so that only names and bytes decide the digest.
     with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:
         for path in paths:
@@ -212,7 +205,7 @@ def _pack(project: Path, paths: list[str], sink: _Hash) -> Iterator[Member]:
                 archive.addfile(info)
                 yield Member(path, 0, "")
                 continue
-            data, executable = _read(project / path)
+            data, executable = (generated[path].encode(), False) if path in generated else _read(project / path)
             info.size = len(data)
             info.mode = 0o755 if executable else 0o644
             archive.addfile(info, io.BytesIO(data))
@@ -221,7 +214,8 @@ def _pack(project: Path, paths: list[str], sink: _Hash) -> Iterator[Member]:
 
 def _read(path: Path) -> tuple[bytes, bool]:
     try:
-        return path.read_bytes(), bool(path.stat().st_mode & stat.S_IXUSR)
+        with path.open("rb") as file:
+            return file.read(), bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR)
     except FileNotFoundError:
         raise
     except OSError as error:

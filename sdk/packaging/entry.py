@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
-import stat
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
+from ..checks import Finding
 from ..errors import InputError, nearest
+from . import project
 from .paths import usable
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?")
@@ -19,45 +24,97 @@ class Source:
     """Where a program starts.
 
     Args:
-        project: the folder that is packaged.
+        project: the folder to which every path in the bundle is relative: the project, or one that holds it and the
+            folders beside it that are packaged too.
+        base: the project below `project`, "" for itself.
+        parts: folders and files beside the project that are packaged too.
+        include: patterns, relative to the project, of what no rule leaves out.
         kind: "script", "module" or "function".
         target: the script's path below `project`, or the module's dotted name.
         function: the function's name, or "".
         file: the file to start reading at, below `project`.
         roots: folders below `project` that go first on sys.path; "" is `project` itself.
+        cwd: the folder below `project` in which the program starts.
         alone: True when only `file` may be packaged, because `project` is a folder that holds other people's things.
+        generated: text of the files that podlift writes into the bundle, by path.
+        notes: what the user should know about the entry.
     """
 
     project: Path
+    base: str = ""
+    parts: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
     kind: str
     target: str
     function: str
     file: str
     roots: tuple[str, ...]
+    cwd: str = ""
     alone: bool = False
+    generated: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[Finding, ...] = ()
+
+    @property
+    def home(self) -> Path:
+        """The project's own folder."""
+        return self.project / self.base
 
 
-def locate(entry: str, project: str | None = None) -> Source:
+def locate(entry: str | Callable[..., Any], folder: str | None = None) -> Source:
     """Return where `entry` starts.
 
     Args:
-        entry: a script's path, `package.module` or `package.module:function`.
-        project: the folder to package; by default the script's folder, or the current one for a module.
+        entry: the path of a script, of a notebook, or of a folder with a `__main__.py`; `package.module`,
+            `package.module:function`, or a function itself.
+        folder: the project; by default the nearest one above the entry, else the script's folder, or the current one.
 
     Raises:
         InputError: there is no such thing.
     """
-    top = None if project is None else _folder(project)
+    top = None if folder is None else _folder(folder)
     with usable("The entry", entry):
-        return _locate(entry, top)
+        found = _callable(entry, top) if callable(entry) else _locate(entry, top)
+        return replace(found, cwd="" if found.alone else _cwd(found.project))
 
 
-def _folder(project: str) -> Path:
-    with usable("The project", project):
-        top = Path(project).expanduser().resolve()
-        if not project or not top.is_dir():
-            raise InputError(f"The project is not a folder. Received: {project!r}.")
+def widen(source: Source, include: Sequence[str]) -> Source:
+    """Return the entry with what an include adds: folders beside the project move its top up.
+
+    Raises:
+        InputError: an include leads nowhere.
+    """
+    reach = project.extent(source.project, include)
+    before = f"{reach.base}/" if reach.base else ""
+    roots = tuple(f"{before}{root}".rstrip("/") for root in source.roots)
+    return replace(
+        source,
+        project=reach.top,
+        base=reach.base,
+        parts=reach.parts,
+        include=reach.patterns,
+        target=f"{before}{source.target}" if source.kind == "script" else source.target,
+        file=f"{before}{source.file}",
+        roots=tuple(dict.fromkeys((*roots, *reach.roots))),
+        cwd=f"{before}{source.cwd}".rstrip("/"),
+        generated={f"{before}{path}": text for path, text in source.generated.items()},
+    )
+
+
+def _folder(folder: str) -> Path:
+    with usable("The project", folder):
+        top = Path(folder).expanduser().resolve()
+        if not folder or not top.is_dir():
+            raise InputError(f"The project is not a folder. Received: {folder!r}.")
         return top
+
+
+def _cwd(top: Path) -> str:
+    """Return the current folder below the project: paths that worked there work in a task. Elsewhere, the project itself."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        return ""
+    return here.relative_to(top).as_posix().removeprefix(".") if here.is_relative_to(top) else ""
 
 
 def _locate(entry: str, top: Path | None) -> Source:
@@ -68,16 +125,24 @@ def _locate(entry: str, top: Path | None) -> Source:
             f"the folder {str(Path(script).parent)!r}."
         )
     path = Path(entry).expanduser()
-    if path.is_dir() and not _MODULE.fullmatch(entry):
-        raise InputError(f"The entry is a folder. Received: {entry!r}. Name the script in it.")
+    if path.is_dir() and not (_MODULE.fullmatch(entry) and (path / "__init__.py").is_file()):
+        return _run_folder(entry, path, top)
     if path.is_file() or entry.endswith((".py", ".ipynb")) or os.sep in entry:
         return _script(entry, path, top)
     if not _MODULE.fullmatch(entry):
         raise InputError(
             f"The entry is no script, module or function. Received: {entry!r}. "
-            "Expected: 'train.py', 'package.module' or 'package.module:function'."
+            "Expected: 'train.py', 'train.ipynb', 'folder', 'package.module' or 'package.module:function'."
         )
-    return _module(entry, top or Path.cwd())
+    return _module(entry, top)
+
+
+def _run_folder(entry: str, path: Path, top: Path | None) -> Source:
+    if (path / "__main__.py").is_file():
+        return _script(entry, path / "__main__.py", top)
+    known = sorted(item.name for item in path.glob("*.py"))
+    hint = f"Name the script in it: {', '.join(known[:5])}." if known else "It holds no script either."
+    raise InputError(f"The entry is a folder without a __main__.py. Received: {entry!r}. {hint}")
 
 
 def _script(entry: str, path: Path, top: Path | None) -> Source:
@@ -85,35 +150,89 @@ def _script(entry: str, path: Path, top: Path | None) -> Source:
         known = sorted(p.name for p in path.parent.glob("*.py")) if path.parent.is_dir() else []
         hint = nearest(path.name, known) if known else f"The folder {str(path.parent)!r} holds no script."
         raise InputError(f"No such entry. Received: {entry!r}. {hint}")
-    if path.suffix != ".py":
-        raise InputError(f"The entry is no Python script. Received: {entry!r}. Expected a file that ends in '.py'.")
-    path = path.absolute()
-    project = top or path.parent.resolve()
-    path = path.parent.resolve() / path.name
-    if not path.is_relative_to(project):
-        raise InputError(f"The script lies outside the project. Received: {entry!r}. The project is {str(project)!r}.")
-    target = path.relative_to(project).as_posix()
-    folder = PurePosixPath(target).parent.as_posix().removeprefix(".")
-    roots = tuple(dict.fromkeys((folder, "")))
-    alone = top is None and not _is_a_project(project)
-    return Source(project=project, kind="script", target=target, function="", file=target, roots=roots, alone=alone)
-
-
-def _module(entry: str, project: Path) -> Source:
-    if not _is_a_project(project):
+    if path.suffix not in (".py", ".ipynb"):
         raise InputError(
-            f"The folder to package is shared with other things: {str(project)!r}. Go to the folder that holds "
+            f"The entry is no Python script. Received: {entry!r}. Expected a file that ends in '.py' or '.ipynb'."
+        )
+    path = path.absolute()
+    path = path.parent.resolve() / path.name
+    folder = top or project.above(path.parent) or path.parent
+    if not path.is_relative_to(folder):
+        raise InputError(f"The script lies outside the project. Received: {entry!r}. The project is {str(folder)!r}.")
+    found = _source(folder, path, alone=top is None and not project.is_private(folder))
+    return _converted(found) if path.suffix == ".ipynb" else found
+
+
+def _source(folder: Path, path: Path, *, alone: bool) -> Source:
+    target = path.relative_to(folder).as_posix()
+    own = PurePosixPath(target).parent.as_posix().removeprefix(".")
+    roots = ("",) if alone else tuple(dict.fromkeys((own, *project.source_roots(folder))))
+    return Source(project=folder, kind="script", target=target, function="", file=target, roots=roots, alone=alone)
+
+
+def _converted(notebook: Source) -> Source:
+    """Return the entry for a notebook: the script that its cells make, beside it."""
+    from . import notebooks
+
+    script = notebooks.script(notebook.project / notebook.target)
+    stem = PurePosixPath(notebook.target).with_suffix("").as_posix()
+    target = next(name for name in (f"{stem}.py", f"{stem}_ipynb.py") if not (notebook.project / name).exists())
+    notes = tuple(Finding("note", f"{notebook.target}: {note}") for note in script.notes)
+    return replace(notebook, target=target, file=target, generated={target: script.text}, notes=notes)
+
+
+def _callable(function: Callable[..., Any], top: Path | None) -> Source:
+    from . import callables
+
+    name = callables.named(function)
+    if name is not None:
+        return _module(name, top, _root_of(name))
+    written = callables.written(function)
+    folder = top or project.above(Path(written.file).parent if written.file else Path.cwd()) or Path.cwd()
+    names = (f"podlift_{written.name}{'_' * again}" for again in itertools.count())
+    module = next(name for name in names if not (folder / f"{name}.py").exists())
+    return Source(
+        project=folder,
+        kind="function",
+        target=module,
+        function=written.name,
+        file=f"{module}.py",
+        roots=tuple(dict.fromkeys(("", *project.source_roots(folder)))),
+        alone=top is None and not project.is_private(folder),
+        generated={f"{module}.py": written.text},
+    )
+
+
+def _root_of(name: str) -> Path:
+    """Return the folder of sys.path from which a loaded module came."""
+    module = name.partition(":")[0]
+    file = Path(str(sys.modules[module].__file__)).resolve()
+    levels = module.count(".") + (file.stem == "__init__")
+    return file.parents[levels]
+
+
+def _module(entry: str, top: Path | None, root: Path | None = None) -> Source:
+    """Return the entry for a module's name, searched as Python would: from the current folder, or from a known one."""
+    start = root or Path.cwd()
+    folder = top or project.above(start) or start
+    if not start.is_relative_to(folder):
+        start = folder
+    if top is None and not project.is_private(folder):
+        raise InputError(
+            f"The folder to package is shared with other things: {str(folder)!r}. Go to the folder that holds "
             f"{entry.partition('.')[0]!r}, or name it with project= (--project)."
         )
+    own = start.relative_to(folder).as_posix().removeprefix(".")
     name, _, function = entry.partition(":")
     kind = "function" if function else "module"
-    roots = tuple(root for root in ("src", "") if (project / root).is_dir())
-    for root in roots:
-        file = module_file(project / root, name, run=kind == "module")
+    # "" is searched last: with a src layout, what lies beside src is not what runs.
+    roots = tuple(dict.fromkeys((*([own] if own else []), *project.source_roots(folder))))
+    for place in roots:
+        file = module_file(folder / place, name, run=kind == "module")
         if file is not None:
-            where = (PurePosixPath(root) / file).as_posix()
-            return Source(project=project, kind=kind, target=name, function=function, file=where, roots=roots)
-    raise InputError(_no_module(entry, name, [project / root for root in roots], kind))
+            where = (PurePosixPath(place) / file).as_posix()
+            return Source(project=folder, kind=kind, target=name, function=function, file=where, roots=roots)
+    raise InputError(_no_module(entry, name, [folder / place for place in roots], kind))
 
 
 def _no_module(entry: str, name: str, folders: list[Path], kind: str) -> str:
@@ -141,12 +260,3 @@ def module_file(folder: Path, name: str, *, run: bool = False) -> str | None:
     base = name.replace(".", "/")
     inside = f"{base}/__main__.py" if run else f"{base}/__init__.py"
     return next((file for file in (f"{base}.py", inside) if (folder / file).is_file()), None)
-
-
-def _is_a_project(folder: Path) -> bool:
-    """False for the home folder, the top of the file system, and folders in which anybody may write."""
-    try:
-        home = Path.home().resolve()
-    except RuntimeError:
-        home = Path(folder.anchor)
-    return folder not in (home, Path(folder.anchor)) and not folder.stat().st_mode & stat.S_IWOTH

@@ -9,9 +9,10 @@ from pathlib import Path
 
 def main() -> None:
     """Put the folder that holds `sdk` on the path instead of this file's own, whose module names are not for users."""
-    home = str(Path(__file__).resolve().parent.parent.parent)
-    here = str(Path(__file__).resolve().parent)
-    sys.path[:] = [home, *(path for path in sys.path if path != here)]
+    # As it was named, links and all: one may lead from a folder that holds nothing but podlift.
+    home = str(Path(__file__).absolute().parent.parent.parent)
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [home, *(path for path in sys.path if Path(path).resolve() != here)]
     from sdk.runtime import bootstrap
 
     # An installed `sdk` is found without this entry; user code must not find the folder's other contents through it.

@@ -222,7 +222,7 @@ def test_relative_entries_of_pythonpath_mean_the_callers_folder(write, monkeypat
     write("program.py", "import library; print(library.WORD)")
     monkeypatch.setenv("PYTHONPATH", "elsewhere")
     monkeypatch.syspath_prepend("elsewhere")
-    run = sdk.submit(sdk.Job("program.py"))
+    run = sdk.submit(sdk.Job("program.py", env={"PYTHONPATH": sdk.FromCaller()}))
     run.result(LIMIT_S)
     assert said(run) == ["found"]
 

@@ -29,13 +29,14 @@ def test_all_mistakes_of_the_options_are_said_at_once(write, here) -> None:
     shown = here(
         *("plan", "trian.py", "--workers", "x", "--timeout-s", "soon", "--accelerator", "gpu9", "--network", "foo"),
         *("--project", "/nonexist", "--name", "A B", "--backend", "vertex"),
-        *("--env", "A", "--env", "1B=2", "--env", "TF_CONFIG=1"),
+        *("--env", "1B=2", "--env", "TF_CONFIG=1", "--input", "train", "--timeout", "soon", "--max-steps", "0"),
     )
     assert shown.code == 2
     for part in (
         *("--workers: must be a number. Received: 'x'.", "--timeout-s: must be a number", "gpu9", "network"),
         *("'/nonexist'", "'A B'", "vertex"),
-        *("Number 1 of 3 has no '='", "'1B'", "'TF_CONFIG'"),
+        *("--input takes NAME=VALUE. Number 1 of 1 has no '='", "'1B'", "'TF_CONFIG'", "max_steps"),
+        *("--timeout and --timeout-s are two ways",),
     ):
         assert part in shown.stderr, part
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import io
 import os
@@ -10,11 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sdk
 from sdk.errors import InputError
 from sdk.packaging import bundle
+from sdk.packaging import tree as trees
+from sdk.packaging.entry import Source
 from sdk.runtime.unpack import BadBundleError, unpack
 
 NOWHERE = Path("/nonexistent")
+
+
+def build(folder: Path, *, never: Path = NOWHERE, exclude: tuple[str, ...] = (), **about) -> bundle.Bundle:
+    about = {"kind": "script", "target": "train.py", "function": "", "file": "train.py", "roots": ("",), **about}
+    return bundle.build(Source(project=folder, **about), never={never: "the root of runs"}, exclude=exclude)
 
 
 def tree(folder: Path, files: dict[str, str]) -> Path:
@@ -33,20 +42,20 @@ def test_the_same_tree_gives_the_same_digest_in_another_folder_on_another_day(tm
     for path in two.rglob("*"):
         os.utime(path, (1, 1))
     (two / "pkg").chmod(0o700)
-    assert bundle.build(one, never=NOWHERE).digest == bundle.build(two, never=NOWHERE).digest
+    assert build(one).digest == build(two).digest
 
 
 @pytest.mark.parametrize("change", ["content", "name", "mode"])
 def test_a_change_that_matters_changes_the_digest(tmp_path: Path, change: str) -> None:
     folder = tree(tmp_path, FILES)
-    before = bundle.build(folder, never=NOWHERE).digest
+    before = build(folder).digest
     if change == "content":
         (folder / "train.py").write_text("print(2)")
     elif change == "name":
         (folder / "train.py").rename(folder / "trained.py")
     else:
         (folder / "train.py").chmod(0o755)
-    assert bundle.build(folder, never=NOWHERE).digest != before
+    assert build(folder).digest != before
 
 
 def test_caches_environments_and_the_root_of_runs_are_left_out_by_name(tmp_path: Path) -> None:
@@ -59,7 +68,7 @@ def test_caches_environments_and_the_root_of_runs_are_left_out_by_name(tmp_path:
         "b.pyc": "",
     }
     folder = tree(tmp_path, {**FILES, **junk})
-    found = bundle.build(folder, never=folder / "out")
+    found = build(folder, never=folder / "out")
     assert [member.path for member in found.members] == sorted(FILES)
     assert found.left_out == (
         ".git/ (never packaged)",
@@ -77,7 +86,7 @@ def test_links_that_leave_the_folder_and_special_files_are_left_out_with_the_rea
     (folder / "inside").symlink_to(folder / "train.py")
     (folder / "folder").symlink_to(tmp_path)
     os.mkfifo(folder / "pipe")
-    found = bundle.build(folder, never=NOWHERE)
+    found = build(folder)
     assert {member.path for member in found.members} == {*FILES, "inside"}
     assert sorted(found.left_out) == [
         "dangling (a broken link)",
@@ -91,14 +100,14 @@ def test_too_large_a_folder_names_its_largest_files(tmp_path: Path, monkeypatch:
     folder = tree(tmp_path, {**FILES, "big.bin": "x" * 5000, "huge.bin": "x" * 9000})
     monkeypatch.setattr(bundle, "MAX_BYTES", 10000)
     with pytest.raises(InputError, match=r"Largest: huge.bin \(0 MB\), big.bin"):
-        bundle.build(folder, never=NOWHERE)
+        build(folder)
 
 
 def test_what_was_packed_comes_out_again(tmp_path: Path) -> None:
     folder = tree(tmp_path / "project", FILES)
     (folder / "tool.sh").write_text("echo")
     (folder / "tool.sh").chmod(0o755)
-    made = bundle.build(folder, never=NOWHERE)
+    made = build(folder)
     archive = tmp_path / "bundles" / "x.tar"
     assert bundle.write(made, folder, archive)
     assert not bundle.write(made, folder, archive), "unchanged code is not written twice"
@@ -115,7 +124,7 @@ def test_what_was_packed_comes_out_again(tmp_path: Path) -> None:
 
 def test_files_that_changed_since_the_plan_are_named_and_nothing_is_written(tmp_path: Path) -> None:
     folder = tree(tmp_path / "project", FILES)
-    made = bundle.build(folder, never=NOWHERE)
+    made = build(folder)
     (folder / "train.py").write_text("print(3)")
     with pytest.raises(InputError, match=r"changed since the plan was made: train.py\."):
         bundle.write(made, folder, tmp_path / "bundles" / "x.tar")
@@ -126,7 +135,7 @@ def test_empty_folders_are_packaged_and_come_out_again(tmp_path: Path) -> None:
     folder = tree(tmp_path / "project", FILES)
     (folder / "logs" / "raw").mkdir(parents=True)
     (folder / "deleted" / "__pycache__").mkdir(parents=True)
-    made = bundle.build(folder, never=NOWHERE)
+    made = build(folder)
     assert [member.path for member in made.members] == sorted([*FILES, "logs/raw/"])
     bundle.write(made, folder, tmp_path / "x.tar")
     unpack(tmp_path / "x.tar", made.digest, tmp_path / "out")
@@ -137,11 +146,13 @@ def test_empty_folders_are_packaged_and_come_out_again(tmp_path: Path) -> None:
         bundle.write(made, folder, tmp_path / "y.tar")
 
 
-def test_a_project_that_is_its_own_root_packages_no_earlier_runs(tmp_path: Path) -> None:
-    folder = tree(tmp_path, {**FILES, "runs/x/plan.json": "{}", "bundles/y.tar": "", "pkg/runs/kept.txt": ""})
-    found = bundle.build(folder, never=folder)
-    assert [member.path for member in found.members] == sorted([*FILES, "pkg/runs/kept.txt"])
-    assert found.left_out == ("bundles/ (the root of runs)", "runs/ (the root of runs)")
+def test_a_project_that_is_its_own_root_packages_no_earlier_runs(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path, text in {**FILES, "runs/x/plan.json": "{}", "bundles/y.tar": "", "pkg/runs/kept.txt": ""}.items():
+        write(path, text)
+    monkeypatch.setenv("PODLIFT_ROOT", ".")
+    plan = sdk.plan("train.py")
+    assert [file[0] for file in plan.files] == sorted([*FILES, "pkg/runs/kept.txt"])
+    assert plan.left_out == ["bundles/ (the root of runs)", "runs/ (the root of runs)"]
 
 
 def test_a_loop_of_links_is_left_out_and_the_project_stays_usable(tmp_path: Path) -> None:
@@ -149,28 +160,36 @@ def test_a_loop_of_links_is_left_out_and_the_project_stays_usable(tmp_path: Path
     (folder / "loop").symlink_to("loop")
     (folder / "one").symlink_to("two")
     (folder / "two").symlink_to("one")
-    found = bundle.build(folder, never=NOWHERE)
+    found = build(folder)
     assert [member.path for member in found.members] == sorted(FILES)
     assert found.left_out == ("loop (a broken link)", "one (a broken link)", "two (a broken link)")
 
 
 def test_a_file_that_comes_and_goes_during_the_walk_is_not_packaged(tmp_path: Path, monkeypatch) -> None:
-    folder = tree(tmp_path, FILES)
-    real = os.walk
+    folder = tree(tmp_path, {**FILES, "gone.txt": ""})
+    real = os.scandir
 
-    def racing(*args, **options):
-        for place, folders, files in real(*args, **options):
-            yield place, folders, [*files, "gone.txt"]
+    def racing(path):
+        found = list(real(path))
+        (folder / "gone.txt").unlink(missing_ok=True)
+        return contextlib.nullcontext(found)
 
-    monkeypatch.setattr(os, "walk", racing)
-    assert [member.path for member in bundle.build(folder, never=NOWHERE).members] == sorted(FILES)
+    monkeypatch.setattr(os, "scandir", racing)
+    assert [member.path for member in build(folder).members] == sorted(FILES)
 
 
 def test_a_file_that_goes_between_the_walk_and_the_reading_is_named(tmp_path: Path, monkeypatch) -> None:
-    folder = tree(tmp_path, FILES)
-    monkeypatch.setattr(bundle, "_walk", lambda *_: (["train.py", "gone.txt"], []))
+    folder = tree(tmp_path, {**FILES, "gone.txt": ""})
+    real = trees.read
+
+    def racing(*args, **options):
+        found = real(*args, **options)
+        (folder / "gone.txt").unlink()
+        return found
+
+    monkeypatch.setattr(trees, "read", racing)
     with pytest.raises(InputError, match=r"removed while the folder was read: .*gone\.txt"):
-        bundle.build(folder, never=NOWHERE)
+        build(folder)
 
 
 def test_a_folder_that_cannot_be_read_is_named_and_not_passed_over(tmp_path: Path, monkeypatch) -> None:
@@ -186,7 +205,7 @@ def test_a_folder_that_cannot_be_read_is_named_and_not_passed_over(tmp_path: Pat
 
     monkeypatch.setattr(os, "scandir", guarded)
     with pytest.raises(InputError, match=r"folder of the project cannot be read: .*locked' \(Permission denied\)"):
-        bundle.build(folder, never=NOWHERE)
+        build(folder)
 
 
 def test_a_file_whose_folder_may_be_listed_but_not_entered_is_named(tmp_path: Path, monkeypatch) -> None:
@@ -200,7 +219,7 @@ def test_a_file_whose_folder_may_be_listed_but_not_entered_is_named(tmp_path: Pa
 
     monkeypatch.setattr(Path, "stat", guarded)
     with pytest.raises(InputError, match=r"file of the project cannot be read: .*numbers\.csv"):
-        bundle.build(folder, never=NOWHERE)
+        build(folder)
 
 
 def archive_of(*members: tarfile.TarInfo) -> bytes:

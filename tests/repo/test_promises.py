@@ -20,10 +20,10 @@ SOURCES = sorted((REPO / "sdk").rglob("*.py"))
 LAYERS = [
     {"errors", "status", "ids", "clock"},
     {"job", "accelerators", "cluster", "checks", "planner", "events", "payload", "layout"},
-    {"storage", "packaging", "processes", "config"},
+    {"storage", "packaging", "processes", "config", "configfile", "cache"},
     {"runtime"},
     {"backends"},
-    {"run", "prepare", "api"},
+    {"run", "settings", "roots", "prepare", "prune", "api"},
     {"cli", "__main__"},
     {"testing"},
 ]

@@ -44,6 +44,7 @@ class Local:
             tf_keras=_version("tf_keras"),
             cpus=os.cpu_count() or 1,
             isolation=namespaces.why_not() if isolated else None,
+            dropped=render.dropped(os.environ, job["env"]),
         )
 
     def render(self, plan: Plan) -> Request:

@@ -33,7 +33,7 @@ from . import pip
 from .pip import EnvironmentBuildError
 
 _FORMAT = 1
-_LOCK, _USED, _MARKER, _LINES = "lock", "used", "ready.json", "requirements.txt"
+_LOCK, _USED, _MARKER, _LINES, _LIMITS = "lock", "used", "ready.json", "requirements.txt", "constraints.txt"
 # Enough of the digest that no two meet, short enough for the 127 bytes that the first line of a script may have.
 _KEY_LENGTH = 24
 # The half of podlift that runs in a task needs it.
@@ -57,6 +57,7 @@ class Wanted:
         requirements: lines of PEP 508, `--hash=...` behind them allowed; their order does not matter. None of them: an
             environment without even pip.
         options: lines such as `--index-url https://...`, in their order.
+        constraints: lines of PEP 508 that limit versions, and ask for nothing.
 
     Raises:
         InputError: a line would do more than name a distribution or a place to look for them; all of them at once.
@@ -65,9 +66,10 @@ class Wanted:
     python: str
     requirements: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        problems = pip.refusals(self.requirements, self.options)
+        problems = pip.refusals((*self.requirements, *self.constraints), self.options)
         if not Path(self.python).is_absolute():
             problems.append(f"The Python interpreter is no absolute path. Received: {self.python!r}.")
         if problems:
@@ -84,7 +86,7 @@ def key(wanted: Wanted) -> str:
     if tuple(version) < _OLDEST:
         needed, received = (".".join(map(str, parts)) for parts in (_OLDEST, version))
         raise InputError(f"A task needs Python {needed} or later. Received: {wanted.python!r}, which is {received}.")
-    parts = [_FORMAT, identity, wanted.options, sorted(set(wanted.requirements))]
+    parts = [_FORMAT, identity, wanted.options, sorted(set(wanted.requirements)), sorted(set(wanted.constraints))]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -212,8 +214,9 @@ def _build(home: Path, wanted: Wanted, runner: pip.Runner) -> None:
         if wanted.requirements:
             lines = [*wanted.options, *sorted(set(wanted.requirements)), ""]
             (folder / _LINES).write_text("\n".join(lines), encoding="utf-8")
+            (folder / _LIMITS).write_text("\n".join([*sorted(set(wanted.constraints)), ""]), encoding="utf-8")
             runner.name_dropped()
-            command = [str(python), *pip.INSTALL, "-r", _LINES]
+            command = [str(python), *pip.INSTALL, "-r", _LINES, "-c", _LIMITS]
             runner.run(command, cwd=folder, requirements=wanted.requirements)
         versions = _ask_installed(python)
         _check_complete(wanted, versions, runner.log)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ... import cluster, processes
@@ -18,7 +16,9 @@ from ...planner import Plan
 from ...status import Failure, Reason, State
 from ...storage import posix
 from ...storage.records import Recorder, read_events
-from . import render
+from . import outputs, render
+from .ending import Ending, Verdict, failed
+from .interpreter import Interpreter
 from .ports import Reservation
 
 _POLL_S = 0.05
@@ -29,15 +29,6 @@ _DECIDED_GRACE_S = 2.0
 _TAIL_LINES = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """How an attempt ended."""
-
-    state: State
-    reason: Reason
-    failure: Failure | None = None
-
-
 class Gang:
     """The tasks of one attempt.
 
@@ -46,12 +37,26 @@ class Gang:
         attempt: counts from 1.
         named: whether the cluster's host names resolve here; else all tasks are "localhost".
         temporary: the folder that will hold the tasks' temporary folders.
+        interpreter: what starts a task.
+        ending: what may end the run from outside.
         clock: what time it is.
     """
 
-    def __init__(self, plan: Plan, attempt: int, *, named: bool, temporary: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        attempt: int,
+        *,
+        named: bool,
+        temporary: str,
+        interpreter: Interpreter,
+        ending: Ending,
+        clock: Clock,
+    ) -> None:
         self._plan = plan
         self._temporary = temporary
+        self._interpreter = interpreter
+        self._ending = ending
         self._attempt = attempt
         self._clock = clock
         self._recorder = Recorder(plan.paths, "supervisor", attempt, clock)
@@ -63,28 +68,26 @@ class Gang:
             (lambda task: cluster.host_name(task, plan.run_id)) if named else (lambda task: "localhost")
         )
 
-    def run(self, interrupted: Callable[[], bool], deadline: float | None) -> Verdict:
-        """Start the tasks and return the verdict when all of them are gone.
-
-        Args:
-            interrupted: True once the supervisor itself was told to stop.
-            deadline: monotonic time at which the run is over, in seconds.
-        """
+    def run(self) -> Verdict:
+        """Start the tasks and return the verdict when all of them are gone and what they have left is collected."""
         try:
             self._start()
-            verdict, grace_s = self._watch(interrupted, deadline)
+            verdict, grace_s = self._watch()
             self._recorder.record("stopping", state=verdict.state.value, reason=verdict.reason.value)
             self._stop(grace_s)
             return verdict
         finally:
             self._stop(0.0)
             self._reservation.close()
+            outputs.collect(self._plan, self._attempt, self._recorder)
 
     def _start(self) -> None:
         plan, paths = self._plan, self._plan.paths
         addresses = {task.name: f"{self._host(task)}:{self._reservation.ports[task.name]}" for task in plan.members}
         posix.put_new(paths.payload(self._attempt), plan.payload(self._attempt).to_json().encode())
-        shared = render.inherited(os.environ)
+        shared = {**render.inherited(os.environ, plan.job["env"]), **self._interpreter.variables}
+        if self._interpreter.isolated:
+            shared.pop("PYTHONPATH", None)
         for folder in (paths.model, paths.checkpoints, paths.tensorboard):
             Path(folder).mkdir(parents=True, exist_ok=True)
         pids = {}
@@ -95,28 +98,21 @@ class Gang:
                 place.mkdir(parents=True, exist_ok=True)
             own = render.environment(plan, self._attempt, task, addresses, self._temporary)
             env = {**shared, **own, "PODLIFT_PARENT": str(os.getpid())}
-            command = render.command(plan, self._attempt, task.name)
+            command = render.command(plan, self._attempt, task.name, self._interpreter)
             self._tasks[task.name] = processes.spawn(command, env=env, cwd=str(work), log=log)
             pids[task.name] = self._tasks[task.name].pid
         self._recorder.record("attempt_started", addresses=addresses, pids=pids)
 
-    def _watch(self, interrupted: Callable[[], bool], deadline: float | None) -> tuple[Verdict, float]:
+    def _watch(self) -> tuple[Verdict, float]:
         """Wait for whatever ends the attempt; return it and how long the tasks may take to stop, in seconds."""
-        limits = self._plan.job["limits"]
         while True:
             self._reap()
             verdict = self._tasks_verdict()
             if verdict is not None:
-                return verdict, min(_DECIDED_GRACE_S, limits["grace_s"])
-            wish = self._cancel_grace()
-            if wish is not None:
-                return Verdict(state=State.CANCELLED, reason=Reason.CANCELLED), wish
-            if interrupted():
-                failure = Failure(task="", message="The supervisor was told to stop by a signal.")
-                return self._failed(Reason.INFRASTRUCTURE, failure), limits["grace_s"]
-            if deadline is not None and self._clock.monotonic() >= deadline:
-                failure = Failure(task="", message=f"The run took longer than timeout_s={limits['timeout_s']}.")
-                return self._failed(Reason.TIMEOUT, failure), limits["grace_s"]
+                return verdict, min(_DECIDED_GRACE_S, self._plan.job["limits"]["grace_s"])
+            asked = self._ending.asked()
+            if asked is not None:
+                return asked
             self._clock.sleep(_POLL_S)
 
     def _tasks_verdict(self) -> Verdict | None:
@@ -125,10 +121,10 @@ class Gang:
             return Verdict(state=State.SUCCEEDED, reason=Reason.DONE)
         if EXIT_CHECKPOINTED in self._codes.values():
             return Verdict(state=State.CHECKPOINTED, reason=Reason.CHECKPOINTED)
-        failed = self._failure_records()
-        recorded = {event.source for event in failed}
+        records = self._failure_records()
+        recorded = {event.source for event in records}
         silent = [name for name, code in self._codes.items() if code != 0 and name not in recorded]
-        record = first_failure(failed, self._attempt)
+        record = first_failure(records, self._attempt)
         if record is None and not silent:
             return None
         if record is not None and is_collateral(record) and not silent:
@@ -162,27 +158,13 @@ class Gang:
             log = self._plan.paths.log(self._attempt, record.source)
             message = f"{record.source} failed: {record.data['type']}: {record.data['message']}"
             failure = Failure(task=record.source, message=message, traceback=record.data["traceback"], log=log)
-            return self._failed(Reason(record.data.get("reason", Reason.USER_ERROR.value)), failure)
+            return failed(Reason(record.data.get("reason", Reason.USER_ERROR.value)), failure)
         name = silent[0]
         code = self._codes[name]
         log = self._plan.paths.log(self._attempt, name)
         said = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code} and no traceback"
         failure = Failure(task=name, message=f"{name} {said}.", traceback=_tail(log), log=log)
-        return self._failed(Reason.KILLED if code < 0 else Reason.USER_ERROR, failure)
-
-    def _failed(self, reason: Reason, failure: Failure) -> Verdict:
-        return Verdict(state=State.FAILED, reason=reason, failure=failure)
-
-    def _cancel_grace(self) -> float | None:
-        """Return the most impatient of the clients' wishes, in seconds; None as long as there is none."""
-        found = []
-        for name in posix.list_names(self._plan.paths.control):
-            try:
-                found.append(float(json.loads((Path(self._plan.paths.control) / name).read_bytes())["grace_s"]))
-            except (ValueError, KeyError, TypeError):
-                # Whatever lies there was put there to end the run: the job's own grace is the safe reading of it.
-                found.append(float(self._plan.job["limits"]["grace_s"]))
-        return min(found, default=None)
+        return failed(Reason.KILLED if code < 0 else Reason.USER_ERROR, failure)
 
     def _stop(self, grace_s: float) -> None:
         """End what is left: SIGTERM, `grace_s` seconds, SIGKILL, for every process of every task."""
@@ -193,7 +175,7 @@ class Gang:
         while len(self._codes) < len(self._tasks) and self._clock.monotonic() < asked + grace_s:
             self._clock.sleep(_POLL_S)
             self._reap()
-            wish = self._cancel_grace()
+            wish = self._ending.cancel_grace()
             grace_s = grace_s if wish is None else min(grace_s, wish)
         for process in left:
             if process.returncode is None:

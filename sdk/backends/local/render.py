@@ -3,36 +3,66 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ... import cluster
 from ...planner import Plan
-from ...runtime import first_stage
+from . import interpreter
+from .interpreter import Interpreter
 
 # Vertex AI gives the number of a project; there is none here, and code that parses it gets a number.
 _PROJECT_NUMBER = "0"
+# What belongs to the machine and its user, and has its own value on every machine: the only variables that tasks inherit.
+_MACHINE = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_\w+|TZ|TERM|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|XDG_\w+|"
+    r"SSL_CERT_(FILE|DIR)|(REQUESTS|CURL)_CA_BUNDLE|((https?|no|all|ftp)_proxy)|((HTTPS?|NO|ALL|FTP)_PROXY)|"
+    # How this machine proves who it is: in a cloud a task has a service account in their place.
+    r"GOOGLE_APPLICATION_CREDENTIALS|GOOGLE_CLOUD_PROJECT|CLOUDSDK_CONFIG|STORAGE_EMULATOR_HOST"
+)
+# A shell's own notes.
+_SHELL = {
+    "PWD",
+    "OLDPWD",
+    "SHLVL",
+    "_",
+    "PS1",
+    "PS2",
+    "HISTFILE",
+    "LS_COLORS",
+    "LESSOPEN",
+    "LESSCLOSE",
+    "COLUMNS",
+    "LINES",
+}
 
 
 def body(plan: Plan) -> dict[str, Any]:
-    """Return commands and variables of attempt 1 as a plan shows them; "<port>" stands where a port will be."""
+    """Return commands and variables of attempt 1 as a plan shows them; "<port>" stands where a port will be.
+
+    Where an environment is to be made of the requirements, its own interpreter takes the place of the one that is shown.
+    """
     addresses = {task.name: f"{cluster.host_name(task, plan.run_id)}:<port>" for task in plan.members}
+    isolated = plan.job["code"].get("isolated", False)
     return {
+        **({"environment": plan.requirements} if isolated else {}),
         "tasks": [
             {
                 "name": task.name,
-                "command": command(plan, 1, task.name),
+                "command": command(plan, 1, task.name, interpreter.current(plan)),
                 "env": environment(plan, 1, task, addresses, plan.paths.temporary),
+                "copied": copied(plan.job["env"]),
             }
             for task in plan.members
-        ]
+        ],
     }
 
 
-def command(plan: Plan, attempt: int, task: str) -> list[str]:
+def command(plan: Plan, attempt: int, task: str, starter: Interpreter) -> list[str]:
     """Return the words that start a task."""
-    return [plan.facts["executable"], str(Path(first_stage.__file__)), plan.paths.payload(attempt), task]
+    return [starter.python, starter.first_stage, plan.paths.payload(attempt), task]
 
 
 def environment(
@@ -69,7 +99,7 @@ def environment(
         found["CUDA_VISIBLE_DEVICES"] = "-1"
     if plan.job["code"]["keras"] == "legacy":
         found["TF_USE_LEGACY_KERAS"] = "1"
-    return {**found, **plan.job["env"]}
+    return {**found, **{name: value for name, value in plan.job["env"].items() if isinstance(value, str)}}
 
 
 def scratch(temporary: str, attempt: int, task: str) -> str:
@@ -77,13 +107,27 @@ def scratch(temporary: str, attempt: int, task: str) -> str:
     return posixpath.join(temporary, f"{attempt}-{task}")
 
 
-def inherited(caller: Mapping[str, str]) -> dict[str, str]:
-    """Return what a task sees of the environment that the run was submitted from: all but podlift's own settings."""
-    kept = {name: value for name, value in caller.items() if not name.startswith("PODLIFT_")}
-    for name in ("TF_CONFIG", "CLUSTER_SPEC"):
-        kept.pop(name, None)
+def inherited(caller: Mapping[str, str], job: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a task sees of the environment that the run was submitted from.
+
+    A cloud passes none of it, so a program that needs more than the machine itself does would pass here and fail there.
+
+    Args:
+        caller: the supervisor's variables, which are the caller's.
+        job: the Job's env, as JSON: it names those that are copied.
+    """
+    kept = {name: value for name, value in caller.items() if _MACHINE.fullmatch(name)}
     # The supervisor needed its own folder on the path; its tasks get what the caller had.
-    kept.pop("PYTHONPATH", None)
-    if "PODLIFT_CALLER_PYTHONPATH" in caller:
-        kept["PYTHONPATH"] = caller["PODLIFT_CALLER_PYTHONPATH"]
-    return kept
+    callers = {**caller, "PYTHONPATH": caller.get("PODLIFT_CALLER_PYTHONPATH", "")}
+    return {**kept, **{name: callers[name] for name in copied(job) if name in callers}}
+
+
+def dropped(caller: Mapping[str, str], job: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the variables that a task does not see; podlift's own settings are not worth a word."""
+    given = {name for name in caller if not _MACHINE.fullmatch(name) and not name.startswith("PODLIFT_")}
+    return tuple(sorted(given - set(job) - _SHELL))
+
+
+def copied(job: Mapping[str, Any]) -> list[str]:
+    """Return the names of the variables whose value is the caller's."""
+    return [name for name, value in job.items() if not isinstance(value, str)]

@@ -18,8 +18,10 @@ from ...layout import RunPaths
 from ...planner import Plan
 from ...status import Failure, Reason, State
 from ...storage.records import Recorder
-from . import namespaces
-from .gang import Gang, Verdict
+from . import interpreter, namespaces
+from .ending import Ending, Verdict, failed
+from .gang import Gang
+from .pip import EnvironmentBuildError, EnvironmentStoppedError
 
 # What is left of 107 bytes when a task's name and the folder and file that multiprocessing makes are put behind it.
 _MAX_TEMPORARY = 55
@@ -53,16 +55,25 @@ def _supervise(plan: Plan, recorder: Recorder, clock: Clock) -> Verdict:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, remember)
-    timeout_s = plan.job["limits"]["timeout_s"]
-    deadline = None if timeout_s is None else clock.monotonic() + timeout_s
+    ending = Ending(plan, told, clock)
     temporary = _temporary(plan)
     try:
-        names = [cluster.host_name(task, plan.run_id) for task in plan.members]
-        isolated = plan.job["resources"]["network"] == "isolated"
-        named = namespaces.enter(f"{temporary}/hosts", names, isolated=isolated)
-        recorder.record("placed", host_names=named, isolated=isolated, temporary=temporary)
-        gang = Gang(plan, 1, named=named, temporary=temporary, clock=clock)
-        return gang.run(lambda: bool(told), deadline)
+        # Before the network is closed: what is to be installed comes from outside.
+        with interpreter.chosen(plan, recorder, ending, clock) as starter:
+            names = [cluster.host_name(task, plan.run_id) for task in plan.members]
+            isolated = plan.job["resources"]["network"] == "isolated"
+            named = namespaces.enter(f"{temporary}/hosts", names, isolated=isolated)
+            recorder.record("placed", host_names=named, isolated=isolated, temporary=temporary)
+            gang = Gang(plan, 1, named=named, temporary=temporary, interpreter=starter, ending=ending, clock=clock)
+            return gang.run()
+    except EnvironmentBuildError as error:
+        reason = Reason.INFRASTRUCTURE if error.transient else Reason.USER_ERROR
+        return failed(reason, Failure(task="", message=str(error), log=plan.paths.environment_log))
+    except EnvironmentStoppedError:
+        asked = ending.asked()
+        if asked is None:
+            raise
+        return asked[0]
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

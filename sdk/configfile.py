@@ -1,0 +1,95 @@
+"""A project's own settings: `[tool.podlift]` in its pyproject.toml, or a podlift.toml beside it."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import config
+from .errors import InputError, Problems, nearest
+from .packaging import project
+from .packaging.paths import usable
+
+_FILE, _TABLE = "podlift.toml", "[tool.podlift]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSettings:
+    """What a project's file says.
+
+    Args:
+        place: the file as a sentence names it, "" when there is none.
+        values: settings by flat name; backend, root and name among them.
+    """
+
+    place: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def find(start: Path, problems: Problems) -> FileSettings:
+    """Return the settings of the nearest project at or above a folder.
+
+    Args:
+        start: where to begin.
+        problems: takes what is wrong with the file.
+    """
+    with problems.collect(), usable("The folder", start):
+        folder = start.resolve()
+        while folder.is_dir() and (home := project.above(folder)) is not None:
+            found = _of(home, problems)
+            if found.place:
+                return found
+            folder = home.parent
+    return FileSettings()
+
+
+def _of(home: Path, problems: Problems) -> FileSettings:
+    """Return the settings of one project's folder."""
+    own, table = project.read_toml(home / _FILE), None
+    tool = project.read_toml(home / "pyproject.toml").get("tool")
+    if isinstance(tool, dict):
+        table = tool.get("podlift")
+    there = (home / _FILE).exists()
+    if there and table is not None:
+        raise InputError(
+            f"Settings stand in two places: {str(home / _FILE)!r}, and {_TABLE} in its pyproject.toml. Use one."
+        )
+    if not there and table is None:
+        return FileSettings()
+    place = str(home / _FILE) if there else f"{_TABLE} in {str(home / 'pyproject.toml')}"
+    given = own if there else table
+    if not isinstance(given, dict):
+        raise InputError(f"{place} is no table. Received: {given!r}.")
+    return FileSettings(place=place, values=_values(given, place, home, problems))
+
+
+def _values(given: Mapping[str, Any], place: str, home: Path, problems: Problems) -> dict[str, Any]:
+    known = [*config.SETTINGS, *config.TARGET]
+    found = {}
+    for key, value in given.items():
+        name = key.replace("-", "_")
+        if name not in known:
+            problems.found.append(f"{place}: {key!r} is no setting. {nearest(name, known)}")
+        elif isinstance(value, (datetime.date, datetime.time)):
+            problems.found.append(f"{place}: {key} is a date, which no setting is.")
+        else:
+            found[name] = _placed(name, value, home)
+    return found
+
+
+def _placed(name: str, value: Any, home: Path) -> Any:
+    """Return a value whose paths start at the file's folder, where they were written, instead of at the current one."""
+    if name in ("project", "root") and isinstance(value, str) and "://" not in value:
+        return str(home / Path(value).expanduser())
+    if name == "entry" and isinstance(value, str) and (home / value).exists():
+        return str(home / value)
+    if name == "inputs" and isinstance(value, dict):
+        return {key: _placed("root", place, home) if _is_relative(place) else place for key, place in value.items()}
+    return value
+
+
+def _is_relative(place: object) -> bool:
+    return isinstance(place, str) and "://" not in place

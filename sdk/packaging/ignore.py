@@ -1,0 +1,97 @@
+"""What the project's own rules leave out: `.gitignore`, `.podliftignore`, and the `exclude` setting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from ..checks import Finding
+from ..errors import InputError
+
+# The later one wins.
+_FILES = (".gitignore", ".podliftignore")
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """The patterns of one place, which count below `prefix`."""
+
+    rank: int
+    prefix: str
+    spec: GitIgnoreSpec
+    name: str
+
+
+class Rules:
+    """The rules that hold in one folder; `enter` returns those of a folder in it.
+
+    A rule of `exclude` wins over `.podliftignore`, that over `.gitignore`, and of one kind the deepest file wins; "!" brings
+    back what a weaker rule leaves out. The user's own git settings do not count: they differ from machine to machine.
+    """
+
+    def __init__(self, rules: Sequence[_Rule] = ()) -> None:
+        self._rules = tuple(rules)
+
+    @staticmethod
+    def of(exclude: Sequence[str], base: str) -> Rules:
+        """Return the rules of the setting alone.
+
+        Args:
+            exclude: patterns, relative to the project.
+            base: the project's place in the bundle, "" for its top.
+
+        Raises:
+            InputError: a pattern is none.
+        """
+        try:
+            spec = GitIgnoreSpec.from_lines(exclude)
+        except ValueError as error:
+            raise InputError(f"exclude: {error} Expected patterns as in a .gitignore.") from None
+        return Rules([_Rule(len(_FILES), f"{base}/" if base else "", spec, "exclude")]) if exclude else Rules()
+
+    def enter(self, folder: Path, prefix: str, names: Sequence[str], notes: list[Finding]) -> Rules:
+        """Return the rules that hold in a folder.
+
+        Args:
+            folder: the folder.
+            prefix: its path in the bundle with "/" at its end, "" for the top.
+            names: what the folder holds.
+            notes: takes a warning for each line of its files that is no pattern.
+        """
+        found = [
+            _Rule(rank, prefix, _spec(folder / name, f"{prefix}{name}", notes), name)
+            for rank, name in enumerate(_FILES)
+            if name in names
+        ]
+        if not found:
+            return self
+        # Python's sort is stable: of one rank, the deeper one comes first.
+        return Rules(sorted([*found, *self._rules], key=lambda rule: -rule.rank))
+
+    def why(self, path: str) -> str | None:
+        """Return what leaves a path out, None if nothing does; a folder's path ends in "/"."""
+        for rule in self._rules:
+            verdict = rule.spec.check_file(path[len(rule.prefix) :]).include if path.startswith(rule.prefix) else None
+            if verdict is not None:
+                return f"in {rule.name}" if verdict else None
+        return None
+
+
+def _spec(path: Path, shown: str, notes: list[Finding]) -> GitIgnoreSpec:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    except IsADirectoryError:
+        lines = []
+    except OSError as error:
+        raise InputError(f"A file of the project cannot be read: {str(path)!r} ({error.strerror}).") from None
+    good = []
+    for number, line in enumerate(lines, 1):
+        try:
+            GitIgnoreSpec.from_lines([line])
+            good.append(line)
+        except ValueError:
+            notes.append(Finding("warning", f"{shown}:{number} is no pattern, and leaves nothing out: {line!r}."))
+    return GitIgnoreSpec.from_lines(good)

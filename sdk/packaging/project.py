@@ -1,0 +1,180 @@
+"""Which folder is the project: the nearest one with a project's marks, below every wall; and where its sources lie."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import InputError, nearest
+from .paths import usable
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+MARKS = ("podlift.toml", "pyproject.toml", "setup.py", "requirements.txt", "uv.lock", ".git")
+
+
+def above(folder: Path) -> Path | None:
+    """Return the nearest project at or above a folder, None if a wall comes first.
+
+    Walls are the home folder, folders in which anybody may write, the top of the file system, and its border to another
+    one: what lies there or above belongs to others, and so does a requirements.txt that somebody left in it.
+    """
+    return next((place for place in _inside_walls(folder) if any((place / mark).exists() for mark in MARKS)), None)
+
+
+def repository(folder: Path) -> Path | None:
+    """Return the nearest folder at or above that holds a .git, None if a wall comes first."""
+    return next((place for place in _inside_walls(folder) if (place / ".git").exists()), None)
+
+
+def is_private(folder: Path) -> bool:
+    """False for the home folder, the top of the file system, and folders in which anybody may write."""
+    try:
+        home = Path.home().resolve()
+    except RuntimeError:
+        home = Path(folder.anchor)
+    return folder not in (home, Path(folder.anchor)) and not folder.stat().st_mode & stat.S_IWOTH
+
+
+def _inside_walls(folder: Path) -> Iterator[Path]:
+    device = folder.stat().st_dev
+    for place in (folder, *folder.parents):
+        if not is_private(place) or place.stat().st_dev != device:
+            return
+        yield place
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return what a TOML file holds, {} when there is none.
+
+    Raises:
+        InputError: it cannot be read, or it is no TOML.
+    """
+    try:
+        found: dict[str, Any] = tomllib.loads(path.read_bytes().decode())
+        return found
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise InputError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{str(path)!r} is no TOML: {error}.") from None
+
+
+def source_roots(project: Path) -> tuple[str, ...]:
+    """Return the folders of a project, "/" between their parts, that its build or its habit puts on sys.path; "" is itself.
+
+    Read are setuptools' `package-dir` and `packages.find.where`, hatch's `packages` and poetry's `from`; else `src` counts.
+    """
+    tool = read_toml(project / "pyproject.toml").get("tool")
+    named = [*_named(tool)] if isinstance(tool, dict) else []
+    roots = [root.strip("/").removeprefix("./") for root in named if isinstance(root, str)]
+    return tuple(
+        dict.fromkeys(root for root in (*roots, "src", "") if (project / root).is_dir() and _below(project, root))
+    )
+
+
+def _named(tool: dict[str, Any]) -> Iterator[Any]:
+    setuptools = _at(tool, "setuptools")
+    yield from [_at(setuptools, "package-dir").get("")]
+    packages = setuptools.get("packages")
+    where = _at(packages, "find").get("where") if isinstance(packages, dict) else None
+    yield from where if isinstance(where, list) else []
+    wheel = _at(tool, "hatch", "build", "targets", "wheel").get("packages")
+    yield from (os.path.dirname(name) for name in wheel or [] if isinstance(name, str))  # noqa: PTH120
+    poetry = _at(tool, "poetry").get("packages")
+    yield from (item.get("from", "") for item in poetry or [] if isinstance(item, dict))
+
+
+def _at(data: Any, *keys: str) -> dict[str, Any]:
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data if isinstance(data, dict) else {}
+
+
+def _below(project: Path, root: str) -> bool:
+    return Path(os.path.realpath(project / root)).is_relative_to(project)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extent:
+    """A project and the folders beside it that are packaged with it.
+
+    Args:
+        top: the folder that holds all of them; the bundle mirrors what lies below it.
+        base: the project below `top`, "" for `top` itself.
+        parts: the folders and files beside the project, below `top`.
+        patterns: those includes that are patterns inside the project.
+        roots: folders below `top` that the parts add to sys.path.
+    """
+
+    top: Path
+    base: str
+    parts: tuple[str, ...] = ()
+    patterns: tuple[str, ...] = ()
+    roots: tuple[str, ...] = ()
+
+
+def extent(project: Path, include: Sequence[str]) -> Extent:
+    """Return how far a bundle of the project reaches.
+
+    Args:
+        project: the project's folder.
+        include: paths and patterns, relative to it; those that lead out of it name folders beside it.
+
+    Raises:
+        InputError: one that leads out names nothing, or lies so far off that nothing private holds both.
+    """
+    patterns, outside, problems = [], [], []
+    for text in include:
+        with usable("An include", text):
+            place = Path(os.path.normpath(project / Path(text).expanduser()))
+        if place != project and place.is_relative_to(project):
+            patterns.append(place.relative_to(project).as_posix())
+        elif place.exists() and not project.is_relative_to(place):
+            outside.append(place)
+        else:
+            problems.append(_no_include(text, place, project))
+    top = Path(os.path.commonpath([project, *outside]))
+    if outside and not is_private(top):
+        problems.append(
+            f"An include lies too far from the project: {', '.join(map(repr, map(str, outside)))} and {str(project)!r} have "
+            f"only {str(top)!r} in common, which is shared with other things. Put both below one folder."
+        )
+    if problems:
+        raise InputError(problems)
+    parts = tuple(dict.fromkeys(place.relative_to(top).as_posix() for place in outside))
+    base = project.relative_to(top).as_posix().removeprefix(".")
+    roots = tuple(dict.fromkeys(root for part in parts for root in _roots_of(top, part)))
+    return Extent(top=top, base=base, parts=parts, patterns=tuple(patterns), roots=roots)
+
+
+def _no_include(text: str, place: Path, project: Path) -> str:
+    if project.is_relative_to(place):
+        return (
+            f"An include holds the project itself. Received: {text!r}. Name project={str(place)!r} (--project) instead."
+        )
+    known = sorted(item.name for item in place.parent.iterdir()) if place.parent.is_dir() else []
+    hint = nearest(place.name, known[:20]) if known else ""
+    return (
+        f"No such include. Received: {text!r}, which is {str(place)!r}: paths are relative to {str(project)!r}. {hint}"
+    )
+
+
+def _roots_of(top: Path, part: str) -> Iterator[str]:
+    place = top / part
+    if place.is_file():
+        if place.suffix == ".py":
+            yield place.parent.relative_to(top).as_posix().removeprefix(".")
+    elif (place / "__init__.py").is_file():
+        yield place.parent.relative_to(top).as_posix().removeprefix(".")
+    else:
+        yield from ("/".join(filter(None, (part, root))) for root in source_roots(place))

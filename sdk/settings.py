@@ -1,0 +1,145 @@
+"""All settings of one call, and which source won: default < the project's file < environment < argument."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from pydantic import BaseModel
+
+from . import config, configfile
+from .errors import InputError, Problems
+from .job import Code, Job, Limits, Resources
+
+Entry = str | Path | Callable[..., Any]
+# Stands for an entry that the environment or the project's file is to name.
+UNNAMED: Any = object()
+# One variable, one input more does not drop the others: these are merged name by name.
+_MERGED = ("env", "inputs")
+_GROUPS: dict[str, type[BaseModel]] = {"": Job, "resources": Resources, "code": Code, "limits": Limits}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where a run goes: None where nothing was said."""
+
+    backend: str | None = None
+    root: str | Path | None = None
+    name: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What was said, by flat name.
+
+    Args:
+        values: of the Job and of the target; what nobody said anything about is missing.
+        origins: who said it: a file, a variable, "argument".
+        file: the project's file, "" when there is none.
+        function: the entry when it is a function, not its name.
+    """
+
+    values: Mapping[str, Any]
+    origins: Mapping[str, str]
+    file: str = ""
+    function: Callable[..., Any] | None = None
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """The settings that make a Job."""
+        return {name: value for name, value in self.values.items() if name in config.SETTINGS}
+
+    @property
+    def target(self) -> Target:
+        """Where the run goes."""
+        return Target(**{name: self.values.get(name) for name in config.TARGET})
+
+
+def gather(
+    what: Entry | Job, given: Mapping[str, Any], target: Target, environ: Mapping[str, str], problems: Problems
+) -> Settings:
+    """Return the settings of a call.
+
+    Args:
+        what: an entry or a Job, or UNNAMED.
+        given: flat settings that were given as arguments.
+        target: where the run goes, as far as arguments say.
+        environ: where `PODLIFT_*` variables are looked for.
+        problems: takes what is wrong with any of them.
+
+    Raises:
+        InputError: `what` is nothing that can be run.
+    """
+    # Of a name, an empty variable counts as one that is not set.
+    found = config.from_environment(environ, problems).items()
+    variables = {name: value for name, value in found if value or name not in (*config.TARGET, "entry")}
+    arguments = {**_arguments(what, given, problems), **_target(target, problems)}
+    function = what if callable(what) else None
+    start = _start(what, arguments, variables)
+    file = configfile.find(start, problems)
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    named = {name: config.PREFIX + name.upper() for name in variables}
+    for source, said in ((file.values, file.place), (variables, ""), (arguments, "argument")):
+        for name, value in source.items():
+            both = name in _MERGED and isinstance(value, dict) and isinstance(values.get(name), dict)
+            origins[name] = ", ".join(filter(None, (origins.get(name) if both else "", said or named[name])))
+            values[name] = {**values[name], **value} if both else value
+    return Settings(values=values, origins=origins, file=file.place, function=function)
+
+
+def defaults() -> dict[str, Any]:
+    """Return what holds for every setting that nobody says anything about."""
+    found: dict[str, Any] = {}
+    for setting in config.SETTINGS.values():
+        info = _GROUPS[setting.group].model_fields[setting.name]
+        found[setting.name] = None if info.is_required() else info.get_default(call_default_factory=True)
+    return {**found, "backend": "local", "root": "~/.podlift", "name": None}
+
+
+def _arguments(what: Entry | Job, given: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
+    if isinstance(what, Job):
+        beside = [name for name, value in given.items() if value is not None]
+        if beside:
+            problems.found.append(f"{', '.join(beside)}: not beside a Job, which has fields for them.")
+        return config.flat(what)
+    if isinstance(what, (str, Path)):
+        return {**given, "entry": str(what)}
+    if what is UNNAMED:
+        return dict(given)
+    if callable(what):
+        return {**given, "entry": getattr(what, "__name__", type(what).__name__)}
+    said = f"{type(what).__module__}.{type(what).__qualname__}"
+    raise InputError(
+        [*problems.found, f"This cannot be run: {what!r} (a {said}). Expected a string, a path, a function or a Job."]
+    )
+
+
+def _start(what: Entry | Job, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Path:
+    """Return the folder at which the search for the project's file starts."""
+    entry = arguments.get("entry", variables.get("entry"))
+    folder = arguments.get("project", variables.get("project"))
+    try:
+        if isinstance(folder, str) and folder:
+            return Path(folder).expanduser()
+        if isinstance(entry, str) and not callable(what) and os.path.lexists(place := Path(entry).expanduser()):
+            return place if place.is_dir() else place.parent
+        return Path.cwd()
+    except (OSError, RuntimeError, ValueError):
+        # What is wrong with the path is said where the entry is looked for.
+        return Path("/")
+
+
+def _target(given: Target, problems: Problems) -> dict[str, Any]:
+    """Return what arguments say about the target; an empty one is a mistake that is told later."""
+    found = {}
+    for name in config.TARGET:
+        value = getattr(given, name)
+        if value is not None and not isinstance(value, str) and not (name == "root" and isinstance(value, PurePath)):
+            problems.found.append(f"The {name} is no text. Received: {value!r}.")
+        elif value is not None:
+            found[name] = value
+    return found

@@ -1,0 +1,85 @@
+"""An environment of its own with podlift from a built wheel, as a user has it: not this checkout."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+LIMIT_S = 240
+
+
+class Shown(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """podlift's wheel, built from this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(folder),
+        str(REPO),
+    ]
+    subprocess.run(command, check=True, timeout=LIMIT_S)
+    (built,) = folder.glob("podlift-*.whl")
+    return built
+
+
+class Fresh:
+    """A fresh virtual environment: `fresh.podlift("submit", "train.py")`, `fresh.python("script.py")`."""
+
+    def __init__(self, folder: Path, wheel: Path) -> None:
+        venv.create(folder, with_pip=False, symlinks=True)
+        self.bin = folder / "bin"
+        (self.site,) = folder.glob("lib/python*/site-packages")
+        # Everything podlift needs is installed where this runs; a plain path brings none of that place's .pth files, so the
+        # checkout that is installed there in editable mode stays out of sight.
+        (self.site / "base.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        command = [
+            sys.executable,
+            "-m",
+            "pip",
+            "--python",
+            str(self.bin / "python"),
+            "install",
+            "-q",
+            "--no-deps",
+            "--no-index",
+        ]
+        subprocess.run([*command, "--disable-pip-version-check", str(wheel)], check=True, timeout=LIMIT_S)
+
+    def python(self, *words: str, cwd: Path | None = None, **variables: str) -> Shown:
+        return self._run([str(self.bin / "python"), *words], cwd, variables)
+
+    def podlift(self, *words: str, cwd: Path | None = None, **variables: str) -> Shown:
+        return self._run([str(self.bin / "podlift"), *words], cwd, variables)
+
+    def _run(self, command: list[str], cwd: Path | None, variables: dict[str, str]) -> Shown:
+        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        env = {**kept, "PATH": f"{self.bin}:{kept['PATH']}", **variables}
+        done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=LIMIT_S)
+        return Shown(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def fresh(tmp_path: Path, wheel: Path) -> Fresh:
+    """Make a fresh environment that holds the wheel."""
+    return Fresh(tmp_path / "fresh", wheel)

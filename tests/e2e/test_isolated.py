@@ -1,0 +1,100 @@
+"""`--isolated`: the tasks run in a fresh environment made of exactly the requirements."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import sdk
+
+ISOLATED = sdk.Code(isolated=True)
+
+
+def wheel(folder: Path, name: str, version: str) -> None:
+    """Write a distribution of one module, by hand: nothing is asked of any index."""
+    info = f"{name}-{version}.dist-info"
+    texts = {
+        f"{name}.py": f"VERSION = {version!r}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    texts[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*texts, f"{info}/RECORD"])
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        for path, text in texts.items():
+            archive.writestr(path, text)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "podlift"
+
+
+def test_an_isolated_task_sees_its_requirements_podlift_and_nothing_else(write, cache: Path, tmp_path: Path) -> None:
+    wheel(tmp_path / "wheels", "onlythere", "1.5")
+    write("requirements.txt", f"--no-index\n--find-links {tmp_path / 'wheels'}\nonlythere==1.5\n")
+    write(
+        "train.py",
+        """
+        import importlib.util, json, os, sys
+        import onlythere, sdk
+        print(json.dumps({
+            "version": onlythere.VERSION,
+            "task": sdk.context().task,
+            "seen": [name for name in ("pydantic", "numpy", "pytest") if importlib.util.find_spec(name)],
+            "prefix": sys.prefix,
+            "first on PATH": os.environ["PATH"].split(os.pathsep)[0],
+        }))
+        """,
+    )
+    plan = sdk.plan(sdk.Job("train.py", code=ISOLATED, resources=sdk.Resources(workers=2)))
+    assert "a fresh environment" in str(plan)
+    assert "1 of requirements.txt: onlythere==1.5" in str(plan)
+    run = sdk.submit(plan)
+    run.result(120)
+    for task in plan.tasks:
+        (line,) = [json.loads(line.text) for line in run.logs(task=task)]
+        assert (line["version"], line["task"], line["seen"]) == ("1.5", task, [])
+        assert Path(line["prefix"]).is_relative_to(cache / "environments")
+        assert line["first on PATH"] == f"{line['prefix']}/bin"
+    prepared = json.loads(next(Path(run.plan.paths.events).glob("*.prepared.json")).read_text())
+    assert prepared["data"]["installed"]["onlythere"] == "1.5"
+
+
+def test_an_environment_that_cannot_be_built_is_the_users_error_with_pips_words(
+    write, cache: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "wheels").mkdir()
+    write("requirements.txt", f"--no-index\n--find-links {tmp_path / 'wheels'}\nnowhere-to-be-found\n")
+    write("train.py", "print(1)")
+    run = sdk.submit(sdk.Job("train.py", code=ISOLATED))
+    with pytest.raises(sdk.RunFailedError, match="nowhere-to-be-found") as caught:
+        run.result(120)
+    assert caught.value.status.failure.log.endswith("environment.log")
+    assert "No matching distribution" in Path(caught.value.status.failure.log).read_text()
+
+
+def test_a_project_can_ask_for_it_in_its_own_file(write, cache: Path) -> None:
+    write("podlift.toml", "isolated = true\n")
+    write("train.py", "print(1)")
+    plan = sdk.plan("train.py")
+    assert plan.job["code"]["isolated"] is True
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_estimator_program_brings_its_old_tensorflow(write, workers: int) -> None:
+    """TensorFlow 2.15 is the last one that has tf.estimator; there are wheels of it for Python 3.10 and 3.11."""
+    write("requirements.txt", "tensorflow==2.15.*\n")
+    write("train.py", (Path(__file__).parent / "estimator.py").read_text())
+    job = sdk.Job("train.py", code=ISOLATED, resources=sdk.Resources(workers=workers))
+    run = sdk.submit(job)
+    run.result(600)
+    lines = [json.loads(line.text) for line in run.logs(task="chief-0") if line.text.startswith("{")]
+    assert lines[0]["tensorflow"].startswith("2.15.")
+    assert lines[0]["cluster"] == (["chief", "worker"] if workers == 2 else ["chief"])
+    assert lines[-1] == {"done": "chief", "step": 200, "error": pytest.approx(0.0, abs=1e-3)}

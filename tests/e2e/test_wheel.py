@@ -1,0 +1,158 @@
+"""Real projects, in fresh environments that hold the built wheel: they go through `podlift submit` and come back."""
+
+from __future__ import annotations
+
+import json
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+SRC_LAYOUT = {
+    "pyproject.toml": """
+        [project]
+        name = "digits"
+        version = "1.0"
+        dependencies = ["numpy"]
+        """,
+    "uv.lock": f"""
+        version = 1
+        requires-python = ">=3.10"
+
+        [[package]]
+        name = "digits"
+        version = "1.0"
+        source = {{ editable = "." }}
+        dependencies = [{{ name = "numpy" }}]
+
+        [[package]]
+        name = "numpy"
+        version = "{version("numpy")}"
+        source = {{ registry = "https://pypi.org/simple" }}
+        """,
+    "data/digits.csv": "0,0,1\n0,1,0\n1,0,0\n1,1,1\n",
+    "src/digits/__init__.py": "",
+    "src/digits/reading.py": """
+        from pathlib import Path
+        import numpy as np
+
+        def table():
+            rows = np.loadtxt(Path("data/digits.csv"), delimiter=",")
+            return rows[:, :2], rows[:, 2:]
+        """,
+    "src/digits/train.py": """
+        import keras
+        import sdk
+        from digits.reading import table
+
+        def main(epochs):
+            x, y = table()
+            model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+            model.fit(x, y, epochs=epochs, verbose=0)
+            model.save(f"{sdk.context().dirs.model}/model.keras")
+            open("notes.txt", "w").write(__file__)
+            return len(x)
+        """,
+}
+
+
+def test_a_src_layout_project_with_a_lock_and_data_comes_back_with_its_model(write, fresh, tmp_path: Path) -> None:
+    for path, text in SRC_LAYOUT.items():
+        project = write(path, text).parents[len(Path(path).parts) - 1]
+    # As `pip install -e .` leaves it: the project's own folder is on the path of everything that runs here.
+    (fresh.site / "__editable__.digits.pth").write_text(f"{project / 'src'}\n")
+    shown = fresh.podlift("submit", "digits.train:main", "--args", '{"epochs": 2}', "--json", cwd=project)
+    assert shown.code == 0, shown.stderr
+    assert "1 of uv.lock: numpy==" in shown.stderr
+    run = json.loads(shown.stdout)
+    got = fresh.podlift("get", run["id"], str(tmp_path / "got"), cwd=project)
+    assert got.code == 0, got.stderr
+    assert (tmp_path / "got" / "model" / "model.keras").stat().st_size > 1000
+    loaded_from = (tmp_path / "got" / "work" / "notes.txt").read_text()
+    assert Path(loaded_from).is_relative_to(run["run_dir"]), "not from the folder that is installed in editable mode"
+
+
+def test_a_module_that_loads_from_an_editable_install_only_is_refused(write, fresh) -> None:
+    for path, text in SRC_LAYOUT.items():
+        project = write(path, text).parents[len(Path(path).parts) - 1]
+    write(".gitignore", "reading.py\n")
+    (fresh.site / "__editable__.digits.pth").write_text(f"{project / 'src'}\n")
+    shown = fresh.podlift("plan", "digits.train:main", "--args", '{"epochs": 2}', cwd=project)
+    assert shown.code == 2
+    assert "digits.reading" in shown.stderr
+
+
+def test_a_monorepo_brings_the_folder_beside_the_project(write, fresh) -> None:
+    write(".git/HEAD", "ref: refs/heads/main")
+    write("libs/common/pyproject.toml", '[project]\nname = "common"\nversion = "1"\n')
+    write("libs/common/src/common/__init__.py", "def greet(): return 'hello from common'")
+    write("services/train/requirements.txt", "-e ../../libs/common\n")
+    project = write("services/train/train.py", "import common\nprint(common.greet())\n").parent
+    shown = fresh.podlift("submit", "train.py", "--json", cwd=project)
+    assert shown.code == 0, shown.stderr
+    logs = fresh.podlift("logs", json.loads(shown.stdout)["id"], cwd=project)
+    assert logs.stdout == "hello from common\n"
+    (project / "requirements.txt").write_text("")
+    refused = fresh.podlift("plan", "train.py", cwd=project)
+    assert (refused.code, "imports 'common'" in refused.stderr) == (2, True)
+    assert fresh.podlift("plan", "train.py", "--include", "../../libs/common", cwd=project).code == 0
+
+
+def cell(*lines: str) -> dict[str, object]:
+    return {
+        "cell_type": "code",
+        "metadata": {},
+        "source": [f"{line}\n" for line in lines],
+        "outputs": [],
+        "execution_count": None,
+    }
+
+
+def test_a_notebook_runs_without_its_magics(write, fresh) -> None:
+    notebook = {
+        "nbformat": 4, "nbformat_minor": 5, "metadata": {"language_info": {"name": "python"}},
+        "cells": [
+            cell("%matplotlib inline", "!ls", "import helper"),
+            {"cell_type": "markdown", "metadata": {}, "source": "# Training"},
+            cell("rows = helper.rows()", "print('rows', rows)"),
+        ],
+    }  # fmt: skip
+    write("helper.py", "def rows(): return 3")
+    project = write("explore.ipynb", json.dumps(notebook)).parent
+    shown = fresh.podlift("submit", "explore.ipynb", "--workers", "2", "--json", cwd=project)
+    assert shown.code == 0, shown.stderr
+    assert "%matplotlib inline" in shown.stderr
+    run = json.loads(shown.stdout)
+    assert fresh.podlift("logs", run["id"], "--task", "worker-0", cwd=project).stdout == "rows 3\n"
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_function_of_a_script_travels_with_what_it_uses(write, fresh, workers: int) -> None:
+    write("helper.py", "def double(x): return 2 * x")
+    project = write(
+        "start.py",
+        f"""
+        import math
+        import helper
+        import sdk
+
+        RATES = {{"low": 0.25}}
+        print("the script's own work is not done again")
+
+        def scaled(x):
+            return helper.double(x) * RATES["low"]
+
+        def outer(offset):
+            def train(x, power=2):
+                return math.pow(scaled(x), power) + offset
+            return train
+
+        run = sdk.submit(outer(offset=100), args={{"x": 6}}, workers={workers})
+        print(run.result(120).value)
+        print(sorted(line.text for line in run.logs()))
+        """,
+    ).parent
+    shown = fresh.python("start.py", cwd=project)
+    assert shown.code == 0, shown.stderr
+    assert shown.stdout.splitlines() == ["the script's own work is not done again", "109.0", "[]"]

@@ -1,0 +1,207 @@
+"""Whatever a folder holds: a plan names every file, packaged or left out with the reason, or one error says what is wrong."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import sdk
+from sdk.packaging import bundle
+from sdk.packaging.entry import locate
+from sdk.runtime.unpack import unpack
+
+Make = Callable[[Path], object]
+
+
+def text(path: str, content: str = "x") -> Make:
+    def make(top: Path) -> None:
+        (top / path).parent.mkdir(parents=True, exist_ok=True)
+        (top / path).write_text(content)
+
+    return make
+
+
+def link(path: str, target: str) -> Make:
+    def make(top: Path) -> None:
+        (top / path).parent.mkdir(parents=True, exist_ok=True)
+        (top / path).symlink_to(target.replace("TOP", str(top)))
+
+    return make
+
+
+def raw(name: bytes, *, folder: bool = False) -> Make:
+    def make(top: Path) -> None:
+        place = os.path.join(os.fsencode(top), name)
+        if folder:
+            os.mkdir(place)
+            place = os.path.join(place, b"inner.txt")
+        with open(place, "wb") as file:
+            file.write(b"x")
+
+    return make
+
+
+def bind(top: Path) -> None:
+    # The path of a socket is short: made elsewhere, moved here.
+    with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{short}/s")
+        os.rename(f"{short}/s", top / "socket")
+
+
+def mode(path: str, bits: int) -> Make:
+    def make(top: Path) -> None:
+        text(path)(top)
+        (top / path).chmod(bits)
+
+    return make
+
+
+def hard(top: Path) -> None:
+    text("a.txt")(top)
+    os.link(top / "a.txt", top / "b.txt")
+
+
+def sparse(top: Path) -> None:
+    with open(top / "huge.bin", "wb") as file:
+        file.truncate(50 * 1024**3)
+
+
+def deep(top: Path) -> None:
+    place = top
+    for _ in range(60):
+        place = place / "d"
+    place.mkdir(parents=True)
+    (place / "end.txt").write_text("x")
+
+
+# Each: what makes the tree, what is packaged of it ("" for what the error says instead), what is left out with the reason.
+CORPUS: dict[str, tuple[Make, list[str] | str, list[str]]] = {
+    "a name with spaces": (text("a b.txt"), ["a b.txt"], []),
+    "a name with a line end": (text("a\nb.txt"), ["a\nb.txt"], []),
+    "a name with a tab and a bell": (text("a\t\a.txt"), ["a\t\a.txt"], []),
+    "a name with a backslash": (text("a\\b.txt"), ["a\\b.txt"], []),
+    "a name that starts with a dash": (text("-rf"), ["-rf"], []),
+    "a name of dots": (text("..."), ["..."], []),
+    "a name that looks like climbing": (text("..a/b"), ["..a/b"], []),
+    "a name like an option of tar": (text("--checkpoint=1"), ["--checkpoint=1"], []),
+    "a name of 255 bytes": (text("n" * 255), ["n" * 255], []),
+    "a name of emoji": (text("🦙/模型.txt"), ["🦙/模型.txt"], []),
+    "a name with a combining accent": (text("e\u0301.txt"), ["e\u0301.txt"], []),
+    "two names that differ by case": (lambda top: (text("A.txt")(top), text("a.txt")(top)), ["A.txt", "a.txt"], []),
+    "a name that is not UTF-8": (raw(b"\xff.txt"), [], ["\\udcff.txt (its name is not UTF-8)"]),
+    "a folder whose name is not UTF-8": (raw(b"\xfe", folder=True), [], ["\\udcfe/ (its name is not UTF-8)"]),
+    "a path of 60 folders": (deep, ["d/" * 60 + "end.txt"], []),
+    "a link to a file inside": (link("l.py", "train.py"), ["l.py"], []),
+    "an absolute link to a file inside": (link("l.py", "TOP/train.py"), ["l.py"], []),
+    "a link that climbs out and comes back": (link("l.py", "../tree/train.py"), ["l.py"], []),
+    "a link to a secret of the machine": (link("l", "/etc/passwd"), [], ["l (a link that leaves the folder)"]),
+    "a link that climbs": (link("l", "../../x"), [], ["l (a link that leaves the folder)"]),
+    "a broken link": (link("l", "nothing"), [], ["l (a broken link)"]),
+    "a link to itself": (link("l", "l"), [], ["l (a broken link)"]),
+    "a link to its own folder": (link("sub/l", ".."), ["sub/"], ["sub/l/ (a link to a folder)"]),
+    "a link to the top of the disk": (link("l", "/"), [], ["l/ (a link to a folder)"]),
+    "a link through /proc": (link("l", "/proc/self/cwd"), [], ["l/ (a link to a folder)"]),
+    "a link to a device": (link("l", "/dev/zero"), [], ["l (a link that leaves the folder)"]),
+    "a pipe": (lambda top: os.mkfifo(top / "pipe"), [], ["pipe (not a regular file)"]),
+    "a socket": (bind, [], ["socket (not a regular file)"]),
+    "two names of one file": (hard, ["a.txt", "b.txt"], []),
+    "a file of 50 GB": (sparse, "Largest: huge.bin (53687 MB)", []),
+    "an empty file": (text("empty", ""), ["empty"], []),
+    "an empty folder": (lambda top: (top / "a" / "b").mkdir(parents=True), ["a/b/"], []),
+    "a file with every mode": (mode("wild", 0o7777), ["wild"], []),
+    "a virtual environment of another name": (text("e/pyvenv.cfg"), [], ["e/ (a virtual environment)"]),
+    "a conda environment": (text("c/conda-meta/x"), [], ["c/ (a virtual environment)"]),
+    "a .git that is a file": (text(".git", "gitdir: /elsewhere"), [".git"], []),
+    "a folder called .gitignore": (text(".gitignore/x"), [".gitignore/x"], []),
+    "a .gitignore of everything": (text(".gitignore", "*\n"), "left out of the bundle", []),
+    "a .gitignore that is no text": (raw(b".gitignore"), [".gitignore"], []),
+    "an ignore file that is a link to the machine": (link(".podliftignore", "/etc/hostname"), [], ["+"]),
+    "a folder called train.py.": (text("train.py./x"), ["train.py./x"], []),
+    "stale bytecode": (text("pkg/__pycache__/x.pyc"), [], ["pkg/__pycache__/ (never packaged)"]),
+    "a package that shadows json": (text("json/__init__.py", ""), ["json/__init__.py"], []),
+    "a private key under a harmless name": (
+        text("notes.txt", "-----BEGIN OPENSSH PRIVATE KEY-----\nx"),
+        [],
+        ["notes.txt (looks like a secret)"],
+    ),
+}  # fmt: skip
+
+
+def test_the_corpus_is_large_enough() -> None:
+    assert len(CORPUS) >= 40
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_a_hostile_tree_is_packaged_or_refused_with_a_reason(tmp_path: Path, name: str) -> None:
+    make, packaged, left_out = CORPUS[name]
+    top = tmp_path / "tree"
+    top.mkdir()
+    (top / "train.py").write_text("print(1)")
+    make(top)
+    if isinstance(packaged, str):
+        with pytest.raises(sdk.InputError) as caught:
+            sdk.plan(str(top / "train.py"))
+        assert packaged in str(caught.value)
+        return
+    plan = sdk.plan(str(top / "train.py"))
+    assert [file[0] for file in plan.files] == sorted([*packaged, "train.py"])
+    assert plan.left_out == left_out or left_out == ["+"]
+    assert sdk.Plan.from_json(plan.to_json(), "here") == plan
+    run = sdk.submit(plan)
+    run.result(60)
+    work = Path(plan.paths.work(1, "chief-0"))
+    assert {str(path.relative_to(work)) for path in work.rglob("*") if path.is_file()} == {
+        file[0] for file in plan.files if not file[0].endswith("/")
+    }
+
+
+NAMES = st.text(
+    st.characters(blacklist_characters="/\0", blacklist_categories=("Cs",)), min_size=1, max_size=12
+).filter(lambda name: name not in (".", ".."))
+PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    files=st.dictionaries(PATHS, st.binary(max_size=50), max_size=12), links=st.dictionaries(PATHS, PATHS, max_size=4)
+)
+def test_any_tree_comes_out_of_its_archive_as_it_went_in(tmp_path_factory, files, links) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    top = folder / "tree"
+    top.mkdir()
+    for path, data in files.items():
+        try:
+            (top / path).parent.mkdir(parents=True, exist_ok=True)
+            (top / path).write_bytes(data)
+        except OSError:
+            pass
+    for path, target in links.items():
+        try:
+            (top / path).parent.mkdir(parents=True, exist_ok=True)
+            (top / path).symlink_to(target)
+        except OSError:
+            pass
+    (top / "entry-of-the-test.py").write_text("print(1)")
+    try:
+        source = locate(str(top / "entry-of-the-test.py"), str(top))
+        made = bundle.build(source, never={})
+        again = bundle.build(source, never={})
+    except sdk.InputError:
+        return
+    assert made == again
+    bundle.write(made, top, folder / "x.tar")
+    unpack(folder / "x.tar", made.digest, folder / "out")
+    for member in made.members:
+        if member.path.endswith("/"):
+            assert (folder / "out" / member.path).is_dir()
+        else:
+            assert (folder / "out" / member.path).read_bytes() == (top / member.path).read_bytes()
+    out = {str(path.relative_to(folder / "out")) for path in (folder / "out").rglob("*") if path.is_file()}
+    assert out == {member.path for member in made.members if not member.path.endswith("/")}

@@ -1,0 +1,302 @@
+"""Which folder is packaged, and from where its modules load."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import sdk
+
+
+def files(plan: sdk.Plan) -> list[str]:
+    return [file[0] for file in plan.files]
+
+
+@pytest.mark.parametrize("mark", ["pyproject.toml", "requirements.txt", "podlift.toml", "setup.py", ".git/HEAD"])
+def test_the_project_is_the_nearest_folder_above_the_entry_that_has_a_mark(write, mark: str) -> None:
+    write(f"inner/{mark}")
+    write("pyproject.toml")
+    write("other.py")
+    write("inner/lib.py")
+    write("inner/jobs/train.py", "import lib\n")
+    plan = sdk.plan("inner/jobs/train.py")
+    assert (Path(plan.project).name, plan.target, plan.roots) == ("inner", "jobs/train.py", ["jobs", ""])
+    assert "other.py" not in files(plan)
+
+
+def test_without_any_mark_the_scripts_own_folder_is_the_project(write) -> None:
+    write("jobs/train.py", "import near\n")
+    write("jobs/near.py")
+    write("far.py")
+    assert files(sdk.plan("jobs/train.py")) == ["near.py", "train.py"]
+
+
+def test_a_stray_requirements_file_in_a_folder_that_anybody_may_write_packages_nothing(write, tmp_path: Path) -> None:
+    write("jobs/train.py", "print(1)")
+    write("requirements.txt", "numpy")
+    write("others.txt", "not yours")
+    (tmp_path / "project").chmod(0o777)
+    assert files(sdk.plan("jobs/train.py")) == ["train.py"]
+
+
+def test_a_mark_in_the_home_folder_or_above_it_packages_nothing(write, tmp_path: Path, monkeypatch) -> None:
+    write("home/jobs/train.py", "print(1)")
+    write("home/pyproject.toml")
+    write("pyproject.toml")
+    monkeypatch.setenv("HOME", str(tmp_path / "project" / "home"))
+    assert files(sdk.plan("home/jobs/train.py")) == ["train.py"]
+
+
+def test_a_mark_on_another_file_system_is_not_followed() -> None:
+    shm = Path("/dev/shm")
+    if not shm.is_dir() or shm.stat().st_dev == shm.parent.stat().st_dev:
+        pytest.skip("no second file system")
+    from sdk.packaging import project
+
+    assert project.above(shm) is None
+
+
+@pytest.mark.parametrize(
+    ("toml", "place", "roots"),
+    [
+        ("", "src", ["src", ""]),
+        ('[tool.setuptools]\npackage-dir = {"" = "lib"}', "lib", ["lib", ""]),
+        ('[tool.setuptools.packages.find]\nwhere = ["python"]', "python", ["python", ""]),
+        ('[tool.hatch.build.targets.wheel]\npackages = ["code/pkg"]', "code", ["code", ""]),
+        ('[[tool.poetry.packages]]\ninclude = "pkg"\nfrom = "lib"', "lib", ["lib", ""]),
+        ('[tool.setuptools]\npackages = ["pkg"]', "", [""]),
+        ('[tool]\nsetuptools = 3\npoetry = []\nhatch = {build = "x"}', "", [""]),
+    ],
+)
+def test_the_builds_own_source_folder_goes_first_on_the_path(write, toml: str, place: str, roots: list[str]) -> None:
+    write("pyproject.toml", toml)
+    write(f"{place}/pkg/__init__.py" if place else "pkg/__init__.py")
+    write(f"{place}/pkg/train.py" if place else "pkg/train.py", "import pkg\ndef main(): ...\n")
+    assert sdk.plan("pkg.train:main").roots == roots
+
+
+def test_a_project_file_that_is_no_toml_is_named(write) -> None:
+    write("pyproject.toml", "[tool")
+    write("train.py", "print(1)")
+    with pytest.raises(sdk.InputError, match=r"pyproject\.toml' is no TOML"):
+        sdk.plan("train.py")
+
+
+def job(entry: str, **code) -> sdk.Job:
+    return sdk.Job(entry, code=sdk.Code(**code))
+
+
+def test_a_folder_beside_the_project_is_packaged_where_it_lies_and_its_sources_load(write, root: Path) -> None:
+    write("libs/common/pyproject.toml")
+    write("libs/common/src/common/__init__.py", "WORD = 'from common'")
+    write("libs/unused/x.py")
+    write("shared/tables.json", "[1]")
+    write("services/train/pyproject.toml")
+    write(
+        "services/train/train.py",
+        "import common, json\nprint(common.WORD, json.load(open('../../shared/tables.json')))\n",
+    )
+    with pytest.raises(sdk.InputError, match="imports 'common'"):
+        sdk.plan("services/train/train.py")
+    import os
+
+    os.chdir("services/train")
+    plan = sdk.plan(job("train.py", include=("../../libs/common", "../../shared")))
+    assert plan.target == "services/train/train.py"
+    assert plan.roots == ["services/train", "libs/common/src", "libs/common", "shared"]
+    assert files(plan) == [
+        "libs/common/pyproject.toml",
+        "libs/common/src/common/__init__.py",
+        "services/train/pyproject.toml",
+        "services/train/train.py",
+        "shared/tables.json",
+    ]
+    run = sdk.submit(plan)
+    run.result(60)
+    assert [line.text for line in run.logs()] == ["from common [1]"]
+
+
+def test_a_package_and_a_module_beside_the_project_can_be_included_as_they_are(write, monkeypatch) -> None:
+    write("common/__init__.py")
+    write("tools/extra.py")
+    write("app/requirements.txt")
+    write("app/train.py", "import common, extra\n")
+    monkeypatch.chdir("app")
+    plan = sdk.plan(job("train.py", include=("../common", "../tools/extra.py")))
+    assert plan.roots == ["app", "", "tools"]
+
+
+@pytest.mark.parametrize(
+    ("include", "said"),
+    [
+        ("../comon", "Did you mean 'common'?"),
+        ("..", "holds the project itself"),
+        (".", "holds the project itself"),
+        ("/etc/hostname", "only '/' in common, which is shared"),
+        ("data/*.csv", "names nothing. Received: 'data/*.csv'"),
+        ("missing.txt", "names nothing"),
+        ("a\0b", "names nothing. Received: 'a\\x00b'"),
+    ],
+)
+def test_an_include_that_leads_nowhere_is_named(write, monkeypatch, include: str, said: str) -> None:
+    write("common/x.py")
+    write("app/requirements.txt")
+    write("app/train.py", "print(1)")
+    monkeypatch.chdir("app")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan(job("train.py", include=(include,)))
+    assert said in str(caught.value)
+
+
+def test_what_is_ignored_can_be_left_out_brought_back_and_included(write) -> None:
+    write("train.py", "print(1)")
+    write(".gitignore", "data/\n*.log\n/build\nsub/deep.txt\n")
+    write(".podliftignore", "!kept.log\nnotes/\n")
+    for path in ("data/a.csv", "data/b.csv", "x.log", "kept.log", "build/y", "pkg/build/z", "notes/n", "sub/deep.txt"):
+        write(path, path)
+    write("sub/.gitignore", "*.bin\n!good.bin\n")
+    write("sub/bad.bin", "1")
+    write("sub/good.bin", "2")
+    plan = sdk.plan(job("train.py", include=("data/a.csv",), exclude=("pkg",)))
+    kept = [".gitignore", ".podliftignore", "data/a.csv", "kept.log", "sub/.gitignore", "sub/good.bin", "train.py"]
+    assert files(plan) == kept
+    assert sorted(plan.left_out) == [
+        "build/ (in .gitignore)",
+        "data/ (in .gitignore)",
+        "notes/ (in .podliftignore)",
+        "pkg/ (in exclude)",
+        "sub/bad.bin (in .gitignore)",
+        "sub/deep.txt (in .gitignore)",
+        "x.log (in .gitignore)",
+    ]
+
+
+def test_the_ignore_rules_agree_with_git(write, tmp_path: Path) -> None:
+    project = write("train.py", "print(1)").parent
+    write(".gitignore", "# c\n*.tmp\n!keep.tmp\n/top\nfold/\n**/deep/*.x\na?c\n[xy].z\n\\#hash\ntrail\\ \n")
+    names = [
+        "a.tmp",
+        "keep.tmp",
+        "top",
+        "in/top",
+        "fold/x",
+        "in/fold/y",
+        "in/deep/f.x",
+        "abc",
+        "x.z",
+        "z.z",
+        "#hash",
+        "trail ",
+    ]
+    for name in names:
+        write(name if name != "top" else "top", name)
+    write("in/.gitignore", "!top\n*.q\n")
+    write("in/r.q", "1")
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    listed = subprocess.run(
+        ["git", "-c", "core.excludesFile=", "ls-files", "-z", "-co", "--exclude-standard"],
+        cwd=project, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    # A folder of which everything is ignored is packaged empty: git knows no such thing.
+    packaged = [path for path in files(sdk.plan("train.py")) if not path.endswith("/")]
+    assert packaged == sorted(listed.strip("\0").split("\0"))
+
+
+def test_a_gitignore_above_the_project_counts_only_with_a_folder_beside_it(write, monkeypatch) -> None:
+    write(".gitignore", "*.bin\n")
+    write("common/x.bin", "1")
+    write("common/x.py")
+    write("app/requirements.txt")
+    write("app/train.py", "import x\n")
+    monkeypatch.chdir("app")
+    assert "common/x.bin" not in files(sdk.plan(job("train.py", include=("../common",))))
+
+
+def test_files_that_look_like_secrets_stay_here_and_are_named(write) -> None:
+    write("train.py", "print(1)")
+    write(".env", "TOKEN=1")
+    write(".env.example", "TOKEN=")
+    write("keys/service-account.json", "{}")
+    write("keys/mine.json", json.dumps({"type": "service_account", "private_key": "-----BEGIN PRIVATE KEY-----\nx"}))
+    write("keys/id_rsa", "x")
+    write("keys/server.pem", "-----BEGIN RSA PRIVATE KEY-----\nMII")
+    write("keys/public.pem", "-----BEGIN CERTIFICATE-----\nMII")
+    write("credentials.py", "x = 1")
+    plan = sdk.plan("train.py")
+    assert files(plan) == [".env.example", "credentials.py", "keys/public.pem", "train.py"]
+    assert "looks like a secret: .env, keys/id_rsa, keys/mine.json, keys/server.pem, keys/service-account.json." in str(
+        plan
+    )
+    included = sdk.plan(job("train.py", include=(".env", "keys/mine.json")))
+    assert {".env", "keys/mine.json"} <= set(files(included))
+    assert ".env, " not in str(included)
+
+
+def test_the_five_largest_files_are_named(write) -> None:
+    write("train.py", "print(1)")
+    for number in range(7):
+        write(f"data{number}.bin", "x" * (20_000 * (number + 1)))
+    shown = next(line for line in str(sdk.plan("train.py")).splitlines() if line.startswith("largest"))
+    assert shown.split(None, 1)[1] == (
+        "data6.bin (0.14 MB), data5.bin (0.12 MB), data4.bin (0.10 MB), data3.bin (0.08 MB), data2.bin (0.06 MB)"
+    )
+
+
+def test_too_many_files_are_refused_with_the_fullest_folders(write, monkeypatch) -> None:
+    from sdk.packaging import tree
+
+    monkeypatch.setattr(tree, "MAX_FILES", 20)
+    write("train.py", "print(1)")
+    for number in range(30):
+        write(f"images/cats/{number}.png")
+    with pytest.raises(sdk.InputError, match=r"more than 20 files.*images/ \(30\), images/cats/ \(30\)"):
+        sdk.plan("train.py")
+
+
+def test_a_program_starts_where_its_user_stands(write, monkeypatch, root: Path) -> None:
+    write("pyproject.toml")
+    write("data.txt", "top")
+    write("jobs/data.txt", "jobs")
+    write("jobs/train.py", "print(open('data.txt').read())\n")
+    assert sdk.plan("jobs/train.py").cwd == ""
+    monkeypatch.chdir("jobs")
+    plan = sdk.plan("train.py")
+    assert plan.cwd == "jobs"
+    run = sdk.submit(plan)
+    run.result(60)
+    assert [line.text for line in run.logs()] == ["jobs"]
+    monkeypatch.chdir("/")
+    assert sdk.plan(str(Path(plan.project) / "jobs" / "train.py")).cwd == ""
+
+
+def test_editing_the_source_after_submit_changes_neither_the_run_nor_its_copy(write, root: Path) -> None:
+    script = write("train.py", "import time, helper\ntime.sleep(1)\nprint(helper.WORD, open('helper.py').read())\n")
+    helper = write("helper.py", "WORD = 'old'")
+    run = sdk.submit("train.py")
+    script.write_text("print('new')")
+    helper.write_text("WORD = 'new'")
+    run.result(60)
+    assert [line.text for line in run.logs()] == ["old WORD = 'old'"]
+
+
+def test_planning_writes_nothing_but_the_cache_of_what_was_read(write, tmp_path: Path, monkeypatch) -> None:
+    write("train.py", "print(1)")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    before = sorted(tmp_path.rglob("*"))
+    env = {
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PATH": "/usr/bin",
+        "HOME": str(tmp_path),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+    }
+    home = str(Path(sdk.__file__).parent.parent)
+    subprocess.run([sys.executable, "-m", "sdk", "plan", "train.py"], env={**env, "PYTHONPATH": home}, check=True)
+    written = [path for path in sorted(tmp_path.rglob("*")) if path not in before]
+    assert [path for path in written if not path.is_relative_to(tmp_path / "cache" / "podlift")] in (
+        [],
+        [tmp_path / "cache"],
+    )

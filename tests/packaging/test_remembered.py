@@ -1,0 +1,95 @@
+"""What was read once is not read again, and a memory that is wrong or damaged changes no plan."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk.packaging import bundle
+
+LONG_AGO = time.time() - 3600
+
+
+@pytest.fixture
+def project(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project whose files were written long ago, as far as podlift can tell."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    # The time of a change cannot be set back: the wait for it is what is shortened.
+    monkeypatch.setattr("sdk.packaging.remembered._SETTLED_NS", -(10**12))
+    write("pkg/data.bin", "1" * 1000)
+    return write("train.py", "import pkg\n").parent
+
+
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    seen: list[str] = []
+    real = bundle._read
+
+    def counting(path: Path):
+        seen.append(path.name)
+        return real(path)
+
+    monkeypatch.setattr(bundle, "_read", counting)
+    return seen
+
+
+def test_an_unchanged_project_is_read_once(project: Path, monkeypatch) -> None:
+    first = sdk.plan("train.py")
+    seen = reads(monkeypatch)
+    second = sdk.plan("train.py")
+    assert seen == []
+    assert (second.digest, second.files) == (first.digest, first.files)
+    run = sdk.submit(second)
+    run.result(60)
+
+
+@pytest.mark.parametrize("change", ["text", "same size and time", "mode", "new", "gone", "include"])
+def test_whatever_changes_is_noticed(project: Path, change: str) -> None:
+    before = sdk.plan("train.py")
+    data = project / "pkg" / "data.bin"
+    about = data.stat()
+    job = sdk.Job("train.py")
+    if change == "text":
+        data.write_text("2")
+    elif change == "same size and time":
+        data.write_text("2" * 1000)
+        os.utime(data, ns=(about.st_atime_ns, about.st_mtime_ns))
+    elif change == "mode":
+        data.chmod(0o755)
+    elif change == "new":
+        (project / "new.txt").write_text("")
+    elif change == "gone":
+        data.unlink()
+    else:
+        (project / "key.txt").write_text("-----BEGIN PRIVATE KEY-----")
+        assert sdk.plan("train.py").digest == before.digest
+        job = sdk.Job("train.py", code=sdk.Code(include=("key.txt",)))
+    assert sdk.plan(job).digest != before.digest
+
+
+@pytest.mark.parametrize("damage", ["{", "[]", "", "null", "forged"])
+def test_a_damaged_memory_is_no_memory(project: Path, tmp_path: Path, damage: str) -> None:
+    before = sdk.plan("train.py")
+    (file,) = (tmp_path / "cache" / "podlift" / "files").iterdir()
+    if damage == "forged":
+        data = json.loads(file.read_text())
+        data["packed"]["digest"] = "0" * 64
+        damage = json.dumps(data)
+    file.write_text(damage)
+    assert sdk.plan("train.py").digest == before.digest
+
+
+def test_what_was_written_a_moment_ago_is_not_remembered(project: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("sdk.packaging.remembered._SETTLED_NS", 2 * 10**9)
+    (project / "train.py").write_text("print(2)\n")
+    sdk.plan("train.py")
+    assert not (tmp_path / "cache" / "podlift").exists()
+
+
+def test_a_cache_that_cannot_be_written_changes_nothing(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    assert sdk.plan("train.py").digest == sdk.plan("train.py").digest
