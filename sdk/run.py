@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from . import backends
@@ -20,8 +20,10 @@ from .errors import (
     WaitTimeoutError,
 )
 from .events import fold
+from .packaging.paths import usable
 from .planner import Plan
 from .status import Reason, State, Status
+from .storage import trees
 from .storage.records import read_events, read_metrics
 
 _POLL_S = 0.1
@@ -38,6 +40,7 @@ class Result:
         model_dir: where the program was told to put its model (`AIP_MODEL_DIR`).
         checkpoint_dir: likewise (`AIP_CHECKPOINT_DIR`).
         tensorboard_dir: likewise (`AIP_TENSORBOARD_LOG_DIR`).
+        outputs_dir: what the first task left: `work/` and `model/`; there is no such folder where it left nothing.
         logs: the log file of every task of the last attempt.
     """
 
@@ -47,6 +50,7 @@ class Result:
     model_dir: str
     checkpoint_dir: str
     tensorboard_dir: str
+    outputs_dir: str
     logs: dict[str, str]
 
 
@@ -148,6 +152,7 @@ class Run:
             model_dir=paths.model,
             checkpoint_dir=paths.checkpoints,
             tensorboard_dir=paths.tensorboard,
+            outputs_dir=paths.outputs,
             logs={task: paths.log(status.attempts, task) for task in self.plan.tasks},
         )
 
@@ -182,6 +187,42 @@ class Run:
             raise InputError(f"The run {self.id} has no attempt {attempt}: it has {self.status().attempts}.")
         return self._backend.logs(self.plan, task=task, attempt=attempt, follow=follow)
 
+    def download(self, dest: str | Path) -> list[str]:
+        """Copy what the program has left, below `work/` and `model/` of a folder, and return the paths of the new files.
+
+        Usage: `run.wait(); run.download("results")`. A file that is there already with the same content stays as it is.
+
+        Args:
+            dest: a folder; it is made if there is something to put into it.
+
+        Raises:
+            InputError: the run is still going, files would be overwritten, or `dest` can take none. Nothing was written.
+            PodliftError: the disk refused. What was copied until then stays.
+        """
+        status = self.status()
+        if not status.state.terminal:
+            raise InputError(
+                f"The run {self.id} is {status.state.value}: what it leaves is collected when it ends. "
+                f"Next: podlift wait {self.id}."
+            )
+        target = _destination(dest, Path(self.url))
+        # A run of an earlier podlift has collected nothing, nor has one whose supervisor was killed.
+        return trees.copy_into(self.plan.paths.outputs, target) if Path(self.plan.paths.outputs).is_dir() else []
+
+    def collected(self) -> dict[str, Any] | None:
+        """Return what was collected when the run ended; None where nobody did, as after a killed supervisor.
+
+        It is {"files": number, "bytes": number, "skipped": [[path, reason], ...], "skipped_count": number}: the first hundred
+        of what the program has left and `download` will not bring.
+        """
+        last = max(read_events(self.plan.paths, ("collected",)), key=lambda event: event.attempt, default=None)
+        try:
+            return (
+                None if last is None else {**last.data, "skipped": [[str(p), str(r)] for p, r in last.data["skipped"]]}
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise CorruptRunError(f"A record of {self.url!r} makes no sense: {error!r}. Nothing was changed.") from None
+
     def cancel(self, grace_s: float | None = None) -> None:
         """Ask for the end of the run, and return at once; a run that has ended stays as it is.
 
@@ -190,6 +231,22 @@ class Run:
         """
         if not self.status().state.terminal:
             self._backend.cancel(self.plan, grace_s=self.plan.job["limits"]["grace_s"] if grace_s is None else grace_s)
+
+
+def _destination(dest: str | Path, run_dir: Path) -> str:
+    """Return the absolute path of a folder that may take files, whether it exists or not."""
+    if not isinstance(dest, (str, PurePath)) or not str(dest) or "://" in str(dest):
+        raise InputError(f"The destination is no folder of this machine. Received: {dest!r}.")
+    with usable("The destination", dest):
+        target = Path(dest).expanduser().resolve()
+        # What lies there is taken for runs.
+        if target.is_relative_to(run_dir.resolve().parent):
+            raise InputError(
+                f"The destination lies among the runs. Received: {str(dest)!r}. Next: name a folder elsewhere."
+            )
+        if target.exists() and not target.is_dir():
+            raise InputError(f"The destination is a file. Received: {str(dest)!r}. Next: name a folder.")
+    return str(target)
 
 
 def _error(run: Run, status: Status) -> RunError:

@@ -1,0 +1,63 @@
+"""The verb that brings home what a run has left: get."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .. import api
+from ..run import Run
+from ..storage.trees import readable
+from .look import Ref
+from .output import answer, as_json, say, summary
+from .start import Json, Root
+
+Dest = Annotated[
+    str | None, typer.Argument(metavar="[DEST]", help="a folder; by default ./ and the run's id", show_default=False)
+]
+
+_SHOWN = 20
+
+
+def get(ref: Ref, dest: Dest = None, root: Root = None, json_output: Json = False) -> None:
+    """Copy what the program has left, its files and its model, into a folder; nothing is overwritten."""
+    run = api.attach(ref, root=root)
+    dest = run.id if dest is None else dest
+    written = run.download(dest)
+    collected = run.collected()
+    there = Path(run.plan.paths.outputs).is_dir()
+    place = str(Path(dest).expanduser().resolve()) if there else None
+    if json_output:
+        paths = [readable(path) for path in written]
+        as_json({**summary(run, run.status()), "dest": place, "files": paths, "collected": collected})
+    elif place is not None:
+        answer(place)
+    say(f"{run.id}: {_said(written)}" if there else f"{run.id}: {_nothing(run, collected)}")
+    if there and collected is None:
+        say("Some files may be missing: the supervisor was killed while it collected them.")
+    skipped = collected["skipped"] if collected else []
+    for path, reason in skipped[:_SHOWN]:
+        say(f"not collected  {path}: {reason}")
+    if collected and collected["skipped_count"] > _SHOWN:
+        say(f"not collected  {collected['skipped_count'] - _SHOWN} more. Next: --json.")
+
+
+def _said(written: list[str]) -> str:
+    if not written:
+        return "every file was there already."
+    size_bytes = sum(os.lstat(path).st_size for path in written)
+    return f"{len(written)} file{'' if len(written) == 1 else 's'} copied, {size_bytes / 1e6:.2f} MB."
+
+
+def _nothing(run: Run, collected: dict[str, Any] | None) -> str:
+    """Return why a run has no outputs, and where files of it may be."""
+    if collected is not None:
+        return "the program has left no file in its working directory, and none in ctx.dirs.model."
+    paths = run.plan.paths
+    places = (paths.work(max(run.status().attempts, 1), run.plan.tasks[0]), paths.model)
+    found = [place for place in places if Path(place).is_dir() and any(Path(place).iterdir())]
+    reason = "nothing was collected: it is a run of an earlier podlift, or its supervisor was killed."
+    return f"{reason} See {' and '.join(found)}." if found else f"{reason} It has no files of its own."

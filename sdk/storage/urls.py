@@ -1,0 +1,283 @@
+"""Asks whether data is where a URL says: gs:// through Google's client, http(s) through the standard library, the rest
+through fsspec.
+
+Every vendor's error becomes a sentence here. No answer takes for ever, and many are waited for at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from glob import has_magic
+from queue import Empty, SimpleQueue
+from typing import Any
+from urllib.parse import quote
+
+from ..clock import Clock, SystemClock
+from ..errors import nearest
+
+# For one request, and for all that is asked at once, in seconds.
+_REQUEST_S, _LIMIT_S = 15.0, 30.0
+_THREADS = 16
+_LISTED = 1000
+_SHOWN_NAMES, _SHOWN_TEXT = 8, 300
+# What urllib leaves to its caller: blanks and letters beyond ASCII. "%" stays, or what is quoted would be quoted twice.
+_URL_SAFE = "%/:=&?~#+!$,;'@()*[]"
+_PROTOCOLS = ("gs", "https", "http", "s3", "abfs", "az", "adl", "hdfs", "webhdfs", "ftp", "sftp", "hf", "github", "zip")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What was found out about a URL.
+
+    Args:
+        problem: what keeps it from being read, a sentence with the next step; "" when nothing does.
+        note: what is worth knowing although it can be read.
+        cause: the vendor's own error.
+    """
+
+    problem: str = ""
+    note: str = ""
+    cause: BaseException | None = None
+
+
+def look_up(urls: Sequence[str], *, limit_s: float = _LIMIT_S, clock: Clock | None = None) -> list[Answer]:
+    """Return an answer for each URL, in their order; they are asked for at the same time.
+
+    Args:
+        urls: URLs without credentials.
+        limit_s: all of it takes no longer, in seconds.
+        clock: what time it is.
+    """
+    clock = clock or SystemClock()
+    until = clock.monotonic() + limit_s
+    waiting: SimpleQueue[str] = SimpleQueue()
+    for url in dict.fromkeys(urls):
+        waiting.put(url)
+    answers: dict[str, Answer] = {}
+    google = _Google()
+
+    def work() -> None:
+        while True:
+            try:
+                url = waiting.get_nowait()
+            except Empty:
+                return
+            answers[url] = _ask(url, google)
+
+    # Daemons: one that hangs in a vendor's library must not keep the interpreter from leaving.
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_THREADS, waiting.qsize()))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(max(0.0, until - clock.monotonic()))
+    late = Answer(problem=f"There was no answer within {limit_s:g} s. Next: check the network, or try again.")
+    return [answers.get(url, late) for url in urls]
+
+
+def near(word: str, known: Sequence[str]) -> str:
+    """Return "Did you mean 'x'?" or what there is instead, as much of it as fits into a sentence."""
+    if not known:
+        return "There is nothing there."
+    if len(known) <= _SHOWN_NAMES or get_close_matches(word, known, n=1):
+        return nearest(word, known)
+    return f"There are {', '.join(sorted(known)[:_SHOWN_NAMES])} and {len(known) - _SHOWN_NAMES} more."
+
+
+def chained(place: str) -> list[str]:
+    """Return the parts of a chain, such as zip://a.csv::https://host/b.zip; a place that is none is its own only part."""
+    # [::1] is a host.
+    return re.split(r"::(?![^\[\]]*\])", place)
+
+
+def _ask(url: str, google: _Google) -> Answer:
+    scheme = url.partition("://")[0].lower()
+    ask = google.ask if scheme == "gs" else _ask_http if scheme in ("http", "https") else _ask_fsspec
+    # A chain is fsspec's own grammar.
+    ask = _ask_fsspec if len(chained(url)) > 1 else ask
+    try:
+        return ask(url)
+    except Exception as error:  # whatever a vendor raises, it is this input that cannot be looked up
+        return Answer(problem=f"It could not be looked up: {_said(error)}.", cause=error)
+
+
+def _said(error: BaseException, text: str = "") -> str:
+    """Return the first line of what an error says, cut to what fits into a sentence."""
+    lines = (text or f"{type(error).__name__}: {error}").strip().splitlines()
+    return lines[0].rstrip(".: ")[:_SHOWN_TEXT]
+
+
+class _Google:
+    """Google Cloud Storage, connected at the first question."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._no_credentials: Exception | None = None
+
+    def ask(self, url: str) -> Answer:
+        bucket, _, path = url.partition("://")[2].partition("/")
+        if not bucket:
+            return Answer(problem="It names no bucket: gs://BUCKET/PATH.")
+        try:
+            client = self._connected()
+            if self._holds(client, bucket, path):
+                public = "It was read without credentials: the bucket is public." if self._no_credentials else ""
+                return Answer(note=public)
+            return Answer(problem=_missing(client, bucket, path))
+        except Exception as error:
+            return Answer(problem=self._sentence(error, bucket), cause=error)
+
+    def _connected(self) -> Any:
+        from google.auth import default
+        from google.auth.credentials import AnonymousCredentials
+        from google.auth.exceptions import DefaultCredentialsError
+        from google.cloud import storage  # type: ignore[import-untyped,unused-ignore]
+
+        with self._lock:
+            if self._client is None:
+                credentials: Any = AnonymousCredentials()  # type: ignore[no-untyped-call,unused-ignore]
+                if not os.environ.get("STORAGE_EMULATOR_HOST"):
+                    try:
+                        credentials = default()[0]
+                    except DefaultCredentialsError as error:
+                        # A public bucket needs none.
+                        self._no_credentials = error
+                # Reading belongs to no project, and to look for one would ask the network again.
+                self._client = storage.Client(project="podlift", credentials=credentials)
+            return self._client
+
+    def _holds(self, client: Any, bucket: str, path: str) -> bool:
+        once: dict[str, Any] = {"timeout": _REQUEST_S, "retry": None}
+        if path and not path.endswith("/") and client.bucket(bucket).get_blob(path, **once) is not None:
+            return True
+        folder = f"{path.rstrip('/')}/" if path.strip("/") else None
+        asked = {"match_glob": path} if has_magic(path) else {"prefix": folder}
+        return any(True for _ in client.list_blobs(bucket, max_results=1, **asked, **once))
+
+    def _sentence(self, error: Exception, bucket: str) -> str:
+        from google.api_core.exceptions import Forbidden, GoogleAPICallError, NotFound, Unauthorized
+        from google.auth.exceptions import InvalidOperation, RefreshError, TransportError
+        from requests.exceptions import ConnectionError, Timeout
+
+        login = "Next: gcloud auth application-default login."
+        # What the client raises when it is told that nobody may not: it tries to renew what nobody has.
+        if self._no_credentials is not None and isinstance(error, (Forbidden, Unauthorized, InvalidOperation)):
+            return f"It needs credentials, and there are none here ({_said(self._no_credentials)}). {login}"
+        if isinstance(error, (Unauthorized, InvalidOperation, RefreshError)):
+            return f"The credentials are not accepted: {_said(error, _message(error))}. {login}"
+        if isinstance(error, Forbidden):
+            return (
+                f"There is no permission to read it: {_said(error, _message(error))}. "
+                f"Next: ask the owner of gs://{bucket} for the role roles/storage.objectViewer."
+            )
+        if isinstance(error, NotFound):
+            return f"There is no bucket {bucket!r}. Next: gcloud storage ls."
+        if isinstance(error, Timeout):
+            return (
+                f"Google Cloud Storage gave no answer within {_REQUEST_S:g} s. Next: check the network, or try again."
+            )
+        if isinstance(error, (ConnectionError, TransportError)):
+            # The reason stands inside two errors that only say how often was tried.
+            reason = getattr(error.args[0], "reason", error) if error.args else error
+            return f"Google Cloud Storage cannot be reached: {_said(reason)}. Next: check the network."
+        if isinstance(error, GoogleAPICallError):
+            return f"Google Cloud Storage refuses to say: {error.code} {_said(error, _message(error))}."
+        return f"It could not be looked up: {_said(error)}."
+
+
+def _message(error: Any) -> str:
+    """Return the service's own words; the client puts the request's method and URL before them."""
+    details = [
+        item["message"] for item in getattr(error, "errors", ()) if isinstance(item, dict) and item.get("message")
+    ]
+    return str(details[0]) if details else str(getattr(error, "message", error))
+
+
+def _missing(client: Any, bucket: str, path: str) -> str:
+    """Return the sentence for an object that is not there, with what is there in its place."""
+    if not path.strip("/"):
+        return f"The bucket {bucket!r} is empty."
+    if has_magic(path):
+        return f"No object of the bucket {bucket!r} matches {path!r}."
+    parent, _, name = path.rstrip("/").rpartition("/")
+    prefix = f"{parent}/" if parent else ""
+    try:
+        page = client.list_blobs(
+            bucket, prefix=prefix, delimiter="/", max_results=_LISTED, timeout=_REQUEST_S, retry=None
+        )
+        names = [blob.name for blob in page] + [found.rstrip("/") for found in page.prefixes]
+    except Exception:  # a hint is not worth a second error
+        names = []
+    others = [other for other in (found.removeprefix(prefix) for found in names) if other]
+    where = f"gs://{bucket}/{prefix}"
+    return f"There is no such object, nor any below that name. In {where}: {near(name, others)}"
+
+
+def _ask_http(url: str) -> Answer:
+    # Not at the top: to load them takes longer than all else of a plan that has no such input.
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
+    from urllib.request import Request, urlopen
+
+    address = quote(url, safe=_URL_SAFE)
+    # Some servers refuse HEAD to those that may GET; the body is not read.
+    for method in ("HEAD", "GET"):
+        request = Request(address, method=method, headers={"User-Agent": "podlift"})  # noqa: S310
+        try:
+            with urlopen(request, timeout=_REQUEST_S):  # noqa: S310  # called for http and https only
+                return Answer()
+        except HTTPError as error:
+            error.close()
+            answer = Answer(problem=_http_sentence(error), cause=error)
+        except (HTTPException, UnicodeError) as error:
+            return Answer(problem=f"It is no valid URL: {_said(error)}.", cause=error)
+        except OSError as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            said = _said(error, str(reason))
+            return Answer(problem=f"The server cannot be reached: {said}. Next: check the network.", cause=error)
+    return answer
+
+
+def _http_sentence(error: Any) -> str:
+    said = f"the server says {error.code} {error.reason}"
+    if error.code in (404, 410):
+        return f"There is nothing: {said}. Next: open the address in a browser."
+    if error.code in (401, 403):
+        return f"It needs credentials: {said}. Next: download it, or have the program open it with a token of its own."
+    return f"It cannot be read: {said}."
+
+
+def _ask_fsspec(url: str) -> Answer:
+    from fsspec.core import url_to_fs  # type: ignore[import-untyped,unused-ignore]
+
+    try:
+        # An instance that an earlier question has left may remember that there was nothing.
+        files, path = url_to_fs(url, skip_instance_cache=True)
+        if has_magic(path):
+            return Answer() if files.glob(path) else Answer(problem="Nothing matches it.")
+        files.info(path)
+        return Answer()
+    except ImportError as error:
+        return Answer(problem=_needs(error), cause=error)
+    except FileNotFoundError as error:
+        return Answer(problem="There is nothing of that name.", cause=error)
+    except PermissionError as error:
+        return Answer(problem=f"There is no permission to read it: {_said(error)}.", cause=error)
+    except ValueError as error:
+        if "Protocol not known" not in str(error):
+            raise
+        scheme = str(error).rpartition(" ")[2]
+        problem = f"Nobody knows the protocol {scheme!r}. {nearest(scheme, _PROTOCOLS)}"
+        return Answer(problem=problem, cause=error)
+
+
+def _needs(error: ImportError) -> str:
+    """Return the sentence for a protocol whose package is not installed; fsspec's own error names it in words only."""
+    missing = error.__cause__.name if isinstance(error.__cause__, ImportError) else error.name
+    package = (missing or "").partition(".")[0]
+    return f"{_said(error, str(error))}. Next: " + (f"pip install {package}." if package else "install it.")

@@ -1,0 +1,129 @@
+"""`podlift get` brings home what a run has left, and says what it did not bring."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk.storage.records import read_events
+
+GOLDEN = Path(__file__).parent.parent / "golden/v0.1.0/runs/golden-bxswa7"
+LIMIT_S = 60
+LEAVE = """
+    import os, sdk
+    with open(os.path.join(sdk.context().dirs.model, "m.keras"), "w") as file:
+        file.write("weights")
+    with open("log.csv", "w") as file:
+        file.write("x" * 20_000)
+"""
+
+
+@pytest.fixture
+def run(write) -> sdk.Run:
+    write("train.py", LEAVE)
+    found = sdk.submit("train.py")
+    found.result(LIMIT_S)
+    return found
+
+
+def test_the_folder_is_the_answer_and_the_count_is_for_people(run: sdk.Run, here: Callable, tmp_path: Path) -> None:
+    shown = here("get", run.id, str(tmp_path / "home"))
+    assert (shown.code, shown.stdout) == (0, f"{tmp_path / 'home'}\n")
+    assert shown.stderr == f"{run.id}: 2 files copied, 0.02 MB.\n"
+    assert (tmp_path / "home/model/m.keras").read_text() == "weights"
+    assert "every file was there already" in here("get", run.id, str(tmp_path / "home")).stderr
+
+
+def test_without_a_folder_it_is_the_runs_name_here(run: sdk.Run, here: Callable, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert here("get", run.url).stdout == f"{tmp_path / run.id}\n"
+    assert len((tmp_path / run.id / "work/log.csv").read_text()) == 20_000
+
+
+def test_json_names_every_file_and_what_was_not_collected(write, here: Callable, tmp_path: Path) -> None:
+    write("train.py", "import os; open(b'caf\\xe9', 'w').close(); os.symlink('/etc/passwd', 'users')")
+    run = sdk.submit("train.py")
+    run.result(LIMIT_S)
+    shown = here("get", run.id, str(tmp_path / "home"), "--json")
+    said = json.loads(shown.stdout)
+    assert said["dest"] == str(tmp_path / "home")
+    assert said["files"] == [f"{tmp_path}/home/work/caf\\xe9"]
+    assert said["collected"]["skipped"] == [["work/users", "a link that leaves the folder"]]
+    assert (said["id"], said["state"], said["exit_code"]) == (run.id, "SUCCEEDED", 0)
+    assert "not collected  work/users: a link that leaves the folder" in shown.stderr
+
+
+def test_a_failed_run_is_no_failure_of_get(write, here: Callable, tmp_path: Path) -> None:
+    write("train.py", "open('log.csv', 'w').close(); raise KeyError('column')")
+    run = sdk.submit("train.py")
+    run.wait(LIMIT_S)
+    assert here("get", run.id, str(tmp_path / "home")).code == 0
+    assert (tmp_path / "home/work/log.csv").exists()
+
+
+def test_mistakes_are_bad_input_and_overwrite_nothing(run: sdk.Run, here: Callable, tmp_path: Path) -> None:
+    (tmp_path / "home/work").mkdir(parents=True)
+    (tmp_path / "home/work/log.csv").write_text("mine")
+    shown = here("get", run.id, str(tmp_path / "home"), "--json")
+    assert shown.code == 2
+    assert json.loads(shown.stdout)["reason"] == "bad_input"
+    assert "other files of the same name: work/log.csv" in shown.stderr
+    assert (tmp_path / "home/work/log.csv").read_text() == "mine"
+    assert here("get", "nobody-aaaaaa").code == 2
+
+
+def test_a_run_that_left_nothing_says_so(write, here: Callable, tmp_path: Path) -> None:
+    write("train.py", "print(1)")
+    run = sdk.submit("train.py")
+    run.wait(LIMIT_S)
+    shown = here("get", run.id, str(tmp_path / "home"))
+    assert (shown.code, shown.stdout) == (0, "")
+    assert "has left no file in its working directory, and none in ctx.dirs.model" in shown.stderr
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_run_of_an_earlier_podlift_says_that_nothing_was_collected(here: Callable, tmp_path: Path) -> None:
+    old = tmp_path / "old/runs" / GOLDEN.name
+    shutil.copytree(GOLDEN, old)
+    shown = here("get", str(old), str(tmp_path / "home"), "--json")
+    assert shown.code == 0
+    said = json.loads(shown.stdout)
+    assert (said["dest"], said["files"], said["collected"]) == (None, [], None)
+    assert "a run of an earlier podlift" in shown.stderr
+
+
+def test_a_run_whose_supervisor_was_killed_says_where_its_files_are(
+    write, here: Callable, until_ready: Callable
+) -> None:
+    write("train.py", LEAVE + "    print('ready', flush=True)\n    import time; time.sleep(600)\n")
+    run = sdk.submit("train.py")
+    until_ready(run)
+    started = next(event for event in read_events(run.plan.paths) if event.kind == "started")
+    os.kill(int(started.data["supervisor"].split(":")[1]), signal.SIGKILL)
+    run.wait(LIMIT_S)
+    shown = here("get", run.id)
+    assert (shown.code, shown.stdout) == (0, "")
+    assert run.plan.paths.work(1, "chief-0") in shown.stderr
+    assert run.plan.paths.model in shown.stderr
+    Path(run.plan.paths.outputs_work).mkdir(parents=True)
+    Path(run.plan.paths.outputs_work, "log.csv").write_text("brought before the end")
+    shown = here("get", run.id)
+    assert "1 file copied" in shown.stderr
+    assert "Some files may be missing" in shown.stderr
+
+
+@pytest.fixture
+def until_ready() -> Callable[[sdk.Run], None]:
+    """Wait for the program's own word."""
+
+    def wait(run: sdk.Run) -> None:
+        assert any(line.text == "ready" for line in run.logs(follow=True))
+
+    return wait

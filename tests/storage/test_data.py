@@ -1,0 +1,497 @@
+"""Inputs are looked for before anything starts: on this disk, in Google's storage, on the web. Nothing leaves this machine."""
+
+from __future__ import annotations
+
+import datetime
+import fnmatch
+import http.server
+import json
+import os
+import shlex
+import ssl
+import threading
+import urllib.parse
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk.storage import urls
+from sdk.storage.data import refusals, resolve
+
+OBJECTS = {"data": ["train/a.tfrecord", "train/b.tfrecord", "train.csv", "odd [1].csv"], "empty": []}
+REFUSED = {
+    "forbidden": (403, "me@example.com does not have storage.objects.get access to the object."),
+    "private": (401, "Anonymous caller does not have storage.objects.get access to the object."),
+    "sick": (503, "Try again later."),
+    "owner-pays": (400, "Bucket is a requester pays bucket but no user project provided."),
+}
+
+
+class Cloud(http.server.BaseHTTPRequestHandler):
+    """The calls of Google's storage that a look-up makes, a token service that refuses, and a web server."""
+
+    protocol_version = "HTTP/1.1"
+    hang: threading.Event
+    certificate: str
+
+    def do_CONNECT(self) -> None:
+        # A proxy that is also every server behind it.
+        self.send_response(200)
+        self.end_headers()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate)
+        self.connection = context.wrap_socket(self.connection, server_side=True)
+        self.close_connection = False
+        self.rfile, self.wfile = self.connection.makefile("rb"), self.connection.makefile("wb", 0)  # type: ignore[assignment]
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._answer(400, {"error": "invalid_grant", "error_description": "Token has been expired or revoked."})
+
+    def do_HEAD(self) -> None:
+        self._web()
+
+    def do_GET(self) -> None:
+        path, _, query = self.path.partition("?")
+        if not path.startswith("/storage/v1/b/"):
+            self._web()
+            return
+        bucket, objects, rest = path.removeprefix("/storage/v1/b/").partition("/o")
+        name, asked = urllib.parse.unquote(rest.removeprefix("/")), dict(urllib.parse.parse_qsl(query))
+        if bucket == "hanging":
+            self.hang.wait()
+        if bucket in REFUSED:
+            self._error(*REFUSED[bucket])
+        elif not objects:
+            # Asked by newer clients on the side, and by nobody's leave: most people may not.
+            self._error(403, "no storage.buckets.get access")
+        elif bucket not in OBJECTS:
+            self._error(404, "The specified bucket does not exist." if not name else f"No such object: {bucket}/{name}")
+        elif name and name not in OBJECTS[bucket]:
+            self._error(404, f"No such object: {bucket}/{name}")
+        elif name:
+            self._answer(200, {"kind": "storage#object", "bucket": bucket, "name": name})
+        else:
+            self._answer(200, {"kind": "storage#objects", **listing(OBJECTS[bucket], asked)})
+
+    def _web(self) -> None:
+        code = {"/there.csv": 200, "/gone": 410, "/secret": 403, "/broken": 500}.get(self.path, 404)
+        if self.path == "/no-head":
+            code = 405 if self.command == "HEAD" else 200
+        self._answer(code, {})
+
+    def _error(self, code: int, message: str) -> None:
+        self._answer(code, {"error": {"code": code, "message": message, "errors": [{"message": message}]}})
+
+    def _answer(self, code: int, body: dict) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(data)
+
+    def log_message(self, *args: object) -> None: ...
+
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()
+
+
+def listing(names: list[str], asked: dict[str, str]) -> dict:
+    found = [name for name in names if name.startswith(asked.get("prefix", ""))]
+    if "matchGlob" in asked:
+        found = [name for name in found if fnmatch.fnmatchcase(name, asked["matchGlob"])]
+    folders: list[str] = []
+    if asked.get("delimiter"):
+        start = len(asked.get("prefix", ""))
+        folders = sorted({name[: name.index("/", start) + 1] for name in found if "/" in name[start:]})
+        found = [name for name in found if "/" not in name[start:]]
+    return {"items": [{"name": name} for name in found[: int(asked["maxResults"])]], "prefixes": folders}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[str]:
+    """The address of the server; Google's client is not told of it."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "GOOGLE_APPLICATION_CREDENTIALS", "STORAGE_EMULATOR_HOST"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    hang = threading.Event()
+    handler = type("Handler", (Cloud,), {"hang": hang, "certificate": str(tmp_path / "certificate.pem")})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
+        running.daemon_threads = True
+        thread = threading.Thread(target=running.serve_forever, args=[0.02])
+        thread.start()
+        yield f"http://127.0.0.1:{running.server_address[1]}"
+        hang.set()
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def google(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Google's storage is this server, as for everybody who uses an emulator."""
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server)
+
+
+@pytest.fixture
+def internet(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Google's real addresses lead to this server, with a certificate that is trusted; there are no credentials."""
+    self_signed(tmp_path / "certificate.pem")
+    monkeypatch.setenv("HTTPS_PROXY", server)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "certificate.pem"))
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path / "no-gcloud"))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+
+
+def self_signed(path: Path) -> None:
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
+    now = datetime.datetime.now(datetime.timezone.utc)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1, now, now + datetime.timedelta(days=1))
+    names = x509.SubjectAlternativeName([x509.DNSName("*.googleapis.com")])
+    signed = builder.add_extension(names, critical=False).sign(key, hashes.SHA256())
+    encoding, plain = serialization.Encoding.PEM, serialization.NoEncryption()
+    private = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, plain)
+    path.write_bytes(private + signed.public_bytes(encoding))
+
+
+def problem(place: str, base: Path = Path("/")) -> str:
+    with pytest.raises(sdk.InputError) as caught:
+        resolve({"train": place}, base)
+    (said,) = caught.value.problems
+    assert said.startswith("inputs.train: ")
+    return said
+
+
+# On this machine's disk.
+
+
+def test_paths_become_absolute_and_urls_stay(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write("data/a b.csv", "1")
+    write("data/c.csv", "1")
+    here = tmp_path / "project"
+    given = {
+        "folder": "data",
+        "slash": "./data/",
+        "file": "data/a b.csv",
+        "dots": "data/../data/c.csv",
+        "absolute": str(here / "data"),
+        "home": "~/project/data",
+        "url": f"file://{here}/data/a b.csv",
+        "encoded": (here / "data/a b.csv").as_uri(),
+        "pattern": "data/*.csv",
+        "deep": "**/c.[ct]sv",
+    }
+    places, findings = resolve(given, here)
+    assert places == {
+        "folder": f"{here}/data",
+        "slash": f"{here}/data/",
+        "file": f"{here}/data/a b.csv",
+        "dots": f"{here}/data/c.csv",
+        "absolute": f"{here}/data",
+        "home": f"{here}/data",
+        "url": f"{here}/data/a b.csv",
+        "encoded": f"{here}/data/a b.csv",
+        "pattern": f"{here}/data/*.csv",
+        "deep": f"{here}/**/c.[ct]sv",
+    }
+    assert findings == []
+
+
+def test_a_name_with_brackets_is_a_name_where_it_exists_and_a_pattern_leaves_the_folders_name_alone(
+    tmp_path: Path,
+) -> None:
+    home = tmp_path / "[1]"
+    home.mkdir()
+    (home / "a[b].csv").write_text("1")
+    places, _ = resolve({"name": "a[b].csv", "pattern": "a*.csv"}, home)
+    assert places == {"name": f"{home}/a[b].csv", "pattern": f"{tmp_path}/[[]1]/a*.csv"}
+
+
+def test_two_dots_behind_a_link_mean_what_they_mean_to_the_system(tmp_path: Path) -> None:
+    (tmp_path / "far/away").mkdir(parents=True)
+    (tmp_path / "far/data").write_text("1")
+    (tmp_path / "link").symlink_to("far/away")
+    places, _ = resolve({"data": "link/../data"}, tmp_path)
+    assert Path(places["data"]).read_text() == "1"
+
+
+def test_an_empty_folder_is_worth_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    _, (finding,) = resolve({"train": "data"}, tmp_path)
+    assert (finding.level, finding.message) == ("warning", f"inputs.train: '{tmp_path}/data' is an empty folder.")
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("", "It is empty."),
+        ("dta", "There is no '{base}/dta'. In '{base}': Did you mean 'data'? Received: 'dta'."),
+        ("other/deep/x", "In '{base}': Known: broken, data, file.csv, loop."),
+        ("data/tran.csv", "In '{base}/data': Did you mean 'train.csv'?"),
+        ("data/zzz", "There are n00, n01, n02, n03, n04, n05, n06, n07 and 13 more."),
+        ("file.csv/x", "'{base}/file.csv' is a file."),
+        ("file.csv/", "'{base}/file.csv' is a file, no folder."),
+        ("broken", "'{base}/broken' is a link to '{base}/nowhere', which is not there."),
+        ("loop", "'{base}/loop' is a link to"),
+        ("data/*.parquet", "No file matches '{base}/data/*.parquet'."),
+        ("gs:/bucket/x", "Did you mean 'gs://bucket/x'?"),
+        ("s3:bucket/x", "Did you mean 's3://bucket/x'?"),
+        ("~nobody-of-this-name/x", "no usable path: Could not determine home directory."),
+        ("a\0b", "no usable path: embedded null byte."),
+        ("file://elsewhere/x", "begins with file:///"),
+        ("file:relative", "There is no '{base}/file:relative'."),
+    ],
+)
+def test_what_is_not_on_the_disk_is_said_with_what_is(tmp_path: Path, place: str, said: str) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("train.csv", *(f"n{i:02}" for i in range(20))):
+        (tmp_path / "data" / name).write_text("1")
+    (tmp_path / "file.csv").write_text("1")
+    (tmp_path / "broken").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    assert said.format(base=tmp_path) in problem(place, tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read_is_said(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0)
+    assert "no permission to read" in problem("data", tmp_path)
+    (tmp_path / "file").write_text("1")
+    (tmp_path / "file").chmod(0)
+    assert "no permission to read" in problem("file", tmp_path)
+
+
+def test_all_inputs_mistakes_come_in_one_error_in_their_order(google: None, server: str, tmp_path: Path) -> None:
+    given = {"a": "nowhere", "b": "gs://data/nowhere", "c": "memory://x", "d": f"{server}/nowhere", "e": str(tmp_path)}
+    with pytest.raises(sdk.InputError) as caught:
+        resolve(given, tmp_path)
+    assert [text.partition(":")[0] for text in caught.value.problems] == [
+        "inputs.a",
+        "inputs.b",
+        "inputs.c",
+        "inputs.d",
+    ]
+
+
+# Credentials.
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "https://me:hunter2@example.com/x",
+        "https://hunter2@example.com/x",
+        "sftp://me:hunter2@example.com/x",
+        "https://example.com/x?X-Amz-Signature=hunter2",
+        "https://example.com/x?a=b&access_token=hunter2",
+        "https://example.com/x#token=hunter2",
+        "https://account.blob.core.windows.net/x?sv=2020&sig=hunter2",
+        "https://example.com/x?api_key=",
+        "simplecache::https://me:hunter2@example.com/x",
+        "zip://a.csv::s3://key:hunter2@bucket/b.zip",
+        "https:/me:hunter2@example.com/x",
+        "http://me:hunter2@[::1/x",
+    ],
+)
+def test_credentials_in_a_url_are_refused_and_not_repeated(place: str) -> None:
+    said = problem(place)
+    assert "hunter2" not in said
+    assert "credentials" in said or "password" in said
+
+
+# In Google's storage.
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "gs://data/train.csv",
+        "gs://data/train",
+        "gs://data/train/",
+        "gs://data",
+        "gs://data/",
+        "gs://data/train/*.tfrecord",
+        "gs://data/odd [1].csv",
+    ],
+)
+def test_objects_folders_and_patterns_of_a_bucket_are_found(google: None, place: str) -> None:
+    assert resolve({"train": place}, Path("/")) == ({"train": place}, [])
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        (
+            "gs://data/trian.csv",
+            "There is no such object, nor any below that name. In gs://data/: Did you mean 'train.csv'?",
+        ),
+        ("gs://data/train/c.tfrecord", "In gs://data/train/: Did you mean 'b.tfrecord'?"),
+        ("gs://data/nowhere/x", "In gs://data/nowhere/: There is nothing there."),
+        ("gs://data/*.parquet", "No object of the bucket 'data' matches '*.parquet'."),
+        ("gs://data/train.csv/", "no such object"),
+        ("gs://empty", "The bucket 'empty' is empty."),
+        ("gs://nobodys/x", "There is no bucket 'nobodys'."),
+        ("gs://nobodys", "There is no bucket 'nobodys'."),
+        ("gs:///x", "names no bucket"),
+        ("gs://forbidden/x", "no permission to read it: me@example.com does not have"),
+        ("gs://forbidden/x", "ask the owner of gs://forbidden for the role roles/storage.objectViewer"),
+        ("gs://private/x", "The credentials are not accepted"),
+        ("gs://sick/x", "refuses to say: 503 Try again later."),
+        ("gs://owner-pays/x", "refuses to say: 400 Bucket is a requester pays bucket"),
+    ],
+)
+def test_what_google_says_becomes_a_sentence(google: None, place: str, said: str) -> None:
+    assert said in problem(place)
+
+
+def test_the_vendors_own_error_is_chained(google: None) -> None:
+    with pytest.raises(sdk.InputError) as caught:
+        resolve({"train": "gs://forbidden/x"}, Path("/"))
+    assert type(caught.value.__cause__).__name__ == "Forbidden"
+
+
+def test_a_public_bucket_needs_no_credentials(internet: None) -> None:
+    _, (finding,) = resolve({"train": "gs://data/train.csv"}, Path("/"))
+    assert (finding.level, "the bucket is public" in finding.message) == ("note", True)
+
+
+def test_without_credentials_the_command_that_gets_them_is_named(internet: None) -> None:
+    said = problem("gs://private/x")
+    assert "needs credentials, and there are none here" in said
+    assert "Next: gcloud auth application-default login." in said
+
+
+def test_credentials_that_have_expired_are_said(
+    internet: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = {"type": "authorized_user", "client_id": "i", "client_secret": "hunter2", "refresh_token": "hunter2"}
+    (tmp_path / "user.json").write_text(json.dumps(user))
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "user.json"))
+    said = problem("gs://data/train.csv")
+    assert "Token has been expired or revoked" in said
+    assert "Next: gcloud auth application-default login." in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize("place", ["gs://data/x", "http://127.0.0.1:1/x"])
+def test_a_network_that_is_cut_is_said(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:1")
+    assert "cannot be reached" in problem(place)
+    assert "Connection refused" in problem(place)
+
+
+def test_ten_inputs_are_asked_for_at_once(google: None, server: str) -> None:
+    together = threading.Barrier(10)
+    original = Cloud._web
+
+    def web(handler: Cloud) -> None:
+        # Breaks, and so answers nothing, unless all ten are waiting here.
+        together.wait(timeout=20)
+        original(handler)
+
+    Cloud._web = web
+    try:
+        given = {f"n{i}": f"{server}/there.csv?part={i}" for i in range(10)}
+        answers = urls.look_up([place.replace("?", "#") for place in given.values()])
+    finally:
+        Cloud._web = original
+    assert [answer.problem for answer in answers] == [""] * 10
+
+
+def test_a_server_that_never_answers_is_waited_for_no_longer_than_allowed(google: None) -> None:
+    late, fine = urls.look_up(["gs://hanging/x", "gs://data/train.csv"], limit_s=1)
+    assert "no answer within 1 s" in late.problem
+    assert fine.problem == ""
+
+
+# Elsewhere.
+
+
+def test_what_a_web_server_says_becomes_a_sentence(server: str) -> None:
+    given = {"train": f"{server}/there.csv", "head": f"{server}/no-head"}
+    assert resolve(given, Path("/")) == (given, [])
+    assert "There is nothing: the server says 404 Not Found." in problem(f"{server}/nowhere")
+    assert "There is nothing: the server says 410 Gone." in problem(f"{server}/gone")
+    assert "It needs credentials: the server says 403 Forbidden." in problem(f"{server}/secret")
+    assert "It cannot be read: the server says 500 Internal Server Error." in problem(f"{server}/broken")
+    assert "There is nothing: the server says 404" in problem(f"{server}/größe mit blank")
+    assert "cannot be reached" in problem("http://nowhere.invalid/x")
+
+
+def test_a_protocol_that_needs_a_package_says_which() -> None:
+    assert "Next: pip install s3fs." in problem("s3://bucket/x")
+    assert "Next: pip install paramiko." in problem("sftp://host/x")
+
+
+def test_an_unknown_protocol_has_a_nearest_one() -> None:
+    assert "Nobody knows the protocol 'gss'. Did you mean 'gs'?" in problem("gss://bucket/x")
+
+
+def test_what_lives_in_this_process_is_no_input() -> None:
+    assert "this process only" in problem("memory://x")
+    assert "this process only" in problem("simplecache::memory://x")
+
+
+def test_a_chain_is_looked_up_to_its_last_part(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+        archive.writestr("a.csv", "1")
+    assert resolve({"train": "zip://a.csv::all.zip"}, tmp_path)[0] == {"train": f"zip://a.csv::{tmp_path}/all.zip"}
+    assert resolve({"train": "zip://*.csv::all.zip"}, tmp_path)[0] == {"train": f"zip://*.csv::{tmp_path}/all.zip"}
+    assert "There is nothing of that name." in problem("zip://b.csv::all.zip", tmp_path)
+    assert "Nothing matches it." in problem("zip://*.tsv::all.zip", tmp_path)
+    assert f"In '{tmp_path}': Did you mean 'all.zip'?" in problem("zip://a.csv::al.zip", tmp_path)
+
+
+# Who could not read them.
+
+
+def test_a_disk_is_refused_where_the_tasks_do_not_see_it_with_the_command_that_helps() -> None:
+    given = {
+        "plain": "/data/train",
+        "odd": "/my data/it's; $HOME",
+        "slash": "/data/train/",
+        "some": "/data/*.csv",
+        "zip": "zip://a.csv::/data/b.zip",
+        "cloud": "gs://bucket/x",
+        "web": "https://example.com/x",
+    }
+    assert refusals(given, disk=True) == []
+    found = refusals(given, disk=False)
+    assert {finding.level for finding in found} == {"error"}
+    said = {f.message.partition(":")[0].removeprefix("inputs."): f.message for f in found}
+    assert list(said) == ["plain", "odd", "slash", "some", "zip"]
+    commands = {name: text.partition("BUCKET: ")[2].partition(" and then ")[0] for name, text in said.items()}
+    copy = ["gcloud", "storage", "cp", "--recursive"]
+    assert shlex.split(commands["odd"]) == [*copy, "/my data/it's; $HOME", "gs://BUCKET/odd/"]
+    assert shlex.split(commands["some"]) == [*copy, "/data/*.csv", "gs://BUCKET/some/"]
+    assert said["plain"].endswith("and then inputs={'plain': 'gs://BUCKET/plain/train'}.")
+    assert said["slash"].endswith("inputs={'slash': 'gs://BUCKET/slash/train'}.")
+    assert said["zip"].endswith("inputs={'zip': 'zip://a.csv::gs://BUCKET/zip/b.zip'}.")
+
+
+def test_the_command_names_the_bucket_where_it_is_known() -> None:
+    (found,) = refusals({"train": "/data"}, disk=False, upload_to="gs://mine/podlift/inputs/")
+    assert "Next: gcloud storage cp --recursive /data gs://mine/podlift/inputs/train/ and then" in found.message
+
+
+def test_a_network_is_refused_where_there_is_none_and_this_machines_own_where_it_is_another() -> None:
+    given = {"disk": "/data", "cloud": "gs://bucket/x", "own": "http://localhost:8000/x", "six": "http://[::1]/x"}
+    assert [f.message.partition(":")[0] for f in refusals(given, disk=True, network=False)] == [
+        "inputs.cloud",
+        "inputs.own",
+        "inputs.six",
+    ]
+    cloud = [f.message for f in refusals(given, disk=False)]
+    assert [text.partition(":")[0] for text in cloud] == ["inputs.disk", "inputs.own", "inputs.six"]
+    assert "served by this machine to itself" in cloud[1]
