@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import stat
 import tarfile
@@ -151,7 +150,7 @@ def _read_all(source: Source, found: tree.Tree, memory: remembered.Memory) -> re
 def _is_secret(project: Path, item: tree.Found) -> bool:
     if item.stat.st_size > _LOOK_BYTES or item.path.endswith("/"):
         return False
-    return Path(item.path).suffix.lower() in _LOOKED_AT and tree.looks_secret(_read(project / item.path)[0])
+    return Path(item.path).suffix.lower() in _LOOKED_AT and tree.looks_secret(_read(project, item.path)[0])
 
 
 def write(bundle: Bundle, project: Path, target: Path) -> bool:
@@ -195,42 +194,54 @@ def _write_part(bundle: Bundle, project: Path, part: Path) -> None:
 
 
 def _pack(project: Path, paths: Sequence[str], generated: Mapping[str, str], sink: _Hash) -> Iterator[Member]:
-    # GNU tar's own headers would hold times and owners: fixed here, so that only names and bytes decide the digest.
-    with tarfile.open(fileobj=sink, mode="w|", format=tarfile.PAX_FORMAT) as archive:
-        for path in paths:
-            info = tarfile.TarInfo(path)
-            if path.endswith("/"):
-                (project / path).stat()
-                info.type, info.mode = tarfile.DIRTYPE, 0o755
-                archive.addfile(info)
-                yield Member(path, 0, "")
-                continue
-            data, executable = (generated[path].encode(), False) if path in generated else _read(project / path)
-            info.size = len(data)
-            info.mode = 0o755 if executable else 0o644
-            archive.addfile(info, io.BytesIO(data))
-            yield Member(path, len(data), hashlib.sha256(data).hexdigest(), executable)
+    """Write an archive, member by member: what `tarfile` would write, without its copies of every header and file."""
+    for path in paths:
+        if path.endswith("/"):
+            (project / path).stat()
+            sink.write(_header(path, tarfile.DIRTYPE, 0, executable=True))
+            yield Member(path, 0, "")
+            continue
+        data, executable = (generated[path].encode(), False) if path in generated else _read(project, path)
+        sink.write(_header(path, tarfile.REGTYPE, len(data), executable=executable))
+        sink.write(data)
+        sink.write(bytes(-len(data) % tarfile.BLOCKSIZE))
+        yield Member(path, len(data), hashlib.sha256(data).hexdigest(), executable)
+    end = 2 * tarfile.BLOCKSIZE
+    sink.write(bytes(end + -(sink.size + end) % tarfile.RECORDSIZE))
 
 
-def _read(path: Path) -> tuple[bytes, bool]:
+def _header(path: str, kind: bytes, size: int, *, executable: bool) -> bytes:
+    # Times and owners stay what a new TarInfo has, so that only names, modes and bytes decide the digest.
+    info = tarfile.TarInfo(path)
+    info.type, info.size, info.mode = kind, size, 0o755 if executable else 0o644
+    return info.tobuf(tarfile.PAX_FORMAT)
+
+
+def _read(project: Path, path: str) -> tuple[bytes, bool]:
+    place = f"{project}/{path}"
     try:
-        with path.open("rb") as file:
+        with open(place, "rb") as file:  # noqa: PTH123
             return file.read(), bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR)
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise InputError(f"A file of the project cannot be read: {str(path)!r} ({error.strerror}).") from None
+        raise InputError(f"A file of the project cannot be read: {place!r} ({error.strerror}).") from None
 
 
-class _Hash(io.RawIOBase):
-    """A sink that hashes what is written to it, and passes it on."""
+class _Hash:
+    """A sink that hashes what is written to it, and passes it on.
+
+    Attributes:
+        size: bytes so far.
+    """
 
     def __init__(self, file: BinaryIO | None = None) -> None:
         self.hash = hashlib.sha256()
+        self.size = 0
         self._file = file
 
-    def write(self, data: bytes) -> int:  # type: ignore[override]
+    def write(self, data: bytes) -> None:
         self.hash.update(data)
+        self.size += len(data)
         if self._file is not None:
             self._file.write(data)
-        return len(data)

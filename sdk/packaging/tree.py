@@ -79,7 +79,7 @@ def read(
     walk = _Walk(top, never)
     for folder in dict.fromkeys([*([] if base is None else [base]), *parts]):
         if (top / folder).is_file():
-            walk.take(top / folder, folder)
+            walk.take(str(top / folder), folder)
         else:
             walk.into(folder, _above(top, folder, rules, walk.tree.notes))
     for pattern in include:
@@ -140,7 +140,7 @@ class _Walk:
                 else:
                     self.tree.left_out.append(f"{_shown(path)}/ ({reason})")
             elif forced or (reason := rules.why(path)) is None:
-                self.take(Path(entry.path), path, forced=forced)
+                self.take(entry.path, path, forced=forced)
             else:
                 self.tree.left_out.append(f"{_shown(path)} ({reason})")
         if where and not inner and not leftover and len(self.tree.found) == taken:
@@ -166,18 +166,23 @@ class _Walk:
         except FileNotFoundError:
             pass
 
-    def take(self, place: Path, path: str, *, forced: bool = False) -> None:
+    def take(self, place: str, path: str, *, forced: bool = False) -> None:
         """Take one file, or say why not."""
-        reason = _odd_name(path) or self._why_not_file(place)
-        if reason is None and not forced and _is_secret(place.name):
-            self.tree.secrets.append(path)
-            reason = "looks like a secret"
+        name = path.rpartition("/")[2]
+        # Not worth a word.
+        if name.endswith((".pyc", ".pyo")) or name == ".DS_Store":
+            return
         if forced:
             self.tree.forced.add(path)
-        if reason is None:
-            self.tree.found.append(Found(path, place.stat()))
-        elif reason:
+        about, reason = self._look(place)
+        reason = reason or _odd_name(path)
+        if about is not None and reason is None and not forced and _is_secret(name):
+            self.tree.secrets.append(path)
+            reason = "looks like a secret"
+        if reason is not None:
             self.tree.left_out.append(f"{_shown(path)} ({reason})")
+        elif about is not None:
+            self.tree.found.append(Found(path, about))
 
     def force(self, base: str, pattern: str) -> None:
         """Take what an include inside the project names, whatever the rules say."""
@@ -189,7 +194,7 @@ class _Walk:
             if place.is_dir() and not place.is_symlink():
                 self.into(path, Rules(), forced=True)
             elif os.path.lexists(place):
-                self.take(place, path, forced=True)
+                self.take(str(place), path, forced=True)
         if len(self.tree.forced) + len(self.tree.found) == before:
             raise InputError(
                 f"An include names nothing. Received: {pattern!r}. Paths are relative to {str(project)!r}."
@@ -208,23 +213,21 @@ class _Walk:
             return own
         return "a link to a folder" if entry.is_symlink() else _odd_name(entry.name)
 
-    def _why_not_file(self, place: Path) -> str | None:
-        """Return why a file is left out, "" when that is not worth a word, None when it is packaged."""
-        if place.suffix in (".pyc", ".pyo") or place.name == ".DS_Store":
-            return ""
+    def _look(self, place: str) -> tuple[os.stat_result | None, str | None]:
+        """Return what the disk says of a file and why it is left out; neither for one that came and went."""
+        link = os.path.islink(place)  # noqa: PTH114
         # pathlib's resolve() raises at a loop of links.
-        if place.is_symlink() and not Path(os.path.realpath(place)).is_relative_to(self._real_top):
-            return "a link that leaves the folder"
+        if link and not Path(os.path.realpath(place)).is_relative_to(self._real_top):
+            return None, "a link that leaves the folder"
         try:
-            mode = place.stat().st_mode
+            about = os.stat(place)  # noqa: PTH116
         except FileNotFoundError:
-            # A file that came and went is nobody's mistake.
-            return "a broken link" if place.is_symlink() else ""
+            return None, "a broken link" if link else None
         except OSError as error:
-            if place.is_symlink():
-                return "a broken link"
-            raise InputError(f"A file of the project cannot be read: {str(place)!r} ({error.strerror}).") from None
-        return None if stat.S_ISREG(mode) else "not a regular file"
+            if link:
+                return None, "a broken link"
+            raise InputError(f"A file of the project cannot be read: {place!r} ({error.strerror}).") from None
+        return about, None if stat.S_ISREG(about.st_mode) else "not a regular file"
 
     def _too_many(self) -> str:
         counts: dict[str, int] = {}

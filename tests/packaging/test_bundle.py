@@ -122,6 +122,20 @@ def test_what_was_packed_comes_out_again(tmp_path: Path) -> None:
     assert not os.access(tmp_path / "out" / "train.py", os.X_OK)
 
 
+def test_the_archive_is_what_tarfile_would_write(tmp_path: Path) -> None:
+    folder = tree(tmp_path / "project", {**FILES, "long/" * 30 + "ü.txt": "x" * 513, "empty.txt": ""})
+    (folder / "hollow").mkdir()
+    made = build(folder)
+    bundle.write(made, folder, tmp_path / "x.tar")
+    with tarfile.open(tmp_path / "theirs.tar", "w", format=tarfile.PAX_FORMAT) as theirs:
+        for item in made.members:
+            info = tarfile.TarInfo(item.path)
+            info.type = tarfile.DIRTYPE if item.path.endswith("/") else tarfile.REGTYPE
+            info.size, info.mode = item.size, 0o755 if item.path.endswith("/") else 0o644
+            theirs.addfile(info, io.BytesIO((folder / item.path).read_bytes()) if item.sha256 else None)
+    assert (tmp_path / "x.tar").read_bytes() == (tmp_path / "theirs.tar").read_bytes()
+
+
 def test_files_that_changed_since_the_plan_are_named_and_nothing_is_written(tmp_path: Path) -> None:
     folder = tree(tmp_path / "project", FILES)
     made = build(folder)
@@ -210,14 +224,14 @@ def test_a_folder_that_cannot_be_read_is_named_and_not_passed_over(tmp_path: Pat
 
 def test_a_file_whose_folder_may_be_listed_but_not_entered_is_named(tmp_path: Path, monkeypatch) -> None:
     folder = tree(tmp_path, FILES)
-    real = Path.stat
+    real = os.stat
 
-    def guarded(path: Path, **options):
-        if path.name == "numbers.csv" and options.get("follow_symlinks", True):
+    def guarded(path, **options):
+        if str(path).endswith("numbers.csv") and options.get("follow_symlinks", True):
             raise PermissionError(13, "Permission denied", str(path))
         return real(path, **options)
 
-    monkeypatch.setattr(Path, "stat", guarded)
+    monkeypatch.setattr(os, "stat", guarded)
     with pytest.raises(InputError, match=r"file of the project cannot be read: .*numbers\.csv"):
         build(folder)
 

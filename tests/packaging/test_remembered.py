@@ -29,9 +29,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     real = bundle._read
 
-    def counting(path: Path):
-        seen.append(path.name)
-        return real(path)
+    def counting(project: Path, path: str):
+        seen.append(path)
+        return real(project, path)
 
     monkeypatch.setattr(bundle, "_read", counting)
     return seen
