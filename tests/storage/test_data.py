@@ -149,6 +149,7 @@ def internet(server: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
 
 
 def self_signed(path: Path) -> None:
+    pytest.importorskip("cryptography")
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
