@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -130,15 +131,20 @@ def runs(*, root: str | Path | None = None, limit: int | None = 20) -> list[RunI
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, or None for all. Received: {limit!r}.")
     folder = Path(RootPaths(resolve_root(root, os.environ)).runs)
-    found = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir()] if folder.is_dir() else []
+    # What starts with a dot is on its way out.
+    entries = [entry for entry in os.scandir(folder) if entry.name[0] != "."] if folder.is_dir() else []
+    found = [Path(entry.path) for entry in entries if entry.is_dir()]
     found.sort(key=lambda path: (_submitted(path), path.name), reverse=True)
     return [_info(str(path)) for path in found[:limit]]
 
 
 def _submitted(run: Path) -> float:
     # The plan is written once, when the run is submitted; the folder's own time changes with everything in it.
-    plan = Path(RunPaths(str(run)).plan)
-    return (plan if plan.exists() else run).stat().st_mtime
+    for place in (RunPaths(str(run)).plan, str(run)):
+        with suppress(OSError):
+            return os.stat(place).st_mtime  # noqa: PTH116
+    # Gone, or closed: the listing says which.
+    return 0.0
 
 
 def _info(url: str) -> RunInfo:

@@ -109,6 +109,7 @@ class Problems:
 
     def __init__(self) -> None:
         self.found: list[str] = []
+        self._cause: BaseException | None = None
 
     @contextmanager
     def collect(self) -> Iterator[None]:
@@ -117,11 +118,12 @@ class Problems:
             yield
         except InputError as error:
             self.found += [problem for problem in error.problems if problem not in self.found]
+            self._cause = self._cause or error.__cause__
 
     def raise_if_any(self) -> None:
         """Raise one InputError with every sentence collected so far."""
         if self.found:
-            raise InputError(self.found)
+            raise InputError(self.found) from self._cause
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

@@ -285,8 +285,8 @@ def _sentence(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, ...]:
     if isinstance(cause, InputError):
         return cause.problems
     said = str(cause) if cause else item["msg"].replace("Input should be", "Must be")
-    # The environment's values may be secrets: its sentences name the variables only.
-    silent = item["type"] == "missing" or path[:1] == ["env"]
+    # The environment's values may be secrets, and URLs may hold some: their sentences give names only.
+    silent = item["type"] == "missing" or path[:1] in (["env"], ["inputs"])
     return (f"{where}: {said.rstrip('.')}." + ("" if silent else f" Received: {_shown(item['input'])}."),)
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
-from . import checks, cluster
+from . import checks, cluster, ids
 from .checks import Facts, Finding
 from .errors import CorruptRunError
 from .layout import RootPaths, RunPaths
 from .payload import Payload
 
 VERSION = 1
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _LARGEST = 5
 _SHOWN = 8
 
@@ -188,7 +190,7 @@ class Plan:
         given = [name if isinstance(value, str) else f"{name} (yours)" for name, value in self.job["env"].items()]
         lines += [("variables", ", ".join(given))] if given else []
         if self.dropped:
-            lines.append(("not passed", f"{_some(self.dropped)}: variables of this shell; --env NAME passes one"))
+            lines.append(("not passed", f"{', '.join(self.dropped)}: variables of this shell; --env NAME passes one"))
         return lines
 
 
@@ -216,6 +218,17 @@ def _check(plan: Plan) -> None:
             raise TypeError(f"{item.name} is {type(value).__name__}")
     if [task.name for task in plan.members] != plan.tasks:
         raise ValueError(f"tasks are {plan.tasks}")
+    if not ids.is_run_id(plan.run_id) or not _DIGEST.fullmatch(plan.digest):
+        raise ValueError(f"run {plan.run_id!r} of bundle {plan.digest!r}")
+    for path, size, sha256, executable in plan.files:
+        if not (
+            isinstance(size, int) and isinstance(executable, bool) and (path.endswith("/") or _DIGEST.fullmatch(sha256))
+        ):
+            raise ValueError(f"file {path!r}")
+    # A plan may come from elsewhere: what it packages and starts lies in its own folder.
+    for path in [*(file[0] for file in plan.files), *plan.roots, *plan.generated, plan.cwd]:
+        if path.startswith("/") or ".." in path.split("/") or "\0" in path:
+            raise ValueError(f"path {path!r} leaves its folder")
     for name in ("timeout_s", "grace_s", "exit_wait_s"):
         plan.job["limits"][name]
 

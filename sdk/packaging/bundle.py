@@ -162,6 +162,8 @@ def write(bundle: Bundle, project: Path, target: Path) -> bool:
     # Its time says when it was last wanted: what was wanted just now is not pruned before its run is there.
     with suppress(FileNotFoundError):
         os.utime(target)
+        # It may have been on its way out while it was touched.
+        target.stat()
         return False
     new = [folder for folder in target.parents if not folder.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,167 @@
+"""Where settings come from: default < the project's file < environment < argument; each value knows its origin."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk import config
+
+
+def workers(*args, **options) -> int:
+    return len(sdk.plan(*args, **options).tasks)
+
+
+@pytest.mark.parametrize("file", ["podlift.toml", "pyproject.toml"])
+def test_a_file_beats_the_default_the_environment_beats_the_file_an_argument_beats_all(
+    write, monkeypatch, file: str
+) -> None:
+    write("train.py", "print(1)")
+    assert workers("train.py") == 1
+    write(file, ("[tool.podlift]\n" if file == "pyproject.toml" else "") + "workers = 2\n")
+    assert workers("train.py") == 2
+    monkeypatch.setenv("PODLIFT_WORKERS", "3")
+    assert workers("train.py") == 3
+    assert workers("train.py", workers=4) == 4
+    assert workers(sdk.Job("train.py", resources=sdk.Resources(workers=4))) == 4
+
+
+def test_config_shows_each_value_and_who_said_so(write, here, monkeypatch) -> None:
+    write("train.py", "print(1)")
+    write("podlift.toml", 'entry = "train.py"\nworkers = 2\nmax-steps = 20\n[env]\nTOKEN = "hidden"\n')
+    monkeypatch.setenv("PODLIFT_KERAS", "legacy")
+    shown = here("config", "--json")
+    settings = {row["name"]: row for row in json.loads(shown.stdout)["settings"]}
+    place = str(Path.cwd() / "podlift.toml")
+    assert json.loads(shown.stdout)["file"] == place
+    assert settings["workers"] == {"name": "workers", "value": 2, "origin": place}
+    assert settings["max_steps"]["value"] == 20
+    assert settings["keras"] == {"name": "keras", "value": "legacy", "origin": "PODLIFT_KERAS"}
+    assert settings["accelerator"] == {"name": "accelerator", "value": "cpu", "origin": "default"}
+    assert settings["root"]["origin"] == "PODLIFT_ROOT"
+    assert settings["env"]["value"] == ["TOKEN"]
+    assert "hidden" not in shown.stdout + here("config").stdout
+    assert set(settings) == {*config.SETTINGS, "backend", "root", "name"}
+
+
+def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:
+    write("jobs/train.py", "print('ran')")
+    write(
+        "pyproject.toml", '[tool.podlift]\nentry = "jobs/train.py"\nname = "nightly"\nroot = "elsewhere"\nworkers = 2\n'
+    )
+    import os
+
+    os.environ.pop("PODLIFT_ROOT")
+    os.chdir("jobs")
+    shown = here("submit", "--json")
+    assert shown.code == 0, shown.stderr
+    run = json.loads(shown.stdout)
+    assert run["id"].startswith("nightly-")
+    assert Path(run["run_dir"]).parent.parent == Path.cwd().parent / "elsewhere"
+    assert run["id"] in here("runs").stdout, "whoever stands in the project finds its runs"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("wrokers = 2", "'wrokers' is no setting. Did you mean 'workers'?"),
+        ("workers = 'two'", "workers: Must be a valid integer"),
+        ("workers = 0", "greater than or equal to 1"),
+        ("name = 2024-01-01", "is a date"),
+        ("include = 'data'", "must be a list of texts"),
+        ("isolated = 'yes'", "isolated"),
+        ("backend = 3", "the backend is no text"),
+        ("root = 7", "the root is no text"),
+        ("workers = ", "is no TOML"),
+        ("[env]\nA = 3", "'A' must be a text"),
+        ("env = 3", "env: Must be"),
+        ("[inputs]\ntrain = 3", "inputs.train: Must be a valid string"),
+        ("[limits]\nmax_steps = 3", "'limits' is no setting"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_the_file(write, text: str, said: str) -> None:
+    write("train.py", "print(1)")
+    write("podlift.toml", text)
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("train.py")
+    assert said in str(caught.value)
+
+
+def test_settings_in_two_places_are_refused(write) -> None:
+    write("train.py", "print(1)")
+    write("podlift.toml", "workers = 2")
+    write("pyproject.toml", "[tool.podlift]\nworkers = 3")
+    with pytest.raises(sdk.InputError, match="Settings stand in two places"):
+        sdk.plan("train.py")
+
+
+def test_variables_and_inputs_of_several_sources_are_merged_name_by_name(write, here, tmp_path: Path) -> None:
+    write("data/a.csv")
+    write("b.csv")
+    write("podlift.toml", '[env]\nA = "file"\nB = "file"\n[inputs]\na = "data/a.csv"\n')
+    write("jobs/train.py", "import os, sdk; print(os.environ['A'], os.environ['B'], sdk.context().inputs)")
+    import os
+
+    os.chdir("jobs")
+    plan = json.loads(here("plan", "train.py", "--env", "B=argument", "--input", "b=../b.csv", "--json").stdout)
+    assert plan["job"]["env"] == {"A": "file", "B": "argument"}
+    assert plan["inputs"] == {"a": str(tmp_path / "project/data/a.csv"), "b": str(tmp_path / "project/b.csv")}
+
+
+def test_a_task_sees_the_machine_and_nothing_else_of_the_callers_environment(write, monkeypatch) -> None:
+    write("train.py", "import os, json; print(json.dumps(dict(os.environ)))")
+    given = {
+        "MY_SECRET": "s3cret",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "LC_ALL": "C",
+        "PYTHONPATH": "/nowhere",
+        "TF_CONFIG": "{}",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    plan = sdk.plan("train.py")
+    assert {"MY_SECRET", "TF_CPP_MIN_LOG_LEVEL", "PYTHONPATH"} <= set(plan.dropped)
+    assert "LC_ALL" not in plan.dropped
+    assert {"MY_SECRET", "PYTHONPATH"} <= set(
+        re.findall(r"\w+", next(line for line in str(plan).splitlines() if line.startswith("not passed")))
+    )
+    run = sdk.submit(plan)
+    run.result(60)
+    (seen,) = [json.loads(line.text) for line in run.logs()]
+    assert set(given) & set(seen) == {"LC_ALL"}
+    assert seen["HOME"] == __import__("os").environ["HOME"]
+
+
+def test_a_variable_can_be_copied_without_being_stored(write, here, monkeypatch, root: Path) -> None:
+    write("train.py", "import os; print(len(os.environ['MY_SECRET']))")
+    monkeypatch.setenv("MY_SECRET", "s3cret-value")
+    shown = here("submit", "train.py", "--env", "MY_SECRET", "--json")
+    assert shown.code == 0, shown.stderr
+    run = sdk.attach(json.loads(shown.stdout)["id"])
+    assert [line.text for line in run.logs()] == ["12"]
+    assert "MY_SECRET (yours)" in str(run.plan)
+    assert run.plan.job["env"] == {"MY_SECRET": {"from_caller": True}}
+    holding = [path for path in root.rglob("*") if path.is_file() and b"s3cret-value" in path.read_bytes()]
+    assert holding == []
+    monkeypatch.delenv("MY_SECRET")
+    with pytest.raises(sdk.InputError, match="MY_SECRET is to be copied from here, but is not set here"):
+        sdk.plan(sdk.Job("train.py", env={"MY_SECRET": sdk.FromCaller()}))
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90", 90), ("90s", 90), ("10m", 600), ("1h30m", 5400), ("1d", 86400), ("1.5s", 1.5)]
+)
+def test_a_timeout_is_a_duration(write, here, text: str, seconds: float) -> None:
+    write("train.py", "print(1)")
+    plan = json.loads(here("plan", "train.py", "--timeout", text, "--json").stdout)
+    assert plan["job"]["limits"]["timeout_s"] == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "m", "-5", "10 m 3"])
+def test_what_is_no_duration_is_refused(write, here, text: str) -> None:
+    write("train.py", "print(1)")
+    assert "takes a duration such as 90s" in here("plan", "train.py", "--timeout", text).stderr
