@@ -137,7 +137,7 @@ class _Walk:
                 reason = self._why_not_folder(entry) or (None if forced else rules.why(f"{path}/"))
                 if reason is None:
                     inner.append((path, rules))
-                else:
+                elif entry.name != "__pycache__":
                     self.tree.left_out.append(f"{_shown(path)}/ ({reason})")
             elif forced or (reason := rules.why(path)) is None:
                 self.take(entry.path, path, forced=forced)

@@ -72,7 +72,6 @@ def test_caches_environments_and_the_root_of_runs_are_left_out_by_name(tmp_path:
     assert [member.path for member in found.members] == sorted(FILES)
     assert found.left_out == (
         ".git/ (never packaged)",
-        "__pycache__/ (never packaged)",
         "env/ (a virtual environment)",
         "out/ (the root of runs)",
     )

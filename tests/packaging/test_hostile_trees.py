@@ -124,7 +124,7 @@ CORPUS: dict[str, tuple[Make, list[str] | str, list[str]]] = {
     "a .gitignore that is no text": (raw(b".gitignore"), [".gitignore"], []),
     "an ignore file that is a link to the machine": (link(".podliftignore", "/etc/hostname"), [], ["+"]),
     "a folder called train.py.": (text("train.py./x"), ["train.py./x"], []),
-    "stale bytecode": (text("pkg/__pycache__/x.pyc"), [], ["pkg/__pycache__/ (never packaged)"]),
+    "stale bytecode": (text("pkg/__pycache__/x.pyc"), [], []),
     "a package that shadows json": (text("json/__init__.py", ""), ["json/__init__.py"], []),
     "a private key under a harmless name": (
         text("notes.txt", "-----BEGIN OPENSSH PRIVATE KEY-----\nx"),
