@@ -22,7 +22,7 @@ from ..errors import EXIT_CHECKPOINTED, EXIT_USER
 from ..layout import RunPaths
 from ..payload import Payload
 from ..storage.records import Recorder, read_events
-from . import context, reporting
+from . import context, limits, outside, reporting
 from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together
 from .unpack import unpack
 
@@ -47,13 +47,15 @@ def main(payload_path: str, task: str, home: str) -> int:
     try:
         work = Path(paths.work(payload.attempt, task))
         unpack(Path(payload.bundle), payload.digest, work)
+        (work / payload.cwd).mkdir(parents=True, exist_ok=True)
     except Exception as error:
         _show(error)
         recorder.record("failed", reason="infrastructure", **_describe(error))
         return 1
-    os.chdir(work)
+    os.chdir(work / payload.cwd)
     # A task's own processes (multiprocessing, subprocess) find `sdk` too, behind everything of the user's.
     sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path, *([] if home in sys.path else [home])]
+    outside.install(payload.outside, work)
     reporter = reporting.Reporter(paths.metrics(payload.attempt, task) if task == payload.tasks[0] else None, recorder)
     context.enter(payload, task, reporter)
     install(_patches(payload, task, reporter, work), _log)
@@ -73,6 +75,8 @@ def main(payload_path: str, task: str, home: str) -> int:
 
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
     found = reporting.patches(reporter)
+    if payload.max_steps is not None:
+        found += limits.Limit(payload.max_steps, _log).patches()
     if len(payload.tasks) > 1:
         found += [keras_multi_worker.PATCH, *restore_together.patches()]
         if payload.writes == "chief" and task == payload.tasks[0]:

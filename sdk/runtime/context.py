@@ -32,18 +32,31 @@ class Context:
         tasks: names of all tasks; the first decides about success.
         run_id: the run's id, "" outside any run.
         args: the job's args: a dict, or a list of words.
+        inputs: where the job's inputs lie, by name: `tf.data.TFRecordDataset(ctx.inputs["train"])`; {} outside any run.
         dirs: folders of the run; below the current folder outside any run.
     """
 
     def __init__(
-        self, *, task: str, tasks: tuple[str, ...], run_id: str, args: Any, dirs: Dirs, reporter: Reporter
+        self,
+        *,
+        task: str,
+        tasks: tuple[str, ...],
+        run_id: str,
+        args: Any,
+        inputs: Mapping[str, str],
+        dirs: Dirs,
+        reporter: Reporter,
+        max_steps: int | None = None,
     ) -> None:
         self.task = task
         self.tasks = tasks
         self.run_id = run_id
         self.args = args
+        self.inputs = dict(inputs)
         self.dirs = dirs
         self._reporter = reporter
+        self._max_steps = max_steps
+        self._asked = 0
         self._strategy: Any = None
 
     @property
@@ -81,6 +94,17 @@ class Context:
         self._reporter.stepped()
         self._reporter.report(metrics, step=step)
 
+    def should_stop(self) -> bool:
+        """Return whether a training loop of your own should end now: `if ctx.should_stop(): break`.
+
+        Ask once for each step, in every task. With a limit of steps (`max_steps`) the answer is True from that many calls on,
+        so a loop that asks behind each step does `max_steps` of them, and one that asks before (`while not
+        ctx.should_stop()`) one less. It is False without a limit and outside any run. Other wishes for an end may come later;
+        the answer is the same in every task.
+        """
+        self._asked += 1
+        return self._max_steps is not None and self._asked >= self._max_steps
+
 
 _current: Context | None = None
 
@@ -94,8 +118,10 @@ def enter(payload: Payload, task: str, reporter: Reporter) -> None:
         tasks=tuple(payload.tasks),
         run_id=payload.run_id,
         args=payload.kwargs if payload.kwargs else list(payload.argv),
+        inputs=payload.inputs,
         dirs=Dirs(model=paths.model, checkpoints=paths.checkpoints, tensorboard=paths.tensorboard),
         reporter=reporter,
+        max_steps=payload.max_steps,
     )
 
 
@@ -110,7 +136,7 @@ def context() -> Context:
     if _current is None:
         dirs = Dirs(model="model", checkpoints="checkpoints", tensorboard="logs")
         alone = Reporter(None, None)
-        _current = Context(task="chief-0", tasks=("chief-0",), run_id="", args=[], dirs=dirs, reporter=alone)
+        _current = Context(task="chief-0", tasks=("chief-0",), run_id="", args=[], inputs={}, dirs=dirs, reporter=alone)
     return _current
 
 

@@ -1,0 +1,141 @@
+"""What the bundle lacks cannot be imported from the original project, however it gets onto the path."""
+
+from __future__ import annotations
+
+import json
+import os
+import textwrap
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import sdk
+
+LIMIT_S = 60
+
+# Every way by which the original project is found in practice; each looks for a module of its own.
+PROGRAM = """
+    import importlib, importlib.util, json, os, site, sys
+    import sdk
+
+    original, finders = sys.argv[1:]
+
+
+    def outcome(name):
+        try:
+            return os.path.dirname(importlib.import_module(name).__file__ or "no file")
+        except ImportError as error:
+            return [type(error).__name__, error.name, str(error)]
+
+
+    class Editable:
+        @staticmethod
+        def find_spec(fullname, path=None, target=None):
+            if fullname == "by_editable_finder":
+                return importlib.util.spec_from_file_location(fullname, f"{original}/{fullname}.py")
+
+
+    found = {"by_pythonpath": outcome("by_pythonpath"), "package": outcome("package"), "plain_folder": outcome("plain_folder")}
+    found["shared.inside"], found["shared.outside"] = outcome("shared.inside"), outcome("shared.outside")
+    found["package.below"] = outcome("package.below")
+    sys.path.remove(original)
+    site.addsitedir(finders)
+    found["by_pth"] = outcome("by_pth")
+    sys.path.insert(0, original)
+    found["by_path_insert"] = outcome("by_path_insert")
+    sys.path.remove(original)
+    sys.meta_path.append(Editable)
+    found["by_editable_finder"] = outcome("by_editable_finder")
+    sys.path += [f"{original}/link_to_helpers", f"{original}/.venv/lib/python3/site-packages"]
+    for name in ("by_link", "installed", "json", "train_helper", "missing"):
+        found[name] = outcome(name)
+    found["sdk"] = os.path.dirname(sdk.__file__)
+    print(json.dumps(found))
+"""
+
+
+@pytest.fixture
+def original(tmp_path: Path) -> Path:
+    """The user's project as it lies on this machine, with the modules that the bundle will lack."""
+    folder = tmp_path / "original"
+    modules = [f"by_{way}.py" for way in ("pythonpath", "pth", "path_insert", "editable_finder")]
+    modules += ["package/__init__.py", "package/below.py", "plain_folder/data.csv", "shared/outside.py"]
+    for module in [*modules, "helpers/by_link.py", ".venv/lib/python3/site-packages/installed.py"]:
+        (folder / module).parent.mkdir(parents=True, exist_ok=True)
+        (folder / module).write_text("")
+    (folder / "link_to_helpers").symlink_to(folder / "helpers")
+    return folder
+
+
+@pytest.fixture
+def found(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict:
+    # The bundle comes from a copy that lacks those; the run lies below the original, as a root in a project does.
+    project = tmp_path / "project"
+    for path, text in {"train.py": PROGRAM, "train_helper.py": "", "shared/inside.py": ""}.items():
+        (project / path).parent.mkdir(parents=True, exist_ok=True)
+        (project / path).write_text(textwrap.dedent(text))
+    finders = tmp_path / "finders"
+    finders.mkdir()
+    (finders / "project.pth").write_text(f"{original}\n")
+    monkeypatch.setenv("PYTHONPATH", str(original))
+    monkeypatch.chdir(project)
+    job = sdk.Job("train.py", args=[str(original), str(finders)])
+    plan = replace(sdk.plan(job, root=original / "root"), outside=[str(original)])
+    run = sdk.submit(plan)
+    run.result(LIMIT_S)
+    return json.loads(next(line.text for line in run.logs() if line.text.startswith("{")))
+
+
+def test_modules_outside_the_bundle_are_missing_and_the_error_says_where_they_are_and_what_to_do(
+    found, original
+) -> None:
+    ways = ["by_pythonpath", "by_pth", "by_path_insert", "by_editable_finder"]
+    for name in [*ways, "package", "plain_folder", "shared.outside"]:
+        kind, missing, said = found[name]
+        assert (kind, missing) == ("ModuleNotFoundError", name)
+        assert f"The module {name!r} is not in the bundle" in said
+        assert repr(str(original))[1:-1] in said
+    assert "--include by_pth.py" in found["by_pth"][2]
+    assert "--include package," in found["package"][2]
+    assert "--include plain_folder," in found["plain_folder"][2]
+    assert "--include shared/outside.py" in found["shared.outside"][2]
+    assert found["package.below"][1] == "package"
+    assert "--include helpers/by_link.py" in found["by_link"][2], "where the link leads"
+
+
+def test_what_is_in_the_bundle_or_installed_loads_as_ever(found, original) -> None:
+    work = found["train_helper"]
+    assert Path(work).is_relative_to(original / "root"), "below the original, and yet the bundle's"
+    assert found["shared.inside"] == f"{work}/shared"
+    assert found["installed"] == str(original / ".venv/lib/python3/site-packages")
+    assert found["json"] == os.path.dirname(json.__file__)
+    assert found["sdk"] == os.path.dirname(sdk.__file__)
+    assert found["missing"] == ["ModuleNotFoundError", "missing", "No module named 'missing'"]
+
+
+def test_an_unguarded_import_fails_the_run_with_that_sentence(write, original, monkeypatch) -> None:
+    write("train.py", "import importlib\nimportlib.import_module('by_' + 'pythonpath')\n")
+    monkeypatch.setenv("PYTHONPATH", str(original))
+    run = sdk.submit(replace(sdk.plan("train.py"), outside=[str(original)]))
+    with pytest.raises(sdk.RunFailedError, match=r"Next: package it with --include by_pythonpath\.py"):
+        run.result(LIMIT_S)
+
+
+@pytest.mark.parametrize(("cwd", "files"), [("data", ["numbers.csv"]), ("runs/new", [])])
+def test_the_program_starts_in_the_folder_that_the_plan_names(write, cwd, files) -> None:
+    write("pkg/train.py", "import os, sys, helper\nprint(os.getcwd(), *sys.argv, *os.listdir())\n")
+    write("pkg/helper.py")
+    write("data/numbers.csv")
+    job = sdk.Job("pkg/train.py", args=["x"], code=sdk.Code(project="."))
+    run = sdk.submit(replace(sdk.plan(job), cwd=cwd))
+    run.result(LIMIT_S)
+    work = run.plan.paths.work(1, "chief-0")
+    assert [line.text for line in run.logs()] == [" ".join([f"{work}/{cwd}", f"{work}/pkg/train.py", "x", *files])]
+
+
+def test_inputs_arrive_by_name(write) -> None:
+    write("train.py", "import sdk\nprint(sdk.context().inputs)\n")
+    run = sdk.submit(replace(sdk.plan("train.py"), inputs={"train": "gs://bucket/train"}))
+    run.result(LIMIT_S)
+    assert [line.text for line in run.logs()] == ["{'train': 'gs://bucket/train'}"]
