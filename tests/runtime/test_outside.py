@@ -78,9 +78,8 @@ def found(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> di
     finders = tmp_path / "finders"
     finders.mkdir()
     (finders / "project.pth").write_text(f"{original}\n")
-    monkeypatch.setenv("PYTHONPATH", str(original))
     monkeypatch.chdir(project)
-    job = sdk.Job("train.py", args=[str(original), str(finders)])
+    job = sdk.Job("train.py", args=[str(original), str(finders)], env={"PYTHONPATH": str(original)})
     plan = replace(sdk.plan(job, root=original / "root"), outside=[str(original)])
     run = sdk.submit(plan)
     run.result(LIMIT_S)
@@ -114,10 +113,10 @@ def test_what_is_in_the_bundle_or_installed_loads_as_ever(found, original) -> No
     assert found["missing"] == ["ModuleNotFoundError", "missing", "No module named 'missing'"]
 
 
-def test_an_unguarded_import_fails_the_run_with_that_sentence(write, original, monkeypatch) -> None:
+def test_an_unguarded_import_fails_the_run_with_that_sentence(write, original) -> None:
     write("train.py", "import importlib\nimportlib.import_module('by_' + 'pythonpath')\n")
-    monkeypatch.setenv("PYTHONPATH", str(original))
-    run = sdk.submit(replace(sdk.plan("train.py"), outside=[str(original)]))
+    job = sdk.Job("train.py", env={"PYTHONPATH": str(original)})
+    run = sdk.submit(replace(sdk.plan(job), outside=[str(original)]))
     with pytest.raises(sdk.RunFailedError, match=r"Next: package it with --include by_pythonpath\.py"):
         run.result(LIMIT_S)
 

@@ -1,0 +1,89 @@
+"""The pytest plugin: the fixture `podlift_run` runs a training program for real, on this machine, and waits for its end.
+
+pytest loads this file wherever podlift is installed, so nothing but pytest is imported before a test asks for the fixture.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from ..run import Result, Run
+
+_TIMEOUT_S = 600.0
+# A supervisor ends its run at the time limit; this long it may take to stop the tasks and to say so.
+_MARGIN_S = 60.0
+_CANCEL_S = 30.0
+
+
+@pytest.fixture
+def podlift_run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Result]]:
+    """Run a training program, wait for its end, return its result.
+
+    Usage: `result = podlift_run("train.py", max_steps=20, workers=2); assert result.metrics["loss"] < 2`
+
+    The first argument is an entry, looked for in the current folder and then in pytest's rootdir; every setting of a job is a
+    keyword, `name` and `backend` too. `timeout_s` is 600 unless you say otherwise, `backend` is "local". Runs lie below the
+    test's `tmp_path`; what is still running when the test ends is cancelled. A run that fails raises `sdk.RunFailedError`
+    with the traceback of the task.
+    """
+    started: list[Run] = []
+
+    def run(entry: Any, **settings: Any) -> Result:
+        __tracebackhide__ = True
+        # A limit for the case that the supervisor itself is stuck; None lets a run go on for ever.
+        settings = {"timeout_s": _TIMEOUT_S, **settings}
+        started.append(_submit(entry, settings, tmp_path / "podlift", request.config.rootpath))
+        limit_s = settings["timeout_s"]
+        return started[-1].result(None if limit_s is None else limit_s + _MARGIN_S)
+
+    yield run
+    for left in started:
+        _end(left)
+
+
+def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> Run:
+    from .. import api, config
+    from ..errors import InputError, nearest
+    from ..prepare import make_plan
+    from ..settings import Target
+
+    __tracebackhide__ = True
+    known = sorted({*config.SETTINGS, "name", "backend"} - {"entry"})
+    strange = [f"podlift_run has no keyword {name!r}. {nearest(name, known)}" for name in settings if name not in known]
+    if strange:
+        raise InputError(strange)
+    # Nothing that the environment or the project's file says may send a test's run to a cloud or to the user's own runs.
+    target = Target(root=root, name=settings.pop("name", None), backend=settings.pop("backend", "local"))
+    entry, given = _found(entry, settings, rootdir)
+    return api.execute(make_plan(entry, given, target, os.environ, verb="submit"))
+
+
+def _found(entry: Any, settings: dict[str, Any], rootdir: Path) -> tuple[Any, dict[str, Any]]:
+    """Return the entry and the settings with which it is found: in the current folder, else in `rootdir`."""
+    from ..errors import InputError
+    from ..packaging.entry import locate
+
+    if not isinstance(entry, (str, Path)):
+        return entry, settings
+    own = settings.get("project")
+    for place, project in ((str(entry), own), (str(rootdir / entry), own), (str(entry), own or str(rootdir))):
+        with suppress(InputError):
+            locate(place, project)
+            return place, settings if project is None else {**settings, "project": project}
+    return entry, settings
+
+
+def _end(run: Run) -> None:
+    from ..errors import PodliftError
+
+    with suppress(PodliftError):
+        if not run.status().state.terminal:
+            run.cancel(grace_s=0)
+            run.wait(_CANCEL_S)
