@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -26,6 +27,11 @@ class Shown(NamedTuple):
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """podlift's wheel, built from this checkout."""
     folder = tmp_path_factory.mktemp("wheel")
+    # A build leaves its folders where the source lies: a copy of it, here.
+    source = folder / "source"
+    shutil.copytree(REPO / "sdk", source / "sdk", ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(REPO / name, source / name)
     command = [
         sys.executable,
         "-m",
@@ -36,7 +42,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "--no-build-isolation",
         "-w",
         str(folder),
-        str(REPO),
+        str(source),
     ]
     subprocess.run(command, check=True, timeout=LIMIT_S)
     (built,) = folder.glob("podlift-*.whl")
