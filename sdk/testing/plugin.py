@@ -37,11 +37,17 @@ def podlift_run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
 
     def run(entry: Any, **settings: Any) -> Result:
         __tracebackhide__ = True
-        # A limit for the case that the supervisor itself is stuck; None lets a run go on for ever.
-        settings = {"timeout_s": _TIMEOUT_S, **settings}
-        started.append(_submit(entry, settings, tmp_path / "podlift", request.config.rootpath))
-        limit_s = settings["timeout_s"]
-        return started[-1].result(None if limit_s is None else limit_s + _MARGIN_S)
+        from ..errors import PodliftError
+
+        given = {"timeout_s": _TIMEOUT_S, **settings}
+        try:
+            started.append(_submit(entry, given, tmp_path / "podlift", request.config.rootpath))
+            limit_s = started[-1].plan.job["limits"]["timeout_s"]
+            # A limit of its own, for a supervisor that is stuck; None lets a run go on for ever.
+            return started[-1].result(None if limit_s is None else limit_s + _MARGIN_S)
+        except PodliftError as error:
+            # What failed is in the message; our own frames would only stand between it and the test.
+            raise error.with_traceback(None) from None
 
     yield run
     for left in started:
@@ -54,7 +60,6 @@ def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> 
     from ..prepare import make_plan
     from ..settings import Target
 
-    __tracebackhide__ = True
     known = sorted({*config.SETTINGS, "name", "backend"} - {"entry"})
     strange = [f"podlift_run has no keyword {name!r}. {nearest(name, known)}" for name in settings if name not in known]
     if strange:
