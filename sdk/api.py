@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -21,8 +23,8 @@ from .prepare import make_plan, refuse_inside_task, refuse_keywords
 from .roots import resolve_root
 from .run import Run, RunInfo
 from .settings import Target
-from .storage import posix
-from .storage.records import Recorder
+from .storage import posix, summaries
+from .storage.records import Recorder, read_file
 
 
 def plan(
@@ -111,9 +113,9 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
     if not there:
         raise RunNotFoundError(f"No run is there. Received: {text!r}. Looked at {paths.url!r}. Next: podlift runs.")
     try:
-        found = Plan.from_json(Path(paths.plan).read_bytes(), paths.plan)
+        found = Plan.from_json(read_file(paths.plan), paths.plan)
     except OSError as error:
-        raise CorruptRunError(f"{paths.url!r} is no run of podlift: {error.strerror}: plan.json.") from None
+        raise CorruptRunError(f"{paths.url!r} is no run of podlift: {error.strerror or error}: plan.json.") from None
     root, run_id = paths.parts
     if found.run_id != run_id:
         raise CorruptRunError(f"{paths.url!r} holds the run {found.run_id!r}: a run's directory has the run's name.")
@@ -124,34 +126,61 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
 def runs(*, root: str | Path | None = None, limit: int | None = 20) -> list[RunInfo]:
     """Return the newest runs below a root, newest first; damaged ones too, with what is wrong with them.
 
+    Of a run that has ended its summary is read, where it has one: `Run.status` reads its records.
+
     Args:
         root: as for `plan`.
         limit: at most this many; None for all.
     """
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, or None for all. Received: {limit!r}.")
-    folder = Path(RootPaths(resolve_root(root, os.environ)).runs)
-    # What starts with a dot is on its way out.
-    entries = [entry for entry in os.scandir(folder) if entry.name[0] != "."] if folder.is_dir() else []
-    found = [Path(entry.path) for entry in entries if entry.is_dir()]
-    found.sort(key=lambda path: (_submitted(path), path.name), reverse=True)
-    return [_info(str(path)) for path in found[:limit]]
+    folder = RootPaths(resolve_root(root, os.environ)).runs
+    newest_first = sorted(_candidates(folder), reverse=True)
+    found = (_info(f"{folder}/{name}", whole=whole) for _, name, whole in newest_first)
+    return list(itertools.islice((info for info in found if info is not None), limit))
 
 
-def _submitted(run: Path) -> float:
-    # The plan is written once, when the run is submitted; the folder's own time changes with everything in it.
-    for place in (RunPaths(str(run)).plan, str(run)):
-        with suppress(OSError):
-            return os.stat(place).st_mtime  # noqa: PTH116
-    # Gone, or closed: the listing says which.
-    return 0.0
-
-
-def _info(url: str) -> RunInfo:
+def _candidates(folder: str) -> list[tuple[float, str, bool]]:
+    """Return when each folder that may be a run was submitted, its name, and whether its plan is a file that is not empty."""
     try:
-        return RunInfo(id=Path(url).name, url=url, status=attach(url).status())
+        with os.scandir(folder) as entries:
+            # What starts with a dot is on its way out.
+            names = [entry.name for entry in entries if entry.name[0] != "." and _is_folder(entry)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise InputError(f"The runs cannot be listed: {error.strerror}. Received: {folder!r}.") from None
+    return [_submitted(f"{folder}/{name}", name) for name in names]
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    with suppress(OSError):
+        return entry.is_dir()
+    return False
+
+
+def _submitted(url: str, name: str) -> tuple[float, str, bool]:
+    # The plan is written once, when the run is submitted; the folder's own time changes with everything in it.
+    for place in (RunPaths(url).plan, url):
+        with suppress(OSError):
+            info = os.stat(place)  # noqa: PTH116
+            return info.st_mtime, name, place != url and stat.S_ISREG(info.st_mode) and info.st_size > 0
+    # Gone, or closed: the listing says which.
+    return 0.0, name, False
+
+
+def _info(url: str, *, whole: bool) -> RunInfo | None:
+    """Return one line of the list; None for a run that was removed meanwhile."""
+    name = url.rpartition("/")[2]
+    status = summaries.read(RunPaths(url)) if whole else None
+    if status is not None:
+        return RunInfo(id=name, url=url, status=status)
+    try:
+        return RunInfo(id=name, url=url, status=attach(url).status())
     except Exception as error:  # one broken directory must not hide the others
-        return RunInfo(id=Path(url).name, url=url, status=None, problem=str(error) or repr(error))
+        if not os.path.lexists(url):
+            return None
+        return RunInfo(id=name, url=url, status=None, problem=str(error) or repr(error))
 
 
 def execute(made: Plan) -> Run:

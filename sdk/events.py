@@ -8,7 +8,6 @@ set of its records, in whatever order they are found.
 from __future__ import annotations
 
 import json
-import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,8 +17,17 @@ from .status import Failure, Reason, State, Status
 
 VERSION = 1
 _NAME = re.compile(r"(\d{4})\.([a-z]+(?:-\d+)?)\.(\d{6})\.([a-z_]+)\.json")
+_OF_A_SUPERVISOR = ("launched", "started")
 # What the surviving peers of a dead task raise: never the cause while another task has a reason of its own.
-_COLLATERAL = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError"}
+_COLLATERAL = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "ConnectionResetError"}
+# Errors that TensorFlow raises for many reasons; with these words in them they are about a peer.
+_GENERAL = {"InternalError", "UnknownError", "FailedPreconditionError"}
+_OF_A_PEER = re.compile(
+    r"connection reset|socket closed|broken pipe|connection refused|failed to connect to all addresses"
+    r"|collective ops (is|are) aborted|collective \w+ (timed out|aborted)|peer (is )?(down|restarted)|coordination service",
+    re.IGNORECASE,
+)
+_IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,21 +61,24 @@ def parse(name: str, text: bytes) -> Event:
     Raises:
         ValueError: podlift wrote no such thing, or a later podlift did.
     """
-    match = _NAME.fullmatch(posixpath.basename(name))
+    match = _NAME.fullmatch(name)
     if not match:
         raise ValueError(f"This is not the name of a record: {name!r}")
-    record = json.loads(text)
+    record = json.loads(text.decode())
     if not isinstance(record, dict) or record.get("version") != VERSION:
         raise ValueError(f"This is not a record of version {VERSION}: {name!r}")
-    if not isinstance(record.get("time"), (int, float)) or not isinstance(record.get("data"), dict):
+    data = record.get("data")
+    if not isinstance(record.get("time"), (int, float)) or not isinstance(data, dict):
         raise ValueError(f"This record is damaged: {name!r}")
+    if match[4] in _OF_A_SUPERVISOR and not isinstance(data.get("supervisor"), str):
+        raise ValueError(f"This record is damaged: {name!r} names no supervisor")
     return Event(
         attempt=int(match[1]),
         source=match[2],
         sequence=int(match[3]),
         kind=match[4],
         time=record["time"],
-        data=record["data"],
+        data=data,
     )
 
 
@@ -90,30 +101,55 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
             reason=Reason(final.data["reason"]),
             failure=Failure(**failure) if failure else None,
             value=_value(ordered, attempts),
+            since=final.time,
             **common,
         )
     if not supervisor_alive:
         lost = Failure(task="", message="The supervisor of this run is gone and left no verdict.")
-        return Status(state=State.LOST, reason=Reason.SUPERVISOR_LOST, failure=lost, **common)
-    if any(event.kind in ("cancelling", "stopping") for event in ordered):
-        return Status(state=State.RUNNING, reason=Reason.STOPPING, **common)
-    if any(event.kind == "preparing" for event in ordered) and not attempts:
-        return Status(state=State.PENDING, reason=Reason.PREPARING, **common)
-    if any(event.kind == "started" for event in ordered):
-        return Status(state=State.RUNNING, reason=Reason.TRAINING, **common)
-    return Status(state=State.PENDING, reason=Reason.SUBMITTED, **common)
+        seen = ordered[-1].time if ordered else 0.0
+        return Status(state=State.LOST, reason=Reason.SUPERVISOR_LOST, failure=lost, since=seen, **common)
+    state, reason, since = _phase(ordered, attempts, created)
+    return Status(state=state, reason=reason, since=since, **common)
+
+
+def _phase(ordered: Sequence[Event], attempt: int, created: float) -> tuple[State, Reason, float]:
+    """Return where a run without a verdict is in its life, and since when."""
+    # What stopped an earlier attempt says nothing about this one.
+    latest = {event.kind: event.time for event in reversed(ordered) if event.attempt in (0, attempt)}
+    for kind in ("restarting", "stopping", "cancelling"):
+        if kind in latest:
+            reason = Reason.RESTARTING if kind == "restarting" else Reason.STOPPING
+            return State.RUNNING, reason, latest[kind]
+    if "preparing" in latest and not attempt:
+        return State.PENDING, Reason.PREPARING, latest["preparing"]
+    if "started" in latest:
+        return State.RUNNING, Reason.TRAINING, latest.get("attempt_started", latest["started"])
+    return State.PENDING, Reason.SUBMITTED, created
 
 
 def first_failure(events: Sequence[Event], attempt: int) -> Event | None:
     """Return the task record that explains why an attempt failed: the earliest that is no mere echo of a peer's death."""
     failed = [event for event in events if event.kind == "failed" and event.attempt == attempt]
-    failed.sort(key=lambda event: (event.data.get("type") in _COLLATERAL, event.time, event.source))
+    failed.sort(key=lambda event: (is_collateral(event), event.time, event.source))
     return failed[0] if failed else None
 
 
 def is_collateral(event: Event) -> bool:
     """True for an error that a task raises when a peer of it has died."""
-    return event.data.get("type") in _COLLATERAL
+    kind, message = event.data.get("type"), event.data.get("message")
+    return kind in _COLLATERAL or (kind in _GENERAL and bool(_OF_A_PEER.search(str(message))))
+
+
+def reason_of(event: Event) -> Reason:
+    """Return why a run failed whose cause is the task record `event`, of kind "failed"."""
+    given = event.data.get("reason")
+    if given is not None:
+        return Reason(given)
+    kind = event.data.get("type")
+    # Tasks record the frames of the program only: without any, it was the way into the program that failed.
+    if kind in {*_IMPORT_ERRORS, "AttributeError", "TypeError"} and '  File "' not in str(event.data.get("traceback")):
+        return Reason.WRONG_ENTRY
+    return Reason.IMPORT_ERROR if kind in _IMPORT_ERRORS else Reason.USER_ERROR
 
 
 def _timings(ordered: Sequence[Event], created: float) -> dict[str, float]:

@@ -44,6 +44,11 @@ class RunPaths:
         return posixpath.join(self.url, "events")
 
     @property
+    def summary(self) -> str:
+        """What a list of runs says about this one, once it has ended; may be missing."""
+        return posixpath.join(self.url, "summary.json")
+
+    @property
     def control(self) -> str:
         """Wishes of clients, one file each."""
         return posixpath.join(self.url, "control")

@@ -24,7 +24,7 @@ from .packaging.paths import usable
 from .planner import Plan
 from .status import Reason, State, Status
 from .storage import trees
-from .storage.records import read_events, read_metrics
+from .storage.records import has_ended, read_events, read_metrics
 
 _POLL_S = 0.1
 
@@ -99,7 +99,7 @@ class Run:
         """
         try:
             # Looked at before the records: a supervisor that ends in between has written its verdict.
-            supervised = self._backend.observe(self.plan).supervised
+            supervised = has_ended(self.plan.paths) or self._backend.observe(self.plan).supervised
             return fold(read_events(self.plan.paths), supervisor_alive=supervised)
         except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
             if isinstance(error, CorruptRunError):

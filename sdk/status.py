@@ -31,11 +31,16 @@ class Reason(str, Enum):
     SUBMITTED = "submitted"
     PREPARING = "preparing"
     TRAINING = "training"
+    RESTARTING = "restarting"
     STOPPING = "stopping"
     DONE = "done"
     USER_ERROR = "user_error"
+    IMPORT_ERROR = "import_error"
+    WRONG_ENTRY = "wrong_entry"
     KILLED = "killed"
+    OUT_OF_MEMORY = "out_of_memory"
     TIMEOUT = "timeout"
+    HUNG = "hung"
     CANCELLED = "cancelled"
     CHECKPOINTED = "checkpointed"
     INFRASTRUCTURE = "infrastructure"
@@ -50,7 +55,7 @@ _EXIT_CODES = {
     State.CHECKPOINTED: errors.EXIT_CHECKPOINTED,
     State.LOST: errors.EXIT_INFRASTRUCTURE,
 }
-_USER_FAULTS = (Reason.USER_ERROR, Reason.TIMEOUT)
+_USER_FAULTS = (Reason.USER_ERROR, Reason.IMPORT_ERROR, Reason.WRONG_ENTRY, Reason.TIMEOUT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +87,7 @@ class Status:
         value: what the entry function of the first task returned; None for a script.
         timings: seconds from submit to each milestone: `started`, `entry`, `first_step`, `finished`.
         created: unix time of the submit, in seconds.
+        since: unix time at which it came into this state, in seconds; for a lost run, its last sign of life.
     """
 
     state: State
@@ -91,10 +97,16 @@ class Status:
     value: object = None
     timings: dict[str, float] = field(default_factory=dict)
     created: float = 0.0
+    since: float = 0.0
+
+    @property
+    def user_fault(self) -> bool:
+        """True where starting it again without a change would end the same way."""
+        return self.state is State.FAILED and self.reason in _USER_FAULTS
 
     @property
     def exit_code(self) -> int | None:
         """The exit code that this state stands for; None while the run is going on."""
         if self.state is State.FAILED:
-            return errors.EXIT_USER if self.reason in _USER_FAULTS else errors.EXIT_INFRASTRUCTURE
+            return errors.EXIT_USER if self.user_fault else errors.EXIT_INFRASTRUCTURE
         return _EXIT_CODES[self.state]

@@ -90,7 +90,7 @@ def test_the_cause_is_the_earliest_error_that_is_no_echo_of_a_dead_peer() -> Non
         attempt=st.integers(0, 9999),
         source=st.sampled_from(["client", "supervisor", "chief-0", "worker-12"]),
         sequence=st.integers(0, 999999),
-        kind=st.sampled_from(["started", "first_step"]),
+        kind=st.sampled_from(["entry", "first_step"]),
         time=st.floats(0, 2e9),
         data=st.dictionaries(st.text(), st.integers() | st.text()),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -54,20 +56,50 @@ def read_events(paths: RunPaths, kinds: tuple[str, ...] | None = None) -> list[E
     Raises:
         CorruptRunError: they are gone, or a file among them is damaged or not ours.
     """
-    found = []
-    if not Path(paths.events).is_dir():
+    folder = paths.events
+    names = _names(paths)
+    if kinds is not None:
+        ends = tuple(f".{kind}.json" for kind in kinds)
+        names = [name for name in names if name.endswith(ends)]
+    try:
+        return [parse(name, read_file(f"{folder}/{name}")) for name in names]
+    except (ValueError, OSError, RecursionError) as error:
+        raise CorruptRunError(f"The run directory {paths.url!r} is damaged: {error}. Nothing was changed.") from None
+
+
+def has_ended(paths: RunPaths) -> bool:
+    """True once the run's final record is there.
+
+    Raises:
+        CorruptRunError: the records are gone.
+    """
+    return any(name.endswith(".final.json") for name in _names(paths))
+
+
+def _names(paths: RunPaths) -> list[str]:
+    if not os.path.isdir(paths.events):  # noqa: PTH112
         raise CorruptRunError(f"The run directory {paths.url!r} is damaged: its records, events/, are gone.")
-    for name in posix.list_names(paths.events):
-        if kinds is not None and not name.endswith(tuple(f".{kind}.json" for kind in kinds)):
-            continue
-        path = Path(paths.events) / name
-        try:
-            found.append(parse(name, path.read_bytes()))
-        except (ValueError, OSError, RecursionError) as error:
-            raise CorruptRunError(
-                f"The run directory {paths.url!r} is damaged: {error}. Nothing was changed."
-            ) from None
-    return found
+    return posix.list_names(paths.events)
+
+
+def read_file(path: str) -> bytes:
+    """Return the bytes of a small file.
+
+    Raises:
+        OSError: it cannot be read, or is no file: a named pipe in its place would be waited for.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        info = os.fstat(handle)
+        if not stat.S_ISREG(info.st_mode):
+            raise OSError(f"{path!r} is no file")
+        # One call reads nearly every file whole, and a second one says that this was all.
+        parts = [os.read(handle, info.st_size + 1)]
+        while parts[-1]:
+            parts.append(os.read(handle, 1 << 20))
+        return b"".join(parts)
+    finally:
+        os.close(handle)
 
 
 def read_metrics(path: str) -> list[dict[str, Any]]:

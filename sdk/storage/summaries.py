@@ -1,0 +1,67 @@
+"""The summary of a run that has ended: what a list of runs shows of it, in one file instead of all its records.
+
+It is written once, by the supervisor, behind its last record, and says when the folder of the records had changed last. It
+is believed as long as that is still so: a record that was added or taken away since makes it worthless, and nobody has to
+remember to remove it. The truth of a run stays the set of its records.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Any
+
+from ..errors import CorruptRunError
+from ..events import fold
+from ..layout import RunPaths
+from ..status import Failure, Reason, State, Status
+from . import posix
+from .records import read_events, read_file
+
+VERSION = 1
+# A list of runs reads one of these for each: what is larger, as a function's long value makes it, stays in the records.
+_MAX_BYTES = 100_000
+
+
+def write(paths: RunPaths) -> None:
+    """Write the summary of a run whose final record is there; a run that has none is only read more slowly.
+
+    Args:
+        paths: the run. Nobody may add records any more.
+    """
+    # What keeps it from being written, a full disk or damage, is not the run's fault: its verdict is written already.
+    with suppress(OSError, ValueError, TypeError, CorruptRunError):
+        changed_ns = _changed_ns(paths)
+        status = fold(read_events(paths), supervisor_alive=False)
+        about = {"version": VERSION, "run_id": paths.parts[1], "records_changed_ns": changed_ns}
+        text = json.dumps({**about, "status": asdict(status)}).encode()
+        if status.state is not State.LOST and len(text) <= _MAX_BYTES and _changed_ns(paths) == changed_ns:
+            posix.put_new(paths.summary, text)
+
+
+def read(paths: RunPaths) -> Status | None:
+    """Return what the records of a run say, without reading them; None where they have to be read."""
+    try:
+        data = json.loads(read_file(paths.summary))
+        if (
+            data["version"] != VERSION
+            or data["run_id"] != paths.parts[1]
+            or data["records_changed_ns"] != _changed_ns(paths)
+        ):
+            return None
+        return _status(data["status"])
+    # A damaged summary is none.
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _changed_ns(paths: RunPaths) -> int:
+    return os.stat(paths.events).st_mtime_ns  # noqa: PTH116
+
+
+def _status(data: dict[str, Any]) -> Status:
+    failure = data["failure"]
+    read = {"state": State(data["state"]), "reason": Reason(data["reason"])}
+    return Status(**{**data, **read, "failure": None if failure is None else Failure(**failure)})
