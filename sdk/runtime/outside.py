@@ -22,7 +22,7 @@ def install(folders: Sequence[str], work: Path) -> None:
     """Refuse modules from below `folders`, in every import of this process from now on.
 
     Args:
-        folders: the project, and whatever else is packaged from beside it.
+        folders: the project's, and what else is packaged from beside it.
         work: the task's copy of the bundle, which may lie in one of them.
     """
     if folders:
@@ -35,7 +35,6 @@ class _Border(importlib.abc.MetaPathFinder):
     def __init__(self, folders: Sequence[str], work: Path) -> None:
         ours = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
         environment = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.__file__))  # noqa: PTH120
-        self._project = folders[0]
         self._refused = {os.path.realpath(folder) for folder in folders}
         self._allowed = {os.path.realpath(folder) for folder in (str(work), ours, *environment)}
         self._known: dict[str, bool] = {}
@@ -81,8 +80,11 @@ class _Border(importlib.abc.MetaPathFinder):
         return _INSTALLED.isdisjoint(Path(path[len(inside) :]).parts)
 
     def _sentence(self, name: str, place: str) -> str:
-        file = os.path.relpath(os.path.realpath(place), os.path.realpath(self._project))
-        missing = os.path.dirname(file) if os.path.basename(file) == "__init__.py" else file  # noqa: PTH119, PTH120
+        missing = os.path.realpath(place)
+        if os.path.basename(missing) == "__init__.py":  # noqa: PTH119
+            missing = os.path.dirname(missing)  # noqa: PTH120
+        if len(self._refused) == 1:  # an include is relative to the project; an absolute one is right from anywhere
+            missing = os.path.relpath(missing, next(iter(self._refused)))
         return (
             f"The module {name!r} is not in the bundle. It was found at {place!r}, in the original project, where no other "
             f"machine would find it. Next: package it with --include {missing}, or look whether .gitignore, .podliftignore "

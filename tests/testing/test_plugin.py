@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -21,7 +22,7 @@ REPO = str(Path(sdk.__file__).parent.parent)
 @pytest.fixture
 def command(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The words that start pytest with the plugin; an installed podlift brings it along."""
-    monkeypatch.setenv("PYTHONPATH", REPO)
+    monkeypatch.setenv("PYTHONPATH", REPO, prepend=os.pathsep)
     installed = {point.name for point in importlib.metadata.entry_points(group="pytest11")}
     plugin = [] if "podlift" in installed else ["-p", "sdk.testing.plugin"]
     return [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *plugin]
