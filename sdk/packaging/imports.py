@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import ast
-import importlib.machinery
 import os
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from ..checks import Finding
 from ..errors import InputError, Problems
-from . import functions, habits, shadows
+from . import functions, habits, shadows, variables
 from .entry import Source
+from .origins import Level, Origins, Trouble
 from .program import Import, Program
+from .requirements import Requirements
 
 # A module that uses one of these can bring modules from where reading does not see them.
 _MACHINERY = re.compile(
     r"sys\.(path|modules|meta_path|path_hooks)|(importlib(?!\.(metadata|resources))|imp|pkgutil|runpy|site|subprocess|"
     r"zipimport)(\..*)?|os\.system|__path__|__import__|exec|eval"
 )
+# With one of these it can also prefer its own to one that is found elsewhere.
+_PATHS = re.compile(r"sys\.(path|modules|meta_path|path_hooks)|site(\..*)?|__path__")
 
 
 def check(
-    source: Source, members: Iterable[str], kwargs: Mapping[str, Any] | None = None, *, chief: bool = False
+    source: Source,
+    members: Iterable[str],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    chief: bool = False,
+    requirements: Requirements | None = None,
+    isolated: bool = False,
+    legacy: bool = False,
+    dropped: Collection[str] = (),
 ) -> list[Finding]:
     """Read every module that the entry reaches inside the bundle; return what may go wrong.
 
@@ -34,9 +45,13 @@ def check(
         members: paths of the bundle, with "/".
         kwargs: what the entry's function will be called with; None when that is not known.
         chief: True when the cluster has a chief beside its workers.
+        requirements: what the project needs installed; None for nothing.
+        isolated: True where tasks find exactly that, and not what is installed here.
+        legacy: True where tasks have tf_keras.
+        dropped: names of the caller's environment variables that no task sees.
 
     Raises:
-        InputError: syntax errors, imports of local modules that are in no bundle, a function that cannot be called so.
+        InputError: syntax errors, imports of what no task will find, a function that cannot be called so.
     """
     program, problems = Program(source, list(members)), Problems()
     if source.file not in program.files:
@@ -45,68 +60,143 @@ def check(
             "lies in a folder that is never packaged: name the file itself, or another project= (--project)."
         )
     problems.found += shadows.entry(source)
-    trees, missing = _follow(program, problems)
-    start = trees.get(source.file)
+    origins = Origins(program, requirements or Requirements(), isolated=isolated, legacy=legacy)
+    reading = _Reading(program, origins, problems)
+    start = reading.trees.get(source.file)
     if start is not None and source.function:
         problems.found += functions.check(start, source, kwargs)
-    doubts = []
-    reachable = _reachable(program, trees) if missing else {}
-    for file, wanted in missing:
-        said = f"{file}:{wanted.line} imports {wanted.name!r}"
-        doubt = _doubt(program, wanted, reachable)
-        if doubt is None:
-            problems.found.append(
-                f"{said}: in no bundle, not installed, not in the standard library. "
-                "Next: install it, or put an import that may fail into try/except ImportError."
-            )
-        else:
-            doubts.append(Finding("warning", f"{said}: not found where the program starts; {doubt}"))
+    doubts = reading.judge()
     problems.raise_if_any()
-    return [*doubts, *shadows.standard_library(program), *(habits.without_chief(trees) if chief else [])]
+    trees = reading.trees
+    return [
+        *doubts,
+        *shadows.standard_library(program),
+        *(habits.without_chief(trees) if chief else []),
+        *variables.presets(program, trees),
+        *variables.lost(program, {**trees, **reading.later}, dropped),
+    ]
 
 
-def _follow(program: Program, problems: Problems) -> tuple[dict[str, ast.Module], list[tuple[str, Import]]]:
-    """Return the modules that run for certain, by file, and the imports in them that lead nowhere."""
-    trees: dict[str, ast.Module] = {}
-    missing: list[tuple[str, Import]] = []
-    waiting, seen = [program.source.file], {program.source.file}
-    while waiting:
-        file, tree = waiting.pop(), None
-        with problems.collect():
-            tree = program.read(file)
-        if tree is None:
-            continue
-        trees[file] = tree
-        for wanted in program.imports(tree, file):
-            if wanted.name.partition(".")[0] == "sdk":
-                problems.found += shadows.sdk(program, file, wanted)
+class _Reading:
+    """The program's modules, and what is wrong with their imports.
+
+    Args:
+        program: the bundle.
+        origins: says where other modules come from.
+        problems: takes what cannot be run.
+    """
+
+    def __init__(self, program: Program, origins: Origins, problems: Problems) -> None:
+        self._program = program
+        self._origins = origins
+        self._problems = problems
+        self._troubles: list[tuple[str, Import, Trouble]] = []
+        self._later_troubles: list[tuple[str, Import, Trouble]] = []
+        self.trees: dict[str, ast.Module] = {}
+        self.later: dict[str, ast.Module] = {}
+        self._read_certain()
+        self._read_later()
+
+    def _read_certain(self) -> None:
+        """Read the modules that run for certain."""
+        program = self._program
+        waiting, seen = [program.source.file], {program.source.file}
+        while waiting:
+            file, tree = waiting.pop(), None
+            with self._problems.collect():
+                tree = program.read(file)
+            if tree is None:
                 continue
-            found = program.find(wanted)
-            if found is None and not _installed(wanted.name.partition(".")[0], program.source):
-                missing.append((file, wanted))
-            # An extension module has nothing to read.
-            found = [path for path in found or [] if path.endswith(".py") and path not in seen]
-            waiting += found
-            seen.update(found)
-    return trees, missing
+            self.trees[file] = tree
+            for wanted in program.imports(tree, file):
+                if wanted.name.partition(".")[0] == "sdk":
+                    self._problems.found += shadows.sdk(program, file, wanted)
+                    continue
+                found = self._sources(wanted)
+                self._troubles += [(file, wanted, trouble) for trouble in self._origins.troubles(wanted)]
+                waiting += [path for path in found if path not in seen]
+                seen.update(found)
+
+    def _read_later(self) -> None:
+        """Read what the functions of those modules import, and the modules that run only then."""
+        waiting = [(file, self._program.later_imports(tree, file)) for file, tree in self.trees.items()]
+        while waiting:
+            file, found = waiting.pop()
+            for wanted in found:
+                if wanted.name.partition(".")[0] == "sdk":
+                    continue
+                self._later_troubles += [(file, wanted, trouble) for trouble in self._origins.troubles(wanted)]
+                for path in self._sources(wanted):
+                    if path in self.trees or path in self.later:
+                        continue
+                    tree = self._program.glance(path)
+                    if tree is not None:
+                        self.later[path] = tree
+                        both = (self._program.imports(tree, path), self._program.later_imports(tree, path))
+                        waiting.append((path, chain(*both)))
+
+    def _sources(self, wanted: Import) -> list[str]:
+        # An extension module has nothing to read.
+        return [path for path in self._program.find(wanted) or [] if path.endswith(".py")]
+
+    def judge(self) -> list[Finding]:
+        """Return the warnings; what is certain to fail goes to the problems."""
+        found: dict[tuple[str, Level, str], list[str]] = {}
+        doubtful = any(trouble.kind != "unrequired" for _, _, trouble in (*self._troubles, *self._later_troubles))
+        reachable = _reachable(self._program, self.trees) if doubtful else {}
+        for file, wanted, trouble in self._troubles:
+            doubt = _doubt(self._program, trouble, reachable)
+            where = f"{file}:{wanted.line} imports {trouble.name!r}"
+            about = trouble.group or trouble.name
+            if doubt is not None:
+                key: tuple[str, Level, str] = about, "warning", f"not found where the program starts; {doubt}"
+                found.setdefault(key, []).append(where)
+            elif trouble.level == "error":
+                self._problems.found.append(f"{where}: {trouble.said}")
+            else:
+                found.setdefault((about, trouble.level, trouble.said), []).append(where)
+        said_before = {about for about, _, _ in found}
+        for file, wanted, trouble in self._later_troubles:
+            about = trouble.group or trouble.name
+            if about not in said_before and _doubt(self._program, trouble, reachable) is None:
+                # Nothing says that the function is called: no error.
+                key = about, "note" if trouble.level == "note" else "warning", trouble.said
+                found.setdefault(key, []).append(f"{file}:{wanted.line} imports {trouble.name!r} when it is called")
+        return [Finding(level, f"{_first(places)}: {said}") for (_, level, said), places in found.items()]
 
 
-def _doubt(program: Program, wanted: Import, reachable: Mapping[str, ast.Module]) -> str | None:
+def _first(places: list[str]) -> str:
+    more = len(set(places)) - 1
+    return places[0] + (f" (and {more} more line{'s' if more > 1 else ''} like it)" if more else "")
+
+
+def _doubt(program: Program, trouble: Trouble, reachable: Mapping[str, ast.Module]) -> str | None:
     """Return why a module that is not there may be there when the program runs, None if nothing speaks for it."""
-    path = program.missing_part(wanted.name)
+    if trouble.kind == "unrequired":
+        return None
+    if trouble.kind == "outside":
+        return _changes(_PATHS, reachable)
+    if trouble.kind == "uninstalled":
+        return _changes(_MACHINERY, reachable)
+    path = program.missing_part(trouble.name)
     part = path.rpartition("/")[2]
     place = program.elsewhere(part)
     if place is not None:
         return f"{place} has its name, and counts if the program puts its folder on the path."
     for prefix in program.prefixes:
         link = program.source.project / prefix / path
-        if link.is_dir() and Path(os.path.realpath(link)).is_relative_to(program.source.project):
+        if link.is_symlink() and link.is_dir() and Path(os.path.realpath(link)).is_relative_to(program.source.project):
             return f"{prefix}{path} is a link to a folder, which is not packaged. Next: move the folder there."
     for file, tree in reachable.items():
-        if any(_MACHINERY.fullmatch(name) for name in _used(tree)):
-            return f"{file} changes where modules come from, and may provide it."
         if any(re.search(rf"\b{re.escape(part)}\b", text) for text in _texts(tree)):
             return f"{file} has its name in a text, and may write it."
+    return _changes(_MACHINERY, reachable)
+
+
+def _changes(pattern: re.Pattern[str], reachable: Mapping[str, ast.Module]) -> str | None:
+    for file, tree in reachable.items():
+        if any(pattern.fullmatch(name) for name in _used(tree)):
+            return f"{file} changes where modules come from, and may provide it."
     return None
 
 
@@ -117,11 +207,7 @@ def _reachable(program: Program, certain: Mapping[str, ast.Module]) -> dict[str,
         file = waiting.pop()
         for wanted in program.imports(found[file], file, everywhere=True):
             for path in program.find(wanted) or []:
-                tree = None
-                if path.endswith(".py") and path not in found:
-                    # What is wrong with a module that may never run is not said.
-                    with Problems().collect():
-                        tree = program.read(path)
+                tree = program.glance(path) if path.endswith(".py") and path not in found else None
                 if tree is not None:
                     found[path] = tree
                     waiting.append(path)
@@ -143,25 +229,3 @@ def _used(tree: ast.Module) -> Iterator[str]:
 
 def _texts(tree: ast.Module) -> Iterator[str]:
     return (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
-
-
-def _installed(top: str, source: Source) -> bool:
-    """True if a task finds the module outside the bundle, as this process does with its own folder left out."""
-    if top in sys.stdlib_module_names or top in sys.builtin_module_names:
-        return True
-    inherited = {_real(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path}
-    ours = {_real("."), *(str(source.project / root) for root in ("", *source.roots))} - inherited
-    search = [path for path in sys.path if path and _real(path) not in ours]
-    for finder in sys.meta_path:
-        path = search if finder is importlib.machinery.PathFinder else None
-        if hasattr(finder, "find_spec") and finder.find_spec(top, path) is not None:
-            return True
-    return False
-
-
-def _real(path: str) -> str:
-    try:
-        return os.path.realpath(path)
-    except OSError:
-        # The current folder was removed.
-        return path

@@ -6,6 +6,7 @@ import ast
 import importlib.machinery
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TypeGuard
@@ -38,6 +39,8 @@ class Program:
         self.folders = {str(above) for path in paths for above in path.parents}
         self.folders |= {path.rstrip("/") for path in members if path.endswith("/")}
         self.prefixes = [f"{root}/" if root else "" for root in source.roots]
+        self._texts: dict[str, bytes] = {}
+        self._trees: dict[str, ast.Module | None] = {}
 
     def read(self, file: str) -> ast.Module | None:
         """Return a module's tree; None when Python can run it, but it is too deep for a tree.
@@ -45,9 +48,8 @@ class Program:
         Raises:
             InputError: Python could not run it.
         """
-        where = self.source.project / file
+        text = self.text(file)
         try:
-            text = where.read_bytes()
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 # What ast.parse accepts may still be no program: a return outside a function.
@@ -58,12 +60,31 @@ class Program:
             raise InputError(f"{file}: not Python source: {error}.") from None
         except (RecursionError, MemoryError):
             raise InputError(f"{file}: nested too deeply for Python to compile it. Split the expression.") from None
-        except OSError as error:
-            raise InputError(f"A file of the project cannot be read: {str(where)!r} ({error.strerror}).") from None
-        try:
-            return ast.parse(text, filename=file)
-        except (RecursionError, MemoryError):
-            return None
+        return self.glance(file)
+
+    def glance(self, file: str) -> ast.Module | None:
+        """Return a module's tree; None when there is none, whatever the reason: it may never run."""
+        if file not in self._trees:
+            tree = None
+            with suppress(InputError, SyntaxError, ValueError, RecursionError, MemoryError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                tree = ast.parse(self.text(file), filename=file)
+            self._trees[file] = tree
+        return self._trees[file]
+
+    def text(self, file: str) -> bytes:
+        """Return what a module holds.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        if file not in self._texts:
+            where, written = self.source.project / file, self.source.generated.get(file)
+            try:
+                self._texts[file] = where.read_bytes() if written is None else written.encode()
+            except OSError as error:
+                raise InputError(f"A file of the project cannot be read: {str(where)!r} ({error.strerror}).") from None
+        return self._texts[file]
 
     def find(self, wanted: Import) -> list[str] | None:
         """Return the bundle's files that an import runs, None if the bundle does not hold the module."""
@@ -95,6 +116,25 @@ class Program:
         found = (self.module(f"{folder}/{part}" if folder else part) for folder in folders)
         return next((path for path in found if path), None)
 
+    def left_out(self, wanted: Import) -> tuple[str, str] | None:
+        """Return a module and its file that lies where the program would look for it, and is not in the bundle."""
+        for name in (wanted.name, *(f"{wanted.name}.{item}" for item in wanted.wanted if item != "*")):
+            bases = [f"{prefix}{name.replace('.', '/')}" for prefix in self.prefixes]
+            if any(self.module(base) for base in bases):
+                continue
+            for path in (f"{base}{end}" for base in bases for end in (".py", "/__init__.py")):
+                if (self.source.project / path).is_file():
+                    return name, path
+        return None
+
+    def is_regular(self, top: str) -> bool:
+        """True if the bundle has a module or a package with an `__init__.py`, before which nothing else counts."""
+        return any(self.module(f"{prefix}{top}") in self.files for prefix in self.prefixes)
+
+    def runs_guard(self, file: str) -> bool:
+        """True if what a guard for "__main__" holds runs: `python -m` and a script do so, an imported module never does."""
+        return file == self.source.file and self.source.kind != "function"
+
     def imports(self, tree: ast.Module, file: str, *, everywhere: bool = False) -> Iterator[Import]:
         """Yield the imports that run whenever the module is imported.
 
@@ -103,34 +143,53 @@ class Program:
             file: its path.
             everywhere: also those that may run: in functions, below conditions and handlers.
         """
-        # `python -m` and a script run what a guard for "__main__" holds; an imported module never does.
-        as_main = file == self.source.file and self.source.kind != "function"
-        for node in ast.walk(tree) if everywhere else _always_run(tree.body, as_main):
-            if isinstance(node, ast.Import):
-                for alias in node.names:
-                    yield Import(alias.name, node.lineno)
-            elif isinstance(node, ast.ImportFrom):
-                base = node.module or ""
-                if node.level:
-                    package = self._package_of(file)[: None if node.level == 1 else -(node.level - 1)]
-                    base = ".".join([*package, *([base] if base else [])])
-                if base:
-                    yield Import(base, node.lineno, tuple(alias.name for alias in node.names))
+        as_main = self.runs_guard(file)
+        for node in statements(tree.body) if everywhere else _always_run(tree.body, as_main):
+            yield from self.imports_of(node, file)
+
+    def later_imports(self, tree: ast.Module, file: str) -> Iterator[Import]:
+        """Yield the imports that run whenever one of the module's functions runs."""
+        for node in statements(tree.body):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                for inner in _always_run(node.body, False):
+                    yield from self.imports_of(inner, file)
+
+    def imports_of(self, node: ast.AST, file: str) -> Iterator[Import]:
+        """Yield what one statement of a file imports."""
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = self._package_of(file)[: None if node.level == 1 else -(node.level - 1)]
+                base = ".".join([*package, *([base] if base else [])])
+            if base:
+                yield Import(base, node.lineno, tuple(alias.name for alias in node.names))
 
     def _package_of(self, file: str) -> list[str]:
         prefix = next((prefix for prefix in self.prefixes if file.startswith(prefix)), None)
         return [] if prefix is None else file[len(prefix) :].split("/")[:-1]
 
 
+def statements(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield statements and those inside them, in the order of the text; their expressions are most of a tree."""
+    for node in body:
+        yield node
+        for name in ("body", "handlers", "cases", "orelse", "finalbody"):
+            yield from statements(getattr(node, name, ()))
+
+
 def _always_run(body: list[ast.stmt], as_main: bool) -> Iterator[ast.stmt]:
     """Yield the statements of module level; those that a handler, a context or a condition guards may be meant to fail."""
     for node in body:
         yield node
-        if (isinstance(node, ast.Try) and not node.handlers) or (as_main and _is_main_guard(node)):
+        if (isinstance(node, ast.Try) and not node.handlers) or (as_main and is_main_guard(node)):
             yield from _always_run(node.body, as_main)
 
 
-def _is_main_guard(node: ast.stmt) -> TypeGuard[ast.If]:
+def is_main_guard(node: ast.AST) -> TypeGuard[ast.If]:
+    """True for `if __name__ == "__main__":`."""
     if not (isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and len(node.test.ops) == 1):
         return False
     sides = [node.test.left, *node.test.comparators]

@@ -1,0 +1,365 @@
+"""Where each import of a program comes from in a task, and what is said when it comes from nowhere, or from elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk.packaging.installed import Installed
+
+REPO = Path(sdk.__file__).resolve().parent.parent
+AUDITED = ("imports", "reads", "sets")
+
+
+def findings(entry: str = "train.py", **code: object) -> list[tuple[str, str]]:
+    """(level, sentence) of what a plan says about imports and variables; its problems are errors."""
+    try:
+        plan = sdk.plan(sdk.Job(entry, code=sdk.Code(**code)))
+    except sdk.InputError as error:
+        return [("error", problem) for problem in error.problems]
+    return [(level, message) for level, message in plan.findings if any(f" {word} " in message for word in AUDITED)]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """Install a distribution that is not real: `install("acme-tools", "acme/__init__.py", requires=["acme-base"])`."""
+    site = tmp_path / "fake" / "site-packages"
+    site.mkdir(parents=True)
+    monkeypatch.syspath_prepend(str(site))
+
+    def installer(name: str, *files: str, requires: tuple[str, ...] = (), version: str = "1.0", text: str = "") -> Path:
+        info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+        for file in files:
+            (site / file).parent.mkdir(parents=True, exist_ok=True)
+            (site / file).write_text(text)
+        info.mkdir()
+        needs = "".join(f"Requires-Dist: {line}\n" for line in requires)
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
+        (info / "RECORD").write_text("".join(f"{file},,\n" for file in (*files, f"{info.name}/METADATA")))
+        return site
+
+    return installer
+
+
+@pytest.fixture
+def world(install, write) -> None:
+    """A project and an environment in which everything that can be the case is the case."""
+    install(
+        "acme-tools", "acme/__init__.py", requires=("acme-base", "acme-extra; extra == 'x'", "never; os_name == 'none'")
+    )
+    install("acme-base", "acmebase.py")
+    install("acme-extra", "acmeextra.py")
+    install("loose", "looser.py")
+    install("corp-alpha", "corp/alpha/__init__.py")
+    install("corp-beta", "corp/beta.py")
+    install("tensorflow", "tensorflow/__init__.py", requires=("acme-image",), version="2.21.0")
+    install("keras", "keras/__init__.py", version="3.12.4")
+    install("tf-keras", "tf_keras/__init__.py", version="2.21.0")
+    install("acme-image", "acmeimage.py")
+    write("helper.py")
+    write("pkg/__init__.py")
+    write("left/out.py")
+    write("left/__init__.py")
+    write("pkg/version.py")
+    write("wandb/run.log")
+    write(".gitignore", "left/\npkg/version.py\n")
+
+
+SAYS_NOTHING = [
+    ("import helper, pkg\nfrom pkg import name\n", "acme-tools"),
+    ("import json, os.path, __future__\n", "acme-tools"),
+    ("import sdk\n", "acme-tools"),
+    ("import acme\n", "Acme_Tools>=1"),
+    ("import acmebase\n", "acme-tools"),
+    ("import acmeextra\n", "acme-tools[x]"),
+    ("import tensorflow as tf\nimport keras, acmeimage\n", "acme-tools"),
+    ("from corp import alpha, beta\nimport corp.beta\n", "corp-alpha\ncorp-beta"),
+    ("import acme, looser\n", None),
+    ("import looser\n", "loose; python_version >= '3'"),
+    ("try:\n    import gone\nexcept ImportError:\n    pass\n", "acme-tools"),
+    ("def f():\n    import acme\n", "acme-tools"),
+]
+
+
+@pytest.mark.parametrize(("text", "required"), SAYS_NOTHING)
+def test_an_import_that_is_accounted_for_says_nothing(world, write, text: str, required: str | None) -> None:
+    if required is not None:
+        write("requirements.txt", required)
+    write("train.py", text)
+    assert findings() == []
+
+
+SAYS = [
+    ("import gone\n", None, "error", "train.py:1 imports 'gone': in no bundle, not installed"),
+    ("import gone\n", "acme-tools", "error", "train.py:1 imports 'gone': in no bundle, no requirement of requirements.txt"),
+    ("import os\nimport looser\n", "acme-tools", "warning", "train.py:2 imports 'looser': installed here, but in no bundle, "
+     "and no requirement of requirements.txt brings it: it passes here, and fails where only the requirements are installed. "
+     "Next: add 'loose' to the requirements."),
+    ("import looser\n", "loose; python_version < '3'", "warning", "no requirement of requirements.txt brings it"),
+    ("import acmeextra\n", "acme-tools", "warning", "imports 'acmeextra'"),
+    ("import tf_keras\n", "acme-tools", "warning", "imports 'tf_keras'"),
+    ("import looser\n", "acme-tools\nnot-here", "warning", "what not-here would bring is not known here"),
+    ("import MySQLdb\n", "mysqlclient==2.2", "error", "in the requirements (mysqlclient, requirements.txt), but not installed "
+     "here. Next: pip install mysqlclient, or isolated=True (--isolated)"),
+    ("import google.cloud.nothing\n", "google-cloud-nothing", "error", "in the requirements (google-cloud-nothing"),
+    ("from corp import alpha, gamma\n", None, "error", "imports 'corp.gamma': in no bundle, not installed"),
+    ("import corp.gamma.deep\n", None, "error", "imports 'corp.gamma.deep'"),
+    ("from corp import beta\n", "corp-alpha", "warning", "imports 'corp.beta'"),
+    ("import left.out\n", None, "error", "it is 'left/out.py' of the project, which the bundle leaves out"),
+    ("from pkg import version\n", None, "error", "Next: include=['pkg/version.py'] (--include)"),
+    ("import pkg.nothing\n", None, "error", "imports 'pkg.nothing': in no bundle"),
+    ("import wandb\n", "acme-tools", "warning", "imports 'wandb'"),
+    ("def f():\n    import gone\n", None, "warning", "train.py:2 imports 'gone' when it is called: in no bundle"),
+    ("class C:\n    def f(self):\n        import looser\n", "acme-tools", "warning", "imports 'looser' when it is called"),
+    ("def f():\n    import deeper\n", None, "warning", "deeper.py:1 imports 'gone' when it is called"),
+    ("import looser\nimport user\n", "acme-tools", "warning", "train.py:1 imports 'looser' (and 1 more line like it)"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "required", "level", "said"), SAYS)
+def test_an_import_that_is_not_accounted_for_says_why(world, install, write, text, required, level, said) -> None:
+    if required is not None:
+        write("requirements.txt", required)
+    if "wandb" in text:
+        install("wandb", "wandb/__init__.py")
+    write("user.py", "import looser\n")
+    write("deeper.py", "import gone\n")
+    write("train.py", text)
+    ((found_level, message),) = findings()
+    assert found_level == level
+    assert said in message
+
+
+ISOLATED = [
+    ("import acme, acmebase\n", "acme-tools", "", ""),
+    ("import looser\n", "acme-tools", "error", "the isolated environment will not hold it. Next: add 'loose'"),
+    ("import looser\n", None, "error", "there are no requirements"),
+    ("import keras\n", "acme-tools", "error", "imports 'keras'"),
+    ("import tensorflow, keras, numpy, tensorflow_estimator\n", "tensorflow==2.15", "", ""),
+    (
+        "import MySQLdb, google.cloud.nothing, cv2\n",
+        "mysqlclient\ngoogle-cloud-nothing\nopencv-python-headless",
+        "",
+        "",
+    ),
+    (
+        "import gone\n",
+        "acme-tools",
+        "error",
+        "in no bundle, no requirement of requirements.txt, not in the standard library",
+    ),
+    ("import gone\n", "acme-tools\nnot-here", "warning", "what not-here would bring is not known here"),
+    ("import acmebase\n", "acme-tools==2", "", ""),
+    ("import looser\n", "acme-tools==2", "warning", "what acme-tools would bring is not known here"),
+]
+
+
+@pytest.mark.parametrize(("text", "required", "level", "said"), ISOLATED)
+def test_an_isolated_environment_holds_the_requirements_and_nothing_else(
+    world, write, text, required, level, said
+) -> None:
+    if required is not None:
+        write("requirements.txt", required)
+    write("train.py", text)
+    found = findings(isolated=True)
+    assert [found_level for found_level, _ in found] == [level] * bool(level)
+    assert said in "".join(message for _, message in found)
+
+
+def test_legacy_keras_is_brought_where_it_is_asked_for(world, write) -> None:
+    write("requirements.txt", "acme-tools")
+    write("train.py", "import tf_keras\n")
+    assert findings(keras="legacy") == []
+
+
+def test_what_an_extra_of_the_project_brings_is_a_note_with_the_way_to_ask_for_it(world, write) -> None:
+    write(
+        "pyproject.toml",
+        "[project]\nname = 'app'\ndependencies = []\n[project.optional-dependencies]\ntrain = ['loose']\n",
+    )
+    write("train.py", "import looser\n")
+    ((level, message),) = findings()
+    assert level == "note"
+    assert "requirements=['.[train]']" in message
+    assert findings(requirements=(".[train]",)) == []
+    ((level, message),) = findings(isolated=True)
+    assert level == "error"
+
+
+def test_a_lock_names_all_there_is(world, write) -> None:
+    package = "[[package]]\nname = '{0}'\nversion = '1.0'\nsource = {{ registry = 'https://pypi.org/simple' }}\n"
+    root = (
+        "version = 1\n[[package]]\nname = 'app'\nsource = { virtual = '.' }\ndependencies = [{ name = 'acme-tools' }]\n"
+    )
+    write("uv.lock", root + package.format("acme-tools"))
+    write("train.py", "import acme, acmebase\n")
+    ((level, message),) = findings()
+    assert level == "warning", "what a lock leaves out is not installed, whatever is needed here"
+    assert "imports 'acmebase': installed here, but in no bundle, and no requirement of uv.lock brings it" in message
+    ((level, message),) = findings(isolated=True)
+    assert level == "error"
+
+
+def test_a_script_alone_says_how_to_package_what_lies_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    (shared / "helper.py").write_text("")
+    (shared / "train.py").write_text("import helper\n")
+    monkeypatch.chdir(tmp_path)
+    ((level, message),) = findings("shared/train.py")
+    assert level == "error"
+    assert f"project='{shared}'" in message
+
+
+PLAN = """
+import json, os, site, sys
+sys.path[:] = [path for path in sys.path if path and path != os.getcwd()]
+site.addsitedir(sys.argv[1])
+sys.path.append(sys.argv[2])
+import sdk
+try:
+    plan = sdk.plan(sdk.Job("train.py", code=sdk.Code(isolated=len(sys.argv) > 3)))
+    print(json.dumps([found for found in plan.findings if " imports " in found[1]]))
+except sdk.InputError as error:
+    print(json.dumps([["error", problem] for problem in error.problems]))
+"""
+
+
+def elsewhere(site: Path, *words: str, **environ: str) -> list[list[str]]:
+    """What a plan says in a Python whose site-packages are those."""
+    command = [sys.executable, "-c", PLAN, str(site), str(REPO), *words]
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    said = subprocess.run(command, capture_output=True, text=True, check=True, env={**kept, **environ}).stdout
+    return json.loads(said.splitlines()[-1])
+
+
+FINDER = """
+import importlib.machinery, importlib.util, sys
+class Finder:
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name == "common":
+            return importlib.util.spec_from_file_location(name, {0!r}, submodule_search_locations=[])
+def install():
+    sys.meta_path.append(Finder)
+"""
+
+
+@pytest.fixture
+def monorepo(tmp_path: Path, install, write) -> Path:
+    """A library beside the project, and an empty site-packages; returns the latter."""
+    write("../libs/common/pyproject.toml", "[project]\nname = 'common'\n")
+    write("../libs/common/src/common/__init__.py")
+    write("../libs/single.py")
+    write("train.py", "import os\nimport common\n")
+    return install("numpy-like", "nl.py")
+
+
+@pytest.mark.parametrize("how", ["pth", "finder", "PYTHONPATH"])
+def test_a_module_that_loads_from_outside_the_bundle_is_an_error_however_it_got_on_the_path(
+    monorepo, tmp_path, how
+) -> None:
+    source = tmp_path / "libs" / "common" / "src"
+    environ = {}
+    if how == "pth":
+        (monorepo / "__editable__.common-0.1.pth").write_text(f"{source}\n")
+    elif how == "finder":
+        (monorepo / "__editable___common_finder.py").write_text(FINDER.format(str(source / "common" / "__init__.py")))
+        (monorepo / "__editable__.common.pth").write_text(
+            "import __editable___common_finder; __editable___common_finder.install()"
+        )
+    else:
+        environ["PYTHONPATH"] = str(source)
+    ((level, message),) = elsewhere(monorepo, **environ)
+    assert level == "error"
+    said = f"train.py:2 imports 'common': it loads from {str(source)!r}, outside the bundle. Next: include=['../libs/common']"
+    assert message.startswith(said)
+
+
+def test_a_requirement_that_is_here_in_editable_mode_may_come_from_its_index_in_an_isolated_run(
+    monorepo, tmp_path, write
+) -> None:
+    (monorepo / "common.pth").write_text(f"{tmp_path / 'libs' / 'common' / 'src'}\n")
+    write("requirements.txt", "common==0.1\n")
+    ((level, message),) = elsewhere(monorepo)
+    assert level == "error"
+    assert "or isolated=True (--isolated), which takes common from the requirements" in message
+    assert elsewhere(monorepo, "isolated") == []
+
+
+def test_a_submodule_that_loads_from_outside_is_found_by_its_package(monorepo, tmp_path, write) -> None:
+    write("../libs/common/src/common/sub/deep.py")
+    write("../libs/spread/only/here.py")
+    write("train.py", "import common.sub.deep\nfrom only import here\n")
+    (_, first), (_, second) = elsewhere(
+        monorepo, PYTHONPATH=f"{tmp_path / 'libs/common/src'}:{tmp_path / 'libs/spread'}"
+    )
+    assert "imports 'common.sub.deep': it loads from" in first
+    assert "include=['../libs/common']" in first
+    assert "imports 'only.here': it loads from" in second
+    assert "include=['../libs/spread/only']" in second
+
+
+def test_a_single_module_beside_the_project_is_included_alone(monorepo, tmp_path, write) -> None:
+    write("train.py", "import single\n")
+    ((_, message),) = elsewhere(monorepo, PYTHONPATH=str(tmp_path / "libs"))
+    assert "include=['../libs/single.py']" in message
+
+
+def test_a_program_that_arranges_its_path_itself_is_only_warned(monorepo, tmp_path, write) -> None:
+    write("train.py", "import sys\nsys.path.insert(0, 'vendored')\nimport common\n")
+    ((level, message),) = elsewhere(monorepo, PYTHONPATH=str(tmp_path / "libs" / "common" / "src"))
+    assert level == "warning"
+    assert "train.py changes where modules come from" in message
+
+
+def test_the_project_itself_in_editable_mode_does_not_hide_what_its_bundle_lacks(monorepo, tmp_path, write) -> None:
+    project = tmp_path / "project"
+    (monorepo / "project.pth").write_text(f"{project / 'lib'}\n{project / 'src'}\n")
+    write("lib/tools/__init__.py")
+    write("src/made/__init__.py")
+    write(".gitignore", "src/made\n")
+    write("train.py", "import tools\n")
+    ((level, message),) = elsewhere(monorepo)
+    assert level == "error"
+    assert "the bundle has it as 'lib/tools/__init__.py', where a task does not look" in message
+    write("train.py", "import made\n")
+    ((level, message),) = elsewhere(monorepo)
+    assert level == "error"
+    assert "include=['src/made/__init__.py']" in message
+
+
+def test_what_is_installed_is_known_without_importing_anything(world) -> None:
+    found = Installed()
+    assert found.versions["acme-tools"] == "1.0"
+    (place,) = found.locate("corp.alpha")
+    assert (place.kind, found.providers(place)) == ("site", {"corp-alpha"})
+    assert not {"acme", "corp", "tensorflow.acme"} & set(sys.modules)
+
+
+ENTRIES = [
+    *(str(path.relative_to(REPO)) for folder in ("jobs", "examples") for path in sorted((REPO / folder).rglob("*.py"))),
+    "ex02_function:train",
+]
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_jobs_and_examples_raise_no_false_alarm(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorflow")
+    pytest.importorskip("sklearn")
+    monkeypatch.chdir(REPO / "examples" if ":" in entry else REPO)
+    args = {"epochs": 1, "rate": 0.1} if ":" in entry else None
+    found = sdk.plan(sdk.Job(entry, args=args)).findings
+    assert [
+        message for level, message in found if level != "note" and any(f" {word} " in message for word in AUDITED)
+    ] == []

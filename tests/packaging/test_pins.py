@@ -1,0 +1,89 @@
+"""Requirements against what is installed: what would be replaced is refused, what differs is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sdk.packaging.requirements import Requirements, differences, gather, pins
+
+
+def read(setting: str | tuple[str, ...] = "auto") -> Requirements:
+    return gather(setting, Path.cwd())
+
+
+BROUGHT = {"tensorflow": "2.21.0", "keras": "3.12.4", "numpy": "2.2.6", "protobuf": "6.31.1", "pandas": "2.0"}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("tensorflow==2.15.0", "ask for what is there too (tensorflow>=2.15.0)"),
+        ("tensorflow>=2.22", "replace tensorflow 2.21.0"),
+        ("TensorFlow[and-cuda]<2.21", "ask for what is there too (tensorflow)"),
+        ("tensorflow-cpu", "Both are the module 'tensorflow'"),
+        ("tf_nightly", "Both are the module"),
+        ("keras==2.*", "keras>=2"),
+        ("keras~=3.0.0", "keras>=3.0.0"),
+        ("numpy<2", "replace numpy 2.2.6"),
+        ("protobuf==3.20.3", "protobuf>=3.20.3"),
+        ("numpy @ https://host.example/numpy-2.2.6-py3-none-any.whl", "numpy from a URL"),
+        ("numpy<2; python_version >= '3'", "replace numpy"),
+        ("-c limits.txt", "replace numpy"),
+    ],
+)
+def test_a_pin_that_would_replace_what_an_image_brings_is_refused_with_the_fix(write, line: str, said: str) -> None:
+    write("limits.txt", "numpy<2\n")
+    (found,) = pins(read((line,)), BROUGHT)
+    assert found.level == "error"
+    assert said in found.message
+    assert "--isolated" in found.message
+    assert "requirements='none'" in found.message
+    assert pins(read((line,)), {"pandas": "1.0"}) == [], "nothing is there to replace"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tensorflow",
+        "tensorflow>=2.16,<2.22",
+        "keras>=3",
+        "numpy~=2.0",
+        "pandas==1.0",
+        "numpy<2; python_version < '3'",
+        "tf-keras==2.0",
+    ],
+)
+def test_a_requirement_that_what_is_there_satisfies_is_no_pin(write, line: str) -> None:
+    assert pins(read((line,)), BROUGHT) == []
+
+
+def test_a_lock_is_told_to_lock_what_is_there(write) -> None:
+    write("uv.lock", "version = 1\n[[package]]\nname = 'app'\nsource = { virtual = '.' }\ndependencies = [{ name = 'numpy' }]\n"
+          "[[package]]\nname = 'numpy'\nversion = '1.26.4'\nsource = { registry = 'https://pypi.org/simple' }\n")  # fmt: skip
+    (found,) = pins(read(), BROUGHT)
+    assert "uv add 'numpy==2.2.6'" in found.message
+
+
+def test_local_tasks_are_told_where_the_environment_differs(write) -> None:
+    here = {"numpy": "2.2.6", "scipy": "1.15.0", "x": "1.0"}
+    lines = (
+        "numpy>=2",
+        "scipy==1.14",
+        "pandas",
+        "x @ https://host.example/x.zip",
+        "y; python_version < '3'",
+        "z[more]>=1",
+    )
+    (found,) = differences(read(lines), here)
+    assert found.level == "warning"
+    assert "pandas is not installed, z is not installed, scipy is 1.15.0, not ==1.14" in found.message
+    assert "pip install" in found.message
+    assert "--isolated" in found.message
+    assert differences(read(("numpy",)), here) == []
+    assert differences(Requirements(), here) == []
+    write("requirements.txt", "".join(f"missing{number}\n" for number in range(30)))
+    (found,) = differences(read(), here)
+    assert "and 20 more" in found.message
+    assert "pip install -r requirements.txt" in found.message

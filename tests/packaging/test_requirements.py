@@ -1,0 +1,367 @@
+"""What a project needs installed: read from the files that people have, or refused line by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from packaging.requirements import Requirement
+
+import sdk
+from sdk.packaging.requirements import Requirements, gather
+
+
+def read(setting: str | tuple[str, ...] = "auto") -> Requirements:
+    return gather(setting, Path.cwd())
+
+
+def refused(setting: str | tuple[str, ...] = "auto") -> list[str]:
+    with pytest.raises(sdk.InputError) as caught:
+        read(setting)
+    return list(caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [
+        ("numpy", "numpy"),
+        ("Scikit_Learn >= 1.3 , <2", "scikit-learn<2,>=1.3"),
+        ("requests[socks, Use-Chardet]~=2.0", "requests[socks,use-chardet]~=2.0"),
+        ("tomli ; python_version<'3.11'", 'tomli ; python_version < "3.11"'),
+        ("numpy==1.*  # the old one", "numpy==1.*"),
+        ("x @ https://host.example/x-1.0.tar.gz", "x @ https://host.example/x-1.0.tar.gz"),
+        (
+            "x@git+ssh://git@host.example/x.git@v1 ; os_name=='posix'",
+            'x @ git+ssh://git@host.example/x.git@v1 ; os_name == "posix"',
+        ),
+        (
+            "https://host.example/some_thing-1.0-py3-none-any.whl",
+            "some-thing @ https://host.example/some_thing-1.0-py3-none-any.whl",
+        ),
+        ("https://host.example/x-1.0.tar.gz", "x @ https://host.example/x-1.0.tar.gz"),
+        (
+            "git+https://host.example/x.git@v1#egg=x&subdirectory=a",
+            "x @ git+https://host.example/x.git@v1#subdirectory=a",
+        ),
+        ("-e git+https://host.example/x.git#egg=x", "x @ git+https://host.example/x.git"),
+        ("numpy==1.0 --hash=sha256:ab --hash=sha256:cd", "numpy==1.0 --hash=sha256:ab --hash=sha256:cd"),
+        ("numpy==1.0 ; os_name=='nt' \\\n    --hash=sha256:ab", 'numpy==1.0 ; os_name == "nt" --hash=sha256:ab'),
+        ("numpy>=1,\\\n<2", "numpy<2,>=1"),
+    ],
+)
+def test_a_line_of_any_kind_comes_out_in_one_spelling(write, written: str, line: str) -> None:
+    write("requirements.txt", f"# a comment\n\n{written}\n")
+    found = read()
+    assert (found.source, found.lines) == ("requirements.txt", (line,))
+    if "\n" not in written:
+        assert read((written,)).lines == (line,)
+
+
+def test_options_say_where_to_look(write) -> None:
+    write("wheels/readme.txt")
+    write(
+        "requirements.txt",
+        """
+        -i https://one.example/simple
+        --extra-index-url=https://two.example/simple --trusted-host two.example
+        --pre
+        -f wheels
+        --find-links https://three.example/files
+        --no-binary :all:
+        numpy
+        """,
+    )
+    assert read().options == (
+        "--index-url https://one.example/simple",
+        "--extra-index-url https://two.example/simple",
+        "--trusted-host two.example",
+        "--pre",
+        f"--find-links {Path.cwd() / 'wheels'}",
+        "--find-links https://three.example/files",
+        "--no-binary :all:",
+    )
+
+
+def test_files_name_files_beside_them(write) -> None:
+    write("requirements.txt", "-r requirements/base.txt\npandas\n")
+    write("requirements/base.txt", "-rmore.txt\n-c limits.txt\nnumpy\n")
+    write("requirements/more.txt", "scipy; python_version >= '3.0'\n")
+    write("requirements/limits.txt", "numpy<2\nscipy<9\nabsl-py<3\n-r further.txt\n")
+    write("requirements/further.txt", "pandas<4\n")
+    found = read()
+    assert found.lines == ("numpy<2", "pandas<4", 'scipy<9 ; python_version >= "3.0"')
+    assert found.constraints == ("absl-py<3", "numpy<2", "pandas<4", "scipy<9"), (
+        "for what requirements bring themselves"
+    )
+
+
+def test_every_mistake_is_named_with_its_line(write) -> None:
+    write(
+        "requirements.txt",
+        """\
+        numpy>>1
+        fine
+        scikit learn
+        -r gone.txt
+        -r more.txt
+        --index-rul https://one.example
+        ./wheels/x.whl
+        ../nowhere
+        -r https://host.example/requirements.txt
+        numpy --hash=sha256
+        --hash=sha256:ab
+        numpy --pre
+        """,
+    )
+    write("more.txt", "-r requirements.txt\n\n\n'quoted'\n")
+    found = refused()
+    for place, said in [
+        ("requirements.txt:1:", "Received: 'numpy>>1'"),
+        ("requirements.txt:3:", "this is no requirement"),
+        ("gone.txt:", "cannot be read"),
+        ("requirements.txt:", "names itself, by way of requirements.txt, more.txt"),
+        ("more.txt:4:", "this is no requirement"),
+        ("requirements.txt:6:", "Did you mean '--index-url'?"),
+        ("requirements.txt:7:", "no such folder"),
+        ("requirements.txt:8:", "no such folder"),
+        ("requirements.txt:9:", "a URL may change"),
+        ("requirements.txt:10:", "a hash is such as"),
+        ("requirements.txt:11:", "behind a requirement"),
+        ("requirements.txt:12:", "has a line of its own"),
+    ]:
+        assert any(problem.startswith(place) and said in problem for problem in found), (place, said, found)
+    assert len(found) == 12
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x @ https://user:S3CRET@host.example/x.whl",
+        "x @ https://S3CRET@host.example/x.whl",
+        "x @ git+https://S3CRET@host.example/x",
+        "x @ git+ssh://git:S3CRET@host.example/x",
+        "x @ https://host.example/x.whl?token=S3CRET",
+        "--index-url https://user:S3CRET@host.example/simple",
+        "--extra-index-url https://S3CRET@host.example/simple",
+        "--find-links https://user:S3CRET@host.example/files",
+        "https://user:S3/CRET@host.example/x-1-py3-none-any.whl",
+        "git+https://user:S3CRET@host.example/x#egg=x",
+        "x @ https://user:S3CRET@host.example/x.whl and more",
+        "https://user:S3CRET@host.example",
+        "-e https://user:S3CRET@host.example more",
+        "--unknown https://user:S3CRET@host.example",
+    ],
+)
+def test_credentials_are_refused_and_never_shown(write, line: str) -> None:
+    write("requirements.txt", line)
+    for found in (refused(), refused((line,))):
+        assert len(found) == 1
+        assert "CRET" not in found[0]
+        assert "user" not in found[0]
+
+
+def test_a_user_of_ssh_is_no_secret_and_the_way_out_of_one_is_named(write) -> None:
+    assert read(("x @ git+ssh://git@host.example/x",)).lines
+    assert "netrc" in refused(("--index-url https://u:p@host.example",))[0]
+
+
+def test_a_variable_of_the_environment_is_refused(write) -> None:
+    write("requirements.txt", "--index-url https://${TOKEN}@host.example/simple\nnumpy==${VERSION}\nx==$y\n")
+    found = refused()
+    assert "requirements.txt:1: it takes TOKEN from the environment" in found[0]
+    assert "requirements.txt:2: it takes VERSION from the environment" in found[1]
+
+
+def test_a_file_of_another_encoding_is_read_by_its_mark_or_refused(write) -> None:
+    write("requirements.txt").write_bytes("numpy\n".encode("utf-16"))
+    assert read().lines == ("numpy",)
+    write("requirements.txt").write_bytes(b"\xef\xbb\xbfnumpy\r\nscipy\r\n")
+    assert read().lines == ("numpy", "scipy")
+    write("requirements.txt").write_bytes(b"numpy # \xe9\n")
+    assert "no text in UTF-8" in refused()[0]
+
+
+def test_pyproject_is_read_with_its_dynamic_files(write) -> None:
+    write("pyproject.toml", """
+        [project]
+        name = "app"
+        dependencies = ["numpy>=1", "x; os_name == 'nt'", "app[more]"]
+        [project.optional-dependencies]
+        more = ["scipy", "app[most]"]
+        most = ["pandas"]
+        other = ["bad bad"]
+        """)  # fmt: skip
+    found = read()
+    assert found.source == "pyproject.toml"
+    assert found.lines == ("numpy>=1", "pandas", "scipy", 'x ; os_name == "nt"')
+    write("pyproject.toml", "[project]\nname = 'app'\ndynamic = ['dependencies']\n"
+          "[tool.setuptools.dynamic]\ndependencies = {file = ['base.txt']}\n")  # fmt: skip
+    write("base.txt", "numpy\n")
+    assert read().lines == ("numpy",)
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "said"),
+    [
+        (
+            "[project]\nname = 'app'\ndynamic = ['dependencies']\n",
+            "pyproject.toml",
+            "its dependencies are dynamic: setup.py",
+        ),
+        ("[tool.poetry.dependencies]\npython = '^3.10'\nnumpy = '^2'\n", "", "Poetry's own tables are not read"),
+        ("[project]\nname = 'app'\n", "", ""),
+        ("[tool.ruff]\n", "", ""),
+    ],
+)
+def test_what_pyproject_does_not_say_is_said(write, text: str, source: str, said: str) -> None:
+    write("pyproject.toml", text)
+    found = read()
+    assert (found.source, found.lines) == (source, ())
+    assert [note.level for note in found.notes] == ["warning"] * bool(said)
+    assert all(said in note.message for note in found.notes)
+
+
+def test_mistakes_in_pyproject_have_a_line(write) -> None:
+    write(
+        "pyproject.toml", "[project]\nname = 'app'\ndependencies = [\n  'numpy>>1',\n  'fine',\n  '-r base.txt',\n]\n"
+    )
+    found = refused()
+    assert [problem.partition(" ")[0] for problem in found] == ["pyproject.toml:4:", "pyproject.toml:6:"]
+    write("pyproject.toml", "[project]\ndependencies = 'numpy'\n")
+    assert "is no list of texts" in refused()[0]
+    write("pyproject.toml", "[project\n")
+    assert "no TOML" in refused()[0]
+
+
+def test_sources_of_uv_are_followed(write) -> None:
+    write("pyproject.toml", """
+        [project]
+        name = "app"
+        dependencies = ["common[fast]", "member", "x>=1", "y", "z; os_name == 'nt'"]
+        [tool.uv.workspace]
+        members = ["packages/*"]
+        [tool.uv.sources]
+        common = { path = "../common" }
+        member = { workspace = true }
+        x = { git = "https://host.example/x", tag = "v1", subdirectory = "a" }
+        y = { index = "private" }
+        z = { url = "https://host.example/z-1-py3-none-any.whl" }
+        """)  # fmt: skip
+    write(
+        "../common/pyproject.toml",
+        "[project]\nname = 'common'\n[project.optional-dependencies]\nfast = ['numba', 'member']\n",
+    )
+    write("packages/one/pyproject.toml", "[project]\nname = 'member'\ndependencies = ['attrs']\n")
+    found = read()
+    assert found.folders == ("../common", "packages/one")
+    assert found.lines == (
+        "attrs",
+        "numba",
+        "x @ git+https://host.example/x@v1#subdirectory=a",
+        "y",
+        'z @ https://host.example/z-1-py3-none-any.whl ; os_name == "nt"',
+    )
+    assert "uv's index 'private'" in found.notes[0].message
+
+
+def test_local_folders_are_packaged_and_what_they_need_is_needed(write) -> None:
+    write(
+        "pyproject.toml",
+        "[project]\nname = 'app'\ndependencies = ['own']\n[project.optional-dependencies]\nt = ['more']\n",
+    )
+    write("libs/x/pyproject.toml", "[project]\nname = 'x'\ndependencies = ['of-x', 'app', 'common>=1']\n")
+    write("../common/pyproject.toml", "[project]\nname = 'common'\ndependencies = ['of-common']\n")
+    write("../old/setup.py")
+    write(
+        "requirements.txt",
+        f"-e .[t]\n./libs/x\n-e ../common\nold @ file://{Path.cwd().parent}/old\ncommon==1.0\nlast\n",
+    )
+    found = read()
+    assert found.folders == ("../common", "../old", "libs/x")
+    assert found.lines == ("last", "more", "of-common", "of-x", "own")
+    assert any("../old" in note.message or "old: what its setup.py" in note.message for note in found.notes)
+    assert read((".",)).lines == ("own",)
+    assert read((".[t]", "last")).lines == ("last", "more", "own")
+    assert "it has no extra 'tt'. Did you mean 't'?" in refused((".[tt]",))[0]
+
+
+def test_a_wheel_of_this_machine_is_refused_with_what_to_write(write) -> None:
+    write("wheels/x-1.0-py3-none-any.whl")
+    assert "'--find-links wheels' and 'x'" in refused(("./wheels/x-1.0-py3-none-any.whl",))[0]
+    assert "no folder of the project" in refused(("--find-links ../elsewhere",))[0]
+    assert "no Python project" in refused(("./wheels",))[0]
+
+
+def test_the_first_file_that_says_anything_wins_and_the_others_are_named(write) -> None:
+    assert read() == Requirements()
+    write("environment.yml")
+    (note,) = read().notes
+    assert (read().source, note.level) == ("", "note")
+    assert "environment.yml" in note.message
+    write("pyproject.toml", "[project]\nname = 'app'\ndependencies = ['from-pyproject']\n")
+    assert read().lines == ("from-pyproject",)
+    write("requirements.txt", "from-file\n")
+    assert read().lines == ("from-file",)
+    assert "pyproject.toml was not read" in read().notes[0].message
+    write("uv.lock", "version = 1\n[[package]]\nname = 'app'\nsource = { virtual = '.' }\n")
+    assert read().source == "uv.lock"
+    assert any("requirements.txt was not read" in note.message for note in read().notes)
+    assert any(
+        "older than pyproject.toml" in note.message and "from-pyproject" in note.message for note in read().notes
+    )
+    assert read("none") == Requirements()
+    assert read("pyproject.toml").lines == ("from-pyproject",)
+    assert read(()).source == "list"
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("requirments.txt", "Did you mean 'requirements.txt'?"),
+        ("atuo", "Did you mean 'auto'?"),
+        ("numpy>=1", "One requirement is a list of one"),
+        ("poetry.lock", "poetry export"),
+        ("config.yaml", "This is no file of requirements"),
+        ("x" * 5000, "no usable path"),
+        ("", "No such file"),
+    ],
+)
+def test_a_setting_that_names_no_file_of_requirements_is_refused(write, setting: str, said: str) -> None:
+    for name in ("requirements.txt", "poetry.lock", "config.yaml"):
+        write(name)
+    assert said in refused(setting)[0]
+
+
+def test_lines_are_requirements_again(write) -> None:
+    found = read(("numpy==1.0 --hash=sha256:ab", "x; os_name == 'nt'"))
+    assert [str(item) for item in found.parsed()] == [
+        str(Requirement(text)) for text in ("numpy==1.0", "x; os_name == 'nt'")
+    ]
+
+
+PIECES = st.sampled_from(
+    ["numpy", ">=1", "==", " ", "\n", "\\\n", "#", "-r", "-e", "-c", "--hash=", "--index-url", "=", "https://u:p@h", "git+",
+     "file:", "./", "..", "~", "[x]", "[", ";", "os_name", "'nt'", "@", "'", '"', ".whl",
+     "requirements.txt", "${A}", "\0", "\x85"]
+)  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.lists(PIECES | st.text(max_size=3), max_size=12))
+def test_any_text_is_read_or_refused_in_sentences(tmp_path_factory: pytest.TempPathFactory, pieces: list[str]) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    text = "".join(pieces)
+    try:
+        (folder / "requirements.txt").write_text(text, encoding="utf-8", newline="")
+    except UnicodeEncodeError:
+        return
+    for setting in ("auto", (text,)):
+        try:
+            found = gather(setting, folder)
+        except sdk.InputError as error:
+            assert all("u:p" not in problem for problem in error.problems)
+        else:
+            assert not any("u:p" in line for line in (*found.lines, *found.options))
+            assert all(line.isprintable() for line in found.lines)
