@@ -137,6 +137,7 @@ def _package(
             requirements=needed,
             isolated=isolated,
             legacy=code is not None and code.keras == "legacy",
+            pythonpath=job is not None and "PYTHONPATH" in job.env and not isolated,
             dropped=() if facts is None else facts.dropped,
         )
     problems.raise_if_any()

@@ -33,12 +33,9 @@ def with_settings(verb: Callable[..., None]) -> Callable[..., None]:
         verb(**values, given={name: text for name, text in texts.items() if text is not None and text != []})
 
     names = [name for name in config.SETTINGS if name not in _OWN_FORM]
-    hints = typing.get_type_hints(verb, include_extras=True)
-    own = [
-        parameter.replace(annotation=hints[parameter.name])
-        for parameter in inspect.signature(verb).parameters.values()
-        if parameter.name != "given"
-    ]
+    # Not typing.get_type_hints: on Python 3.10 that puts Optional around an Annotated whose default is None.
+    signature = inspect.signature(verb, eval_str=True)
+    own = [parameter for parameter in signature.parameters.values() if parameter.name != "given"]
     added = [_parameter(config.SETTINGS[name]) for name in names]
     wrapped.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
     wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *added]}

@@ -36,6 +36,7 @@ def check(
     requirements: Requirements | None = None,
     isolated: bool = False,
     legacy: bool = False,
+    pythonpath: bool = False,
     dropped: Collection[str] = (),
 ) -> list[Finding]:
     """Read every module that the entry reaches inside the bundle; return what may go wrong.
@@ -48,6 +49,7 @@ def check(
         requirements: what the project needs installed; None for nothing.
         isolated: True where tasks find exactly that, and not what is installed here.
         legacy: True where tasks have tf_keras.
+        pythonpath: True where tasks get the caller's PYTHONPATH.
         dropped: names of the caller's environment variables that no task sees.
 
     Raises:
@@ -60,7 +62,7 @@ def check(
             "lies in a folder that is never packaged: name the file itself, or another project= (--project)."
         )
     problems.found += shadows.entry(source)
-    origins = Origins(program, requirements or Requirements(), isolated=isolated, legacy=legacy)
+    origins = Origins(program, requirements or Requirements(), isolated=isolated, legacy=legacy, pythonpath=pythonpath)
     reading = _Reading(program, origins, problems)
     start = reading.trees.get(source.file)
     if start is not None and source.function:

@@ -45,7 +45,14 @@ class Place:
 
 
 class Installed:
-    """What this interpreter has, as it is when it is first asked."""
+    """What this interpreter has, as it is when it is first asked.
+
+    Args:
+        pythonpath: True where tasks get the caller's PYTHONPATH: then what lies there is there for them too.
+    """
+
+    def __init__(self, *, pythonpath: bool = False) -> None:
+        self._passed = pythonpath
 
     @cached_property
     def versions(self) -> dict[str, str]:
@@ -137,7 +144,7 @@ class Installed:
             sysconfig.get_path("purelib"),
             sysconfig.get_path("platlib"),
         }
-        real = {os.path.realpath(path) for path in own}
+        real = {os.path.realpath(path) for path in own} | (given if self._passed else set())
         return [
             path
             for path in sys.path

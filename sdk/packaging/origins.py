@@ -92,14 +92,17 @@ class Origins:
         requirements: what the project needs installed.
         isolated: True where tasks find exactly that, and not what is installed here.
         legacy: True where an image brings tf_keras.
+        pythonpath: True where tasks get the caller's PYTHONPATH.
     """
 
-    def __init__(self, program: Program, requirements: Requirements, *, isolated: bool, legacy: bool) -> None:
+    def __init__(
+        self, program: Program, requirements: Requirements, *, isolated: bool, legacy: bool, pythonpath: bool
+    ) -> None:
         self._program = program
         self._requirements = requirements
         self._isolated = isolated
         self._legacy = legacy
-        self._installed = Installed()
+        self._installed = Installed(pythonpath=pythonpath)
         self._told: dict[tuple[str, tuple[str, ...]], tuple[Trouble, ...]] = {}
         self._required = requirements.here()
         self._names = {str(canonicalize_name(wanted.name)) for wanted in self._required}

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TypeGuard
 
 from ..errors import InputError
@@ -35,9 +34,11 @@ class Program:
     def __init__(self, source: Source, members: Iterable[str]) -> None:
         self.source = source
         self.files = {path for path in members if not path.endswith("/")}
-        paths = [PurePosixPath(path) for path in members]
-        self.folders = {str(above) for path in paths for above in path.parents}
-        self.folders |= {path.rstrip("/") for path in members if path.endswith("/")}
+        self.folders = {".", *(path.rstrip("/") for path in members if path.endswith("/"))}
+        waiting = {path.rpartition("/")[0] for path in (*self.files, *self.folders)} - {""}
+        while waiting:
+            self.folders |= waiting
+            waiting = {path.rpartition("/")[0] for path in waiting} - {""} - self.folders
         self.prefixes = [f"{root}/" if root else "" for root in source.roots]
         self._texts: dict[str, bytes] = {}
         self._trees: dict[str, ast.Module | None] = {}

@@ -134,11 +134,14 @@ def extent(project: Path, include: Sequence[str]) -> Extent:
         InputError: one that leads out names nothing, or lies so far off that nothing private holds both.
     """
     patterns, outside, problems = [], [], []
+    inside: list[Path] = []
     for text in include:
         with usable("An include", text):
             place = Path(os.path.normpath(project / Path(text).expanduser()))
         if place != project and place.is_relative_to(project):
             patterns.append(place.relative_to(project).as_posix())
+            # Of an included folder only one that is a project by itself is more than data.
+            inside += [place] if any((place / mark).is_file() for mark in ("pyproject.toml", "setup.py")) else []
         elif place.exists() and not project.is_relative_to(place):
             outside.append(place)
         else:
@@ -153,7 +156,8 @@ def extent(project: Path, include: Sequence[str]) -> Extent:
         raise InputError(problems)
     parts = tuple(dict.fromkeys(place.relative_to(top).as_posix() for place in outside))
     base = project.relative_to(top).as_posix().removeprefix(".")
-    roots = tuple(dict.fromkeys(root for part in parts for root in _roots_of(top, part)))
+    own = (place.relative_to(top).as_posix() for place in inside)
+    roots = tuple(dict.fromkeys(root for part in (*parts, *own) for root in _roots_of(top, part)))
     return Extent(top=top, base=base, parts=parts, patterns=tuple(patterns), roots=roots)
 
 

@@ -218,10 +218,12 @@ def test_a_client_that_ignores_its_children_does_not_blind_the_supervisor(write)
 
 
 def test_relative_entries_of_pythonpath_mean_the_callers_folder(write, monkeypatch: pytest.MonkeyPatch) -> None:
-    write("elsewhere/library.py", "WORD = 'found'")
+    write("../elsewhere/library.py", "WORD = 'found'")
     write("program.py", "import library; print(library.WORD)")
-    monkeypatch.setenv("PYTHONPATH", "elsewhere")
-    monkeypatch.syspath_prepend("elsewhere")
+    monkeypatch.setenv("PYTHONPATH", "../elsewhere")
+    monkeypatch.syspath_prepend("../elsewhere")
+    with pytest.raises(sdk.InputError, match="imports 'library': it loads from"):
+        sdk.plan("program.py")
     run = sdk.submit(sdk.Job("program.py", env={"PYTHONPATH": sdk.FromCaller()}))
     run.result(LIMIT_S)
     assert said(run) == ["found"]

@@ -130,6 +130,16 @@ def test_a_package_and_a_module_beside_the_project_can_be_included_as_they_are(w
     assert plan.roots == ["app", "", "tools"]
 
 
+def test_a_project_inside_the_project_that_a_requirement_names_loads_from_its_sources(write) -> None:
+    write("libs/common/pyproject.toml", '[project]\nname = "common"\nversion = "1"\n')
+    write("libs/common/src/common/__init__.py")
+    write("data/x.csv")
+    write("requirements.txt", "-e ./libs/common\n")
+    write("train.py", "import common\n")
+    assert sdk.plan("train.py").roots == ["", "libs/common/src", "libs/common"]
+    assert sdk.plan(job("train.py", include=("data",))).roots == ["", "libs/common/src", "libs/common"]
+
+
 @pytest.mark.parametrize(
     ("include", "said"),
     [
