@@ -181,7 +181,8 @@ class Installed:
         if any(_below(path, folder) for folder in self._sites):
             return Place(name, "site", path)
         standard = any(_below(os.path.realpath(path), folder) for folder in self._standard)
-        return Place(name, "standard" if standard else "outside", path)
+        # An entry of the path may be relative, and climb.
+        return Place(name, "standard" if standard else "outside", os.path.abspath(path))  # noqa: PTH100
 
 
 def _top(name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
