@@ -146,7 +146,7 @@ class Installed:
         }
         real = {os.path.realpath(path) for path in own} | (given if self._passed else set())
         return [
-            path
+            os.path.abspath(path)  # noqa: PTH100
             for path in sys.path
             if os.path.realpath(path) in real
             or (os.path.basename(path) in _SITES and os.path.realpath(path) not in given)  # noqa: PTH119
@@ -177,12 +177,12 @@ class Installed:
     def _place(self, name: str, spec: importlib.machinery.ModuleSpec) -> Place:
         if spec.origin in ("built-in", "frozen"):
             return Place(name, "standard")
-        path = spec.origin or next(iter(spec.submodule_search_locations or []), "")
+        # An entry of the path may be relative, and climb.
+        path = os.path.abspath(spec.origin or next(iter(spec.submodule_search_locations or []), ""))  # noqa: PTH100
         if any(_below(path, folder) for folder in self._sites):
             return Place(name, "site", path)
         standard = any(_below(os.path.realpath(path), folder) for folder in self._standard)
-        # An entry of the path may be relative, and climb.
-        return Place(name, "standard" if standard else "outside", os.path.abspath(path))  # noqa: PTH100
+        return Place(name, "standard" if standard else "outside", path)
 
 
 def _top(name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
