@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import sdk
+from sdk.packaging.notebooks import Script, script
+
+
+def notebook(*cells: str | list[str], **more: Any) -> dict[str, Any]:
+    return {"nbformat": 4, "metadata": {}, "cells": [{"cell_type": "code", "source": cell} for cell in cells], **more}
+
+
+def converted(tmp_path: Path, *cells: str | list[str], **more: Any) -> Script:
+    path = tmp_path / "train.ipynb"
+    path.write_text(json.dumps(notebook(*cells, **more)))
+    return script(path)
+
+
+def refused(tmp_path: Path, data: str | bytes | dict[str, Any]) -> tuple[str, ...]:
+    path = tmp_path / "train.ipynb"
+    text = json.dumps(data) if isinstance(data, dict) else data
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(sdk.InputError) as caught:
+        script(path)
+    return caught.value.problems
+
+
+def test_code_cells_follow_each_other_with_their_lines_where_they_were(tmp_path: Path) -> None:
+    data = notebook("a = 1\n\nb = 2", ["print(a,\n", "      b)"])
+    data["cells"].insert(1, {"cell_type": "markdown", "source": "# not code"})
+    (tmp_path / "train.ipynb").write_text(json.dumps(data))
+    found = script(tmp_path / "train.ipynb")
+    assert found.text.splitlines()[1:] == ["# cell 1", "a = 1", "", "b = 2", "# cell 3", "print(a,", "      b)"]
+    assert found.notes == ()
+    (tmp_path / "train.py").write_text(found.text)
+    done = subprocess.run(
+        [sys.executable, "-I", str(tmp_path / "train.py")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1 2\n"
+
+
+@pytest.mark.parametrize(
+    ("cell", "kept", "notes"),
+    [
+        ("%matplotlib inline\nx = 1", "\nx = 1", ["1: dropped `%matplotlib inline`"]),
+        ("x = 1\n!ls -l \\\n  data\ny = 2", "x = 1\n\n\ny = 2", ["2: dropped `!ls -l \\`"]),
+        ("x = 1\nx?\n?x\nx.real??", "x = 1\n\n\n", ["2: dropped `x?`", "3: dropped `?x`", "4: dropped `x.real??`"]),
+        ("x = !ls\n", "\n", ["1: dropped `x = !ls`; 'x' is then undefined"]),
+        ("a.b, c[0] = %sql do", "", ["1: dropped `a.b, c[0] = %sql do`; 'a.b, c[0]' is then undefined"]),
+        ("if 1:\n  %cd data\nelse:\n  y = 2", "if 1:\n  pass\nelse:\n  y = 2", ["2: dropped `%cd data`"]),
+        ("%time f(1)", "f(1)", ["1: dropped `%time`, kept its statement"]),
+        ("x = %time f(1)", "x = f(1)", ["1: dropped `%time`, kept its statement"]),
+        ("\n%%time\n\nx = 1", "\n\n\nx = 1", ["2: dropped `%%time`; kept the rest of the cell"]),
+        ("%%prun -s time\n%%time\nx = 1\n%who", "\n\nx = 1\n",
+         ["1: dropped `%%prun -s time`; kept the rest of the cell", "2: dropped `%%time`; kept the rest of the cell",
+          "4: dropped `%who`"]),
+        ("%%capture out\nx = 1", "\nx = 1", ["1: dropped `%%capture out`; 'out' is then undefined"]),
+        ("%%bash\nif then 'x", "\n", ["1: dropped `%%bash`; and the rest of the cell"]),
+        ("%%writefile a.py\ndef f(): ...", "\n", ["1: dropped `%%writefile a.py`; and the rest of the cell"]),
+        ("%env API=abc", "", ["1: dropped `%env ...`"]),
+        ("!wandb login 0123abc", "", ["1: dropped `!wandb ...`"]),
+        ("!git clone https://me:pw@example.com/x", "", ["1: dropped `!git ...`"]),
+        ("!echo " + "x" * 99, "", ["1: dropped `!echo ...`"]),
+        ("!echo \"it's\"\nx = 1  # it's\n%who", "\nx = 1  # it's\n", ["1: dropped `!echo \"it's\"`", "3: dropped `%who`"]),
+    ],
+)  # fmt: skip
+def test_what_only_a_notebook_understands_is_dropped_with_a_note(
+    tmp_path: Path, cell: str, kept: str, notes: list[str]
+) -> None:
+    found = converted(tmp_path, cell)
+    assert found.text == f"# -*- coding: utf-8 -*-\n# cell 1\n{kept}\n"
+    assert list(found.notes) == [f"cell 1 line {note}" for note in notes]
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "x = (7\n% 4)",
+        "x = 7 \\\n% 4",
+        "x = '''\n%who\n!ls\nx?\n'''",
+        'x = """a\\"""\n%who"""',
+        "x = f'{1}' % () if 0 else [\n  '=%s' % 1,\n]",
+        'print("a=!b")',
+        "x = 'a=%d' % 3",
+        "x = {'#': 1,\n'(': 2}\ny = 7 != 8",
+        "x = 'open \\\n%who'",
+        "x = 1 # why?",
+        "x = r'\\' '\ny = 7",
+        "x: int = 7\nx %= 4",
+    ],
+)
+def test_a_percent_sign_that_is_python_stays(tmp_path: Path, cell: str) -> None:
+    found = converted(tmp_path, cell)
+    assert (found.text, found.notes) == (f"# -*- coding: utf-8 -*-\n# cell 1\n{cell}\n", ())
+
+
+def test_future_imports_of_later_cells_go_to_the_top(tmp_path: Path) -> None:
+    found = converted(
+        tmp_path, "def f(x: Never): ...", "%who\nfrom __future__ import (annotations,\n  division); y = 1"
+    )
+    assert found.text.splitlines()[1:3] == ["from __future__ import annotations, division", "# cell 1"]
+    assert found.text.split("\n")[-4:] == ["", "pass; y = 1", "", ""]
+    assert found.notes[1] == (
+        "cell 2 line 2: moved `from __future__ import annotations, division` to the top, for all cells"
+    )
+
+
+def test_a_cell_cannot_change_the_encoding_of_the_script(tmp_path: Path) -> None:
+    found = converted(tmp_path, "# coding: latin-1\nx = 'é'\nprint(ascii(x))")
+    (tmp_path / "train.py").write_text(found.text, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-I", str(tmp_path / "train.py")], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "'\\xe9'\n"
+
+
+def test_the_mistakes_of_all_cells_are_said_at_once(tmp_path: Path) -> None:
+    data = notebook(
+        "x = 1",
+        "y = \nz = 1",
+        "import asyncio\nawait asyncio.sleep(0)",
+        "return 3",
+        "[i async for i in x]",
+        "'\ud800'",
+        "x = 1\0",
+        "((" * 999,
+    )
+    data["cells"] += [
+        {"cell_type": "code"},
+        {"cell_type": "code", "source": [1]},
+        3,
+        {"cell_type": "sql", "source": ""},
+    ]
+    said = sorted(refused(tmp_path, data))
+    expected = [
+        "cell 10 has no text: its source is neither a string nor a list of strings.",
+        "cell 11 is neither code, markdown nor raw.",
+        "cell 12 is neither code, markdown nor raw.",
+        "cell 2 line 1: syntax error: invalid syntax.",
+        "cell 3 line 2: syntax error: 'await' outside function; only a notebook waits outside a function: use asyncio.run()",
+        "cell 4 line 1: syntax error: 'return' outside function.",
+        "cell 5 line 1: syntax error: asynchronous comprehension outside of an asynchronous function; only a notebook",
+        "cell 6 line 1: a character that no file can hold.",
+        "cell 7 line 1",
+        "cell 8 line 1",
+        "cell 9 has no text",
+    ]
+    assert len(said) == len(expected)
+    assert [start for start, problem in zip(expected, said, strict=True) if not problem.startswith(start)] == []
+
+
+def test_cells_that_only_together_are_no_program_say_where(tmp_path: Path) -> None:
+    (said,) = refused(tmp_path, notebook("x = 1", "y = 1\nglobal x"))
+    assert said == "cell 2 line 2: syntax error: name 'x' is assigned to before global declaration."
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ("{", "This is no notebook, because no JSON: Expecting property name"),
+        (b"\xff\xfe\xff", "because no JSON"),
+        ("[" * 100_000, "it is nested too deeply"),
+        ("9" * 5000, "This is no notebook"),
+        ("3", "it has no number as nbformat"),
+        ("{}", "it has no number as nbformat"),
+        ({"nbformat": True}, "it has no number as nbformat"),
+        ({"nbformat": 3, "worksheets": []}, "format is not 4. Received: nbformat 3. Next: save it with a current Jupyter"),
+        ({"nbformat": 5}, "format is not 4. Received: nbformat 5"),
+        ({"nbformat": 4}, "its cells are no list"),
+        ({"nbformat": 4, "cells": []}, "has no code cell"),
+        ({"nbformat": 4, "cells": [{"cell_type": "raw"}]}, "has no code cell"),
+        (notebook("1", metadata=3), "its metadata.kernelspec.language is no text"),
+        (notebook("1", metadata={"kernelspec": {"language": 3}}), "its metadata.kernelspec.language is no text"),
+        (notebook("1", metadata={"kernelspec": {"language": "R"}}), "Received: metadata.kernelspec.language = 'R'"),
+        (notebook("1", metadata={"language_info": {"name": "julia"}}), "not in Python. Received: metadata.language_info"),
+    ],
+)  # fmt: skip
+def test_what_is_no_notebook_in_python_is_said(tmp_path: Path, data: Any, said: str) -> None:
+    (problem,) = refused(tmp_path, data)
+    assert said in problem
+
+
+def test_a_python_kernel_is_taken_whatever_it_is_called(tmp_path: Path) -> None:
+    metadata = {"kernelspec": {"name": "tf", "language": "python"}, "language_info": {"name": "ipython3"}}
+    assert converted(tmp_path, "x = 1", metadata=metadata).notes == ()
+
+
+def test_a_notebook_that_is_not_there_or_too_large_is_said(tmp_path: Path) -> None:
+    with pytest.raises(sdk.InputError, match="No such notebook"):
+        script(tmp_path / "gone.ipynb")
+    with pytest.raises(sdk.InputError, match="no usable path"):
+        script(Path("x" * 5000))
+    with (tmp_path / "large.ipynb").open("wb") as file:
+        file.truncate(100 * 1024 * 1024 + 1)
+    with pytest.raises(sdk.InputError, match="has 104,857,601 bytes, more than 104,857,600"):
+        script(tmp_path / "large.ipynb")
+
+
+lines = st.sampled_from(
+    [
+        "%x",
+        "!ls 'a",
+        "x = !ls",
+        "y = %time 1",
+        "x?",
+        "%%time",
+        "%%bash",
+        "if x:",
+        "  pass",
+        "  %x",
+        "'''",
+        '"',
+        "(",
+        ")",
+    ]
+    + ["\\", "x = 1", "x = [", "]", "from __future__ import annotations", "await x", "# é \\", "\t", "\x0c", "\r"]
+    + ["f'{x!r}'", "\ud800", "from __future__ import x", "global x", "import os; from __future__ import division"]
+)
+sources = st.text() | st.lists(lines).map("\n".join) | st.lists(st.text() | lines.map(lambda line: f"{line}\n"))
+cells = st.fixed_dictionaries(
+    {"cell_type": st.sampled_from(["code", "code", "markdown", "x"]), "source": sources | st.none()}
+)
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: (
+        st.lists(inner) | st.dictionaries(st.sampled_from(["nbformat", "cells", "metadata", "source", "x"]), inner)
+    ),
+    max_leaves=10,
+)
+notebooks = st.fixed_dictionaries(
+    {"nbformat": st.just(4) | anything, "cells": st.lists(cells) | anything},
+    optional={"metadata": st.fixed_dictionaries({"kernelspec": anything}) | anything},
+)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(notebooks | anything)
+def test_anything_is_a_program_or_a_sentence(tmp_path: Path, data: Any) -> None:
+    path = tmp_path / "fuzz.ipynb"
+    path.write_text(json.dumps(data))
+    try:
+        found = script(path)
+    except sdk.InputError as error:
+        assert all(problem.endswith((".", ")")) and "\n" not in problem for problem in error.problems)
+    else:
+        compile(found.text.encode(), "fuzz", "exec", dont_inherit=True)
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(lines, max_size=8).map("\n".join))
+def test_every_line_of_a_cell_keeps_its_number(tmp_path: Path, cell: str) -> None:
+    try:
+        found = converted(tmp_path, "0", cell)
+    except sdk.InputError:
+        return
+    start = found.text.split("\n").index("# cell 2") + 1
+    assert len(found.text.split("\n")) - 1 - start == len(cell.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
