@@ -59,7 +59,7 @@ def _of(home: Path, problems: Problems) -> FileSettings:
         )
     if not there and table is None:
         return FileSettings()
-    place = str(home / _FILE) if there else f"{_TABLE} in {str(home / 'pyproject.toml')}"
+    place = str(home / _FILE) if there else f"{_TABLE} in {home / 'pyproject.toml'!s}"
     given = own if there else table
     if not isinstance(given, dict):
         raise InputError(f"{place} is no table. Received: {given!r}.")
