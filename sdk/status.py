@@ -43,6 +43,7 @@ class Reason(str, Enum):
     HUNG = "hung"
     CANCELLED = "cancelled"
     CHECKPOINTED = "checkpointed"
+    PREEMPTED = "preempted"
     INFRASTRUCTURE = "infrastructure"
     SUPERVISOR_LOST = "supervisor_lost"
 

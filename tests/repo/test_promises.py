@@ -19,7 +19,7 @@ SOURCES = sorted((REPO / "sdk").rglob("*.py"))
 # What each layer may import: itself and those before it. DESIGN: the arrows point one way.
 LAYERS = [
     {"errors", "status", "ids", "clock"},
-    {"job", "accelerators", "cluster", "checks", "planner", "events", "payload", "layout"},
+    {"job", "accelerators", "cluster", "checks", "planner", "events", "payload", "layout", "restarts"},
     {"storage", "packaging", "processes", "config", "configfile", "cache"},
     {"runtime"},
     {"backends"},

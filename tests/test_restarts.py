@@ -1,0 +1,97 @@
+"""`decide`, as a table."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdk.restarts import BUDGETS, LOOP, Ended, decide
+from sdk.status import Reason, State
+
+DEFAULT = {"user": 0, "infrastructure": 3, "preemption": None}
+STATES = {Reason.DONE: State.SUCCEEDED, Reason.CANCELLED: State.CANCELLED, Reason.CHECKPOINTED: State.CHECKPOINTED}
+
+
+def ended(reason: Reason, step: int | None = None) -> Ended:
+    return Ended(state=STATES.get(reason, State.FAILED), reason=reason, step=step)
+
+
+def many(reason: Reason, *steps: int | None) -> list[Ended]:
+    return [ended(reason, step) for step in steps]
+
+
+@pytest.mark.parametrize(
+    ("history", "policy", "restart", "delay_s", "said"),
+    [
+        ([ended(Reason.DONE)], DEFAULT, False, 0, ""),
+        ([ended(Reason.CANCELLED)], {**DEFAULT, "user": 9}, False, 0, ""),
+        ([ended(Reason.TIMEOUT, 5)], {**DEFAULT, "user": 9}, False, 0, ""),
+        ([ended(Reason.USER_ERROR, 5)], DEFAULT, False, 0, ""),
+        ([ended(Reason.IMPORT_ERROR)], DEFAULT, False, 0, ""),
+        ([ended(Reason.USER_ERROR, 5)], {**DEFAULT, "user": 1}, True, 1, "an error of the program (user_error). 0 more"),
+        (many(Reason.USER_ERROR, 5, 9), {**DEFAULT, "user": 1}, False, 0, "1 of 1 restarts after an error of the program"),
+        ([ended(Reason.KILLED, 7)], DEFAULT, True, 1, "2 more after that"),
+        (many(Reason.KILLED, 1, 2), DEFAULT, True, 1, "1 more"),
+        (many(Reason.KILLED, 5, 5), DEFAULT, True, 2, "1 more"),
+        (many(Reason.KILLED, 1, 2, 3), DEFAULT, True, 1, "0 more"),
+        (many(Reason.KILLED, 1, 2, 3, 4), DEFAULT, False, 0, "3 of 3 restarts"),
+        (many(Reason.KILLED, 5, 5, 5), DEFAULT, False, 0, "3 attempts in a row ended at step 5"),
+        (many(Reason.KILLED, None, None, None), DEFAULT, False, 0, "ended before its first step"),
+        (many(Reason.HUNG, 5, 6), DEFAULT, True, 1, "(hung)"),
+        (many(Reason.OUT_OF_MEMORY, 5), DEFAULT, True, 1, "(out_of_memory)"),
+        ([ended(Reason.CHECKPOINTED, 7)], DEFAULT, True, 0, "a preemption"),
+        (many(Reason.PREEMPTED, *range(50)), DEFAULT, True, 0, "a preemption"),
+        (many(Reason.PREEMPTED, 1, 2), {**DEFAULT, "preemption": 1}, False, 0, "1 of 1 restarts after a preemption"),
+        (many(Reason.CHECKPOINTED, 4, 4, 4), DEFAULT, False, 0, "3 attempts in a row ended at step 4"),
+        ([*many(Reason.PREEMPTED, *range(9)), ended(Reason.KILLED, 10)], DEFAULT, True, 1, "2 more"),
+        ([*many(Reason.KILLED, 1, 2, 3), ended(Reason.PREEMPTED, 9)], DEFAULT, True, 0, "a preemption"),
+        ([*many(Reason.KILLED, 1, 2, 3), ended(Reason.PREEMPTED, 4), ended(Reason.KILLED, 5)], DEFAULT, False, 0, "3 of 3"),
+        ([*many(Reason.KILLED, 1, 2), ended(Reason.USER_ERROR, 3)], DEFAULT, False, 0, ""),
+    ],
+)  # fmt: skip
+def test_a_history_and_a_policy_decide(history, policy, restart: bool, delay_s: float, said: str) -> None:
+    decision = decide(history, policy)
+    assert (decision.restart, decision.delay_s) == (restart, delay_s)
+    assert said in decision.why
+    assert bool(decision.why) == bool(said)
+
+
+def test_in_a_drill_the_same_step_again_means_nothing() -> None:
+    history = many(Reason.KILLED, 5, 5, 5, 5)
+    assert decide(history, {**DEFAULT, "infrastructure": 9}, drill=True).restart
+    assert not decide(history, {**DEFAULT, "infrastructure": 9}).restart
+
+
+def test_every_reason_for_which_an_attempt_can_end_has_a_budget_or_none() -> None:
+    going_on = {Reason.SUBMITTED, Reason.PREPARING, Reason.TRAINING, Reason.RESTARTING, Reason.STOPPING}
+    assert set(BUDGETS) == set(Reason) - going_on - {Reason.DONE}
+
+
+REASONS = st.sampled_from([reason for reason, budget in BUDGETS.items() if budget is not None])
+STEPS = st.one_of(st.none(), st.integers(0, 20))
+
+
+@given(
+    pairs=st.lists(st.tuples(REASONS, STEPS), min_size=1, max_size=30),
+    user=st.integers(0, 3),
+    infrastructure=st.integers(0, 5),
+)
+def test_no_policy_with_limits_restarts_for_ever(pairs, user: int, infrastructure: int) -> None:
+    policy = {"user": user, "infrastructure": infrastructure, "preemption": 2}
+    history: list[Ended] = []
+    for reason, step in pairs:
+        history.append(ended(reason, step))
+        decision = decide(history, policy)
+        assert 0 <= decision.delay_s <= 60
+        if not decision.restart:
+            break
+    restarts = len(history) - 1
+    assert restarts <= user + infrastructure + 2
+
+
+@given(steps=st.lists(st.integers(0, 3), min_size=1, max_size=40))
+def test_preemptions_without_a_limit_end_only_where_nothing_moves(steps: list[int]) -> None:
+    history = many(Reason.PREEMPTED, *steps)
+    stuck = len(set(steps[-LOOP:])) == 1 and len(steps) >= LOOP
+    assert decide(history, DEFAULT).restart is not stuck
