@@ -94,6 +94,10 @@ class RunPaths:
     def log(self, attempt: int, task: str) -> str:
         return posixpath.join(self.attempt(attempt), "logs", f"{task}.log")
 
+    def log_times(self, attempt: int) -> str:
+        """When the logs of an attempt grew; may be missing."""
+        return posixpath.join(self.attempt(attempt), "logs", "times.jsonl")
+
     def metrics(self, attempt: int, task: str) -> str:
         return posixpath.join(self.attempt(attempt), "metrics", f"{task}.jsonl")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..checks import Facts
@@ -33,11 +33,22 @@ class Observation:
 
 @dataclass(frozen=True, kw_only=True)
 class LogLine:
-    """One line of one task, without its line end."""
+    """One line of one task.
+
+    Args:
+        task: whose it is.
+        attempt: counts from 1.
+        text: what was printed, without its end.
+        end: "\\n"; or "\\r" where the next line was printed over it, as progress bars are; or "" where it has none: these were
+            the last words, or a line is so long that it comes in pieces.
+        time: unix time in seconds at which it was there at the latest; None where nobody looked.
+    """
 
     task: str
     attempt: int
     text: str
+    end: str = "\n"
+    time: float | None = field(default=None, compare=False)
 
 
 class Backend(Protocol):

@@ -12,9 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import api
+from ..clock import SystemClock
 from ..errors import EXIT_CANCELLED, EXIT_DONE, WaitTimeoutError
 from ..roots import resolve_root
 from ..run import RunInfo, explain
+from .lines import Printer
 from .output import EXIT_DETACHED, answer, as_json, numbers, say, summary
 from .start import Json, Root
 from .watch import conclude, follow, on_terminal
@@ -78,15 +80,20 @@ def status(ref: Ref, root: Root = None, json_output: Json = False) -> None:
 
 
 def logs(ref: Ref, task: Task = None, attempt: Attempt = None, follow_logs: Follow = False, root: Root = None) -> None:
-    """Print what the tasks wrote; with several tasks, each line behind its task's name."""
+    """Print what the tasks wrote, as a terminal would leave it; with several tasks, each line behind its task's name."""
     run = api.attach(ref, root=root)
     prefixed = task is None and len(run.plan.tasks) > 1
+    printer = Printer(prefixed=prefixed, following=follow_logs, terminal=on_terminal(), clock=SystemClock())
     try:
         for line in run.logs(task=task, attempt=attempt, follow=follow_logs):
-            answer(f"{line.task} | {line.text}" if prefixed else line.text)
+            printer.show(line)
+        printer.close()
     except KeyboardInterrupt:
         say("Left the logs; the run is not touched.")
         raise typer.Exit(EXIT_DETACHED) from None
+    if follow_logs:
+        now = run.status()
+        say(f"{run.id} is {now.state.value} ({now.reason.value}).")
 
 
 def wait(ref: Ref, timeout_s: Timeout = None, root: Root = None, json_output: Json = False) -> None:

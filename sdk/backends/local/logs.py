@@ -1,25 +1,33 @@
-"""Reads the log files of a run's tasks: raw bytes on disk, lines of text to whoever asks."""
+"""Reads the log files of a run's tasks: raw bytes on disk, lines of text to whoever asks, in the order of time."""
 
 from __future__ import annotations
 
+import heapq
+import math
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 from ...errors import InputError, nearest
 from ...planner import Plan
 from ...storage import posix
-from ...storage.records import read_events
+from ...storage.records import has_ended
 from ..base import LogLine
+from .stamps import Stamps
+from .tails import Tail
 
 _POLL_S = 0.1
+# Whether anybody can still write is asked less often: the answer takes a look at all records and at a process.
+_POLLS_PER_QUESTION = 5
 
 
 def read(
     plan: Plan, *, task: str | None, attempt: int | None, follow: bool, supervised: Callable[[], bool]
 ) -> Iterator[LogLine]:
     """Yield the lines of one task or all, of one attempt or all.
+
+    Attempt by attempt, and within each in the order in which the lines were written, as far as the supervisor has noted it.
+    What was written since its last look comes task by task.
 
     Args:
         plan: the run.
@@ -33,59 +41,77 @@ def read(
     """
     if task is not None and task not in plan.tasks:
         raise InputError(f"The run has no task {task!r}. {nearest(task, plan.tasks)}")
-    return _lines(plan, [task] if task else plan.tasks, attempt, follow, supervised)
+    tasks = [task] if task else plan.tasks
+    return _follow(plan, tasks, attempt, supervised) if follow else _read(plan, tasks, attempt)
 
 
-def _lines(
-    plan: Plan, tasks: list[str], attempt: int | None, follow: bool, supervised: Callable[[], bool]
-) -> Iterator[LogLine]:
-    tails: dict[tuple[int, str], _Tail] = {}
+def _read(plan: Plan, tasks: list[str], wanted: int | None) -> Iterator[LogLine]:
+    for number in _attempts(plan):
+        if wanted in (None, number):
+            logs = _Attempt(plan, number, tasks)
+            try:
+                yield from logs.lines(last=True)
+            finally:
+                logs.close()
+
+
+def _follow(plan: Plan, tasks: list[str], wanted: int | None, supervised: Callable[[], bool]) -> Iterator[LogLine]:
+    logs: _Attempt | None = None
     try:
-        while True:
+        for poll in _polls():
             # Asked before reading: what was written before the end is read below in any case.
-            over = not follow or not supervised() or any(e.kind == "final" for e in read_events(plan.paths))
-            for number in _attempts(plan, attempt):
-                for task in tasks:
-                    tail = tails.setdefault((number, task), _Tail(Path(plan.paths.log(number, task))))
-                    for line in tail.lines(last=over):
-                        yield LogLine(task=task, attempt=number, text=line)
-            if over:
+            over = has_ended(plan.paths) or (poll % _POLLS_PER_QUESTION == 0 and not supervised())
+            known = _attempts(plan)
+            for number in known:
+                # Those before it are read to their end: nothing is added to an attempt when the next one has begun.
+                if wanted not in (None, number) or (logs is not None and number < logs.number):
+                    continue
+                if logs is None or logs.number < number:
+                    if logs is not None:
+                        logs.close()
+                    logs = _Attempt(plan, number, tasks)
+                yield from logs.lines(last=over or number < known[-1])
+            if over or (wanted is not None and known and wanted < known[-1]):
                 return
-            time.sleep(_POLL_S)
     finally:
-        for tail in tails.values():
-            tail.close()
+        if logs is not None:
+            logs.close()
 
 
-def _attempts(plan: Plan, wanted: int | None) -> list[int]:
+def _polls() -> Iterator[int]:
+    poll = 0
+    while True:
+        yield poll
+        poll += 1
+        time.sleep(_POLL_S)
+
+
+def _attempts(plan: Plan) -> list[int]:
     folder = str(Path(plan.paths.attempt(1)).parent)
-    found = [int(name) for name in posix.list_names(folder) if name.isdigit()]
-    return [number for number in found if wanted in (None, number)]
+    return sorted(int(name) for name in posix.list_names(folder) if name.isdigit())
 
 
-class _Tail:
-    """The part of a growing file that was not read yet."""
+class _Attempt:
+    """The logs of one attempt."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: BinaryIO | None = None
-        self._rest: list[bytes] = []  # pieces of a line: joining them at every read would be quadratic
+    def __init__(self, plan: Plan, number: int, tasks: list[str]) -> None:
+        self.number = number
+        self._stamps = Stamps(plan.paths.log_times(number))
+        self._tails = {task: Tail(plan.paths.log(number, task), task, self._stamps) for task in tasks}
 
-    def lines(self, *, last: bool) -> Iterator[str]:
-        if self._file is None:
-            if not self._path.is_file():
-                return
-            self._file = self._path.open("rb")
-        while chunk := self._file.read(1 << 20):
-            first, *others = chunk.split(b"\n")
-            self._rest.append(first)
-            for start in others:
-                yield b"".join(self._rest).decode("utf-8", "replace").rstrip("\r")
-                self._rest = [start]
-        if last and any(self._rest):
-            yield b"".join(self._rest).decode("utf-8", "replace")
-            self._rest = []
+    def lines(self, *, last: bool) -> Iterator[LogLine]:
+        """Yield what was not read yet."""
+        self._stamps.refresh()
+        streams = [self._stream(task, last) for task in self._tails]
+        for when, task, found in heapq.merge(*streams, key=lambda batch: batch[0]):
+            at = None if when == math.inf else when
+            for text, end in found:
+                yield LogLine(task=task, attempt=self.number, text=text, end=end, time=at)
+
+    def _stream(self, task: str, last: bool) -> Iterator[tuple[float, str, list[tuple[str, str]]]]:
+        for when, found in self._tails[task].batches(last=last):
+            yield when, task, found
 
     def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
+        for tail in self._tails.values():
+            tail.close()
