@@ -237,9 +237,9 @@ class Job(_Value):
 
     entry: Annotated[str, BeforeValidator(_text)]
     args: Annotated[JsonArgs, BeforeValidator(_json_args)] = None
-    env: Annotated[
-        dict[str, str | FromCaller], BeforeValidator(_environment_values), AfterValidator(_environment)
-    ] = Field(default_factory=dict)
+    env: Annotated[dict[str, str | FromCaller], BeforeValidator(_environment_values), AfterValidator(_environment)] = (
+        Field(default_factory=dict)
+    )
     inputs: Annotated[dict[str, str], BeforeValidator(_inputs)] = Field(default_factory=dict)
     resources: Resources = Resources()
     code: Code = Code()

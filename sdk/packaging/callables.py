@@ -7,22 +7,22 @@ import builtins
 import functools
 import inspect
 import linecache
+import logging
 import re
 import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from ..errors import InputError, Problems
-from .notebooks import FUTURE, HEADER, Definition, definitions, names_used
+from .definitions import FUTURE, HEADER, MAINS, Definition, definitions, importable, methods, names_used, undecorated
 
 _MAX_CHARS, _MAX_DEPTH = 1_000_000, 50
 _POSTPONE = "from __future__ import annotations\n"
-_MAINS = ("__main__", "__mp_main__")
 _PLAIN = (type(None), bool, int, float, str, bytes)
 _BRACKETS = {list: "[{}]", tuple: "({},)", set: "{{{}}}", frozenset: "frozenset({{{}}})", dict: "{{{}}}"}
 # What every module has; IPython adds to the builtins.
@@ -42,14 +42,14 @@ class Written:
 
 def named(function: Callable[..., Any]) -> str | None:
     """Return "package.module:function" for a function that other processes can import, else None."""
-    raw = _raw(function)
+    raw = undecorated(function)
     module = None if raw is None else sys.modules.get(raw.__module__ or "")
     if raw is None or module is None or vars(module).get(raw.__qualname__) is not function:
         return None
     file, spec, name = getattr(module, "__file__", None), getattr(module, "__spec__", None), raw.__module__
-    if name in _MAINS and spec is not None and spec.origin == file:
+    if name in MAINS and spec is not None and spec.origin == file:
         name = spec.name  # what `python -m` was given
-    return None if not file or name in _MAINS else f"{name}:{raw.__qualname__}"
+    return None if not file or name in MAINS else f"{name}:{raw.__qualname__}"
 
 
 def written(function: Callable[..., Any]) -> Written:
@@ -78,17 +78,9 @@ def written(function: Callable[..., Any]) -> Written:
     )
 
 
-def _raw(value: Any) -> FunctionType | None:
-    """Return the function below decorators, None for what is no function; tf.function has it as python_function."""
-    if isinstance(value, (type, ModuleType, MethodType, functools.partial)):
-        return None
-    inner = inspect.unwrap(getattr(value, "python_function", value))
-    return inner if isinstance(inner, FunctionType) else None
-
-
 def _runnable(function: Any) -> FunctionType:
     """Return the function below decorators, or say why a task cannot call `function`."""
-    raw = _raw(function)
+    raw = undecorated(function)
     name = getattr(function, "__qualname__", f"this {type(function).__qualname__}")
     calls, nothing = "a function that makes what it needs and calls this", "calling it would run nothing"
     arguments = ", ".join(f"{key!r}: ..." for key in getattr(function, "keywords", {}))
@@ -161,7 +153,7 @@ class _Writer:
         self.items[name] = item
         if known != name:
             item.text, item.now = f"{name} = {known}\n", {known}
-        elif isinstance(value, type) or _raw(value):
+        elif isinstance(value, type) or undecorated(value):
             self._define(name, value, use, item)
         else:
             item.text = f"{name} = {self._literal(value, use, item)}\n"
@@ -200,17 +192,17 @@ class _Writer:
 
     def _import(self, name: str, value: Any, use: _Use) -> bool:
         own = str(getattr(value, "__name__", getattr(value, "name", name)))
-        module = isinstance(value, ModuleType) and _module(own)
+        module = isinstance(value, ModuleType) and importable(own)
         origin = str(own if module else getattr(value, "__module__", None) or type(value).__module__).partition(".")[0]
         if module and "._" not in own:
             self.imports[f"import {own}" + f" as {name}" * (name != own)] = own
             return True
-        shared = vars(_module(use.scope.get("__name__", "")) or self) is use.scope
-        if type(value) in _PLAIN or origin in _MAINS or (type(value) in _BRACKETS and not shared):
+        shared = vars(importable(use.scope.get("__name__", "")) or self) is use.scope
+        if type(value) in _PLAIN or origin in MAINS or (type(value) in _BRACKETS and not shared):
             return False
         # TensorFlow's keras stands for the module until it is used, and is then replaced by it.
         wanted = (id(value), id(module or value))
-        modules = [(path, vars(real)) for path in list(sys.modules) if (real := _module(path))]
+        modules = [(path, vars(real)) for path in list(sys.modules) if (real := importable(path))]
         found = [(path, key) for path, names in modules for key in {name, own} if id(names.get(key)) in wanted]
         # A package's own public name for something is the one that lasts.
         found.sort(key=lambda at: ("._" in f".{at[0]}", at[0].partition(".")[0] != origin, at[0].count("."), at))
@@ -237,6 +229,10 @@ class _Writer:
                     break
             text = ", ".join(sorted(parts) if kind in (set, frozenset) else parts)
             text = _BRACKETS[kind].format(text) if value or kind in (list, dict) else f"{kind.__name__}()"
+        elif (made := _expression(value)) is not None:
+            text = f"_{made}"
+            module = made.partition(".")[0]
+            self.imports[f"import {module} as _{module}"] = module
         elif depth and kind not in _PLAIN:
             text = self._refer(value, use, item)
         else:
@@ -257,8 +253,8 @@ class _Writer:
         return self.names[id(value)]
 
     def _define(self, name: str, value: Any, use: _Use, item: _Item) -> None:
-        raw = _raw(value)
-        functions = [raw] if raw else _methods(value)
+        raw = undecorated(value)
+        functions = [raw] if raw else methods(value)
         own, qualname = (raw.__code__.co_name, raw.__qualname__) if raw else (value.__name__, value.__qualname__)
         maker, scope = f"_make_{name}" * ("<locals>" in qualname), functions[0].__globals__ if functions else use.scope
         if "." in qualname.rpartition("<locals>.")[2] or own == "<lambda>":
@@ -332,19 +328,17 @@ class _Writer:
         for word, *attributes in (chain.split(".") for chain in re.findall(r"\w+(?:\.\w+)+", text)):
             for end in range(1, len(attributes) + 1) if isinstance(scope.get(word), ModuleType) else ():
                 path = ".".join([scope[word].__name__, *attributes[:end]])
-                if _module(path):
+                if importable(path):
                     self.imports[f"import {path}"] = path
 
 
-def _methods(cls: type) -> list[FunctionType]:
-    """Return the functions that a class's text defines; those of a dataclass are made from texts that nobody keeps."""
-    found = [_raw(getattr(value, "__func__", getattr(value, "fget", value))) for value in vars(cls).values()]
-    own = [raw for raw in found if raw and raw.__module__ == cls.__module__ and raw.__code__.co_filename != "<string>"]
-    return [raw for raw in own if raw.__qualname__.startswith(cls.__qualname__)]
-
-
-def _module(path: str) -> ModuleType | None:
-    """Return a module that other processes can import too."""
-    module = sys.modules.get(path)
-    real = isinstance(module, ModuleType) and path not in _MAINS and getattr(module, "__spec__", None)
-    return module if real else None
+def _expression(value: Any) -> str | None:
+    """Return what makes a value that the standard library has a short text for, None for any other."""
+    if isinstance(value, PurePath):
+        concrete = "Path" if isinstance(value, Path) else type(value).__name__
+        return f"pathlib.{concrete}({str(value)!r})"
+    if type(value) is logging.Logger:
+        return f"logging.getLogger({value.name!r})"
+    if type(value) is re.Pattern:
+        return f"re.compile({value.pattern!r}, {int(value.flags)})"
+    return None

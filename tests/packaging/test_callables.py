@@ -387,3 +387,19 @@ def test_only_functions_that_their_name_leads_to_are_named() -> None:
     assert named(threading.Thread.start) is None
     assert named(notebook("def main(): pass")["main"]) is None
     assert named(functools.wraps(problems)(lambda: 1)) is None
+
+
+def test_paths_loggers_and_patterns_travel_as_what_makes_them(tmp_path: Path) -> None:
+    cell = """
+import logging, re
+from pathlib import Path, PurePosixPath
+DATA, PURE = Path("data") / "x.csv", PurePosixPath("/a")
+log = logging.getLogger("training")
+WORD = re.compile("[a-z]+", re.IGNORECASE)
+PLACES = {"one": Path("1")}
+
+def main():
+    return [str(DATA), str(PURE), log.name, WORD.findall("Ab 1"), str(PLACES["one"]), type(DATA).__name__]
+"""
+    found = written(notebook(cell)["main"])
+    assert elsewhere(found, tmp_path) == ["data/x.csv", "/a", "training", ["Ab"], "1", "PosixPath"]
