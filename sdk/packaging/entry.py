@@ -9,12 +9,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..checks import Finding
 from ..errors import InputError, nearest
 from . import project
 from .paths import usable
+
+if TYPE_CHECKING:
+    from . import callables
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?")
 
@@ -200,7 +203,15 @@ def _callable(function: Callable[..., Any], top: Path | None) -> Source:
         roots=tuple(dict.fromkeys(("", *project.source_roots(folder)))),
         alone=top is None and not project.is_private(folder),
         generated={f"{module}.py": written.text},
+        notes=(Finding("note", _luggage(written)),),
     )
+
+
+def _luggage(written: callables.Written) -> str:
+    """Say what is stored with the run because a function uses it."""
+    values = f" the values of {', '.join(written.values)}" if written.values else " no values"
+    modules = f", imports of {', '.join(written.modules)}" if written.modules else ""
+    return f"The function {written.name} travels as source text, with{values}{modules}."
 
 
 def _root_of(name: str) -> Path:
