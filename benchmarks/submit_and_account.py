@@ -14,7 +14,13 @@ PR_SET_CHILD_SUBREAPER = 36
 
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
-    run = sdk.submit(sys.argv[1], workers=2)
+    job = sdk.Job(
+        sys.argv[1],
+        env={"FIRST_STEP_FILE": sdk.FromCaller()},
+        resources=sdk.Resources(workers=2),
+        code=sdk.Code(project=os.path.dirname(sys.argv[1])),
+    )
+    run = sdk.submit(job)
     run.result(300)
     while True:
         try:
