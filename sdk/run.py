@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -19,10 +21,12 @@ from .errors import (
     RunFailedError,
     WaitTimeoutError,
 )
-from .events import fold
+from .events import Event, fold
+from .explanation import About, explain
 from .packaging.paths import usable
 from .planner import Plan
-from .status import Reason, State, Status
+from .roots import resolve_root
+from .status import State, Status
 from .storage import trees
 from .storage.records import has_ended, read_events, read_metrics
 
@@ -97,16 +101,21 @@ class Run:
         Raises:
             CorruptRunError: its records are damaged.
         """
-        try:
-            # Looked at before the records: a supervisor that ends in between has written its verdict.
-            supervised = has_ended(self.plan.paths) or self._backend.observe(self.plan).supervised
-            return fold(read_events(self.plan.paths), supervisor_alive=supervised)
-        except (KeyError, TypeError, ValueError, AttributeError, OSError) as error:
-            if isinstance(error, CorruptRunError):
-                raise
-            raise CorruptRunError(
-                f"The records of {self.url!r} make no sense: {error!r}. Nothing was changed."
-            ) from None
+        with self._sound():
+            return self._look()[1]
+
+    def why(self) -> str:
+        """Return what a person needs to know: how the run is, since when, why, what it waits for, and what to type next.
+
+        Usage: `print(run.why())`, while it goes on or whenever it has ended, from any process.
+
+        Raises:
+            CorruptRunError: its records are damaged.
+        """
+        with self._sound():
+            events, status = self._look()
+            about = About(ref=self._ref(), paths=self.plan.paths, tasks=self.plan.tasks, now=self._clock.now())
+            return explain(events, status, about)
 
     def wait(self, timeout_s: float | None = None) -> Status:
         """Return the last status once the run has ended, however it ended.
@@ -232,6 +241,31 @@ class Run:
         if not self.status().state.terminal:
             self._backend.cancel(self.plan, grace_s=self.plan.job["limits"]["grace_s"] if grace_s is None else grace_s)
 
+    def _look(self) -> tuple[list[Event], Status]:
+        # Looked at before the records: a supervisor that ends in between has written its verdict.
+        supervised = has_ended(self.plan.paths) or self._backend.observe(self.plan).supervised
+        events = read_events(self.plan.paths)
+        return events, fold(events, supervisor_alive=supervised)
+
+    @contextmanager
+    def _sound(self) -> Iterator[None]:
+        """Say of records that make no sense that they are damaged."""
+        try:
+            yield
+        except CorruptRunError:
+            raise
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, OSError) as error:
+            raise CorruptRunError(
+                f"The records of {self.url!r} make no sense: {error!r}. Nothing was changed."
+            ) from None
+
+    def _ref(self) -> str:
+        """Return the shortest name under which a shell that was started here finds the run."""
+        with suppress(InputError):
+            if resolve_root(None, os.environ) == self.plan.root:
+                return self.id
+        return self.url
+
 
 def _destination(dest: str | Path, run_dir: Path) -> str:
     """Return the absolute path of a folder that may take files, whether it exists or not."""
@@ -253,19 +287,6 @@ def _error(run: Run, status: Status) -> RunError:
     kinds: dict[State, type[RunError]] = {
         State.CANCELLED: RunCancelledError,
         State.CHECKPOINTED: RunCheckpointedError,
-        State.FAILED: RunFailedError if status.reason in (Reason.USER_ERROR, Reason.TIMEOUT) else RunError,
+        State.FAILED: RunFailedError if status.user_fault else RunError,
     }
-    return kinds.get(status.state, RunError)(explain(run.id, status), status)
-
-
-def explain(run_id: str, status: Status) -> str:
-    """Return what a person needs to know about a run that did not succeed."""
-    lines = [f"The run {run_id} is {status.state.value} ({status.reason.value})."]
-    failure = status.failure
-    if failure is not None:
-        lines.append(failure.message)
-        if failure.traceback:
-            lines.append(failure.traceback.rstrip())
-        if failure.log:
-            lines.append(f"Whole log: {failure.log}")
-    return "\n".join(lines)
+    return kinds.get(status.state, RunError)(run.why(), status)

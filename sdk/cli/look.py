@@ -15,7 +15,7 @@ from .. import api
 from ..clock import SystemClock
 from ..errors import EXIT_CANCELLED, EXIT_DONE, WaitTimeoutError
 from ..roots import resolve_root
-from ..run import RunInfo, explain
+from ..run import RunInfo
 from .lines import Printer
 from .output import EXIT_DETACHED, answer, as_json, numbers, say, summary
 from .start import Json, Root
@@ -64,7 +64,7 @@ def runs(root: Root = None, limit: Limit = 20, json_output: Json = False) -> Non
 
 
 def status(ref: Ref, root: Root = None, json_output: Json = False) -> None:
-    """Show how a run is doing."""
+    """Show how a run is doing, and why."""
     run = api.attach(ref, root=root)
     now = run.status()
     if json_output:
@@ -75,8 +75,12 @@ def status(ref: Ref, root: Root = None, json_output: Json = False) -> None:
     lines += [("timings", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.timings.items()))]
     lines += [("metrics", numbers(run.last_metrics()))]
     answer("\n".join(f"{name:<10} {text}" for name, text in lines))
-    if now.failure is not None:
-        say(explain(run.id, now))
+    answer(f"\n{run.why()}")
+
+
+def why(ref: Ref, root: Root = None) -> None:
+    """Say in words how a run is: since when, why, what it waits for, and what to type next."""
+    answer(api.attach(ref, root=root).why())
 
 
 def logs(ref: Ref, task: Task = None, attempt: Attempt = None, follow_logs: Follow = False, root: Root = None) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import EXIT_CANCELLED, EXIT_INFRASTRUCTURE
-from ..run import Run, explain
+from ..run import Run
 from ..status import State, Status
 from .output import EXIT_DETACHED, answer, numbers, say
 
@@ -53,8 +53,7 @@ def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
         say(f"{run.id} is done after {status.timings.get('finished', 0.0):.1f} s. It lives in {run.url}")
         say(f"Next: podlift status {ref} · podlift logs {ref} · podlift runs")
     else:
-        say(explain(run.id, status))
-        say(f"Next: podlift logs {ref} · podlift status {ref}")
+        say(run.why())
     return EXIT_INFRASTRUCTURE if status.exit_code is None else status.exit_code
 
 

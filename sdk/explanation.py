@@ -1,0 +1,292 @@
+"""What a person needs to know about a run, in words: how it is, since when, why, what it waits for, and what to type next.
+
+One pure function over the records, for `run.why()`, for the errors of `run.result()` and for the command.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+
+from .events import Event, first_failure, is_collateral
+from .layout import RunPaths
+from .status import Reason, State, Status
+
+_HEAD_LINES, _TAIL_LINES = 6, 20
+_NAMED = 6
+_SAID = 160
+
+# What each reason means for whoever reads it, beside the failure's own message.
+MEANINGS: dict[Reason, str] = {
+    Reason.SUBMITTED: "",
+    Reason.PREPARING: "Its environment is being made of its requirements.",
+    Reason.TRAINING: "",
+    Reason.RESTARTING: "It is about to be started again.",
+    Reason.STOPPING: "Its tasks are being stopped.",
+    Reason.DONE: "",
+    Reason.USER_ERROR: "This is an error of the program: another start would end the same way.",
+    Reason.IMPORT_ERROR: (
+        "A module could not be imported: name it in the requirements, or put its file where the project is packaged."
+    ),
+    Reason.WRONG_ENTRY: (
+        "The program was never reached: its entry names something that is not there, or takes other arguments."
+    ),
+    Reason.KILLED: "The process was ended from outside of Python, so there is no traceback.",
+    Reason.OUT_OF_MEMORY: "It takes a smaller batch, fewer tasks on one machine, or more memory.",
+    Reason.TIMEOUT: "Its tasks were stopped at its time limit: Limits(timeout_s), --timeout-s.",
+    Reason.HUNG: "No task has shown any life for that long: what each was doing is at the end of its log.",
+    Reason.PREEMPTED: "Somebody wanted the machine back.",
+    Reason.CANCELLED: "Somebody cancelled it.",
+    Reason.CHECKPOINTED: "The program saved its state, and asks to be started again.",
+    Reason.INFRASTRUCTURE: "This is no error of the program: what it runs on has failed.",
+    Reason.SUPERVISOR_LOST: "Its tasks ended with it; what they have written until then is there.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class About:
+    """What the records do not say.
+
+    Args:
+        ref: what this shell calls the run.
+        paths: where it lies.
+        tasks: names of its tasks.
+        now: unix time in seconds.
+        zone: for the times of day; None for the machine's own.
+    """
+
+    ref: str
+    paths: RunPaths
+    tasks: Sequence[str]
+    now: float
+    zone: tzinfo | None = None
+
+
+def explain(events: Sequence[Event], status: Status, about: About) -> str:
+    """Return the explanation of a run.
+
+    Args:
+        events: its records.
+        status: what `fold` made of them.
+        about: what else there is to say.
+    """
+    story = _Story(events, status, about)
+    if status.state is State.PENDING:
+        said = story.pending()
+    elif status.state is State.RUNNING:
+        said = story.running()
+    elif status.state is State.LOST:
+        said = story.lost()
+    else:
+        said = story.ended()
+    return "\n".join(line for line in [story.head(), *said, f"Next: {story.next_command()}"] if line)
+
+
+def duration(seconds: float) -> str:
+    """Return a time span for people: "12.3 s", "2 min 3 s", "1 h 4 min"."""
+    if seconds < 60:
+        return f"{max(seconds, 0.0):.1f} s"
+    whole = int(seconds)
+    for size, unit, smaller, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // smaller} {name}"
+    raise AssertionError("unreachable")  # pragma: no cover
+
+
+class _Story:
+    """The parts of an explanation: each method returns lines."""
+
+    def __init__(self, events: Sequence[Event], status: Status, about: About) -> None:
+        self._status = status
+        self._about = about
+        self._all = sorted(events, key=lambda event: (event.time, event.attempt, event.source, event.sequence))
+        # What was before the first attempt belongs to every one of them.
+        self._events = [event for event in self._all if event.attempt in (0, status.attempts)]
+
+    def head(self) -> str:
+        status, now = self._status, self._about.now
+        if status.state.terminal:
+            word = "last seen" if status.state is State.LOST else "since"
+            took = f", {duration(status.since - status.created)} after its submit" if status.created else ""
+            when = f"{word} {self._clock(status.since)}{took}"
+        else:
+            when = f"for {duration(now - status.since)}, since {self._clock(status.since)}"
+        again = f", in attempt {status.attempts}" if status.attempts > 1 else ""
+        name = self._about.paths.parts[1]
+        return f"The run {name} is {status.state.value} ({status.reason.value}) {when}{again}."
+
+    def pending(self) -> Iterator[str]:
+        if self._status.reason is Reason.PREPARING:
+            yield MEANINGS[Reason.PREPARING]
+            yield f"What pip says: {self._about.paths.environment_log}"
+        elif self._has("launched"):
+            yield "Its supervisor was launched, and has not reported yet."
+        else:
+            yield "Its supervisor was not launched yet: the process that submitted it does that."
+
+    def running(self) -> Iterator[str]:
+        reason, latest = self._status.reason, self._last
+        if reason is Reason.RESTARTING:
+            event = latest("restarting")
+            yield str((event and event.data.get("why")) or MEANINGS[reason])
+            yield _failure_of(event)
+        elif reason is Reason.STOPPING:
+            event = latest("stopping")
+            cause = Reason(event.data["reason"]) if event and "reason" in event.data else None
+            yield f"{MEANINGS[reason]} Why: {cause.value}." if cause else MEANINGS[reason]
+            left = self._still_there()
+            yield f"Waiting for the end of {_names(left)}." if left else "Collecting what it leaves."
+            yield from self._cause()
+        else:
+            yield from self._stage()
+        yield from self._earlier()
+
+    def lost(self) -> Iterator[str]:
+        failure, launched = self._status.failure, self._last("started", "launched")
+        yield failure.message if failure else ""
+        if launched is None:
+            yield "It was never started: the process that submitted it ended too early. Submit it again."
+            return
+        pid = launched.data["supervisor"].split(":")[1]
+        yield (f"It was process {pid}, and was killed, or the machine was stopped. {MEANINGS[Reason.SUPERVISOR_LOST]}")
+        yield from self._cause()
+        yield from self._earlier()
+        yield f"What it said itself: {self._about.paths.supervisor_log}"
+
+    def ended(self) -> Iterator[str]:
+        failure, reason = self._status.failure, self._status.reason
+        if failure is not None:
+            yield failure.message
+        yield MEANINGS[reason]
+        if failure is not None:
+            if failure.traceback and "Traceback (most recent call last)" not in failure.traceback and failure.log:
+                yield "The last lines of its log:"
+            yield _excerpt(failure.traceback)
+            yield f"Whole log: {failure.log}" if failure.log else ""
+            yield from self._peers(failure.task)
+        final = self._last("final")
+        yield str(final.data.get("why") or "") if final else ""
+        yield from self._earlier()
+
+    def next_command(self) -> str:
+        status, ref = self._status, self._about.ref
+        if status.state is State.SUCCEEDED:
+            return f"podlift get {ref}"
+        if status.state is State.PENDING or status.reason is Reason.STOPPING:
+            return f"podlift wait {ref}"
+        if status.state is State.RUNNING:
+            return f"podlift logs {ref} -f"
+        task = status.failure.task if status.failure else ""
+        return f"podlift logs {ref} --task {task}" if task else f"podlift logs {ref}"
+
+    def _stage(self) -> Iterator[str]:
+        """Say what the tasks are doing, or what is waited for."""
+        tasks, entered = list(self._about.tasks), self._sources("entry")
+        hung = self._last("hung")
+        if hung is not None:
+            yield f"It hangs: no task has shown any life for {duration(float(hung.data.get('silent_s', 0.0)))}."
+            yield f"The slowest is {hung.data['task']}." if hung.data.get("task") else ""
+        cause = list(self._cause())
+        done = sorted(self._sources("done") | self._exited())
+        if cause:
+            yield from cause
+        elif not self._has("attempt_started"):
+            yield "Waiting for ports, and for the tasks to be started."
+        elif set(tasks) - entered - self._exited():
+            yield f"Waiting for {_names([t for t in tasks if t not in entered])} to reach the program."
+        elif done:
+            left = [task for task in tasks if task not in done]
+            yield f"{_names(done)} is done; waiting for {_names(left)}." if left else "Every task is done."
+        elif self._has("first_step"):
+            yield f"It trains, since {self._clock(self._first_time('first_step'))}."
+        else:
+            yield "The program runs in every task; no training step was seen yet (only `fit` tells)."
+
+    def _cause(self) -> Iterator[str]:
+        """Say what has failed so far, where no verdict says it."""
+        event = first_failure(self._events, self._status.attempts)
+        if event is not None:
+            yield f"{event.source} has failed: {_said(event)}"
+            yield _excerpt(str(event.data.get("traceback", "")))
+            yield f"Whole log: {self._about.paths.log(event.attempt, event.source)}"
+            yield from self._peers(event.source)
+
+    def _peers(self, cause: str) -> Iterator[str]:
+        """Say what the other tasks died of, before they were stopped."""
+        stopped = self._first_time("stopping")
+        failed = {event.source: event for event in self._events if event.kind == "failed" and event.source != cause}
+        echoes = [f"{task} ({_said(event)})" for task, event in failed.items() if is_collateral(event)]
+        others = [f"{task} ({_said(event)})" for task, event in failed.items() if not is_collateral(event)]
+        for event in self._events:
+            if event.kind == "exited" and event.time <= stopped and event.data.get("code", 0) != 0:
+                task = str(event.data.get("task"))
+                if task not in {cause, *failed}:
+                    echoes.append(f"{task} ({_ending(event.data['code'])})")
+        yield f"Failed as well: {_names(others)}." if others else ""
+        yield f"Its peers after that: {_names(echoes)}." if echoes else ""
+
+    def _earlier(self) -> Iterator[str]:
+        ends: dict[int, str] = {}
+        for event in self._all:
+            if event.kind in ("stopping", "restarting") and 0 < event.attempt < self._status.attempts:
+                reason = str(event.data.get("reason", "unknown"))
+                ends[event.attempt] = _failure_of(event) or ends.get(event.attempt) or f"ended as {reason}"
+        yield from (f"Before that, attempt {number}: {end}" for number, end in sorted(ends.items())[-_NAMED:])
+
+    def _has(self, kind: str) -> bool:
+        return any(event.kind == kind for event in self._events)
+
+    def _last(self, *kinds: str) -> Event | None:
+        return next((event for event in reversed(self._events) if event.kind in kinds), None)
+
+    def _first_time(self, kind: str) -> float:
+        return next((event.time for event in self._events if event.kind == kind), float("inf"))
+
+    def _sources(self, kind: str) -> set[str]:
+        return {event.source for event in self._events if event.kind == kind}
+
+    def _exited(self) -> set[str]:
+        return {str(event.data.get("task")) for event in self._events if event.kind == "exited"}
+
+    def _still_there(self) -> list[str]:
+        exited = self._exited()
+        return [task for task in self._about.tasks if task not in exited]
+
+    def _clock(self, time: float) -> str:
+        return datetime.fromtimestamp(time, self._about.zone).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _failure_of(event: Event | None) -> str:
+    """Return the message of the failure that a record of a restart holds."""
+    failure = event.data.get("failure") if event is not None else None
+    return str(failure.get("message", "")) if isinstance(failure, dict) else ""
+
+
+def _said(event: Event) -> str:
+    """Return an error in one line."""
+    message = " ".join(str(event.data.get("message", "")).split())
+    short = message if len(message) <= _SAID else f"{message[:_SAID]}..."
+    return f"{event.data.get('type')}: {short}" if short else str(event.data.get("type"))
+
+
+def _ending(code: int) -> str:
+    try:
+        return f"exit code {code}" if code > 0 else signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
+
+
+def _excerpt(text: str) -> str:
+    """Return the beginning and the end of a traceback: where the program is, and what happened."""
+    lines = text.rstrip().splitlines()
+    left_out = len(lines) - _HEAD_LINES - _TAIL_LINES
+    if left_out > 1:
+        lines[_HEAD_LINES : len(lines) - _TAIL_LINES] = [f"  ... {left_out} lines ..."]
+    return "\n".join(lines)
+
+
+def _names(words: Sequence[str]) -> str:
+    more = len(words) - _NAMED
+    return ", ".join(words[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,115 @@
+"""What is said of a process that ended without a traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from sdk.backends.local.deaths import MemoryWatch, OutOfMemory, describe
+from sdk.status import Reason
+
+
+@pytest.mark.parametrize(
+    ("code", "memory", "reason", "said"),
+    [
+        (7, OutOfMemory.UNKNOWN, Reason.USER_ERROR, "exit code 7 and no traceback."),
+        (137, OutOfMemory.UNKNOWN, Reason.USER_ERROR, "killed by SIGKILL"),
+        (255, OutOfMemory.UNKNOWN, Reason.USER_ERROR, "exit code 255 and no traceback."),
+        (-9, OutOfMemory.YES, Reason.OUT_OF_MEMORY, "killed by SIGKILL: the kernel was out of memory"),
+        (-9, OutOfMemory.PERHAPS, Reason.KILLED, "meanwhile"),
+        (-9, OutOfMemory.NO, Reason.KILLED, "another process did"),
+        (-9, OutOfMemory.UNKNOWN, Reason.KILLED, "this system does not say"),
+        (-11, OutOfMemory.YES, Reason.KILLED, "SIGSEGV: native code touched"),
+        (-6, OutOfMemory.NO, Reason.KILLED, "SIGABRT: native code gave up"),
+        (-15, OutOfMemory.NO, Reason.KILLED, "SIGTERM: podlift did not send it."),
+        (-63, OutOfMemory.NO, Reason.KILLED, "killed by signal 63"),
+    ],
+)
+def test_every_death_has_its_reason_and_its_sentence(code: int, memory: OutOfMemory, reason: Reason, said: str) -> None:
+    found, sentence = describe(code, memory)
+    assert found is reason
+    assert said in sentence
+
+
+@pytest.mark.parametrize("number", signal.Signals)
+def test_every_signal_has_a_sentence(number: signal.Signals) -> None:
+    assert f"was killed by {number.name}: " in describe(-number, OutOfMemory.UNKNOWN)[1]
+
+
+GROUPS = {
+    "v2": ("0::/user/shell", "41 31 0:38 / {top} rw shared:1 - cgroup2 cgroup2 rw", "user/shell/memory.events"),
+    "v1": (
+        "9:cpu,cpuacct:/a\n4:memory:/docker/abc/job\n0::/",
+        "30 1 0:2 / {top}/no rw - cgroup cgroup rw,cpu\n31 1 0:3 /docker/abc {top} rw - cgroup cgroup rw,memory",
+        "job/memory.oom_control",
+    ),
+    "none": ("", "", ""),
+    "damaged": ("5", "x - y", ""),
+}
+
+
+def kernel(top: Path, version: str, group: int | None, machine: int | None) -> None:
+    """Write what a kernel would say."""
+    groups, mounts, counter = GROUPS[version]
+    (top / "self").mkdir(exist_ok=True)
+    (top / "self" / "cgroup").write_text(groups)
+    (top / "self" / "mountinfo").write_text(mounts.format(top=top / "groups"))
+    if machine is not None:
+        (top / "vmstat").write_text(f"nr_free_pages 1\noom_kill {machine}\nother 3\n")
+    if counter and group is not None:
+        file = top / "groups" / counter
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"oom 9\noom_kill {group}\n")
+
+
+@pytest.mark.parametrize(
+    ("version", "group", "machine", "expected"),
+    [
+        ("v2", (1, 2), (1, 2), OutOfMemory.YES),
+        ("v2", (1, 1), (1, 2), OutOfMemory.NO),
+        ("v1", (0, 1), (None, None), OutOfMemory.YES),
+        ("v1", (0, 0), (None, None), OutOfMemory.NO),
+        ("v2", (None, None), (3, 4), OutOfMemory.PERHAPS),
+        ("none", (None, None), (3, 4), OutOfMemory.PERHAPS),
+        ("none", (None, None), (3, 3), OutOfMemory.NO),
+        ("none", (None, None), (None, None), OutOfMemory.UNKNOWN),
+        ("damaged", (None, None), (None, None), OutOfMemory.UNKNOWN),
+    ],
+)
+def test_what_the_kernel_counts_tells_whether_memory_ran_out(
+    tmp_path: Path, version: str, group: tuple, machine: tuple, expected: OutOfMemory
+) -> None:
+    kernel(tmp_path, version, group[0], machine[0])
+    watch = MemoryWatch(str(tmp_path), str(tmp_path / "no log"))
+    kernel(tmp_path, version, group[1], machine[1])
+    assert watch.ended(1234) is expected
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (b"4,77,%d,-;Out of memory: Killed process 1234 (python) total-vm:9kB", OutOfMemory.YES),
+        (b"4,77,%d,-;Memory cgroup out of memory: Killed process 1234 (python)", OutOfMemory.YES),
+        (b"4,77,%d,-;Out of memory: Killed process 12345 (python)", OutOfMemory.UNKNOWN),
+        (b"4,77,1,-;Out of memory: Killed process 1234 (python), which was another one", OutOfMemory.UNKNOWN),
+        (b"rubbish", OutOfMemory.UNKNOWN),
+    ],
+)
+def test_a_process_that_the_kernels_log_names_was_ended_by_it(
+    tmp_path: Path, record: bytes, expected: OutOfMemory
+) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(record % 10**15 if b"%d" in record else record)
+    assert MemoryWatch(str(tmp_path), str(log)).ended(1234) is expected
+
+
+def test_a_kill_by_somebody_else_is_not_called_a_lack_of_memory_here() -> None:
+    watch = MemoryWatch()
+    pid = os.fork()
+    if pid == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert describe(code, watch.ended(pid))[0] is Reason.KILLED
