@@ -180,6 +180,8 @@ class Code(_Value):
         keras: "auto" leaves TensorFlow's choice alone (Keras 3); "legacy" gives `tf.keras` from tf_keras.
         writes: "chief": files that Keras writes (callbacks, `model.save`) reach the path they name from the chief only;
             the other tasks write to a temporary folder. "all": every task writes where it says.
+        start: "spawn": every task is a Python of its own. "fork": all are forked from one that has imported TensorFlow and
+            Keras. "auto": "fork" on Linux where there are several tasks, and nothing in the program speaks against it.
     """
 
     project: Annotated[str, BeforeValidator(_text)] | None = None
@@ -189,6 +191,7 @@ class Code(_Value):
     isolated: bool = False
     keras: Literal["auto", "legacy"] = "auto"
     writes: Literal["chief", "all"] = "chief"
+    start: Literal["auto", "fork", "spawn"] = "auto"
 
 
 class Limits(_Value):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
@@ -49,6 +49,8 @@ class Plan:
         requirements: "source" they were read from, "lines" and "options" as pip takes them.
         dropped: names of the caller's environment variables that no task sees.
         outside: folders of the caller's machine from which no module of the project may load.
+        preload: modules that are imported once for all tasks, which are forked then; none where each starts fresh.
+        fresh: why each does, "" where none does.
     """
 
     run_id: str
@@ -75,6 +77,8 @@ class Plan:
     requirements: dict[str, Any] = field(default_factory=dict)
     dropped: list[str] = field(default_factory=list)
     outside: list[str] = field(default_factory=list)
+    preload: list[str] = field(default_factory=list)
+    fresh: str = ""
 
     @property
     def paths(self) -> RunPaths:
@@ -185,6 +189,8 @@ class Plan:
         isolated = self.job["code"].get("isolated", False)
         needed, source = self.requirements.get("lines", []), self.requirements.get("source", "")
         lines = [("python", f"{self.facts['python']}, a fresh environment" if isolated else f"{versions}, as here")]
+        shared = f"forked from one process that has imported {', '.join(self.preload)}"
+        lines += [("start", shared if self.preload else f"each task in a Python of its own: {self.fresh}")]
         lines += [("requires", f"{len(needed)} of {source}: {_some(needed)}")] if needed else []
         lines += [("input", f"{name}: {place}") for name, place in self.inputs.items()]
         given = [name if isinstance(value, str) else f"{name} (yours)" for name, value in self.job["env"].items()]
@@ -247,6 +253,7 @@ def make_plan(
     inputs: dict[str, str],
     requirements: dict[str, Any],
     notes: Sequence[Finding] = (),
+    preload: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Decide everything about a run.
 
@@ -263,8 +270,12 @@ def make_plan(
         inputs: where data lies, by name.
         requirements: source, lines and options.
         notes: what the callers found on their way here.
+        preload: modules that tasks could share, and what certainly or perhaps speaks against it; None where nobody looked.
     """
     findings = [*notes, *checks.run_all(job, facts)]
+    fresh = _why_fresh(job, facts, preload)
+    if fresh and job["code"]["start"] == "fork":
+        findings.append(Finding("warning", f"start='fork' is not followed: {fresh}."))
     return Plan(
         run_id=run_id,
         root=root,
@@ -277,7 +288,28 @@ def make_plan(
         dropped=list(facts.dropped),
         inputs=inputs,
         requirements=requirements,
+        preload=[] if fresh or preload is None else list(preload["modules"]),
+        fresh=fresh,
         findings=[[finding.level, finding.message] for finding in findings],
         **source,
         **bundle,
     )
+
+
+def _why_fresh(job: Mapping[str, Any], facts: Facts, preload: Mapping[str, Any] | None) -> str:
+    """Return why each task starts in a Python of its own, "" where they are forked from one."""
+    start = job["code"]["start"]
+    if start == "spawn":
+        return "start='spawn'"
+    if preload is None:
+        return "nobody has looked at what it imports"
+    backend = job["env"].get("KERAS_BACKEND", "tensorflow")
+    if preload["certain"] or backend != "tensorflow":
+        return str(preload["certain"]) or "KERAS_BACKEND is not tensorflow"
+    if start == "auto" and preload["doubt"]:
+        return str(preload["doubt"])
+    if facts.tensorflow is None and not job["code"]["isolated"]:
+        return "TensorFlow is not installed"
+    if start == "auto" and job["resources"]["workers"] == 1:
+        return "a single task has nobody to share an import with"
+    return ""

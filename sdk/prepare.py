@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from .packaging.bundle import Bundle
 from .packaging.entry import Source, locate, widen
 from .packaging.installed import Installed
 from .packaging.paths import usable
+from .packaging.preload import Preload
 from .packaging.requirements import Requirements
 from .planner import Plan
 from .roots import check_writable, resolve_root
@@ -34,6 +35,7 @@ class _Packed:
     needed: Requirements
     bundle: Bundle
     notes: tuple[Finding, ...]
+    preload: Preload
 
 
 def make_plan(
@@ -128,8 +130,9 @@ def _package(
     kwargs = None if job is None else job.args if isinstance(job.args, dict) else {}
     isolated = code is not None and code.isolated
     notes = [*_alone(source), *source.notes, *needed.notes, *packed.notes, *_compared(needed, isolated=isolated)]
+    shared = Preload()
     with problems.collect():
-        notes += imports.check(
+        found, shared = imports.check(
             source,
             [member.path for member in packed.members],
             kwargs,
@@ -140,8 +143,9 @@ def _package(
             pythonpath=job is not None and "PYTHONPATH" in job.env and not isolated,
             dropped=() if facts is None else facts.dropped,
         )
+        notes += found
     problems.raise_if_any()
-    return _Packed(source=source, needed=needed, bundle=packed, notes=tuple(notes))
+    return _Packed(source=source, needed=needed, bundle=packed, notes=tuple(notes), preload=shared)
 
 
 def _compared(needed: Requirements, *, isolated: bool) -> list[Finding]:
@@ -177,6 +181,7 @@ def _decide(
             "constraints": list(needed.constraints),
         },
         notes=packed.notes,
+        preload=asdict(packed.preload),
     )
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Protocol
 
 _PR_SET_CHILD_SUBREAPER = 36
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -37,7 +38,56 @@ def same_machine(name: str) -> bool:
     return name.split(":")[0] == _boot()
 
 
-def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str) -> subprocess.Popen[bytes]:
+class Process(Protocol):
+    """A child of this process: one of `spawn`, or an `Adopted` one."""
+
+    @property
+    def pid(self) -> int:
+        """Its number, which is its own until it was waited for."""
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, or the negative number of the signal that ended it; None until it was waited for."""
+
+    def poll(self) -> int | None:
+        """Return its exit code if it is over."""
+
+    def wait(self) -> int:
+        """Return its exit code when it is over."""
+
+
+class Adopted:
+    """A process that another one has forked, and that became a child of this one when that other one ended."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return its exit code if it is over.
+
+        Raises:
+            ChildProcessError: it is no child of this process.
+        """
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self) -> int:
+        """Return its exit code when it is over.
+
+        Raises:
+            ChildProcessError: it is no child of this process.
+        """
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+
+def spawn(
+    command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str, pass_fds: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
     """Start a process in a session and process group of its own; its output goes to the end of the file `log`, raw."""
     with open(log, "ab") as output:  # noqa: PTH123
         return subprocess.Popen(
@@ -48,11 +98,12 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str)
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=pass_fds,
         )
 
 
-def has_exited(process: subprocess.Popen[bytes]) -> bool:
-    """Say whether a process of `spawn` is over, without reaping it: until it is, nobody else can get its number."""
+def has_exited(process: Process) -> bool:
+    """Say whether a child is over, without reaping it: until it is, nobody else can get its number."""
     if process.returncode is not None:
         return True
     try:
@@ -68,7 +119,7 @@ def adopt_orphans() -> None:
 
 
 def end_orphans() -> None:
-    """Kill and reap every child of this process that `spawn` did not make; their children become ours in turn."""
+    """Kill and reap every child of this process; their children become ours in turn."""
     me = str(os.getpid())
     while _BOOT_ID.exists():
         left = [pid for pid in _all_pids() if _parent(pid) == me]
@@ -93,8 +144,8 @@ def _parent(pid: int) -> str | None:
         return None
 
 
-def signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Signal a process of `spawn` and all its children; nothing happens if none is left."""
+def signal_group(process: Process, number: signal.Signals) -> None:
+    """Signal a child that leads a process group, and all of the group; nothing happens if none is left."""
     try:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):

@@ -12,9 +12,10 @@ from typing import Any
 
 from ..checks import Finding
 from ..errors import InputError, Problems
-from . import functions, habits, shadows, variables
+from . import functions, habits, preload, shadows, variables
 from .entry import Source
 from .origins import Level, Origins, Trouble
+from .preload import Preload
 from .program import Import, Program
 from .requirements import Requirements
 
@@ -38,8 +39,8 @@ def check(
     legacy: bool = False,
     pythonpath: bool = False,
     dropped: Collection[str] = (),
-) -> list[Finding]:
-    """Read every module that the entry reaches inside the bundle; return what may go wrong.
+) -> tuple[list[Finding], Preload]:
+    """Read every module that the entry reaches inside the bundle; return what may go wrong, and what tasks could share.
 
     Args:
         source: the entry.
@@ -70,13 +71,14 @@ def check(
     doubts = reading.judge()
     problems.raise_if_any()
     trees = reading.trees
-    return [
+    found = [
         *doubts,
         *shadows.standard_library(program),
         *(habits.without_chief(trees) if chief else []),
         *variables.presets(program, trees),
         *variables.lost(program, {**trees, **reading.later}, dropped),
     ]
+    return found, preload.look(program, _reachable(program, {**trees, **reading.later}), legacy=legacy)
 
 
 class _Reading:

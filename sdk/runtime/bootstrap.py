@@ -39,7 +39,7 @@ def main(payload_path: str, task: str, home: str) -> int:
         task: its name.
         home: the folder that holds this package.
     """
-    _die_with_parent()
+    die_with_parent()
     pid = os.getpid()
     payload = Payload.from_json(Path(payload_path).read_bytes())
     paths = RunPaths(payload.run_url)
@@ -112,6 +112,8 @@ def _call(payload: Payload, work: Path) -> Any:
     # A module that stays: threads, atexit, multiprocessing and pickle look up what the program defined in "__main__".
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
+    if "__mp_main__" in sys.modules:  # multiprocessing was imported before, and has another module for the program's
+        sys.modules["__mp_main__"] = module
     if payload.kind == "module":
         sys.argv = [payload.target, *payload.argv]
         # What `python -m` calls; run_module would put the old "__main__" back while the program's threads still run.
@@ -180,7 +182,7 @@ def _wait_for_others(paths: RunPaths, payload: Payload) -> None:
         time.sleep(_BARRIER_POLL_S)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Have the kernel end this process when its supervisor is gone (Linux only)."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

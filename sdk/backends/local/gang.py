@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ... import cluster, processes
@@ -20,6 +19,7 @@ from . import outputs, render
 from .ending import Ending, Verdict, failed
 from .interpreter import Interpreter
 from .ports import Reservation
+from .template import Launch, Start
 
 _POLL_S = 0.05
 # How long a task whose error is an echo ("peer unavailable") may wait for the record of the peer that caused it.
@@ -61,7 +61,7 @@ class Gang:
         self._clock = clock
         self._recorder = Recorder(plan.paths, "supervisor", attempt, clock)
         self._reservation = Reservation(plan.tasks)
-        self._tasks: dict[str, subprocess.Popen[bytes]] = {}
+        self._tasks: dict[str, processes.Process] = {}
         self._codes: dict[str, int] = {}
         self._echo_until: float | None = None
         self._host: Callable[[cluster.Task], str] = (
@@ -84,24 +84,34 @@ class Gang:
     def _start(self) -> None:
         plan, paths = self._plan, self._plan.paths
         addresses = {task.name: f"{self._host(task)}:{self._reservation.ports[task.name]}" for task in plan.members}
+        # Importing begins with this line: everything else is done meanwhile.
+        launch = Launch(
+            plan, [self._task(task, addresses) for task in plan.members], self._interpreter, self._temporary
+        )
         posix.put_new(paths.payload(self._attempt), plan.payload(self._attempt).to_json().encode())
-        shared = {**render.inherited(os.environ, plan.job["env"]), **self._interpreter.variables}
-        if self._interpreter.isolated:
-            shared.pop("PYTHONPATH", None)
         for folder in (paths.model, paths.checkpoints, paths.tensorboard):
             Path(folder).mkdir(parents=True, exist_ok=True)
-        pids = {}
-        for task in plan.members:
-            log = paths.log(self._attempt, task.name)
-            work = Path(paths.work(self._attempt, task.name)).parent
-            for place in (work, Path(render.scratch(self._temporary, self._attempt, task.name)), Path(log).parent):
+        for task in plan.tasks:
+            log, work = Path(paths.log(self._attempt, task)), Path(paths.work(self._attempt, task))
+            for place in (work.parent, Path(render.scratch(self._temporary, self._attempt, task)), log.parent):
                 place.mkdir(parents=True, exist_ok=True)
-            own = render.environment(plan, self._attempt, task, addresses, self._temporary)
-            env = {**shared, **own, "PODLIFT_PARENT": str(os.getpid())}
-            command = render.command(plan, self._attempt, task.name, self._interpreter)
-            self._tasks[task.name] = processes.spawn(command, env=env, cwd=str(work), log=log)
-            pids[task.name] = self._tasks[task.name].pid
-        self._recorder.record("attempt_started", addresses=addresses, pids=pids)
+        self._tasks = launch.finish(lambda: self._ending.asked() is not None)
+        pids = {name: process.pid for name, process in self._tasks.items()}
+        self._recorder.record("attempt_started", addresses=addresses, pids=pids, why_fresh=launch.why_fresh)
+
+    def _task(self, task: cluster.Task, addresses: Mapping[str, str]) -> Start:
+        plan, paths = self._plan, self._plan.paths
+        inherited = {**render.inherited(os.environ, plan.job["env"]), **self._interpreter.variables}
+        if self._interpreter.isolated:
+            inherited.pop("PYTHONPATH", None)
+        own = render.environment(plan, self._attempt, task, addresses, self._temporary)
+        return Start(
+            task=task.name,
+            command=render.command(plan, self._attempt, task.name, self._interpreter),
+            env={**inherited, **own, "PODLIFT_PARENT": str(os.getpid())},
+            cwd=str(Path(paths.work(self._attempt, task.name)).parent),
+            log=paths.log(self._attempt, task.name),
+        )
 
     def _watch(self) -> tuple[Verdict, float]:
         """Wait for whatever ends the attempt; return it and how long the tasks may take to stop, in seconds."""

@@ -1,0 +1,118 @@
+"""What tasks may share, read from the program: what is imported once for all of them, and what speaks against it."""
+
+from __future__ import annotations
+
+import pytest
+
+import sdk
+
+
+def plan(entry: str = "train.py", *, workers: int = 2, env: dict | None = None, **code) -> sdk.Plan:
+    return sdk.plan(sdk.Job(entry, env=env or {}, resources={"workers": workers}, code=code))
+
+
+@pytest.mark.parametrize(
+    ("text", "modules"),
+    [
+        ("import tensorflow as tf", ["tensorflow", "keras"]),
+        ("from tensorflow import keras", ["tensorflow", "keras"]),
+        ("import tensorflow.data", ["tensorflow", "keras"]),
+        ("import keras", ["keras"]),
+        ("import keras, tensorflow", ["tensorflow", "keras"]),
+        ("import tf_keras", ["tf_keras"]),
+        ("def main():\n    import tensorflow", ["tensorflow", "keras"]),
+        ("try:\n    import tensorflow\nexcept ImportError: pass", ["tensorflow", "keras"]),
+        ("import helper", ["tensorflow", "keras"]),
+        ("def main():\n    import helper", ["tensorflow", "keras"]),
+    ],
+)
+def test_what_the_program_imports_is_imported_once(write, text: str, modules: list[str]) -> None:
+    write("helper.py", "import tensorflow")
+    write("train.py", text)
+    made = plan()
+    assert made.preload == modules
+    assert made.fresh == ""
+    assert f"forked from one process that has imported {', '.join(modules)}" in str(made)
+
+
+def test_legacy_keras_is_what_legacy_programs_get(write) -> None:
+    write("train.py", "import tensorflow")
+    assert plan(keras="legacy").preload == ["tensorflow", "tf_keras"]
+
+
+FRESH = [
+    ("print(1)", "does not import TensorFlow"),
+    ("import numpy", "does not import TensorFlow"),
+    ("import tensorflow, os\nos.environ['KERAS_BACKEND'] = 'tensorflow'", "train.py:2 sets KERAS_BACKEND"),
+    ("import tensorflow, os\nos.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')", "sets TF_CPP_MIN_LOG_LEVEL"),
+    ("import tensorflow, os\ndef unseen():\n    os.environ.update(OMP_NUM_THREADS='1')", "train.py:3 sets OMP_NUM_THREADS"),
+    ("import tensorflow, os\nos.environ.update({'A': '1', 'OPENBLAS_NUM_THREADS': '1'})", "sets OPENBLAS_NUM_THREADS"),
+    ("import tensorflow, os\ndel os.environ['XLA_FLAGS']", "sets XLA_FLAGS"),
+    ("import tensorflow, os\nos.environ.pop('TF_XLA_FLAGS', None)", "sets TF_XLA_FLAGS"),
+    ("import tensorflow\nfrom os import environ\nenviron |= dict(MKL_NUM_THREADS='1')", "sets MKL_NUM_THREADS"),
+    ("import tensorflow, os\nos.putenv('GCS_READ_CACHE_BLOCK_SIZE_MB', '1')", "sets GCS_READ_CACHE"),
+    ("import tensorflow, arrange", "arrange.py:2 sets KERAS_BACKEND"),
+    ("import tensorflow\nif True:\n    import arrange", "arrange.py:2 sets KERAS_BACKEND"),
+]  # fmt: skip
+DOUBTED = [
+    ("import tensorflow, os\nname = 'X'\nos.environ[name] = '1'", "train.py:3 sets a variable whose name"),
+    ("import tensorflow, os\nos.environ.update(settings())", "sets a variable whose name"),
+    ("import tensorflow, os\nos.environ |= settings", "sets a variable whose name"),
+    ("import tensorflow, os\nos.environ.update({**settings})", "sets a variable whose name"),
+    ("import tensorflow, os\nos.environ.clear()", "sets a variable whose name"),
+    ("import tensorflow\ntry:\n    import torch\nexcept ImportError: pass", "imports torch"),
+    ("import tensorflow\ntry:\n    import dotenv\nexcept ImportError: pass", "imports dotenv"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "reason"), [*FRESH, *DOUBTED])
+def test_where_sharing_would_make_a_difference_each_task_starts_fresh(write, text: str, reason: str) -> None:
+    write("arrange.py", "import os\nos.environ['KERAS_BACKEND'] = 'jax'")
+    write("train.py", text)
+    made = plan()
+    assert made.preload == []
+    assert reason in made.fresh
+    assert made.fresh in str(made)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\nos.environ['WANDB_MODE'] = 'offline'",
+        "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = '0'",
+        "import os\nos.environ['TF_CONFIG'] = '{}'",
+        "import os\nprint(os.environ.get('KERAS_BACKEND'), os.environ['HOME'], 'XLA_FLAGS' in os.environ)",
+        "import os, subprocess\nsubprocess.run(['true'], env={**os.environ, 'XLA_FLAGS': 'x'})",
+        "environ = {}\nsettings = dict(KERAS_BACKEND='jax')",
+    ],
+)
+def test_variables_that_nobody_reads_at_an_import_make_no_difference(write, text: str) -> None:
+    write("train.py", f"import tensorflow\n{text}")
+    assert plan().preload == ["tensorflow", "keras"]
+
+
+@pytest.mark.parametrize(("text", "reason"), DOUBTED)
+def test_doubts_are_overruled_by_asking_for_a_fork(write, text: str, reason: str) -> None:
+    write("train.py", text)
+    made = plan(start="fork")
+    assert (made.preload, made.fresh) == (["tensorflow", "keras"], "")
+
+
+def test_what_is_certain_is_not_overruled_but_said(write) -> None:
+    write("train.py", FRESH[2][0])
+    made = plan(start="fork")
+    assert made.preload == []
+    assert ["warning", f"start='fork' is not followed: {made.fresh}."] in made.findings
+
+
+def test_a_single_task_is_forked_only_if_that_is_asked_for(write) -> None:
+    write("train.py", "import tensorflow")
+    assert "single task" in plan(workers=1).fresh
+    assert plan(workers=1, start="fork").preload == ["tensorflow", "keras"]
+    assert plan(start="spawn").fresh == "start='spawn'"
+
+
+def test_another_backend_of_keras_is_not_imported_for_all(write) -> None:
+    write("train.py", "import keras")
+    assert plan(env={"KERAS_BACKEND": "jax"}).fresh == "KERAS_BACKEND is not tensorflow"
+    assert plan(env={"KERAS_BACKEND": "tensorflow"}).preload == ["keras"]
