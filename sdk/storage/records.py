@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +67,19 @@ def read_events(paths: RunPaths, kinds: tuple[str, ...] | None = None) -> list[E
         return [parse(name, read_file(f"{folder}/{name}")) for name in names]
     except (ValueError, OSError, RecursionError) as error:
         raise CorruptRunError(f"The run directory {paths.url!r} is damaged: {error}. Nothing was changed.") from None
+
+
+def sweep(paths: RunPaths, tasks: Sequence[str]) -> None:
+    """Remove the halves of records that tasks have left which were killed while they wrote them.
+
+    Args:
+        paths: the run.
+        tasks: names of tasks that are gone.
+    """
+    with suppress(OSError), os.scandir(paths.events) as entries:
+        for entry in entries:
+            if entry.name.endswith(".part") and entry.name.split(".")[2] in tasks:
+                os.unlink(entry.path)  # noqa: PTH108
 
 
 def has_ended(paths: RunPaths) -> bool:
