@@ -22,6 +22,7 @@ _PUBLIC = {
     "Resources": "job",
     "Code": "job",
     "Limits": "job",
+    "Retry": "job",
     "FromCaller": "job",
     "Run": "run",
     "RunInfo": "run",
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
         RunNotFoundError,
         WaitTimeoutError,
     )
-    from .job import Code, FromCaller, Job, Limits, Resources
+    from .job import Code, FromCaller, Job, Limits, Resources, Retry
     from .planner import Plan
     from .run import Result, Run, RunInfo
     from .runtime.context import Context, context

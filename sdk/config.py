@@ -16,7 +16,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from .errors import InputError, Problems, nearest
-from .job import Code, Job, Limits, Resources
+from .job import Code, Job, Limits, Resources, Retry
 
 PREFIX = "PODLIFT_"
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -40,9 +40,14 @@ class Setting:
         return PREFIX + self.name.upper()
 
 
+GROUPS: dict[str, type[BaseModel]] = {
+    "": Job, "resources": Resources, "code": Code, "limits": Limits, "retry": Retry,
+}  # fmt: skip
+
+
 def _settings() -> dict[str, Setting]:
     found = {}
-    for group, model in (("", Job), ("resources", Resources), ("code", Code), ("limits", Limits)):
+    for group, model in GROUPS.items():
         for name, info in model.model_fields.items():
             if not (isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)):
                 found[name] = Setting(name, group, info.annotation, _doc(model, name))

@@ -201,14 +201,31 @@ class Limits(_Value):
         timeout_s: the whole run, in seconds; None for no limit.
         max_steps: training steps, after which every `fit` ends and `ctx.should_stop()` is true, as a success; None for no
             limit.
+        hang_s: how long no task may finish a batch, once one has, before the run counts as hung, in seconds; none for no
+            limit. A program that reports no batches is judged by what it prints and by the CPU time that it takes.
         grace_s: between asking a task to stop and killing it, in seconds.
         exit_wait_s: how long a chief that is done waits for the other tasks to finish before they are stopped, in seconds.
     """
 
     timeout_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
     max_steps: Annotated[int, Field(ge=1)] | None = None
+    hang_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = 1800.0
     grace_s: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] = 5.0
     exit_wait_s: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] = 60.0
+
+
+class Retry(_Value):
+    """How often a run starts again by itself, by who is to blame for the end of an attempt.
+
+    Args:
+        user: restarts after an error of the program.
+        infrastructure: restarts after a task was killed, ran out of memory or hung, or what it runs on failed.
+        preemption: restarts after somebody asked a task to stop (SIGTERM), or it left with 75; none for no limit.
+    """
+
+    user: Annotated[int, Field(ge=0)] = 0
+    infrastructure: Annotated[int, Field(ge=0)] = 3
+    preemption: Annotated[int, Field(ge=0)] | None = None
 
 
 class FromCaller(_Value):
@@ -233,6 +250,7 @@ class Job(_Value):
         resources: how many tasks, on what.
         code: what is packaged, how it runs.
         limits: how long things may take.
+        retry: how often the run starts again by itself.
 
     Raises:
         InputError: every mistake in one error.
@@ -247,6 +265,7 @@ class Job(_Value):
     resources: Resources = Resources()
     code: Code = Code()
     limits: Limits = Limits()
+    retry: Retry = Retry()
 
     def __init__(self, entry: str, **data: Any) -> None:
         super().__init__(entry=entry, **data)

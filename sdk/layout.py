@@ -101,6 +101,10 @@ class RunPaths:
     def metrics(self, attempt: int, task: str) -> str:
         return posixpath.join(self.attempt(attempt), "metrics", f"{task}.jsonl")
 
+    def progress(self, attempt: int, task: str) -> str:
+        """How far a task is: a small file that it rewrites with every step."""
+        return posixpath.join(self.attempt(attempt), "progress", task)
+
     def work(self, attempt: int, task: str) -> str:
         """The task's private copy of the bundle, where it starts."""
         return posixpath.join(self.attempt(attempt), "tasks", task, "code")

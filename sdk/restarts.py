@@ -83,7 +83,7 @@ def decide(history: Sequence[Ended], policy: Mapping[str, Any], *, drill: bool =
         return Decision(restart=False, why="" if allowed == 0 else f"Not started again: {spent}")
     stuck = _stuck(history)
     if stuck and not drill:
-        where = "before its first step" if last.step is None else f"at step {last.step}"
+        where = "before a first step was reported" if last.step is None else f"at step {last.step}"
         return Decision(
             restart=False,
             why=f"Not started again: {stuck} attempts in a row ended {where}. Another one would end there too.",

@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from pydantic import BaseModel
-
 from . import config, configfile
 from .errors import InputError, Problems
-from .job import Code, Job, Limits, Resources
+from .job import Job
 
 Entry = str | Path | Callable[..., Any]
 # Stands for an entry that the environment or the project's file is to name.
 UNNAMED: Any = object()
 # One variable, one input more does not drop the others: these are merged name by name.
 _MERGED = ("env", "inputs")
-_GROUPS: dict[str, type[BaseModel]] = {"": Job, "resources": Resources, "code": Code, "limits": Limits}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +92,7 @@ def defaults() -> dict[str, Any]:
     """Return what holds for every setting that nobody says anything about."""
     found: dict[str, Any] = {}
     for setting in config.SETTINGS.values():
-        info = _GROUPS[setting.group].model_fields[setting.name]
+        info = config.GROUPS[setting.group].model_fields[setting.name]
         found[setting.name] = None if info.is_required() else info.get_default(call_default_factory=True)
     return {**found, "backend": "local", "root": "~/.podlift", "name": None}
 

@@ -16,6 +16,9 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         if name.startswith("PODLIFT_") or name in ("TF_CONFIG", "CLUSTER_SPEC"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PODLIFT_ROOT", str(tmp_path / "root"))
+    # Whoever tests restarts asks for them.
+    monkeypatch.setenv("PODLIFT_INFRASTRUCTURE", "0")
+    monkeypatch.setenv("PODLIFT_PREEMPTION", "0")
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ def many(reason: Reason, *steps: int | None) -> list[Ended]:
         (many(Reason.KILLED, 1, 2, 3), DEFAULT, True, 1, "0 more"),
         (many(Reason.KILLED, 1, 2, 3, 4), DEFAULT, False, 0, "3 of 3 restarts"),
         (many(Reason.KILLED, 5, 5, 5), DEFAULT, False, 0, "3 attempts in a row ended at step 5"),
-        (many(Reason.KILLED, None, None, None), DEFAULT, False, 0, "ended before its first step"),
+        (many(Reason.KILLED, None, None, None), DEFAULT, False, 0, "ended before a first step was reported"),
         (many(Reason.HUNG, 5, 6), DEFAULT, True, 1, "(hung)"),
         (many(Reason.OUT_OF_MEMORY, 5), DEFAULT, True, 1, "(out_of_memory)"),
         ([ended(Reason.CHECKPOINTED, 7)], DEFAULT, True, 0, "a preemption"),

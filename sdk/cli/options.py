@@ -20,7 +20,8 @@ _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?
 _OWN_FORM = ("env", "inputs")
 _METAVARS = {
     "entry": "ENTRY", "workers": "N", "accelerator": "A", "project": "FOLDER", "args": "JSON", "max_steps": "N",
-    "include": "PATH", "exclude": "PATTERN", "requirements": "auto|none|FILE",
+    "user": "N",
+    "infrastructure": "N", "preemption": "N", "include": "PATH", "exclude": "PATTERN", "requirements": "auto|none|FILE",
 }  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import importlib
 import importlib.machinery
 import json
@@ -24,6 +25,7 @@ from ..payload import Payload
 from ..storage.records import Recorder, read_events
 from . import context, limits, outside, reporting
 from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together
+from .progress import Progress
 from .unpack import unpack
 
 _BARRIER_POLL_S = 0.05
@@ -41,6 +43,8 @@ def main(payload_path: str, task: str, home: str) -> int:
     """
     die_with_parent()
     pid = os.getpid()
+    # What the supervisor asks for when nothing moves any more: the Python stacks of all threads, in the task's log.
+    faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
     payload = Payload.from_json(Path(payload_path).read_bytes())
     paths = RunPaths(payload.run_url)
     recorder = Recorder(paths, task, payload.attempt, SystemClock())
@@ -56,7 +60,11 @@ def main(payload_path: str, task: str, home: str) -> int:
     # A task's own processes (multiprocessing, subprocess) find `sdk` too, behind everything of the user's.
     sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path, *([] if home in sys.path else [home])]
     outside.install(payload.outside, work)
-    reporter = reporting.Reporter(paths.metrics(payload.attempt, task) if task == payload.tasks[0] else None, recorder)
+    reporter = reporting.Reporter(
+        paths.metrics(payload.attempt, task) if task == payload.tasks[0] else None,
+        recorder,
+        Progress(paths.progress(payload.attempt, task)),
+    )
     context.enter(payload, task, reporter)
     install(_patches(payload, task, reporter, work), _log)
     recorder.record("entry")

@@ -91,7 +91,7 @@ class Context:
         Raises:
             TypeError: a value is no number.
         """
-        self._reporter.stepped()
+        self._reporter.stepped(step)
         self._reporter.report(metrics, step=step)
 
     def should_stop(self) -> bool:
@@ -103,6 +103,7 @@ class Context:
         the answer is the same in every task.
         """
         self._asked += 1
+        self._reporter.beat()
         return self._max_steps is not None and self._asked >= self._max_steps
 
 

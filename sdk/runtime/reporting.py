@@ -14,6 +14,7 @@ from typing import Any
 
 from ..storage.records import Recorder
 from .patches import Patch
+from .progress import Progress
 
 
 class Reporter:
@@ -22,9 +23,11 @@ class Reporter:
     Args:
         path: the file; None in tasks that report nothing.
         recorder: the task's records.
+        progress: takes every step; None in a process that nobody watches.
     """
 
-    def __init__(self, path: str | None, recorder: Recorder | None) -> None:
+    def __init__(self, path: str | None, recorder: Recorder | None, progress: Progress | None = None) -> None:
+        self._progress = progress or Progress(None)
         self._path = path
         self._recorder = recorder
         self._stepped = False
@@ -47,8 +50,17 @@ class Reporter:
         with path.open("ab", buffering=0) as file:
             file.write(json.dumps(record).encode() + b"\n")
 
-    def stepped(self) -> None:
-        """Note that a training step is over; only the first call writes."""
+    def beat(self) -> None:
+        """Note a sign of life: a batch of evaluate or predict is over."""
+        self._progress.beat()
+
+    def stepped(self, step: int | None = None) -> None:
+        """Note that a training step is over; only the first call writes a record.
+
+        Args:
+            step: how many are over; None for one more.
+        """
+        self._progress.step(step)
         if self._stepped or self._recorder is None or os.getpid() != self._pid:
             return  # a forked child must not write records under its parent's numbers
         with self._lock:
@@ -93,6 +105,12 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             self._step += 1
             reporter.stepped()
+
+        def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+            reporter.beat()
+
+        def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+            reporter.beat()
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             reporter.report(dict(logs or {}), step=self._step, epoch=epoch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,9 @@ from ..errors import CorruptRunError
 from ..events import Event, parse
 from ..layout import RunPaths
 from . import posix
+
+# As the task writes it: see runtime/progress.py.
+_PROGRESS = struct.Struct("<QQ")
 
 
 class Recorder:
@@ -135,3 +139,18 @@ def read_metrics(path: str) -> list[dict[str, Any]]:
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise CorruptRunError(f"The metrics file {path!r} is damaged in line {number}: {error}.") from None
     return found
+
+
+def read_progress(path: str) -> tuple[int, int] | None:
+    """Return a task's training steps and signs of life so far; None where it has noted none."""
+    try:
+        steps, beats = _PROGRESS.unpack(Path(path).read_bytes())
+    except (OSError, struct.error):
+        return None
+    return steps, beats
+
+
+def last_step(paths: RunPaths, attempt: int, task: str) -> int | None:
+    """Return how many training steps a task has done in an attempt; None where it has reported none."""
+    steps = (read_progress(paths.progress(attempt, task)) or (0, 0))[0]
+    return steps or None

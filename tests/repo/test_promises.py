@@ -23,7 +23,7 @@ LAYERS = [
     {"storage", "packaging", "processes", "config", "configfile", "cache"},
     {"runtime"},
     {"backends"},
-    {"run", "settings", "roots", "prepare", "prune", "api"},
+    {"run", "explanation", "settings", "roots", "prepare", "prune", "api"},
     {"cli", "__main__"},
     {"testing"},
 ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from ... import cluster, processes
 from ...clock import Clock
 from ...errors import EXIT_CHECKPOINTED
-from ...events import Event, first_failure, is_collateral
+from ...events import Event, first_failure, is_collateral, reason_of
 from ...planner import Plan
 from ...status import Failure, Reason, State
 from ...storage import posix
@@ -18,6 +18,7 @@ from ...storage.records import Recorder, read_events
 from . import outputs, render
 from .ending import Ending, Verdict, failed
 from .interpreter import Interpreter
+from .life import Hang, Life
 from .ports import Reservation
 from .template import Launch, Start
 
@@ -27,6 +28,8 @@ _ECHO_S = 3.0
 # Tasks that are stopped because another one has decided the run have nothing left to say.
 _DECIDED_GRACE_S = 2.0
 _TAIL_LINES = 20
+# Writing the stacks takes milliseconds, by a handler that needs no lock of Python's.
+_STACKS_S = 0.5
 
 
 class Gang:
@@ -115,6 +118,9 @@ class Gang:
 
     def _watch(self) -> tuple[Verdict, float]:
         """Wait for whatever ends the attempt; return it and how long the tasks may take to stop, in seconds."""
+        life = Life(
+            self._plan, self._attempt, {name: process.pid for name, process in self._tasks.items()}, self._clock
+        )
         while True:
             self._reap()
             verdict = self._tasks_verdict()
@@ -123,7 +129,24 @@ class Gang:
             asked = self._ending.asked()
             if asked is not None:
                 return asked
+            hang = life.hang()
+            if hang is not None:
+                return self._hung(hang), 0.0
             self._clock.sleep(_POLL_S)
+
+    def note(self, kind: str, **data: object) -> None:
+        """Record what becomes of this attempt."""
+        self._recorder.record(kind, **data)
+
+    def _hung(self, hang: Hang) -> Verdict:
+        """Have every task that is left write its Python stacks into its log, and return the verdict."""
+        log = self._plan.paths.log(self._attempt, hang.task)
+        for name, process in self._tasks.items():
+            if name not in self._codes:
+                os.kill(process.pid, signal.SIGUSR2)
+        self._clock.sleep(_STACKS_S)
+        failure = Failure(task=hang.task, message=hang.message, traceback=_tail(log), log=log)
+        return failed(Reason.HUNG, failure)
 
     def _tasks_verdict(self) -> Verdict | None:
         """Return the verdict that follows from what the tasks did; None while there is none."""
@@ -168,13 +191,15 @@ class Gang:
             log = self._plan.paths.log(self._attempt, record.source)
             message = f"{record.source} failed: {record.data['type']}: {record.data['message']}"
             failure = Failure(task=record.source, message=message, traceback=record.data["traceback"], log=log)
-            return failed(Reason(record.data.get("reason", Reason.USER_ERROR.value)), failure)
+            return failed(reason_of(record), failure)
         name = silent[0]
         code = self._codes[name]
         log = self._plan.paths.log(self._attempt, name)
         said = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code} and no traceback"
         failure = Failure(task=name, message=f"{name} {said}.", traceback=_tail(log), log=log)
-        return failed(Reason.KILLED if code < 0 else Reason.USER_ERROR, failure)
+        # Nobody of podlift sends SIGTERM to a task that nobody has asked to end: somebody wants the machine back.
+        signalled = Reason.PREEMPTED if code == -signal.SIGTERM else Reason.KILLED
+        return failed(signalled if code < 0 else Reason.USER_ERROR, failure)
 
     def _stop(self, grace_s: float) -> None:
         """End what is left: SIGTERM, `grace_s` seconds, SIGKILL, for every process of every task."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import signal
 import sys
 import tempfile
 import traceback
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 
@@ -16,8 +18,9 @@ from ... import cluster, processes
 from ...clock import Clock, SystemClock
 from ...layout import RunPaths
 from ...planner import Plan
+from ...restarts import Ended, decide
 from ...status import Failure, Reason, State
-from ...storage.records import Recorder
+from ...storage.records import Recorder, last_step
 from . import interpreter, namespaces
 from .ending import Ending, Verdict, failed
 from .gang import Gang
@@ -25,6 +28,7 @@ from .pip import EnvironmentBuildError, EnvironmentStoppedError
 
 # What is left of 107 bytes when a task's name and the folder and file that multiprocessing makes are put behind it.
 _MAX_TEMPORARY = 55
+_POLL_S = 0.05
 
 
 def main(url: str) -> None:
@@ -64,8 +68,13 @@ def _supervise(plan: Plan, recorder: Recorder, clock: Clock) -> Verdict:
             isolated = plan.job["resources"]["network"] == "isolated"
             named = namespaces.enter(f"{temporary}/hosts", names, isolated=isolated)
             recorder.record("placed", host_names=named, isolated=isolated, temporary=temporary)
-            gang = Gang(plan, 1, named=named, temporary=temporary, interpreter=starter, ending=ending, clock=clock)
-            return gang.run()
+
+            def attempt(number: int) -> Gang:
+                return Gang(
+                    plan, number, named=named, temporary=temporary, interpreter=starter, ending=ending, clock=clock
+                )
+
+            return _attempts(plan, attempt, ending, clock)
     except EnvironmentBuildError as error:
         reason = Reason.INFRASTRUCTURE if error.transient else Reason.USER_ERROR
         return failed(reason, Failure(task="", message=str(error), log=plan.paths.environment_log))
@@ -76,6 +85,37 @@ def _supervise(plan: Plan, recorder: Recorder, clock: Clock) -> Verdict:
         return asked[0]
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _attempts(plan: Plan, gang: Callable[[int], Gang], ending: Ending, clock: Clock) -> Verdict:
+    """Start the tasks, and again as long as the policy wants it; return the verdict on the last attempt."""
+    history: list[Ended] = []
+    # A plan of an earlier podlift knows no restarts.
+    policy = plan.job.get("retry", {"user": 0, "infrastructure": 0, "preemption": 0})
+    for number in itertools.count(1):
+        tasks = gang(number)
+        verdict = tasks.run()
+        history.append(
+            Ended(state=verdict.state, reason=verdict.reason, step=last_step(plan.paths, number, plan.tasks[0]))
+        )
+        decision = decide(history, policy)
+        if not decision.restart:
+            return verdict if not decision.why else _with_note(verdict, decision.why)
+        failure = asdict(verdict.failure) if verdict.failure else None
+        tasks.note(
+            "restarting", reason=verdict.reason.value, failure=failure, why=decision.why, delay_s=decision.delay_s
+        )
+        until = clock.monotonic() + decision.delay_s
+        while (asked := ending.asked()) is None and clock.monotonic() < until:
+            clock.sleep(_POLL_S)
+        if asked is not None:
+            return asked[0]
+    raise AssertionError("attempts do not run out")
+
+
+def _with_note(verdict: Verdict, why: str) -> Verdict:
+    failure = verdict.failure or Failure(task="", message="")
+    return replace(verdict, failure=replace(failure, message=f"{failure.message} {why}".strip()))
 
 
 def _temporary(plan: Plan) -> str:
