@@ -24,7 +24,8 @@ from sdk.status import Reason
         (-9, OutOfMemory.UNKNOWN, Reason.KILLED, "this system does not say"),
         (-11, OutOfMemory.YES, Reason.KILLED, "SIGSEGV: native code touched"),
         (-6, OutOfMemory.NO, Reason.KILLED, "SIGABRT: native code gave up"),
-        (-15, OutOfMemory.NO, Reason.KILLED, "SIGTERM: podlift did not send it."),
+        (-1, OutOfMemory.NO, Reason.KILLED, "SIGHUP: podlift did not send it."),
+        (-15, OutOfMemory.NO, Reason.PREEMPTED, "SIGTERM: podlift did not send it."),
         (-63, OutOfMemory.NO, Reason.KILLED, "killed by signal 63"),
     ],
 )

@@ -18,6 +18,7 @@ import sdk
 from sdk.backends.base import LogLine
 from sdk.backends.local import lines
 from sdk.backends.local.stamps import Stamper
+from sdk.backends.local.tails import last_lines
 from sdk.storage.records import read_events
 
 LIMIT_S = 60
@@ -242,6 +243,21 @@ def test_following_ends_when_the_supervisor_is_killed(write) -> None:
             os.kill(int(started.data["supervisor"].split(":")[1]), signal.SIGKILL)
     assert seen == ["ready", "ready"]
     assert run.status().state is sdk.State.LOST
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        (b"", ""),
+        (b"a\nb\nc\n", "b\nc"),
+        (b"a\n" + b"\b" * 9 + b"\r1/2" + b"\b" * 9 + b"\r2/2\nno end", "2/2\nno end"),
+        (b"begins before " * 20_000 + b"\nlast", "last"),
+    ],
+)
+def test_the_last_lines_are_those_that_a_terminal_would_show(old: Path, printed: bytes, expected: str) -> None:
+    log_of(old).write_bytes(printed)
+    assert last_lines(str(log_of(old)), 2) == expected
+    assert last_lines(str(old / "nothing"), 2) == last_lines(str(old), 2) == ""
 
 
 @pytest.mark.parametrize("megabytes", [8, pytest.param(100, marks=pytest.mark.full)])

@@ -101,7 +101,9 @@ def describe(code: int, memory: OutOfMemory) -> tuple[Reason, str]:
     if -code == signal.SIGKILL:
         reason = Reason.OUT_OF_MEMORY if memory is OutOfMemory.YES else Reason.KILLED
         return reason, f"was killed by SIGKILL: {memory.value}."
-    return Reason.KILLED, f"was killed by {_name(-code)}: {_SENTENCES.get(-code, 'podlift did not send it')}."
+    # Nobody of podlift sends it to a task that nobody has asked to end.
+    reason = Reason.PREEMPTED if -code == signal.SIGTERM else Reason.KILLED
+    return reason, f"was killed by {_name(-code)}: {_SENTENCES.get(-code, 'podlift did not send it')}."
 
 
 def _name(number: int) -> str:

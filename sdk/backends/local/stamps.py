@@ -31,7 +31,7 @@ class Stamper:
 
     Args:
         paths: the run.
-        attempt: counts from 1; its folder exists.
+        attempt: counts from 1.
         tasks: names of the tasks.
         clock: what time it is.
     """
@@ -41,7 +41,8 @@ class Stamper:
         self._sizes: dict[str, int] = {}
         self._clock = clock
         self._began = self._looked = clock.monotonic()
-        self._file = os.open(paths.log_times(attempt), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        self._path = paths.log_times(attempt)
+        self._file: int | None = None
 
     def __enter__(self) -> Stamper:
         return self
@@ -61,7 +62,9 @@ class Stamper:
     def close(self) -> None:
         """Note what has grown at the end; the tasks are gone."""
         self._note()
-        os.close(self._file)
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
     def _note(self) -> None:
         changed = {}
@@ -73,7 +76,9 @@ class Stamper:
                     self._sizes[task] = changed[task] = size
         # A full disk is the program's to say: the order of its lines is not worth a run.
         with suppress(OSError):
-            if changed:
+            if changed and self._file is None:
+                self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            if changed and self._file is not None:
                 os.write(self._file, json.dumps([round(self._clock.now(), 3), changed]).encode() + b"\n")
 
 

@@ -21,6 +21,25 @@ _REMEMBERED_BYTES = 1 << 10
 Batch = tuple[float, list[Line]]
 
 
+def last_lines(path: str, count: int) -> str:
+    """Return the last lines of a log as a terminal would show them; "" where there is none."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        size = os.fstat(handle).st_size
+        cutter, start = Cutter(), max(0, size - _CHUNK_BYTES)
+        found = cutter.cut(os.pread(handle, _CHUNK_BYTES, start)) + cutter.end()
+    except OSError:
+        return ""
+    finally:
+        os.close(handle)
+    # The first one began before.
+    stays = [text for text, end in found[1 if start and len(found) > 1 else 0 :] if end != "\r"]
+    return "\n".join(stays[-count:])
+
+
 class Tail:
     """What was not read yet of a task's log.
 
