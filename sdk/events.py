@@ -93,7 +93,8 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
     created = next((event.time for event in ordered if event.kind == "submitted"), 0.0)
     attempts = max((event.attempt for event in ordered), default=0)
     common: dict[str, Any] = {"attempts": attempts, "created": created, "timings": _timings(ordered, created)}
-    final = next((event for event in ordered if event.kind == "final"), None)
+    current, resumed = _since_resumed(ordered)
+    final = next((event for event in current if event.kind == "final"), None)
     if final is not None:
         failure = final.data.get("failure")
         return Status(
@@ -108,8 +109,30 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
         lost = Failure(task="", message="The supervisor of this run is gone and left no verdict.")
         seen = ordered[-1].time if ordered else 0.0
         return Status(state=State.LOST, reason=Reason.SUPERVISOR_LOST, failure=lost, since=seen, **common)
-    state, reason, since = _phase(ordered, attempts, created)
+    if resumed is not None and resumed.data["attempts"] == attempts:
+        return Status(state=State.PENDING, reason=Reason.SUBMITTED, since=resumed.time, **common)
+    state, reason, since = _phase(current, attempts, created)
     return Status(state=state, reason=reason, since=since, **common)
+
+
+def generation(events: Sequence[Event]) -> int:
+    """Return how often the run was resumed: each time it has a supervisor of its own, which gives a verdict of its own."""
+    return sum(event.kind == "resumed" for event in events)
+
+
+def source_of(name: str, resumes: int) -> str:
+    """Return the name under which a supervisor, or whoever starts it, writes records of a run that was resumed so often."""
+    return f"{name}-{resumes}" if resumes else name
+
+
+def _since_resumed(ordered: Sequence[Event]) -> tuple[Sequence[Event], Event | None]:
+    """Return the records without the earlier supervisors' words about the whole run, and the record of the last resume."""
+    resumes = [event for event in ordered if event.kind == "resumed"]
+    if not resumes:
+        return ordered, None
+    ending = f"-{len(resumes)}"
+    kept = [event for event in ordered if event.attempt or event.kind == "submitted" or event.source.endswith(ending)]
+    return kept, resumes[-1]
 
 
 def _phase(ordered: Sequence[Event], attempt: int, created: float) -> tuple[State, Reason, float]:

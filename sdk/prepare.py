@@ -11,7 +11,7 @@ from typing import Any
 from . import backends, cache, checks, config, ids, planner
 from .checks import Facts, Finding
 from .errors import InputError, InsideTaskError, Problems
-from .job import FromCaller, Job
+from .job import Job
 from .layout import RootPaths
 from .packaging import bundle, imports, requirements
 from .packaging.bundle import Bundle
@@ -22,6 +22,7 @@ from .packaging.preload import Preload
 from .packaging.requirements import Requirements
 from .planner import Plan
 from .roots import check_writable, resolve_root
+from .run import missing_variables
 from .runtime.context import inside_task
 from .settings import Entry, Target, gather
 from .storage import data
@@ -95,12 +96,11 @@ def make_plan(
 def _facts(backend: str, job: Job | None, environ: Mapping[str, str], problems: Problems) -> Facts | None:
     if job is None:
         return None
-    missing = sorted(name for name, value in job.env.items() if isinstance(value, FromCaller) and name not in environ)
-    if missing:
-        problems.found.append(f"env: {', '.join(missing)} is to be copied from here, but is not set here.")
+    asked = job.model_dump(mode="json")
+    problems.found += missing_variables(asked["env"], environ)
     if problems.found:
         return None
-    return backends.load(backend).probe(job.model_dump(mode="json"))
+    return backends.load(backend).probe(asked)
 
 
 def _package(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -21,14 +21,14 @@ from .errors import (
     RunFailedError,
     WaitTimeoutError,
 )
-from .events import Event, fold
+from .events import Event, fold, generation, source_of
 from .explanation import About, explain
 from .packaging.paths import usable
 from .planner import Plan
 from .roots import resolve_root
 from .status import State, Status
-from .storage import trees
-from .storage.records import has_ended, read_events, read_metrics
+from .storage import posix, trees
+from .storage.records import Recorder, has_ended, read_events, read_metrics
 
 _POLL_S = 0.1
 
@@ -241,6 +241,31 @@ class Run:
         if not self.status().state.terminal:
             self._backend.cancel(self.plan, grace_s=self.plan.job["limits"]["grace_s"] if grace_s is None else grace_s)
 
+    def resume(self) -> None:
+        """Start a run again that has ended otherwise than by success, and return at once: the same code, a further attempt.
+
+        Usage: `run.resume(); run.result()`
+
+        Raises:
+            InputError: it is still going, it has succeeded, its bundle or a variable that it copies is gone, or somebody
+                else has resumed it at the same moment.
+        """
+        with self._sound():
+            events, status = self._look()
+        problems = [*_not_resumable(self, status), *missing_variables(self.plan.job["env"], os.environ)]
+        if problems:
+            raise InputError(problems)
+        resumes = generation(events)
+        wishes = len(posix.list_names(self.plan.paths.control))
+        recorder = Recorder(self.plan.paths, source_of("client", resumes + 1), 0, self._clock)
+        try:
+            recorder.record("resumed", attempts=status.attempts, wishes=wishes)
+        except FileExistsError:
+            raise InputError(
+                f"The run {self.id} was resumed by somebody else. Next: podlift status {self.id}."
+            ) from None
+        self._backend.start(self._backend.render(self.plan))
+
     def _look(self) -> tuple[list[Event], Status]:
         # Looked at before the records: a supervisor that ends in between has written its verdict.
         supervised = has_ended(self.plan.paths) or self._backend.observe(self.plan).supervised
@@ -265,6 +290,22 @@ class Run:
             if resolve_root(None, os.environ) == self.plan.root:
                 return self.id
         return self.url
+
+
+def missing_variables(env: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
+    """Return a sentence about the variables that a job copies from its caller, and that are not set here."""
+    missing = sorted(name for name, value in env.items() if not isinstance(value, str) and name not in environ)
+    return [f"env: {', '.join(missing)} is to be copied from here, but is not set here."] if missing else []
+
+
+def _not_resumable(run: Run, status: Status) -> list[str]:
+    if not status.state.terminal:
+        return [f"The run {run.id} is {status.state.value}: there is nothing to resume. Next: podlift wait {run.id}."]
+    if status.state is State.SUCCEEDED:
+        return [f"The run {run.id} has succeeded: there is nothing to resume. Next: submit it again."]
+    if not Path(run.plan.bundle).exists():
+        return [f"The code of the run {run.id} is gone: {run.plan.bundle!r} was removed. Next: submit it again."]
+    return []
 
 
 def _destination(dest: str | Path, run_dir: Path) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from .. import __version__
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError, PodliftError
-from . import doctor, get, look, prune, settings, start
+from . import doctor, get, look, prune, resume, settings, start
 from .output import EXIT_DETACHED, answer, as_json, prepare_streams, refusal, say, settle_streams
 
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
@@ -44,7 +44,7 @@ def build() -> typer.Typer:
         """
 
     begin = (start.submit, start.plan)
-    watch = (look.runs, look.status, look.logs, look.wait, look.cancel, get.get)
+    watch = (look.runs, look.status, look.logs, look.wait, look.cancel, resume.resume, get.get)
     for verb in (*begin, *watch, settings.config, doctor.doctor, prune.prune):
         app.command()(verb)
     return app

@@ -82,10 +82,11 @@ def submit(
     say(str(made))
     run = api.execute(made)
     if detach:
-        say(f"started. Next: podlift wait {_ref(run)} · podlift logs {_ref(run)} -f · podlift cancel {_ref(run)}")
+        ref = reference(run)
+        say(f"started. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")
         code = EXIT_DONE
     else:
-        code = follow(run, _ref(run), quiet=json_output)
+        code = follow(run, reference(run), quiet=json_output)
     if json_output:
         as_json(summary(run, run.status()))
     elif detach:
@@ -189,6 +190,6 @@ def _read_plan(asked: _Asked) -> Plan:
         return Plan.from_json(Path(path).read_bytes(), path)
 
 
-def _ref(run: Run) -> str:
+def reference(run: Run) -> str:
     """Return the shortest name under which this shell finds the run again."""
     return run.id if resolve_root(None, os.environ) == run.plan.root else run.url

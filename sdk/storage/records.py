@@ -13,7 +13,7 @@ from typing import Any
 
 from ..clock import Clock
 from ..errors import CorruptRunError
-from ..events import Event, parse
+from ..events import Event, parse, source_of
 from ..layout import RunPaths
 from . import posix
 
@@ -92,7 +92,9 @@ def has_ended(paths: RunPaths) -> bool:
     Raises:
         CorruptRunError: the records are gone.
     """
-    return any(name.endswith(".final.json") for name in _names(paths))
+    names = _names(paths)
+    supervisor = source_of("supervisor", sum(name.endswith(".resumed.json") for name in names))
+    return any(name.endswith(".final.json") and name.split(".")[1] == supervisor for name in names)
 
 
 def _names(paths: RunPaths) -> list[str]:

@@ -17,7 +17,7 @@ from ... import processes
 from ...checks import Facts
 from ...clock import SystemClock
 from ...errors import PodliftError
-from ...events import Event
+from ...events import Event, generation, source_of
 from ...planner import Plan
 from ...storage import posix
 from ...storage.records import Recorder, read_events
@@ -54,7 +54,9 @@ class Local:
     def start(self, request: Request) -> None:
         """Start the supervisor, once for each run."""
         plan = request.plan
-        if any(event.kind == "launched" for event in read_events(plan.paths)):
+        events = read_events(plan.paths, ("launched", "resumed"))
+        launcher = source_of("launcher", generation(events))
+        if any(event.source == launcher for event in events):
             return
         # The folder that holds this package goes first, so that the supervisor is the version that made the plan.
         home = str(Path(sdk.__file__).parent.parent)
@@ -66,7 +68,7 @@ class Local:
         command = [sys.executable, "-m", "sdk.backends.local.supervisor", plan.url]
         process = processes.spawn(command, env=env, cwd=plan.url, log=plan.paths.supervisor_log)
         _supervisors.append(process)
-        Recorder(plan.paths, "launcher", 0, SystemClock()).record(
+        Recorder(plan.paths, launcher, 0, SystemClock()).record(
             "launched", supervisor=processes.identity(process.pid) or f"gone:{process.pid}"
         )
 
@@ -110,5 +112,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _supervisor(events: list[Event]) -> str | None:
-    found = [event.data["supervisor"] for event in events if event.kind in ("started", "launched")]
+    resumes = generation(events)
+    own = {source_of(name, resumes) for name in ("supervisor", "launcher")}
+    found = [e.data["supervisor"] for e in events if e.kind in ("started", "launched") and e.source in own]
     return found[-1] if found else None

@@ -34,9 +34,11 @@ class Ending:
         plan: the run.
         told: takes a signal's number when the supervisor itself was told to stop.
         clock: what time it is.
+        fulfilled: how many wishes to cancel are an earlier supervisor's.
     """
 
-    def __init__(self, plan: Plan, told: Sequence[int], clock: Clock) -> None:
+    def __init__(self, plan: Plan, told: Sequence[int], clock: Clock, fulfilled: int = 0) -> None:
+        self._fulfilled = fulfilled
         self._plan = plan
         self._told = told
         self._clock = clock
@@ -60,7 +62,7 @@ class Ending:
     def cancel_grace(self) -> float | None:
         """Return the most impatient of the clients' wishes, in seconds; None as long as there is none."""
         found = []
-        for name in posix.list_names(self._plan.paths.control):
+        for name in sorted(posix.list_names(self._plan.paths.control))[self._fulfilled :]:
             try:
                 found.append(float(json.loads((Path(self._plan.paths.control) / name).read_bytes())["grace_s"]))
             except (ValueError, KeyError, TypeError):

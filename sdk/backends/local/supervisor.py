@@ -9,18 +9,20 @@ import signal
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
 
 from ... import cluster, processes
 from ...clock import Clock, SystemClock
+from ...events import Event, source_of
 from ...layout import RunPaths
 from ...planner import Plan
 from ...restarts import Ended, decide
 from ...status import Failure, Reason, State
-from ...storage.records import Recorder, last_step
+from ...storage import summaries
+from ...storage.records import Recorder, last_step, read_events
 from . import interpreter, namespaces
 from .ending import Ending, Verdict, failed
 from .gang import Gang
@@ -38,10 +40,11 @@ def main(url: str) -> None:
     processes.adopt_orphans()
     clock = SystemClock()
     paths = RunPaths(url)
-    recorder = Recorder(paths, "supervisor", 0, clock)
+    before = Before.of(read_events(paths, ("resumed",)))
+    recorder = Recorder(paths, source_of("supervisor", before.resumes), 0, clock)
     recorder.record("started", supervisor=processes.identity(os.getpid()))
     try:
-        verdict = _supervise(Plan.from_json(Path(paths.plan).read_bytes(), paths.plan), recorder, clock)
+        verdict = _supervise(Plan.from_json(Path(paths.plan).read_bytes(), paths.plan), before, recorder, clock)
     except BaseException as error:
         traceback.print_exc()
         message = f"The supervisor failed: {type(error).__name__}: {error}"
@@ -49,9 +52,33 @@ def main(url: str) -> None:
         verdict = Verdict(state=State.FAILED, reason=Reason.INFRASTRUCTURE, failure=failure)
     failure_data = asdict(verdict.failure) if verdict.failure else None
     recorder.record("final", state=verdict.state.value, reason=verdict.reason.value, failure=failure_data)
+    summaries.write(paths)
 
 
-def _supervise(plan: Plan, recorder: Recorder, clock: Clock) -> Verdict:
+@dataclass(frozen=True)
+class Before:
+    """What earlier supervisors of the run have left.
+
+    Args:
+        resumes: how many there were.
+        attempts: how often they started the tasks.
+        wishes: how often they were asked to cancel.
+    """
+
+    resumes: int = 0
+    attempts: int = 0
+    wishes: int = 0
+
+    @staticmethod
+    def of(resumed: Sequence[Event]) -> Before:
+        """Read it from the records of kind "resumed"."""
+        if not resumed:
+            return Before()
+        last = max(resumed, key=lambda event: int(event.data["attempts"]))
+        return Before(len(resumed), int(last.data["attempts"]), int(last.data["wishes"]))
+
+
+def _supervise(plan: Plan, before: Before, recorder: Recorder, clock: Clock) -> Verdict:
     told: list[int] = []
 
     def remember(number: int, frame: FrameType | None) -> None:
@@ -59,7 +86,7 @@ def _supervise(plan: Plan, recorder: Recorder, clock: Clock) -> Verdict:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, remember)
-    ending = Ending(plan, told, clock)
+    ending = Ending(plan, told, clock, fulfilled=before.wishes)
     temporary = _temporary(plan)
     try:
         # Before the network is closed: what is to be installed comes from outside.
@@ -74,7 +101,7 @@ def _supervise(plan: Plan, recorder: Recorder, clock: Clock) -> Verdict:
                     plan, number, named=named, temporary=temporary, interpreter=starter, ending=ending, clock=clock
                 )
 
-            return _attempts(plan, attempt, ending, clock)
+            return _attempts(plan, attempt, ending, clock, first=before.attempts + 1)
     except EnvironmentBuildError as error:
         reason = Reason.INFRASTRUCTURE if error.transient else Reason.USER_ERROR
         return failed(reason, Failure(task="", message=str(error), log=plan.paths.environment_log))
@@ -87,12 +114,12 @@ def _supervise(plan: Plan, recorder: Recorder, clock: Clock) -> Verdict:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _attempts(plan: Plan, gang: Callable[[int], Gang], ending: Ending, clock: Clock) -> Verdict:
+def _attempts(plan: Plan, gang: Callable[[int], Gang], ending: Ending, clock: Clock, *, first: int) -> Verdict:
     """Start the tasks, and again as long as the policy wants it; return the verdict on the last attempt."""
     history: list[Ended] = []
     # A plan of an earlier podlift knows no restarts.
     policy = plan.job.get("retry", {"user": 0, "infrastructure": 0, "preemption": 0})
-    for number in itertools.count(1):
+    for number in itertools.count(first):
         tasks = gang(number)
         verdict = tasks.run()
         history.append(
