@@ -101,6 +101,10 @@ class RunPaths:
     def metrics(self, attempt: int, task: str) -> str:
         return posixpath.join(self.attempt(attempt), "metrics", f"{task}.jsonl")
 
+    def stop(self, attempt: int) -> str:
+        """Behind which step all tasks of an attempt end; made when somebody asks for the end."""
+        return posixpath.join(self.attempt(attempt), "stop.json")
+
     def progress(self, attempt: int, task: str) -> str:
         """How far a task is: a small file that it rewrites with every step."""
         return posixpath.join(self.attempt(attempt), "progress", task)

@@ -23,7 +23,7 @@ from ..errors import EXIT_CHECKPOINTED, EXIT_USER
 from ..layout import RunPaths
 from ..payload import Payload
 from ..storage.records import Recorder, read_events
-from . import context, limits, outside, reporting
+from . import context, limits, outside, reporting, stopping
 from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together
 from .progress import Progress
 from .unpack import unpack
@@ -65,8 +65,15 @@ def main(payload_path: str, task: str, home: str) -> int:
         recorder,
         Progress(paths.progress(payload.attempt, task)),
     )
-    context.enter(payload, task, reporter)
-    install(_patches(payload, task, reporter, work), _log)
+    wish = stopping.Stopping(
+        paths.control,
+        paths.stop(payload.attempt),
+        decides=task == payload.tasks[0],
+        alone=len(payload.tasks) == 1,
+        log=_log,
+    )
+    context.enter(payload, task, reporter, wish)
+    install([*_patches(payload, task, reporter, work), *wish.patches()], _log)
     recorder.record("entry")
     code, value, failure = _run(payload, work)
     if os.getpid() != pid:

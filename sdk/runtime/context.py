@@ -11,6 +11,7 @@ from typing import Any
 from ..layout import RunPaths
 from ..payload import Payload
 from .reporting import Reporter
+from .stopping import Stopping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +48,7 @@ class Context:
         dirs: Dirs,
         reporter: Reporter,
         max_steps: int | None = None,
+        stopping: Stopping | None = None,
     ) -> None:
         self.task = task
         self.tasks = tasks
@@ -56,6 +58,7 @@ class Context:
         self.dirs = dirs
         self._reporter = reporter
         self._max_steps = max_steps
+        self._stopping = stopping
         self._asked = 0
         self._strategy: Any = None
 
@@ -99,18 +102,19 @@ class Context:
 
         Ask once for each step, in every task. With a limit of steps (`max_steps`) the answer is True from that many calls on,
         so a loop that asks behind each step does `max_steps` of them, and one that asks before (`while not
-        ctx.should_stop()`) one less. It is False without a limit and outside any run. Other wishes for an end may come later;
-        the answer is the same in every task.
+        ctx.should_stop()`) one less. When somebody cancels the run it becomes True behind the same step in every task, and
+        there are `grace_s` seconds to end. It is False outside any run.
         """
         self._asked += 1
         self._reporter.beat()
-        return self._max_steps is not None and self._asked >= self._max_steps
+        wished = self._stopping is not None and self._stopping.passed()
+        return wished or (self._max_steps is not None and self._asked >= self._max_steps)
 
 
 _current: Context | None = None
 
 
-def enter(payload: Payload, task: str, reporter: Reporter) -> None:
+def enter(payload: Payload, task: str, reporter: Reporter, stopping: Stopping | None = None) -> None:
     """Make this process that task."""
     global _current
     paths = RunPaths(payload.run_url)
@@ -123,6 +127,7 @@ def enter(payload: Payload, task: str, reporter: Reporter) -> None:
         dirs=Dirs(model=paths.model, checkpoints=paths.checkpoints, tensorboard=paths.tensorboard),
         reporter=reporter,
         max_steps=payload.max_steps,
+        stopping=stopping,
     )
 
 

@@ -14,7 +14,7 @@ from ...events import Event, first_failure, is_collateral, reason_of
 from ...planner import Plan
 from ...status import Failure, Reason, State
 from ...storage import posix
-from ...storage.records import Recorder, read_events
+from ...storage.records import Recorder, read_events, read_progress
 from . import outputs, render
 from .ending import Ending, Verdict, failed
 from .interpreter import Interpreter
@@ -77,6 +77,8 @@ class Gang:
             self._start()
             verdict, grace_s = self._watch()
             self._recorder.record("stopping", state=verdict.state.value, reason=verdict.reason.value)
+            if verdict.state is State.CANCELLED:
+                self._let_end(grace_s)
             self._stop(grace_s)
             return verdict
         finally:
@@ -200,6 +202,17 @@ class Gang:
         # Nobody of podlift sends SIGTERM to a task that nobody has asked to end: somebody wants the machine back.
         signalled = Reason.PREEMPTED if code == -signal.SIGTERM else Reason.KILLED
         return failed(signalled if code < 0 else Reason.USER_ERROR, failure)
+
+    def _let_end(self, grace_s: float) -> None:
+        """Wait for tasks that ask between their steps whether to stop; one that has never reported a step does not."""
+        asked = self._clock.monotonic()
+        beats = [read_progress(self._plan.paths.progress(self._attempt, task)) for task in self._plan.tasks]
+        while any(beats) and len(self._codes) < len(self._tasks):
+            wish = self._ending.cancel_grace()
+            if self._clock.monotonic() >= asked + (grace_s if wish is None else min(grace_s, wish)):
+                return
+            self._clock.sleep(_POLL_S)
+            self._reap()
 
     def _stop(self, grace_s: float) -> None:
         """End what is left: SIGTERM, `grace_s` seconds, SIGKILL, for every process of every task."""
