@@ -93,7 +93,7 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
     created = next((event.time for event in ordered if event.kind == "submitted"), 0.0)
     attempts = max((event.attempt for event in ordered), default=0)
     common: dict[str, Any] = {"attempts": attempts, "created": created, "timings": _timings(ordered, created)}
-    current, resumed = _since_resumed(ordered)
+    current, resumed = since_resumed(ordered)
     final = next((event for event in current if event.kind == "final"), None)
     if final is not None:
         failure = final.data.get("failure")
@@ -125,7 +125,7 @@ def source_of(name: str, resumes: int) -> str:
     return f"{name}-{resumes}" if resumes else name
 
 
-def _since_resumed(ordered: Sequence[Event]) -> tuple[Sequence[Event], Event | None]:
+def since_resumed(ordered: Sequence[Event]) -> tuple[Sequence[Event], Event | None]:
     """Return the records without the earlier supervisors' words about the whole run, and the record of the last resume."""
     resumes = [event for event in ordered if event.kind == "resumed"]
     if not resumes:

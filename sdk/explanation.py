@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
-from .events import Event, first_failure, is_collateral
+from .events import Event, first_failure, is_collateral, since_resumed
 from .layout import RunPaths
 from .status import Reason, State, Status
 
@@ -102,8 +102,11 @@ class _Story:
         self._status = status
         self._about = about
         self._all = sorted(events, key=lambda event: (event.time, event.attempt, event.source, event.sequence))
+        current, self._resumed = since_resumed(self._all)
+        self._before = int(self._resumed.data["attempts"]) if self._resumed else 0
         # What was before the first attempt belongs to every one of them.
-        self._events = [event for event in self._all if event.attempt in (0, status.attempts)]
+        wanted = {0, status.attempts} if status.attempts > self._before else {0}
+        self._events = [event for event in current if event.attempt in wanted]
 
     def head(self) -> str:
         status, now = self._status, self._about.now
@@ -124,7 +127,9 @@ class _Story:
         elif self._has("launched"):
             yield "Its supervisor was launched, and has not reported yet."
         else:
-            yield "Its supervisor was not launched yet: the process that submitted it does that."
+            verb = "resumed" if self._resumed else "submitted"
+            yield f"Its supervisor was not launched yet: the process that {verb} it does that."
+        yield from self._earlier()
 
     def running(self) -> Iterator[str]:
         reason, latest = self._status.reason, self._last
@@ -147,7 +152,8 @@ class _Story:
         failure, launched = self._status.failure, self._last("started", "launched")
         yield failure.message if failure else ""
         if launched is None:
-            yield "It was never started: the process that submitted it ended too early. Submit it again."
+            yield "Its supervisor was never started: the process that was to start it ended too early."
+            yield from self._earlier()
             return
         pid = launched.data["supervisor"].split(":")[1]
         yield (f"It was process {pid}, and was killed, or the machine was stopped. {MEANINGS[Reason.SUPERVISOR_LOST]}")
@@ -178,8 +184,9 @@ class _Story:
             return f"podlift wait {ref}"
         if status.state is State.RUNNING:
             return f"podlift logs {ref} -f"
-        task = status.failure.task if status.failure else ""
-        return f"podlift logs {ref} --task {task}" if task else f"podlift logs {ref}"
+        task = f" --task {status.failure.task}" if status.failure and status.failure.task else ""
+        # Where the program is to blame, starting it again comes after looking at it.
+        return f"podlift logs {ref}{task}" + ("" if status.user_fault else f" · podlift resume {ref}")
 
     def _stage(self) -> Iterator[str]:
         """Say what the tasks are doing, or what is waited for."""
@@ -229,11 +236,17 @@ class _Story:
 
     def _earlier(self) -> Iterator[str]:
         ends: dict[int, str] = {}
+        resumes = [event for event in self._all if event.kind == "resumed"]
         for event in self._all:
-            if event.kind in ("stopping", "restarting") and 0 < event.attempt < self._status.attempts:
+            # A verdict on the whole run that was resumed later is one on its last attempt until then.
+            later = [int(resume.data["attempts"]) for resume in resumes if resume.time >= event.time]
+            number = later[0] if later and event.kind == "final" else event.attempt
+            current = number > self._before and number == self._status.attempts
+            if event.kind in ("stopping", "restarting", "final") and number and not current:
                 reason = str(event.data.get("reason", "unknown"))
-                ends[event.attempt] = _failure_of(event) or ends.get(event.attempt) or f"ended as {reason}"
+                ends[number] = _failure_of(event) or ends.get(number) or f"ended as {reason}"
         yield from (f"Before that, attempt {number}: {end}" for number, end in sorted(ends.items())[-_NAMED:])
+        yield f"It was resumed at {self._clock(self._resumed.time)}." if self._resumed else ""
 
     def _has(self, kind: str) -> bool:
         return any(event.kind == kind for event in self._events)

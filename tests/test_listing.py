@@ -112,6 +112,17 @@ def test_a_summary_is_worthless_once_the_records_have_changed(make) -> None:
     assert not found["c-aaaaaa"].status.state.terminal
 
 
+def test_a_run_that_was_resumed_is_summed_up_anew(make) -> None:
+    paths = make("a")
+    Recorder(paths, "client-1", 0, SystemClock()).record("resumed", attempts=1, wishes=0)
+    assert summaries.read(paths) is None
+    Recorder(paths, "supervisor-1", 0, SystemClock()).record("final", state="CANCELLED", reason="cancelled")
+    assert summaries.read(paths) is None
+    summaries.write(paths)
+    assert summaries.read(paths) == sdk.attach(paths.url).status()
+    assert listed()["a-aaaaaa"].status.state is sdk.State.CANCELLED
+
+
 @pytest.mark.parametrize("content", ["", "{", "5", "[" * 100_000, '{"version": 1}', '{"version": 99}'])
 def test_a_damaged_summary_is_none(make, content: str) -> None:
     paths = make("a")

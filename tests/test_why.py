@@ -48,6 +48,20 @@ BEGUN = [SUBMITTED, LAUNCHED, STARTED, event("attempt_started", 12.0, attempt=1)
 ENTERED = [*BEGUN, event("entry", 13.0, "chief-0", 1), event("entry", 13.5, "worker-0", 1)]
 STEPPED = [*ENTERED, event("first_step", 20.0, "chief-0", 1)]
 
+FAILURE = {"task": "worker-0", "message": "worker-0 failed: KeyError: m"}
+RESUMED = [
+    *STEPPED,
+    failed("KeyError", 30, "worker-0"),
+    event("stopping", 31, attempt=1, reason="user_error"),
+    event("final", 40, state="FAILED", reason="user_error", failure=FAILURE),
+    event("resumed", 50, "client-1", attempts=1, wishes=0),
+]
+AGAIN = [event("started", 52, "supervisor-1", supervisor="boot:88:5"), event("attempt_started", 53, attempt=2)]
+EARLIER = [
+    "Before that, attempt 1: worker-0 failed: KeyError: m",
+    "It was resumed at 1970-01-01 00:00:50.",
+]
+
 
 @pytest.mark.parametrize(
     ("events", "alive", "parts"),
@@ -102,8 +116,21 @@ STEPPED = [*ENTERED, event("first_step", 20.0, "chief-0", 1)]
                 "Before that, attempt 2: ended as hung",
             ],
         ),
-        ([SUBMITTED], False, ["LOST (supervisor_lost) last seen", "It was never started"]),
+        ([SUBMITTED], False, ["LOST (supervisor_lost) last seen", "supervisor was never started"]),
         (STEPPED, False, ["gone and left no verdict", "It was process 77", "Next: podlift logs REF"]),
+        (RESUMED, True, ["PENDING (submitted) for 50.0 s", "that resumed it does that", *EARLIER]),
+        (
+            [*RESUMED, event("launched", 51, "launcher-1", supervisor="boot:88:5")],
+            True,
+            ["launched, and has not", *EARLIER],
+        ),
+        ([*RESUMED, *AGAIN], True, ["RUNNING (training)", "in attempt 2", "Waiting for chief-0, worker-0", *EARLIER]),
+        ([*RESUMED, *AGAIN], False, ["LOST", "It was process 88", *EARLIER]),
+        (
+            [*RESUMED, *AGAIN, event("final", 60, "supervisor-1", state="SUCCEEDED", reason="done")],
+            True,
+            ["SUCCEEDED (done) since 1970-01-01 00:01:00", *EARLIER],
+        ),
         ([*STEPPED, failed("KeyError", 30, "worker-0")], False, ["LOST", "worker-0 has failed: KeyError: m"]),
         (
             [*STEPPED, event("final", 40, state="SUCCEEDED", reason="done")],
@@ -117,6 +144,7 @@ STEPPED = [*ENTERED, event("first_step", 20.0, "chief-0", 1)]
 def test_the_state_what_is_waited_for_and_the_next_command(events: list[Event], alive: bool, parts: list[str]) -> None:
     text = told(*events, alive=alive)
     assert [part for part in parts if part not in text] == [], text
+    assert text.count("worker-0 failed: KeyError") <= 1
 
 
 def test_the_cause_comes_first_and_what_its_peers_died_of_is_folded_under_it() -> None:

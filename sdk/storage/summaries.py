@@ -1,8 +1,8 @@
 """The summary of a run that has ended: what a list of runs shows of it, in one file instead of all its records.
 
 It is written once, by the supervisor, behind its last record, and says when the folder of the records had changed last. It
-is believed as long as that is still so: a record that was added or taken away since makes it worthless, and nobody has to
-remember to remove it. The truth of a run stays the set of its records.
+is believed as long as that is still so: a record that was added or taken away since makes it worthless, as resuming the run
+does, and nobody has to remember to remove it. The truth of a run stays the set of its records.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ def write(paths: RunPaths) -> None:
         about = {"version": VERSION, "run_id": paths.parts[1], "records_changed_ns": changed_ns}
         text = json.dumps({**about, "status": asdict(status)}).encode()
         if status.state is not State.LOST and len(text) <= _MAX_BYTES and _changed_ns(paths) == changed_ns:
+            # That of an earlier end, before the run was resumed, is worthless.
+            with suppress(FileNotFoundError):
+                os.unlink(paths.summary)  # noqa: PTH108
             posix.put_new(paths.summary, text)
 
 
