@@ -9,6 +9,7 @@ import signal
 import sys
 import tempfile
 import traceback
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -23,7 +24,7 @@ from ...restarts import Ended, decide
 from ...status import Failure, Reason, State
 from ...storage import summaries
 from ...storage.records import Recorder, last_step, read_events
-from . import interpreter, namespaces
+from . import interpreter, janitor, namespaces
 from .ending import Ending, Verdict, failed
 from .gang import Gang
 from .pip import EnvironmentBuildError, EnvironmentStoppedError
@@ -37,14 +38,17 @@ def main(url: str) -> None:
     """Run the plan that lies in the run directory `url`, to its final record."""
     # A client may ignore the end of its children, and that is inherited: here it would hide how a task ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    paths = RunPaths(url)
+    temporary = _temporary(paths)
+    janitor.leave_behind(url, temporary, paths.events)
     processes.adopt_orphans()
     clock = SystemClock()
-    paths = RunPaths(url)
     before = Before.of(read_events(paths, ("resumed",)))
     recorder = Recorder(paths, source_of("supervisor", before.resumes), 0, clock)
     recorder.record("started", supervisor=processes.identity(os.getpid()))
     try:
-        verdict = _supervise(Plan.from_json(Path(paths.plan).read_bytes(), paths.plan), before, recorder, clock)
+        plan = Plan.from_json(Path(paths.plan).read_bytes(), paths.plan)
+        verdict = _supervise(plan, before, temporary, recorder, clock)
     except BaseException as error:
         traceback.print_exc()
         message = f"The supervisor failed: {type(error).__name__}: {error}"
@@ -78,7 +82,7 @@ class Before:
         return Before(len(resumed), int(last.data["attempts"]), int(last.data["wishes"]))
 
 
-def _supervise(plan: Plan, before: Before, recorder: Recorder, clock: Clock) -> Verdict:
+def _supervise(plan: Plan, before: Before, temporary: str, recorder: Recorder, clock: Clock) -> Verdict:
     told: list[int] = []
 
     def remember(number: int, frame: FrameType | None) -> None:
@@ -87,7 +91,8 @@ def _supervise(plan: Plan, before: Before, recorder: Recorder, clock: Clock) -> 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, remember)
     ending = Ending(plan, told, clock, fulfilled=before.wishes)
-    temporary = _temporary(plan)
+    # Outside of the run's folder, what is there already is somebody else's.
+    Path(temporary).mkdir(mode=0o700, exist_ok=temporary == plan.paths.temporary)
     try:
         # Before the network is closed: what is to be installed comes from outside.
         with interpreter.chosen(plan, recorder, ending, clock) as starter:
@@ -145,13 +150,12 @@ def _with_note(verdict: Verdict, why: str) -> Verdict:
     return replace(verdict, failure=replace(failure, message=f"{failure.message} {why}".strip()))
 
 
-def _temporary(plan: Plan) -> str:
-    """Make the folder for temporary files: in the run's own, unless a Unix socket's path (107 bytes) would not fit there."""
-    inside = plan.paths.temporary
-    if len(inside.encode()) <= _MAX_TEMPORARY:
-        Path(inside).mkdir(exist_ok=True)
-        return inside
-    return tempfile.mkdtemp(prefix="podlift-")
+def _temporary(paths: RunPaths) -> str:
+    """Name the folder for temporary files: in the run's own, unless a Unix socket's path (107 bytes) would not fit there."""
+    inside = paths.temporary
+    return (
+        inside if len(inside.encode()) <= _MAX_TEMPORARY else f"{tempfile.gettempdir()}/podlift-{uuid.uuid4().hex[:12]}"
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,226 @@
+"""Whatever is killed, at whatever moment: nothing of the run is left, and its status is right."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk.backends import local
+from sdk.events import Event
+from sdk.storage.records import read_events
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the janitor works on Linux only")
+
+LIMIT_S = 60
+# From the submit to a moment after the end of a run that nobody disturbs.
+MOMENTS_S = (0.0, 2.5)
+VICTIMS = ("client", "supervisor", "task", "janitor", "client and supervisor", "all tasks")
+REPO = str(Path(sdk.__file__).parent.parent)
+# Each task leaves one process in a session of its own, one without an environment whose parents are gone, and one that
+# holds the task's port; all have the mark in their command.
+PROGRAM = """
+    import json, os, socket, subprocess, sys, tempfile, time
+    mark = sys.argv[1]
+    subprocess.Popen(["sleep", mark], start_new_session=True)
+    subprocess.run(["setsid", "--fork", "env", "-i", "sleep", mark])
+    config = json.loads(os.environ["TF_CONFIG"])
+    port = config["cluster"][config["task"]["type"]][config["task"]["index"]].rpartition(":")[2]
+    server = socket.socket(socket.AF_INET6)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    server.bind(("::", int(port)))
+    server.listen()
+    os.set_inheritable(server.fileno(), True)
+    subprocess.Popen(["setsid", "sleep", mark], close_fds=False)
+    handle, path = tempfile.mkstemp()
+    os.mkdir(path + "-closed", 0o500)
+    time.sleep(0.5)
+"""
+CLIENT = """
+    import sys
+    import sdk
+    retry = sdk.Retry(infrastructure=int(sys.argv[2]))
+    job = sdk.Job("program.py", args=sys.argv[1:2], retry=retry, resources=sdk.Resources(workers=2))
+    print("ready", flush=True)
+    sdk.submit(job, name="p").wait()
+"""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What is killed when; everything follows from the seed."""
+
+    seed: int
+    home: Path
+    victim: str = field(init=False)
+    moment_s: float = field(init=False)
+    restarts: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        dice = random.Random(self.seed)
+        object.__setattr__(self, "victim", VICTIMS[self.seed % len(VICTIMS)])
+        object.__setattr__(self, "moment_s", dice.uniform(*MOMENTS_S))
+        object.__setattr__(self, "restarts", dice.choice((0, 1)))
+
+    @property
+    def mark(self) -> str:
+        """An argument of `sleep` that no other process of this machine has."""
+        return f"600.{os.getpid():07d}{self.seed:05d}"
+
+    @property
+    def root(self) -> Path:
+        # A short path has its temporary folder inside the run, a long one has it elsewhere.
+        return self.home / ("r" if self.seed % 2 else "a-path-that-is-too-long-for-the-names-of-unix-sockets")
+
+    @property
+    def temporary(self) -> Path:
+        return self.home / "temporary"
+
+
+@contextmanager
+def client_of(trial: Trial) -> Iterator[subprocess.Popen[str]]:
+    """A client that is about to submit."""
+    project = trial.home / "project"
+    project.mkdir()
+    trial.temporary.mkdir()
+    (project / "program.py").write_text(textwrap.dedent(PROGRAM))
+    (project / "client.py").write_text(textwrap.dedent(CLIENT))
+    env = {**os.environ, "PYTHONPATH": REPO, "PODLIFT_ROOT": str(trial.root), "TMPDIR": str(trial.temporary)}
+    words = [sys.executable, "client.py", trial.mark, str(trial.restarts)]
+    client = subprocess.Popen(words, cwd=project, env=env, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    with client:
+        assert client.stdout is not None
+        assert client.stdout.readline() == "ready\n"
+        yield client
+
+
+def until(condition: Callable[[], object], what: Callable[[], object]) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, what()
+        time.sleep(0.02)
+
+
+def commands(trial: Trial) -> dict[int, str]:
+    """Every process that has to do with the trial, this one excepted."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                words, environ = (entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()
+                # One that has just been forked or is ending shows its old command or none; a zombie is over.
+                if any(text.encode() in words + environ for text in (trial.mark, f"{trial.home}/")):
+                    found[int(entry.name)] = words.replace(b"\0", b" ").decode(errors="replace")
+    return found
+
+
+def targets(trial: Trial, client: int) -> list[int]:
+    """The processes that the trial kills, as far as they exist at this moment."""
+    found = commands(trial)
+
+    def named(part: str) -> list[int]:
+        return sorted(pid for pid, command in found.items() if part in command)
+
+    tasks = named("first_stage.py")
+    return {
+        "client": [client],
+        "supervisor": named("local.supervisor"),
+        "janitor": named("janitor.py"),
+        "client and supervisor": [client, *named("local.supervisor")],
+        "task": random.Random(trial.seed).sample(tasks, min(1, len(tasks))),
+        "all tasks": tasks,
+    }[trial.victim]
+
+
+def run_trial(trial: Trial) -> str:
+    """Kill what the trial says, look at what is left, and return how it went."""
+    with client_of(trial) as client:
+        time.sleep(trial.moment_s)  # the moment is what is tried
+        killed = []
+        for pid in targets(trial, client.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+        until(lambda: client.poll() is not None, lambda: f"the client still waits: {commands(trial)}")
+    until(lambda: not commands(trial), lambda: f"left: {commands(trial)}")
+    assert list(trial.temporary.iterdir()) == []
+    plans = list(trial.root.glob("runs/*/plan.json"))
+    assert len(plans) <= 1
+    outcome = status_of(plans[0].parent, trial) if plans else "no run"
+    return f"{trial.victim if killed else 'nobody there'}: {outcome}"
+
+
+def status_of(url: Path, trial: Trial) -> str:
+    """Check what is left of a run, and that its status is right; return it."""
+    run = sdk.attach(url)
+    status = run.wait(LIMIT_S)
+    events = read_events(run.plan.paths)
+    assert not Path(run.plan.paths.temporary).exists()
+    assert [path.name for path in trial.root.rglob("*lock*")] == []
+    folder = os.open(url, os.O_RDONLY)
+    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(folder)
+    started = [event for event in events if event.kind == "attempt_started"]
+    for address in (address for event in started for address in event.data["addresses"].values()):
+        with socket.socket(socket.AF_INET6) as held:
+            held.bind(("::", int(address.rpartition(":")[2])))
+    assert status.attempts <= 1 + trial.restarts
+    if not any(event.kind == "final" for event in events):
+        assert trial.victim in ("client", "supervisor", "client and supervisor")
+        launched = any(event.kind in ("started", "launched") for event in events)
+        assert not launched or "supervisor" in trial.victim, "a run does not need its client"
+        assert (status.state, status.reason) == (sdk.State.LOST, sdk.Reason.SUPERVISOR_LOST)
+    else:
+        assert (status.state, status.reason) == expected(events, status.attempts)
+    assert sdk.attach(url).status() == status
+    return f"{status.state.value} ({status.reason.value}), attempt {status.attempts}"
+
+
+def expected(events: list[Event], attempt: int) -> tuple[sdk.State, sdk.Reason]:
+    """What follows from how the tasks of the last attempt ended."""
+    codes = {e.data["task"]: e.data["code"] for e in events if e.kind == "exited" and e.attempt == attempt}
+    if codes["chief-0"] == 0:
+        return sdk.State.SUCCEEDED, sdk.Reason.DONE
+    assert -signal.SIGKILL in codes.values(), codes
+    return sdk.State.FAILED, sdk.Reason.KILLED
+
+
+@pytest.fixture
+def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run whose client was killed before it started a supervisor is lost soon: it is looked at when all is quiet."""
+    monkeypatch.setattr(local, "_START_LIMIT_S", 1.0)
+
+
+@pytest.mark.usefixtures("_no_patience")
+@pytest.mark.parametrize(
+    ("first", "trials"), [(0, 12), pytest.param(1000, 200, marks=pytest.mark.full)], ids=["12 trials", "200 trials"]
+)
+def test_whatever_is_killed_nothing_is_left_and_the_status_is_right(first: int, trials: int) -> None:
+    def tried(seed: int) -> str:
+        with tempfile.TemporaryDirectory() as home:
+            try:
+                return run_trial(Trial(seed, Path(home)))
+            except BaseException as error:
+                error.args = (f"seed {seed}: {error}",)
+                raise
+
+    with ThreadPoolExecutor(3) as pool:
+        outcomes = Counter(pool.map(tried, range(first, first + trials)))
+    print("\n".join(f"{count:4} {outcome}" for outcome, count in sorted(outcomes.items())))
+    assert outcomes.total() == trials
