@@ -9,9 +9,9 @@ import platform
 import re
 from pathlib import Path
 
-from . import imports, packaging, start
+from . import imports, packaging, start, workers
 
-BENCHMARKS = {"imports": imports, "start": start, "packaging": packaging}
+BENCHMARKS = {"imports": imports, "start": start, "workers": workers, "packaging": packaging}
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 HEAD = """# Measurements
 

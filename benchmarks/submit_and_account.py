@@ -1,4 +1,6 @@
-"""Submits a program on two workers as `podlift submit` does, and prints the CPU seconds of everything that it started.
+"""Submits a program as `podlift submit` does, and prints the CPU seconds of everything that it started.
+
+Usage: `python -m benchmarks.submit_and_account PROGRAM WORKERS [VARIABLE ...]`, the variables being passed on
 
 The supervisor belongs to nobody, so this process makes itself the one that orphans fall to, and asks the kernel.
 """
@@ -14,14 +16,15 @@ PR_SET_CHILD_SUBREAPER = 36
 
 if __name__ == "__main__":
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    program, workers, *variables = sys.argv[1:]
     job = sdk.Job(
-        sys.argv[1],
-        env={"FIRST_STEP_FILE": sdk.FromCaller()},
-        resources=sdk.Resources(workers=2),
-        code=sdk.Code(project=os.path.dirname(sys.argv[1])),
+        program,
+        env={name: sdk.FromCaller() for name in variables},
+        resources=sdk.Resources(workers=int(workers)),
+        code=sdk.Code(project=os.path.dirname(program), start=os.environ.get("BENCHMARK_START", "auto")),
     )
     run = sdk.submit(job)
-    run.result(300)
+    run.result(600)
     while True:
         try:
             os.wait()

@@ -310,6 +310,8 @@ def _why_fresh(job: Mapping[str, Any], facts: Facts, preload: Mapping[str, Any] 
         return str(preload["doubt"])
     if facts.tensorflow is None and not job["code"]["isolated"]:
         return "TensorFlow is not installed"
+    if job["resources"]["accelerator"] != "cpu":
+        return "it was never tried with an accelerator"
     if start == "auto" and job["resources"]["workers"] == 1:
         return "a single task has nobody to share an import with"
     return ""

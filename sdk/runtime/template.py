@@ -36,8 +36,10 @@ def main() -> dict[str, Any]:
         # The program's own import will fail in the same way, and say so where the program can see it.
         _tell(given["news"], {"failed": f"{type(error).__name__}: {error}"[:1000]})
         os._exit(1)
+    said = Path(given["log"]).read_bytes()
     _tell(given["news"], {"ready": names})
     order = _fork(given)
+    os.write(1, said)  # what the imports have said belongs into the log of every task
     sys.path[:] = path
     return order
 
@@ -89,7 +91,7 @@ def _fork(given: dict[str, Any]) -> dict[str, Any]:
             _tell(given["news"], {"threads": _threads()})
             os._exit(0)
     try:
-        _become(order, given["log"])
+        _become(order)
         _tell(given["news"], {"task": order["task"], "pid": os.getpid()})
     except BaseException as error:
         _tell(given["news"], {"failed": f"{order['task']}: {type(error).__name__}: {error}"[:1000]})
@@ -109,12 +111,11 @@ def _threads() -> int:
     return count
 
 
-def _become(order: dict[str, Any], said: str) -> None:
+def _become(order: dict[str, Any]) -> None:
     """Be what the order's command would be when it is started: session, folder, output, environment."""
     os.setsid()
     os.chdir(order["cwd"])
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    os.write(log, Path(said).read_bytes())  # what the imports have said belongs into the log of every task
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
