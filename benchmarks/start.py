@@ -12,24 +12,25 @@ import tempfile
 import time
 from pathlib import Path
 
-from .measure import Cost, median, ratio
+from .measure import Cost, command, median, ratio
 
 TITLE = "Start of a two-worker job"
+# A Python in which Ray is installed beside this TensorFlow (`pip install "ray[train]"`); without it Ray is left out. The
+# CPU time of its daemons is not its command's, and is not counted.
+_RAY = os.environ.get("RAY_PYTHON")
 PROGRAM = Path(__file__).parent / "programs" / "cnn_loop.py"
 
 
 def run(count: int) -> list[str]:
     """Return the section's lines."""
-    by_hand, ours, spawned = [], [], []
-    for number in range(count + 1):
-        three = (_by_hand(), _ours("auto"), _ours("spawn"))
-        if number:
-            by_hand.append(three[0])
-            ours.append(three[1])
-            spawned.append(three[2])
+    ways = [_by_hand, lambda: _ours("auto"), lambda: _ours("spawn"), *([_by_ray] if _RAY else [])]
+    # The first round warms up.
+    rounds = [[way() for way in ways] for _ in range(count + 1)][1:]
+    by_hand, ours, spawned, *by_ray = (list(results) for results in zip(*rounds, strict=True))
     lines = ["| | to the first step, s | whole job, s | CPU, s |", "|---|---|---|---|"]
-    names = ("two processes by hand", "`podlift submit --workers 2`", "the same with `--start spawn`")
-    for name, results in zip(names, (by_hand, ours, spawned), strict=True):
+    names = ["two processes by hand", "`podlift submit --workers 2`", "the same with `--start spawn`"]
+    names += ["Ray Train's `TensorflowTrainer`, two workers"] if by_ray else []
+    for name, results in zip(names, (by_hand, ours, spawned, *by_ray), strict=True):
         first = statistics.median(first for first, _ in results)
         costs = [cost for _, cost in results]
         lines.append(f"| {name} | {first:.1f} | {median(costs, 'wall_s'):.1f} | {median(costs, 'cpu_s'):.1f} |")
@@ -37,7 +38,22 @@ def run(count: int) -> list[str]:
     firsts = statistics.median(a / b for (a, _), (b, _) in zip(ours, by_hand, strict=True))
     ratios = (firsts, ratio(own, hand, "wall_s"), ratio(own, hand, "cpu_s"))
     lines.append(f"| `submit` to by hand, pair by pair | {' | '.join(f'{value:.2f}' for value in ratios)} |")
+    if by_ray:
+        theirs = [cost for _, cost in by_ray[0]]
+        firsts = statistics.median(a / b for (a, _), (b, _) in zip(ours, by_ray[0], strict=True))
+        ratios = (firsts, ratio(own, theirs, "wall_s"), ratio(own, theirs, "cpu_s"))
+        lines.append(f"| `submit` to Ray, pair by pair | {' | '.join(f'{value:.2f}' for value in ratios)} |")
     return [*lines, "", f"Medians of {count} pairs; 60 steps of a small CNN in a custom loop, generated data."]
+
+
+def _by_ray() -> tuple[float, Cost]:
+    with tempfile.TemporaryDirectory() as folder:
+        mark = Path(folder) / "first"
+        env = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "RAY_TRAIN_V2_ENABLED": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+        words = [str(_RAY), str(PROGRAM.with_name("by_ray.py")), str(mark), folder]
+        started = time.time()
+        cost = command(words, env=env)
+        return float(mark.read_text()) - started, cost
 
 
 def _free_ports() -> list[int]:
