@@ -29,8 +29,8 @@ from sdk.storage.records import read_events
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the janitor works on Linux only")
 
 LIMIT_S = 60
-# From the submit to a moment after the end of a run that nobody disturbs.
-MOMENTS_S = (0.0, 2.5)
+# How long a victim has lived when it is killed: to a moment after the end of a run that nobody disturbs.
+MOMENTS_S = (0.0, 2.0)
 VICTIMS = ("client", "supervisor", "task", "janitor", "client and supervisor", "all tasks")
 REPO = str(Path(sdk.__file__).parent.parent)
 # Each task leaves one process in a session of its own, one without an environment whose parents are gone, and one that
@@ -50,7 +50,7 @@ PROGRAM = """
     subprocess.Popen(["setsid", "sleep", mark], close_fds=False)
     handle, path = tempfile.mkstemp()
     os.mkdir(path + "-closed", 0o500)
-    time.sleep(0.5)
+    time.sleep(1.0)
 """
 CLIENT = """
     import sys
@@ -151,7 +151,12 @@ def targets(trial: Trial, client: int) -> list[int]:
 def run_trial(trial: Trial) -> str:
     """Kill what the trial says, look at what is left, and return how it went."""
     with client_of(trial) as client:
-        time.sleep(trial.moment_s)  # the moment is what is tried
+        if trial.seed < len(VICTIMS):
+            # Once for each victim when everything is up, so that no run of the tests goes without.
+            until(lambda: sum(c.startswith("sleep ") for c in commands(trial).values()) == 6, lambda: commands(trial))
+        else:
+            until(lambda: targets(trial, client.pid) or client.poll() is not None, lambda: "it never began")
+            time.sleep(trial.moment_s)  # the moment is what is tried
         killed = []
         for pid in targets(trial, client.pid):
             with suppress(ProcessLookupError):
@@ -173,13 +178,10 @@ def status_of(url: Path, trial: Trial) -> str:
     events = read_events(run.plan.paths)
     assert not Path(run.plan.paths.temporary).exists()
     assert [path.name for path in trial.root.rglob("*lock*")] == []
-    folder = os.open(url, os.O_RDONLY)
-    fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(folder)
-    started = [event for event in events if event.kind == "attempt_started"]
-    for address in (address for event in started for address in event.data["addresses"].values()):
-        with socket.socket(socket.AF_INET6) as held:
-            held.bind(("::", int(address.rpartition(":")[2])))
+    addresses = [address for e in events if e.kind == "attempt_started" for address in e.data["addresses"].values()]
+    # A process that is ending has no name any more, and closes its files a moment later.
+    until(lambda: can_lock(url), lambda: "the run is still locked")
+    until(lambda: all(map(can_bind, addresses)), lambda: f"a port is still held: {addresses}")
     assert status.attempts <= 1 + trial.restarts
     if not any(event.kind == "final" for event in events):
         assert trial.victim in ("client", "supervisor", "client and supervisor")
@@ -190,6 +192,26 @@ def status_of(url: Path, trial: Trial) -> str:
         assert (status.state, status.reason) == expected(events, status.attempts)
     assert sdk.attach(url).status() == status
     return f"{status.state.value} ({status.reason.value}), attempt {status.attempts}"
+
+
+def can_lock(url: Path) -> bool:
+    folder = os.open(url, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(folder)
+    return True
+
+
+def can_bind(address: str) -> bool:
+    with socket.socket(socket.AF_INET6) as server:
+        try:
+            server.bind(("::", int(address.rpartition(":")[2])))
+        except OSError:
+            return False
+        return True
 
 
 def expected(events: list[Event], attempt: int) -> tuple[sdk.State, sdk.Reason]:
@@ -224,3 +246,22 @@ def test_whatever_is_killed_nothing_is_left_and_the_status_is_right(first: int, 
         outcomes = Counter(pool.map(tried, range(first, first + trials)))
     print("\n".join(f"{count:4} {outcome}" for outcome, count in sorted(outcomes.items())))
     assert outcomes.total() == trials
+
+
+def test_the_end_of_one_run_touches_neither_its_readers_nor_another_run(write: Callable[..., Path]) -> None:
+    write("program.py", "import time\nprint('up', flush=True)\ntime.sleep(600)")
+    lost, other = sdk.submit("program.py"), sdk.submit("program.py")
+    follow = "import sys, sdk\nfor line in sdk.attach(sys.argv[1]).logs(follow=True): print(line.text, flush=True)"
+    env = {**os.environ, "PYTHONPATH": REPO}
+    words = [sys.executable, "-c", follow, lost.url]
+    with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        assert reader.stdout.readline() == "up\n"
+        started = next(event for event in read_events(lost.plan.paths) if event.kind == "started")
+        os.kill(int(started.data["supervisor"].split(":")[1]), signal.SIGKILL)
+        assert reader.wait(LIMIT_S) == 0, "it read to the end and left by itself"
+    assert lost.wait(LIMIT_S).state is sdk.State.LOST
+    assert not other.status().state.terminal
+    assert next(line.text for line in other.logs(follow=True)) == "up"
+    other.cancel(grace_s=0)
+    assert other.wait(LIMIT_S).state is sdk.State.CANCELLED
