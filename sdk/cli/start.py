@@ -173,9 +173,26 @@ def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]
 
 
 def _write_plan(made: Plan, output: Path) -> None:
+    if output.suffix != ".json":
+        raise InputError(f"A plan's file ends in '.json': submit knows it by that. Received: {str(output)!r}.")
     with usable("The output", output):
+        # A slip of the hand must not cost a file: `-o package.json`.
+        if output.is_file() and not _is_plan(output.read_bytes()):
+            raise InputError(
+                f"The output is there already, and is no plan. Received: {str(output)!r}. Nothing was written. Next: name "
+                "another file."
+            )
         output.write_text(made.to_json() + "\n", encoding="utf-8")
     say(f"Written: {output}. Next: podlift submit {shlex.quote(str(output))}")
+
+
+def _is_plan(data: bytes) -> bool:
+    """True for what any podlift wrote as a plan, and for what a script made to be written to."""
+    try:
+        found = json.loads(data) if data.strip() else None
+    except (ValueError, RecursionError):
+        return False
+    return found is None or (isinstance(found, dict) and {"version", "run_id", "digest"} <= found.keys())
 
 
 def _read_plan(asked: _Asked) -> Plan:

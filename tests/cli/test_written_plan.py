@@ -46,6 +46,23 @@ def test_a_plan_whose_files_have_changed_is_refused(write, here, root: Path) -> 
     assert not root.exists()
 
 
+@pytest.mark.parametrize("name", ["train.py", "package.json", "-", "plan.txt", "plan"])
+def test_a_plan_overwrites_nothing_but_a_plan(write, here, name: str) -> None:
+    write("train.py", "print(1)")
+    write("package.json", '{"version": 1}')
+    shown = here("plan", "train.py", "-o", name)
+    assert (shown.code, repr(name) in shown.stderr) == (2, True)
+    assert Path("train.py").read_text().strip() == "print(1)"
+    assert Path("package.json").read_text().strip() == '{"version": 1}'
+    assert not {"-", "plan.txt", "plan"} & {path.name for path in Path().iterdir()}
+
+
+def test_a_plan_may_be_written_again(write, here) -> None:
+    write("train.py", "print(1)")
+    write("p.json", "")
+    assert [here("plan", "train.py", "-o", "p.json").code for _ in range(2)] == [0, 0]
+
+
 CHANGES = {
     "no JSON": lambda data: "{",
     "another version": lambda data: {**data, "version": 9},
