@@ -8,8 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pathspec import GitIgnoreSpec
 
 import sdk
+from sdk.packaging.ignore import Rules
 
 
 def files(plan: sdk.Plan) -> list[str]:
@@ -214,6 +218,22 @@ def test_the_ignore_rules_agree_with_git(write, tmp_path: Path) -> None:
     # A folder of which everything is ignored is packaged empty: git knows no such thing.
     packaged = [path for path in files(sdk.plan("train.py")) if not path.endswith("/")]
     assert packaged == sorted(listed.strip("\0").split("\0"))
+
+
+PARTS = st.sampled_from(["a", "b", "*", "**", "?", "[ab]", "*.x", "a.x", "/", "!", "\\", " ", "#", "("])
+
+
+@given(
+    st.lists(st.lists(PARTS, max_size=5).map("".join), max_size=6),
+    st.lists(st.sampled_from(["a", "b", "a.x", "(", "#"]), min_size=1, max_size=4).map("/".join),
+    st.sampled_from(["", "/"]),
+)
+def test_a_file_that_no_rule_matches_is_judged_as_one_that_some_do(lines: list[str], path: str, end: str) -> None:
+    try:
+        spec = GitIgnoreSpec.from_lines(lines)
+    except ValueError:
+        return
+    assert (Rules.of(lines, "").why(path + end) is not None) == bool(spec.check_file(path + end).include)
 
 
 def test_a_gitignore_above_the_project_counts_only_with_a_folder_beside_it(write, monkeypatch) -> None:
