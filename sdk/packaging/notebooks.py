@@ -21,6 +21,11 @@ _MARK = re.compile(r"#|'''|\"\"\"|['\"()\[\]{}]")
 _HELP = re.compile(r"\s*%{0,2}[^\W\d][\w*.]*\?{1,2}\s*")
 _ASSIGNED = re.compile(r"(\s*[^\s=#%!?][^=#]*?)\s*=\s*([%!].*)")
 _TIMED = re.compile(r"%time\s+([^\s-].*)")
+# What a notebook has beside Python's own names, as it is outside of one: plain text, and nobody there.
+_STAND_INS = {
+    "display": ("def display(*objects, **_): print(*objects, sep='\\n')", "display prints text"),
+    "get_ipython": ("def get_ipython(): return None", "get_ipython() is None"),
+}
 _PRIVATE = re.compile(r"key|token|secret|passw|login|credential|env\b|://[^/\s]*@", re.IGNORECASE)
 
 
@@ -64,13 +69,16 @@ def script(path: Path) -> Script:
             _drop_magics(cell)
             futures += _futures(_tree("\n".join([*cell.lines, ""]), cell.place), cell)
     problems.raise_if_any()
-    lines, places = [HEADER, *dict.fromkeys(futures)], dict[int, str]()
+    needed = _stand_ins(cells)
+    lines = [HEADER, *dict.fromkeys(futures), *(_STAND_INS[name][0] for name in needed)]
+    places = dict[int, str]()
     for cell in cells:
         places |= {len(lines) + 1 + line: cell.place(line) for line in range(1, len(cell.lines) + 1)}
         lines += [f"# cell {cell.number}", *cell.lines]
     text = "\n".join([*lines, ""])
     _tree(text, lambda line: places.get(line, "all cells together"))
-    return Script(text=text, notes=tuple(note for cell in cells for note in cell.notes))
+    told = [f"outside of a notebook {_STAND_INS[name][1]}" for name in needed]
+    return Script(text=text, notes=(*(note for cell in cells for note in cell.notes), *told))
 
 
 def _cells(path: Path, problems: Problems) -> list[_Cell]:
@@ -208,6 +216,22 @@ def _tree(text: str, place: Callable[[int], str]) -> ast.Module:
     except (RecursionError, MemoryError):
         said, line = "nested too deeply for Python to compile it", 1
     raise InputError(f"{place(line)}: {said}.")
+
+
+def _stand_ins(cells: list[_Cell]) -> list[str]:
+    """Return which names of the notebook's own its cells use, and do not bind."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nodes = [node for cell in cells for node in ast.walk(ast.parse("\n".join([*cell.lines, ""])))]
+    used, bound = set[str](), set[str]()
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            bound.add(node.name)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            bound |= {alias.asname or alias.name for alias in node.names}
+    return [name for name in _STAND_INS if name in used - bound]
 
 
 def _futures(tree: ast.Module, cell: _Cell) -> list[str]:

@@ -162,6 +162,22 @@ def test_cells_that_only_together_are_no_program_say_where(tmp_path: Path) -> No
     assert said == "cell 2 line 2: syntax error: name 'x' is assigned to before global declaration."
 
 
+def test_what_only_a_notebook_has_stands_for_itself_outside_of_one(tmp_path: Path) -> None:
+    found = converted(tmp_path, "from __future__ import annotations\ndisplay('a', 2)", "print(get_ipython())")
+    done = subprocess.run([sys.executable, "-c", found.text], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["a", "2", "None"]
+    assert found.notes[1:] == (
+        "outside of a notebook display prints text",
+        "outside of a notebook get_ipython() is None",
+    )
+
+
+@pytest.mark.parametrize("cell", ["from IPython.display import display", "def display(x): ...", "display = print"])
+def test_a_notebook_that_has_its_own_display_keeps_it(tmp_path: Path, cell: str) -> None:
+    found = converted(tmp_path, cell, "display(1)")
+    assert (found.notes, "def display(*" in found.text) == ((), False)
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
