@@ -59,7 +59,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         InputError: it cannot be read, or it is no TOML.
     """
     try:
-        found: dict[str, Any] = tomllib.loads(path.read_bytes().decode())
+        found: dict[str, Any] = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
         return found
     except FileNotFoundError:
         return {}

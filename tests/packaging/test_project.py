@@ -83,6 +83,12 @@ def test_the_builds_own_source_folder_goes_first_on_the_path(write, toml: str, p
     assert sdk.plan("pkg.train:main").roots == roots
 
 
+def test_the_mark_that_some_editors_put_before_a_file_is_no_content(write) -> None:
+    write("pyproject.toml", '\ufeff[project]\nname = "a"\nversion = "1"\ndependencies = ["numpy"]\n')
+    write("train.py", "\ufeffimport numpy\n")
+    assert "1 of pyproject.toml: numpy" in str(sdk.plan("train.py"))
+
+
 def test_a_project_file_that_is_no_toml_is_named(write) -> None:
     write("pyproject.toml", "[tool")
     write("train.py", "print(1)")
