@@ -41,6 +41,7 @@ class Source:
         alone: True when only `file` may be packaged, because `project` is a folder that holds other people's things.
         generated: text of the files that podlift writes into the bundle, by path.
         notes: what the user should know about the entry.
+        notebook: the path of the notebook that `file` was made from, "" for none.
     """
 
     project: Path
@@ -56,6 +57,7 @@ class Source:
     alone: bool = False
     generated: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[Finding, ...] = ()
+    notebook: str = ""
 
     @property
     def home(self) -> Path:
@@ -100,6 +102,7 @@ def widen(source: Source, include: Sequence[str]) -> Source:
         roots=tuple(dict.fromkeys((*roots, *reach.roots))),
         cwd=f"{before}{source.cwd}".rstrip("/"),
         generated={f"{before}{path}": text for path, text in source.generated.items()},
+        notebook=f"{before}{source.notebook}" if source.notebook else "",
     )
 
 
@@ -181,7 +184,9 @@ def _converted(notebook: Source) -> Source:
     stem = PurePosixPath(notebook.target).with_suffix("").as_posix()
     target = next(name for name in (f"{stem}.py", f"{stem}_ipynb.py") if not (notebook.project / name).exists())
     notes = tuple(Finding("note", f"{notebook.target}: {note}") for note in script.notes)
-    return replace(notebook, target=target, file=target, generated={target: script.text}, notes=notes)
+    return replace(
+        notebook, target=target, file=target, generated={target: script.text}, notes=notes, notebook=notebook.target
+    )
 
 
 def _callable(function: Callable[..., Any], top: Path | None) -> Source:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Mapping
 
 from ..checks import Finding
+from .program import Program
 
 _ADVICE = (
     "Vertex AI's cluster, and the default here, is one chief and the rest workers. Count and ask for both, or give the "
@@ -13,10 +14,11 @@ _ADVICE = (
 )
 
 
-def without_chief(trees: Mapping[str, ast.Module]) -> list[Finding]:
+def without_chief(program: Program, trees: Mapping[str, ast.Module]) -> list[Finding]:
     """Return a warning for each place that takes worker 0 for the chief, or the workers for all tasks.
 
     Args:
+        program: the bundle.
         trees: the program's modules by file.
     """
     found = []
@@ -24,7 +26,7 @@ def without_chief(trees: Mapping[str, ast.Module]) -> list[Finding]:
         for node in ast.walk(tree):
             said = _said(node)
             if said:
-                found.append(Finding("warning", f"{file}:{getattr(node, 'lineno', 0)} {said}. {_ADVICE}"))
+                found.append(Finding("warning", f"{program.place(file, getattr(node, 'lineno', 0))} {said}. {_ADVICE}"))
     return found
 
 

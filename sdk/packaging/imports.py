@@ -74,7 +74,7 @@ def check(
     found = [
         *doubts,
         *shadows.standard_library(program),
-        *(habits.without_chief(trees) if chief else []),
+        *(habits.without_chief(program, trees) if chief else []),
         *variables.presets(program, trees),
         *variables.lost(program, {**trees, **reading.later}, dropped),
     ]
@@ -150,7 +150,7 @@ class _Reading:
         reachable = _reachable(self._program, self.trees) if doubtful else {}
         for file, wanted, trouble in self._troubles:
             doubt = _doubt(self._program, trouble, reachable)
-            where = f"{file}:{wanted.line} imports {trouble.name!r}"
+            where = f"{self._program.place(file, wanted.line)} imports {trouble.name!r}"
             about = trouble.group or trouble.name
             if doubt is not None:
                 key: tuple[str, Level, str] = about, "warning", f"not found where the program starts; {doubt}"
@@ -165,7 +165,8 @@ class _Reading:
             if about not in said_before and _doubt(self._program, trouble, reachable) is None:
                 # Nothing says that the function is called: no error.
                 key = about, "note" if trouble.level == "note" else "warning", trouble.said
-                found.setdefault(key, []).append(f"{file}:{wanted.line} imports {trouble.name!r} when it is called")
+                where = f"{self._program.place(file, wanted.line)} imports {trouble.name!r} when it is called"
+                found.setdefault(key, []).append(where)
         return [Finding(level, f"{_first(places)}: {said}") for (_, level, said), places in found.items()]
 
 

@@ -48,7 +48,7 @@ def look(program: Program, trees: Mapping[str, ast.Module], *, legacy: bool) -> 
         legacy: True where `tf.keras` is tf_keras.
     """
     imported = {
-        wanted.name.partition(".")[0]: f"{file}:{wanted.line}"
+        wanted.name.partition(".")[0]: program.place(file, wanted.line)
         for file, tree in trees.items()
         for wanted in program.imports(tree, file, everywhere=True)
     }
@@ -85,7 +85,7 @@ def _set_by(program: Program, trees: Mapping[str, ast.Module]) -> Iterator[tuple
         if any(word in program.text(file) for word in (b"environ", b"putenv", b"unsetenv")):
             for node in ast.walk(tree):
                 for name in _sets(node):
-                    yield name, f"{file}:{getattr(node, 'lineno', 0)}"
+                    yield name, program.place(file, getattr(node, "lineno", 0))
 
 
 def _sets(node: ast.AST) -> Iterator[str]:

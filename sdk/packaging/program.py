@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.machinery
+import re
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -12,6 +13,9 @@ from typing import TypeGuard
 
 from ..errors import InputError
 from .entry import Source
+
+# What a notebook's script has above each cell.
+_CELL = re.compile(r"# cell (\d+)")
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,24 @@ class Program:
                 # What ast.parse accepts may still be no program: a return outside a function.
                 compile(text, file, "exec", dont_inherit=True)
         except SyntaxError as error:
-            raise InputError(f"{file}:{error.lineno}: syntax error: {error.msg}.") from None
+            # What is no text at all has no line.
+            where = self.place(file, error.lineno) if error.lineno else file
+            raise InputError(f"{where}: syntax error: {error.msg}.") from None
         except ValueError as error:
             raise InputError(f"{file}: not Python source: {error}.") from None
         except (RecursionError, MemoryError):
             raise InputError(f"{file}: nested too deeply for Python to compile it. Split the expression.") from None
         return self.glance(file)
+
+    def place(self, file: str, line: int) -> str:
+        """Return a line for a sentence: "train.py:3", or "train.ipynb: cell 2 line 3"."""
+        if not self.source.notebook or file != self.source.file:
+            return f"{file}:{line}"
+        above = self.source.generated[file].split("\n")[: line - 1]
+        for back, text in enumerate(reversed(above), 1):
+            if found := _CELL.fullmatch(text):
+                return f"{self.source.notebook}: cell {found[1]} line {back}"
+        return f"{self.source.notebook}: all cells together"
 
     def glance(self, file: str) -> ast.Module | None:
         """Return a module's tree; None when there is none, whatever the reason: it may never run."""

@@ -36,7 +36,7 @@ def sdk(program: Program, file: str, wanted: Import) -> list[str]:
         names = [name for name in wanted.wanted if name not in (*_PUBLIC, "*", "__version__")]
         lost = [f"sdk.{name}" for name in names if not _ours(f"sdk.{name}") or program.find(Import(f"sdk.{name}", 0))]
     return [
-        f"{file}:{wanted.line} imports {name!r} from the project, but in a task `sdk` is podlift. "
+        f"{program.place(file, wanted.line)} imports {name!r} from the project, but in a task `sdk` is podlift. "
         "Give the project's sdk another name."
         for name in lost
     ]

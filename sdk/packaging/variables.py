@@ -56,7 +56,7 @@ def lost(program: Program, trees: Mapping[str, ast.Module], dropped: Collection[
         for node in ast.walk(tree):
             for name in _reads(node):
                 if name in names:
-                    places.setdefault(name, f"{file}:{getattr(node, 'lineno', 0)}")
+                    places.setdefault(name, program.place(file, getattr(node, "lineno", 0)))
     nodes = (node for tree in trees.values() for node in ast.walk(tree)) if places else ()
     own = {name for node in nodes if not _is_default(node) for name in _sets(node)}
     return [
@@ -120,7 +120,7 @@ class _Order:
             return
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             for wanted in self.program.imports_of(node, file):
-                self._import(wanted, f"{file}:{wanted.line}")
+                self._import(wanted, self.program.place(file, wanted.line))
             return
         if is_main_guard(node) and not self.program.runs_guard(file):
             return
@@ -141,7 +141,7 @@ class _Order:
             self._loaded = place
 
     def _place(self, node: ast.AST, file: str, name: str, verb: str = "") -> str:
-        return " ".join(filter(None, (f"{file}:{getattr(node, 'lineno', 0)}", verb, name)))
+        return " ".join(filter(None, (self.program.place(file, getattr(node, "lineno", 0)), verb, name)))
 
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef

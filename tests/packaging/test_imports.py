@@ -77,6 +77,7 @@ def test_what_a_guard_for_main_holds_runs_in_a_script_and_a_module_but_not_for_a
     [
         ("return 1\n", "train.py:1: syntax error: 'return' outside function"),
         ("from __future__ import nonsense\n", "train.py:1: syntax error"),
+        ("x = 1\0\n", "train.py: "),
         ("x = " + "(" * 5000 + ")" * 5000, "train.py"),
         ("x = " + "-" * 200_000 + "1", "nested too deeply"),
         ("x = 1" + " + 1" * 200_000, "nested too deeply"),

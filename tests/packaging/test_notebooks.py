@@ -204,6 +204,16 @@ def test_what_is_no_notebook_in_python_is_said(tmp_path: Path, data: Any, said: 
     assert said in problem
 
 
+def test_what_is_wrong_in_a_notebook_is_said_with_its_cell(write) -> None:
+    data = notebook("import os", "\n%ls\nimport not_there_at_all")
+    data["cells"].insert(0, {"cell_type": "markdown", "source": "# cell 9"})
+    write("sub/train.ipynb", json.dumps(data))
+    write("common/x.py")
+    for include in ([], ["../common"]):
+        with pytest.raises(sdk.InputError, match=r"^(\w+/)?train\.ipynb: cell 3 line 3 imports 'not_there_at_all'"):
+            sdk.plan(sdk.Job("sub/train.ipynb", code=sdk.Code(project="sub", include=include)))
+
+
 def test_a_python_kernel_is_taken_whatever_it_is_called(tmp_path: Path) -> None:
     metadata = {"kernelspec": {"name": "tf", "language": "python"}, "language_info": {"name": "ipython3"}}
     assert converted(tmp_path, "x = 1", metadata=metadata).notes == ()
