@@ -112,6 +112,8 @@ class _Reading:
             if tree is None:
                 continue
             self.trees[file] = tree
+            if file == program.source.file and program.source.kind == "script":
+                self._problems.found += program.outside_packages(tree)
             for wanted in program.imports(tree, file):
                 if wanted.name.partition(".")[0] == "sdk":
                     self._problems.found += shadows.sdk(program, file, wanted)

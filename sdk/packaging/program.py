@@ -184,6 +184,21 @@ class Program:
             if base:
                 yield Import(base, node.lineno, tuple(alias.name for alias in node.names))
 
+    def outside_packages(self, tree: ast.Module) -> Iterator[str]:
+        """Yield a sentence for each import of a script that only a module of a package can make."""
+        file = self.source.file
+        # The script's own folder is on the path because it is a script.
+        roots = (prefix for prefix in self.prefixes if file.startswith(prefix) and "/" in file[len(prefix) :])
+        root = max(roots, key=len, default="")
+        parts = file[len(root) :].removesuffix(".py").removesuffix("/__main__").split("/")
+        start = f" (podlift submit {'.'.join(parts)})" if all(part.isidentifier() for part in parts) else ""
+        for node in _always_run(tree.body, as_main=True):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                yield (
+                    f"{self.place(file, node.lineno)}: '{ast.unparse(node)}' works in a module of a package, and a "
+                    f"script is none. Next: import by the full name, or start it as a module{start}."
+                )
+
     def _package_of(self, file: str) -> list[str]:
         prefix = next((prefix for prefix in self.prefixes if file.startswith(prefix)), None)
         return [] if prefix is None else file[len(prefix) :].split("/")[:-1]

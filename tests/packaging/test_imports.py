@@ -90,6 +90,23 @@ def test_a_script_that_python_cannot_compile_is_a_sentence(write, text: str, sai
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize("top", ["", "src/"])
+def test_a_relative_import_is_refused_in_a_script_and_accepted_in_a_module(write, top: str) -> None:
+    write("requirements.txt")
+    write(f"{top}pkg/__init__.py")
+    write(f"{top}pkg/other.py", "x = 1\n")
+    write(f"{top}pkg/train.py", "from .other import x\n")
+    write(f"{top}pkg/guarded.py", "try:\n    from .other import x\nexcept ImportError:\n    from other import x\n")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan(f"{top}pkg/train.py")
+    assert caught.value.problems == (
+        f"{top}pkg/train.py:1: 'from .other import x' works in a module of a package, and a script is none. Next: import by the "
+        "full name, or start it as a module (podlift submit pkg.train).",
+    )
+    sdk.plan("pkg.train")
+    sdk.plan(f"{top}pkg/guarded.py")
+
+
 @pytest.mark.parametrize(
     "text",
     [
