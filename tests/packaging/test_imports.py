@@ -100,8 +100,8 @@ def test_a_relative_import_is_refused_in_a_script_and_accepted_in_a_module(write
     with pytest.raises(sdk.InputError) as caught:
         sdk.plan(f"{top}pkg/train.py")
     assert caught.value.problems == (
-        f"{top}pkg/train.py:1: 'from .other import x' works in a module of a package, and a script is none. Next: import by the "
-        "full name, or start it as a module (podlift submit pkg.train).",
+        f"{top}pkg/train.py:1: 'from .other import x' works in a module of a package, and a script is none. Next: import by "
+        "the full name, or start it as a module (podlift submit pkg.train).",
     )
     sdk.plan("pkg.train")
     sdk.plan(f"{top}pkg/guarded.py")
