@@ -91,8 +91,8 @@ def why_fresh(run: sdk.Run) -> str:
     return started.data["why_fresh"]
 
 
-def said(run: sdk.Run, task: str | None = None) -> list[str]:
-    return [line.text for line in run.logs(task=task) if not line.text.startswith("podlift: ")]
+def said(run: sdk.Run, task: str | None = None, attempt: int | None = None) -> list[str]:
+    return [line.text for line in run.logs(task=task, attempt=attempt) if not line.text.startswith("podlift: ")]
 
 
 def left_alive(run: sdk.Run) -> list[int]:
@@ -172,6 +172,19 @@ def test_a_forked_task_is_what_a_started_one_is(write) -> None:
             assert states["fork", task][part] == states["spawn", task][part], part
     for values in zip(*own, strict=True):
         assert len(set(values)) == len(values), "nobody shares what is drawn at random"
+
+
+def test_a_further_attempt_is_forked_from_a_process_of_its_own(write, fake: Fake) -> None:
+    write("train.py", """
+        import os, sys, tensorflow
+        print("attempt", os.environ["PODLIFT_ATTEMPT"], flush=True)
+        sys.exit(75 if os.environ["PODLIFT_ATTEMPT"] == "1" else 0)
+        """)  # fmt: skip
+    run = submit(fake("print('importing', flush=True)"), retry={"preemption": None})
+    run.result(LIMIT_S)
+    assert [event.data["why_fresh"] for event in events(run, "attempt_started")] == ["", ""]
+    for number in (1, 2):
+        assert said(run, "chief-0", number) == ["importing", f"attempt {number}"]
 
 
 @pytest.mark.parametrize(

@@ -14,12 +14,15 @@ from ...events import Event, first_failure, is_collateral, reason_of
 from ...planner import Plan
 from ...status import Failure, Reason, State
 from ...storage import posix
-from ...storage.records import Recorder, read_events, read_progress
-from . import outputs, render
+from ...storage.records import Recorder, read_events, read_progress, sweep
+from . import deaths, outputs, render
+from .deaths import MemoryWatch, OutOfMemory
 from .ending import Ending, Verdict, failed
 from .interpreter import Interpreter
 from .life import Hang, Life
 from .ports import Reservation
+from .stamps import Stamper
+from .tails import last_lines
 from .template import Launch, Start
 
 _POLL_S = 0.05
@@ -67,6 +70,10 @@ class Gang:
         self._tasks: dict[str, processes.Process] = {}
         self._codes: dict[str, int] = {}
         self._echo_until: float | None = None
+        # Made before the tasks start: what it tells is what has happened since.
+        self._memory = MemoryWatch()
+        self._stop_file = plan.paths.stop(attempt)
+        self._stamps = Stamper(plan.paths, attempt, plan.tasks, clock)
         self._host: Callable[[cluster.Task], str] = (
             (lambda task: cluster.host_name(task, plan.run_id)) if named else (lambda task: "localhost")
         )
@@ -83,16 +90,17 @@ class Gang:
             return verdict
         finally:
             self._stop(0.0)
+            self._stamps.close()
+            sweep(self._plan.paths, self._plan.tasks)
             self._reservation.close()
             outputs.collect(self._plan, self._attempt, self._recorder)
 
     def _start(self) -> None:
         plan, paths = self._plan, self._plan.paths
         addresses = {task.name: f"{self._host(task)}:{self._reservation.ports[task.name]}" for task in plan.members}
+        starts = [self._task(task, addresses) for task in plan.members]
         # Importing begins with this line: everything else is done meanwhile.
-        launch = Launch(
-            plan, [self._task(task, addresses) for task in plan.members], self._interpreter, self._temporary
-        )
+        launch = Launch(plan, starts, self._interpreter, f"{self._temporary}/{self._attempt}-imports.log")
         posix.put_new(paths.payload(self._attempt), plan.payload(self._attempt).to_json().encode())
         for folder in (paths.model, paths.checkpoints, paths.tensorboard):
             Path(folder).mkdir(parents=True, exist_ok=True)
@@ -126,6 +134,9 @@ class Gang:
         while True:
             self._reap()
             verdict = self._tasks_verdict()
+            if verdict is not None and verdict.state is not State.FAILED and Path(self._stop_file).exists():
+                # The tasks have ended because that was asked of them, and were quicker than this look.
+                return self._ending.asked() or (verdict, 0.0)
             if verdict is not None:
                 return verdict, min(_DECIDED_GRACE_S, self._plan.job["limits"]["grace_s"])
             asked = self._ending.asked()
@@ -147,7 +158,7 @@ class Gang:
             if name not in self._codes:
                 os.kill(process.pid, signal.SIGUSR2)
         self._clock.sleep(_STACKS_S)
-        failure = Failure(task=hang.task, message=hang.message, traceback=_tail(log), log=log)
+        failure = Failure(task=hang.task, message=hang.message, traceback=last_lines(log, _TAIL_LINES), log=log)
         return failed(Reason.HUNG, failure)
 
     def _tasks_verdict(self) -> Verdict | None:
@@ -170,6 +181,7 @@ class Gang:
         return self._explain(record, silent)
 
     def _reap(self) -> None:
+        self._stamps.look()
         for name, process in self._tasks.items():
             if name not in self._codes and processes.has_exited(process):
                 # What the task has started must not outlive it.
@@ -197,11 +209,11 @@ class Gang:
         name = silent[0]
         code = self._codes[name]
         log = self._plan.paths.log(self._attempt, name)
-        said = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code} and no traceback"
-        failure = Failure(task=name, message=f"{name} {said}.", traceback=_tail(log), log=log)
-        # Nobody of podlift sends SIGTERM to a task that nobody has asked to end: somebody wants the machine back.
-        signalled = Reason.PREEMPTED if code == -signal.SIGTERM else Reason.KILLED
-        return failed(signalled if code < 0 else Reason.USER_ERROR, failure)
+        memory = self._memory.ended(self._tasks[name].pid) if killed else OutOfMemory.UNKNOWN
+        reason, said = deaths.describe(code, memory)
+        return failed(
+            reason, Failure(task=name, message=f"{name} {said}", traceback=last_lines(log, _TAIL_LINES), log=log)
+        )
 
     def _let_end(self, grace_s: float) -> None:
         """Wait for tasks that ask between their steps whether to stop; one that has never reported a step does not."""
@@ -233,21 +245,3 @@ class Gang:
             self._reap()
             self._clock.sleep(_POLL_S / 10)
         processes.end_orphans()
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _tail(log: str) -> str:
-    try:
-        with open(log, "rb") as file:  # noqa: PTH123
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - 64 * 1024))
-            lines = file.read().decode("utf-8", "replace").splitlines()
-    except FileNotFoundError:
-        return ""
-    return "\n".join(lines[-_TAIL_LINES:])

@@ -88,20 +88,19 @@ class Template:
         plan: the run.
         starts: the tasks.
         interpreter: what runs them.
-        folder: for a file that takes what the imports say.
+        log: a new file, for what the imports say.
 
     Raises:
         CannotForkError: it is not for these tasks.
     """
 
-    def __init__(self, plan: Plan, starts: Sequence[Start], interpreter: Interpreter, folder: str) -> None:
+    def __init__(self, plan: Plan, starts: Sequence[Start], interpreter: Interpreter, log: str) -> None:
         reason = why_not(plan, starts)
         if reason:
             raise CannotForkError(reason)
         self._starts = starts
         self._own = _modules(plan)
         env = {**shared(starts), "PODLIFT_PARENT": str(os.getpid())}
-        log = str(Path(folder, "imports.log"))
         (orders, mine), (go, permit), (news, theirs) = os.pipe(), os.pipe(), os.pipe()
         self._orders, self._go, self._news = (
             os.fdopen(mine, "wb", buffering=0),
@@ -117,7 +116,9 @@ class Template:
         file = str(Path(interpreter.first_stage).with_name("template.py"))
         command = [interpreter.python, file, json.dumps(given)]
         try:
-            self._process = processes.spawn(command, env=env, cwd=folder, log=log, pass_fds=(orders, go, theirs))
+            self._process = processes.spawn(
+                command, env=env, cwd=str(Path(log).parent), log=log, pass_fds=(orders, go, theirs)
+            )
         finally:
             for end in (orders, go, theirs):
                 os.close(end)
@@ -205,15 +206,15 @@ class Launch:
         plan: the run.
         starts: the tasks.
         interpreter: what runs them.
-        folder: for temporary files.
+        log: a new file, for what is said meanwhile.
     """
 
-    def __init__(self, plan: Plan, starts: Sequence[Start], interpreter: Interpreter, folder: str) -> None:
+    def __init__(self, plan: Plan, starts: Sequence[Start], interpreter: Interpreter, log: str) -> None:
         self._starts = starts
         self._template: Template | None = None
         self.why_fresh = ""
         try:
-            self._template = Template(plan, starts, interpreter, folder)
+            self._template = Template(plan, starts, interpreter, log)
         except CannotForkError as reason:
             self.why_fresh = str(reason)
 
