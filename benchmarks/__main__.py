@@ -9,9 +9,9 @@ import platform
 import re
 from pathlib import Path
 
-from . import imports, packaging, start, workers
+from . import imports, listing, packaging, start, workers
 
-BENCHMARKS = {"imports": imports, "start": start, "workers": workers, "packaging": packaging}
+BENCHMARKS = {"imports": imports, "start": start, "workers": workers, "packaging": packaging, "listing": listing}
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 HEAD = """# Measurements
 

@@ -44,7 +44,7 @@ def build() -> typer.Typer:
         """
 
     begin = (start.submit, start.plan)
-    watch = (look.runs, look.status, look.logs, look.wait, look.cancel, resume.resume, get.get)
+    watch = (look.runs, look.status, look.why, look.logs, look.wait, look.cancel, resume.resume, get.get)
     for verb in (*begin, *watch, settings.config, doctor.doctor, prune.prune):
         app.command()(verb)
     return app

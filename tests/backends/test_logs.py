@@ -280,3 +280,25 @@ def test_a_large_log_is_read_in_little_memory(old: Path, megabytes: int) -> None
     finally:
         tracemalloc.stop()
     assert (chief, worker) == (count, count // 5)
+
+
+def test_lines_of_running_tasks_are_put_in_the_order_in_which_they_were_written(write) -> None:
+    text = """
+        import os, time
+        from pathlib import Path
+        me, run = os.environ["PODLIFT_TASK"], Path(os.environ["PODLIFT_RUN"])
+        for turn in range(6):
+            if turn % 2 == (me == "worker-0"):
+                print("turn", turn, flush=True)
+                time.sleep(0.4)
+                (run / f"turn-{turn}").touch()
+            while not (run / f"turn-{turn}").exists():
+                time.sleep(0.01)
+    """
+    write("train.py", text)
+    run = sdk.submit("train.py", workers=2)
+    run.result(LIMIT_S)
+    turns = [line for line in run.logs() if line.text.startswith("turn")]
+    assert [line.text for line in turns] == [f"turn {number}" for number in range(6)]
+    assert None not in [line.time for line in turns]
+    assert os.path.exists(run.plan.paths.summary)

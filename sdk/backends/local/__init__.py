@@ -77,7 +77,7 @@ class Local:
         for process in list(_supervisors):
             if process.poll() is not None:
                 _supervisors.remove(process)
-        events = read_events(plan.paths)
+        events = read_events(plan.paths, ("submitted", "launched", "started", "resumed"))
         name = _supervisor(events)
         if name is None:
             submitted = max((event.time for event in events), default=0.0)
