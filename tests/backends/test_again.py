@@ -54,12 +54,23 @@ def test_an_attempt_that_ends_badly_is_followed_by_another_one(write, ending, re
     assert len(records(run, "restarting")) == attempts - 1
 
 
+# The worker leaves when the chief has begun.
+LEAVING = (
+    COUNTING
+    + """
+import pathlib, time
+begun = pathlib.Path(os.environ["AIP_MODEL_DIR"], f"begun-{attempt}")
+if os.environ["PODLIFT_TASK"] == "chief-0":
+    begun.touch()
+    while attempt == 1: time.sleep(1)
+while not begun.exists(): time.sleep(0.01)
+if attempt == 1: os._exit(75)
+"""
+)
+
+
 def test_the_whole_gang_starts_again_when_one_of_it_is_gone(write) -> None:
-    program = (
-        COUNTING
-        + "import time\nif attempt == 1:\n    if os.environ['PODLIFT_TASK'] == 'worker-0': os._exit(75)\n    time.sleep(600)"
-    )
-    run = submit(program, retry=sdk.Retry(preemption=None), workers=2)
+    run = submit(LEAVING, retry=sdk.Retry(preemption=None), workers=2)
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     assert sorted(said(run)) == sorted(f"attempt {n} {task}" for n in (1, 2) for task in ("chief-0", "worker-0"))
 
