@@ -145,6 +145,9 @@ def _call(payload: Payload, work: Path) -> Any:
 def _record_value(recorder: Recorder, value: Any) -> None:
     if value is None:
         return
+    # A number of NumPy's, as a loss or an accuracy often is.
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
     try:
         if json.loads(json.dumps(value, allow_nan=False)) != value:
             raise ValueError("it would come back changed")

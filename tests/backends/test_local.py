@@ -117,6 +117,12 @@ def test_a_function_gets_keywords_and_its_value_comes_back(write) -> None:
     assert result.value == {"sum": 4, "args": {"a": 1, "b": 3}}
 
 
+def test_a_number_of_numpy_comes_back_as_one_of_python(write) -> None:
+    write("train.py", "import numpy as np\ndef main():\n    return np.float32(0.5)\n")
+    value = sdk.submit("train:main").result(LIMIT_S).value
+    assert (value, type(value)) == (0.5, float)
+
+
 def test_a_value_that_is_not_json_is_named_in_the_log(write) -> None:
     write("train.py", "def main():\n    return {1, 2}\n")
     run = sdk.submit("train:main")
