@@ -261,6 +261,7 @@ REFUSED = {
         "import os, sys\nif 'template.py' in sys.argv[0]: forks = []; os.register_at_fork(before=lambda: forks and os.abort(), "
         "after_in_parent=lambda: forks.append(1))", {}, "ended"),
     "no process can be forked": ("import os, sys\nif 'template.py' in sys.argv[0]: os.fork = None", {}, "ended"),
+    "a tracer watches": ("import sys\nif 'template.py' in sys.argv[0]: sys.settrace(print)", {}, "a debugger"),
     "the project replaces what is imported": ("import colours", {"colours.py": "NAME = 'mine'"}, "colours"),
     "the project has what was looked for": ("try: import optional\nexcept ImportError: pass", {"optional.py": ""}, "optional"),
 }  # fmt: skip
