@@ -1,4 +1,4 @@
-"""What each further worker costs: time, CPU and memory of 1 to 8 tasks, forked from a process that has imported, and not."""
+"""What each further worker costs: time, CPU and memory of 1 to 32 tasks, forked from a process that has imported, and not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 TITLE = "Start of many workers"
 PROGRAM = Path(__file__).parent / "programs" / "one_step.py"
-WORKERS = (1, 2, 4, 8)
+WORKERS = (1, 2, 4, 8, 32)
 WAYS = ("fork", "spawn")
 
 
