@@ -1,4 +1,4 @@
-"""What each further worker costs: time, CPU and memory of 1 to 32 tasks, forked from a process that has imported, and not."""
+"""What each further worker costs: time, CPU and memory of 1 to 32 tasks, forked from one that has imported, and not."""
 
 from __future__ import annotations
 

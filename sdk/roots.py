@@ -54,4 +54,6 @@ def check_writable(root: str) -> None:
     if not place.is_dir():
         raise InputError(f"The root cannot be made: {str(place)!r} is a file. Received: {root!r}.")
     if not os.access(place, os.W_OK | os.X_OK):
-        raise InputError(f"The root cannot be written: no permission for {str(place)!r}. Received: {root!r}. Name another (--root).")
+        raise InputError(
+            f"The root cannot be written: no permission for {str(place)!r}. Received: {root!r}. Name another (--root)."
+        )
