@@ -13,7 +13,7 @@ from typing import Any
 
 from ..clock import Clock
 from ..errors import CorruptRunError
-from ..events import Event, parse, source_of
+from ..events import Event, parse, source_of, telling
 from ..layout import RunPaths
 from . import posix
 
@@ -62,13 +62,25 @@ def read_events(paths: RunPaths, kinds: tuple[str, ...] | None = None) -> list[E
     Raises:
         CorruptRunError: they are gone, or a file among them is damaged or not ours.
     """
-    folder = paths.events
     names = _names(paths)
     if kinds is not None:
         ends = tuple(f".{kind}.json" for kind in kinds)
         names = [name for name in names if name.endswith(ends)]
+    return _parsed(paths, names)
+
+
+def read_telling(paths: RunPaths) -> list[Event]:
+    """Return the records that a status follows from: a run of many attempts has many more.
+
+    Raises:
+        CorruptRunError: they are gone, or a file among them is damaged or not ours.
+    """
+    return _parsed(paths, telling(_names(paths)))
+
+
+def _parsed(paths: RunPaths, names: Sequence[str]) -> list[Event]:
     try:
-        return [parse(name, read_file(f"{folder}/{name}")) for name in names]
+        return [parse(name, read_file(f"{paths.events}/{name}")) for name in names]
     except (ValueError, OSError, RecursionError) as error:
         raise CorruptRunError(f"The run directory {paths.url!r} is damaged: {error}. Nothing was changed.") from None
 

@@ -6,7 +6,6 @@ Every vendor's error becomes a sentence here. No answer takes for ever, and many
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from collections.abc import Sequence
@@ -138,17 +137,21 @@ class _Google:
         from google.auth.exceptions import DefaultCredentialsError
         from google.cloud import storage  # type: ignore[import-untyped,unused-ignore]
 
+        from .gcs_client import emulator
+
         with self._lock:
             if self._client is None:
                 credentials: Any = AnonymousCredentials()  # type: ignore[no-untyped-call,unused-ignore]
-                if not os.environ.get("STORAGE_EMULATOR_HOST"):
+                address = emulator()
+                if not address:
                     try:
                         credentials = default()[0]
                     except DefaultCredentialsError as error:
                         # A public bucket needs none.
                         self._no_credentials = error
                 # Reading belongs to no project, and to look for one would ask the network again.
-                self._client = storage.Client(project="podlift", credentials=credentials)
+                options = {"client_options": {"api_endpoint": address}} if address else {}
+                self._client = storage.Client(project="podlift", credentials=credentials, **options)
             return self._client
 
     def _holds(self, client: Any, bucket: str, path: str) -> bool:

@@ -1,4 +1,4 @@
-"""The pytest plugin: the fixture `podlift_run` runs a training program for real, on this machine, and waits for its end.
+"""The pytest plugin: `podlift_run` runs a program for real, `podlift_drill` kills one, `podlift_gcs` is a storage for it.
 
 pytest loads this file wherever podlift is installed, so nothing but pytest is imported before a test asks for the fixture.
 """
@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from .gcs import podlift_gcs, podlift_gcs_server
+
 if TYPE_CHECKING:
+    from ..drill import Report
     from ..run import Result, Run
+
+# pytest finds fixtures by the names that this module has.
+__all__ = ["podlift_drill", "podlift_gcs", "podlift_gcs_server", "podlift_run"]
 
 _TIMEOUT_S = 600.0
 # A supervisor ends its run at the time limit; this long it may take to stop the tasks and to say so.
@@ -52,6 +58,32 @@ def podlift_run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
     yield run
     for left in started:
         _end(left)
+
+
+@pytest.fixture
+def podlift_drill(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Report]:
+    """Train twice undisturbed and once under kills, and return the report; see docs/drill.md.
+
+    Usage: `report = podlift_drill("train.py", workers=2, kills=["worker-0@step:20"]); assert report.passed, report`
+
+    The first argument is an entry, looked for as `podlift_run` does; `kills`, `seed`, `name` and every setting of a job are
+    keywords. `timeout_s` of each of the three runs is 600 unless you say otherwise. They lie below the test's `tmp_path`. An
+    undisturbed run that fails raises `sdk.RunFailedError` with the traceback of the task.
+    """
+
+    def drill(entry: Any, **settings: Any) -> Report:
+        __tracebackhide__ = True
+        from ..drill import run_drill
+        from ..errors import PodliftError
+
+        try:
+            own = {name: settings.pop(name) for name in ("kills", "seed", "name") if name in settings}
+            entry, given = _found(entry, {"timeout_s": _TIMEOUT_S, **settings}, request.config.rootpath)
+            return run_drill(entry, root=tmp_path / "podlift", **own, **given)
+        except PodliftError as error:
+            raise error.with_traceback(None) from None
+
+    return drill
 
 
 def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> Run:

@@ -1,0 +1,75 @@
+"""The connections to Google Cloud Storage: one pool for each process and address, with a place for every thread.
+
+They speak the JSON API themselves, with the credentials and errors of Google's own libraries. The functions of
+google-cloud-storage join all bytes of an upload in memory, read a download in pieces of 8 KiB, and ask for its bucket by
+themselves, in threads of their own.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+import requests
+from google.auth import default
+from google.auth.transport.requests import AuthorizedSession
+from requests.adapters import HTTPAdapter
+
+from ..errors import InputError
+
+EMULATORS = ("PODLIFT_EMULATOR", "STORAGE_EMULATOR_HOST")
+_POOL = 64
+_SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """A session with credentials, and the address that it is for, such as "https://storage.googleapis.com"."""
+
+    session: requests.Session
+    address: str
+
+
+def connection() -> Connection:
+    """Return the process's connection to the storage that its environment names.
+
+    Raises:
+        InputError: the environment names none.
+        google.auth.exceptions.GoogleAuthError: there are no credentials.
+    """
+    return _connected(emulator())
+
+
+def emulator() -> str:
+    """Return the address of the emulator that the environment names, "" for Google's own."""
+    for name in EMULATORS:
+        given = os.environ.get(name, "").strip()
+        if given:
+            address = (given if "://" in given else f"http://{given}").rstrip("/")
+            url = urlsplit(address)
+            if url.scheme not in ("http", "https") or not url.hostname or "@" in url.netloc:
+                raise InputError(f"{name} is no address of an emulator, such as http://127.0.0.1:9000.")
+            return address
+    return ""
+
+
+@lru_cache(maxsize=8)
+def _connected(emulator: str) -> Connection:
+    if emulator:
+        session, address = requests.Session(), emulator
+        # Neither a proxy nor a .netrc of this machine has anything to do with it.
+        session.trust_env = False
+    else:
+        credentials: Any = default(scopes=[_SCOPE])[0]
+        session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call,unused-ignore]
+        address = f"https://storage.{getattr(credentials, 'universe_domain', 'googleapis.com')}"
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=_POOL))
+    return Connection(session=session, address=address)
+
+
+# Two processes that speak through one connection read each other's answers.
+os.register_at_fork(after_in_child=_connected.cache_clear)

@@ -1,0 +1,301 @@
+"""A store in a folder. An object is a file with one line behind its content, which says what the content must be.
+
+    <the content>
+    <generation, 16 hex> <crc32c of the content> <size> <crc32c of this line so far> podlift
+
+A new object is written to a file of its own, synced, and linked to its name: link() is the create-if-absent of POSIX, while
+rename() would replace what another writer has acknowledged. Comparing and then renaming acknowledges two writers at once, so
+that a swap holds a lock; a killed holder's lock is released by the kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat as modes
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import AlreadyExistsError, ConflictError, CorruptObjectError, MissingError, StoreError
+from . import locking, troubles
+from .checksums import crc32c, flat
+from .store import DAMAGED, Buffer, Stat, check_key
+
+_LINE = re.compile(rb"\n([0-9a-f]{16}) ([0-9a-f]{8}) ([0-9]{16}) ([0-9a-f]{8}) podlift\n")
+_LINE_BYTES = 1 + 16 + 1 + 8 + 1 + 16 + 1 + 8 + 1 + 7 + 1
+_READ_BYTES = 4 << 20
+_WRITE_BYTES = 8 << 20
+# Linux takes 1024 buffers in one writev.
+_WRITE_PARTS = 512
+_LINK_TRIES = 10
+
+
+@dataclass(frozen=True)
+class _Line:
+    generation: str
+    crc32c: int
+    size: int
+
+    def encode(self) -> bytes:
+        start = f"\n{self.generation} {self.crc32c:08x} {self.size:016d} ".encode()
+        return start + f"{crc32c([start]):08x} podlift\n".encode()
+
+
+class PosixStore:
+    """Objects in a folder of a file system that has hard links.
+
+    Args:
+        path: the folder; created by the first write.
+        at: called with the name of each moment that a write passes: "written", "synced", "linked", "replaced", "deleted".
+            For tests that kill the process there.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, at: Callable[[str], None] | None = None) -> None:
+        self._root = os.path.abspath(os.fspath(path))  # noqa: PTH100
+        self._at = at or (lambda moment: None)
+        self._parts = locking.Parts(self._root)
+        self._durable: set[str] = set()
+
+    @property
+    def url(self) -> str:
+        return self._root
+
+    def put_new(self, key: str, data: Sequence[Buffer], *, crc: int | None = None) -> Stat:
+        with troubles.translated("write", self._path(key)):
+            part, line = self._write(data, crc)
+            try:
+                self._link(part.path, key)
+                self._at("linked")
+                self._sync(key)
+            finally:
+                part.drop()
+        return Stat(key=key, size=line.size, crc32c=line.crc32c, generation=line.generation)
+
+    def get(self, key: str, *, generation: str | None = None, into: memoryview | None = None) -> Buffer:
+        with troubles.translated("read", self._path(key)):
+            handle = self._open(key)
+            try:
+                line = self._line(key, handle)
+                if generation is not None and line.generation != generation:
+                    raise ConflictError(
+                        f"The object {key!r} of {self._root} is another one than expected: its generation is "
+                        f"{line.generation}, not {generation}."
+                    )
+                if into is not None and len(into) != line.size:
+                    raise CorruptObjectError(
+                        f"The object {key!r} of {self._root} has {line.size} bytes, not {len(into)}."
+                    )
+                target = memoryview(bytearray(line.size)) if into is None else into
+                found = _read(handle, target)
+            finally:
+                os.close(handle)
+        if found != line.crc32c:
+            raise CorruptObjectError(
+                f"The object {key!r} of {self._root} is damaged: its crc32c is {found:08x}, and {line.crc32c:08x} was written."
+            )
+        return target.toreadonly() if into is None else into
+
+    def list(self, prefix: str) -> Iterator[Stat]:
+        folder = prefix.rpartition("/")[0]
+        with troubles.translated("list", self._path(folder) if folder else self._root):
+            keys = sorted(key for key in self._walk(folder) if key.startswith(prefix))
+        for key in keys:
+            try:
+                yield self.stat(key)
+            except MissingError:
+                # Deleted since the folder was read.
+                continue
+
+    def stat(self, key: str) -> Stat:
+        with troubles.translated("read", self._path(key)):
+            try:
+                handle = self._open(key)
+                try:
+                    line = self._line(key, handle)
+                finally:
+                    os.close(handle)
+            except CorruptObjectError:
+                return Stat(key=key, size=os.lstat(self._path(key)).st_size, crc32c=0, generation=DAMAGED)
+        return Stat(key=key, size=line.size, crc32c=line.crc32c, generation=line.generation)
+
+    def delete(self, key: str, *, generation: str | None = None) -> None:
+        path = self._path(key)
+        if not os.path.lexists(path) or os.path.isdir(path):  # noqa: PTH112
+            raise self._missing(key)
+        with troubles.translated("delete", path), locking.held(self._root):
+            if generation is not None:
+                self._expect(key, generation)
+            try:
+                os.unlink(path)  # noqa: PTH108
+            except FileNotFoundError:
+                raise self._missing(key) from None
+            self._at("deleted")
+            _drop_empty(os.path.dirname(path), self._root)  # noqa: PTH120
+
+    def swap(self, key: str, data: Sequence[Buffer], *, expected: str | None) -> Stat:
+        path = self._path(key)
+        with troubles.translated("write", path):
+            part, line = self._write(data)
+            try:
+                with locking.held(self._root):
+                    self._expect(key, expected)
+                    Path(path).parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(part.path, path)  # noqa: PTH105
+                    self._at("replaced")
+                    self._sync(key)
+            finally:
+                part.drop()
+        return Stat(key=key, size=line.size, crc32c=line.crc32c, generation=line.generation)
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{check_key(key)}"
+
+    def _missing(self, key: str) -> MissingError:
+        return MissingError(f"There is no object {key!r} in {self._root}.")
+
+    def _expect(self, key: str, generation: str | None) -> None:
+        try:
+            found: str | None = self.stat(key).generation
+        except MissingError:
+            if generation is not None:
+                raise
+            found = None
+        if found != generation:
+            raise ConflictError(
+                f"The object {key!r} of {self._root} was written by somebody else: its generation is {found}, not {generation}."
+            )
+
+    def _open(self, key: str) -> int:
+        try:
+            # A named pipe in the place of an object would be waited for.
+            handle = os.open(self._path(key), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._missing(key) from None
+        mode = os.fstat(handle).st_mode
+        if modes.S_ISREG(mode):
+            return handle
+        os.close(handle)
+        if modes.S_ISDIR(mode):
+            raise self._missing(key)
+        raise CorruptObjectError(f"What lies at {self._path(key)} is no file.")
+
+    def _line(self, key: str, handle: int) -> _Line:
+        size = os.fstat(handle).st_size - _LINE_BYTES
+        found = _LINE.fullmatch(os.pread(handle, _LINE_BYTES, size)) if size >= 0 else None
+        line = _Line(found[1].decode(), int(found[2], 16), int(found[3])) if found else None
+        if found is None or line is None or line.encode() != found[0] or line.size != size:
+            raise CorruptObjectError(
+                f"The object {key!r} of {self._root} is damaged: its last line is not the one that was written."
+            )
+        return line
+
+    def _write(self, data: Sequence[Buffer], crc: int | None = None) -> tuple[locking.Part, _Line]:
+        part = self._parts.new()
+        try:
+            found, size = _write(part.handle, data, hashed=crc is None)
+            line = _Line(secrets.token_hex(8), found if crc is None else crc, size)
+            _write(part.handle, [line.encode()], hashed=False)
+            self._at("written")
+            os.fsync(part.handle)
+            self._at("synced")
+        except BaseException:
+            part.drop()
+            raise
+        return part, line
+
+    def _link(self, part: str, key: str) -> None:
+        path = Path(self._path(key))
+        for _ in range(_LINK_TRIES):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                return os.link(part, path)
+            except FileExistsError:
+                raise AlreadyExistsError(f"The object {key!r} of {self._root} exists already.") from None
+            except FileNotFoundError:
+                # Whoever deleted the last object of the folder has removed it a moment ago.
+                continue
+            except OSError as error:
+                raise troubles.unlinkable(error, self._root) from error
+        raise StoreError(f"The folder {str(path.parent)!r} is removed again and again by somebody else.")
+
+    def _sync(self, key: str) -> None:
+        """Make the entry of a key durable, and its folders' own entries the first time that they are written to."""
+        folder = os.path.dirname(self._path(key))  # noqa: PTH120
+        _sync_folder(folder)
+        while folder not in self._durable and folder != self._root:
+            self._durable.add(folder)
+            folder = os.path.dirname(folder)  # noqa: PTH120
+            _sync_folder(folder)
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        start = f"{folder}/" if folder else ""
+        try:
+            with os.scandir(f"{self._root}/{folder}" if folder else self._root) as entries:
+                found = [entry for entry in entries if not entry.name.startswith(".")]
+        except FileNotFoundError:
+            return
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._walk(f"{start}{entry.name}")
+            else:
+                yield f"{start}{entry.name}"
+
+
+def _write(handle: int, data: Sequence[Buffer], *, hashed: bool) -> tuple[int, int]:
+    """Write all the bytes without joining or copying them; return their crc32c, if it is wanted, and size."""
+    crc = size = 0
+    batch: list[memoryview] = []
+    pending = 0
+    for part in data:
+        view = flat(part)
+        for start in range(0, len(view), _WRITE_BYTES):
+            piece = view[start : start + _WRITE_BYTES]
+            crc = crc32c([piece], crc) if hashed else 0
+            size += len(piece)
+            batch.append(piece)
+            pending += len(piece)
+            if pending >= _WRITE_BYTES or len(batch) >= _WRITE_PARTS:
+                _write_all(handle, batch)
+                batch, pending = [], 0
+    _write_all(handle, batch)
+    return crc, size
+
+
+def _write_all(handle: int, views: list[memoryview]) -> None:
+    while views:
+        done = os.writev(handle, views)
+        while views and done >= len(views[0]):
+            done -= len(views.pop(0))
+        if views and done:
+            views[0] = views[0][done:]
+
+
+def _read(handle: int, target: memoryview) -> int:
+    """Fill the target from the start of the file; return the crc32c of what was read."""
+    crc = done = 0
+    while done < len(target):
+        count = os.preadv(handle, [target[done : done + _READ_BYTES]], done)
+        if count == 0:
+            break
+        crc = crc32c([target[done : done + count]], crc)
+        done += count
+    return crc if done == len(target) else -1
+
+
+def _sync_folder(folder: str) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _drop_empty(folder: str, root: str) -> None:
+    while folder != root:
+        try:
+            os.rmdir(folder)  # noqa: PTH106
+        except OSError:
+            return
+        folder = os.path.dirname(folder)  # noqa: PTH120

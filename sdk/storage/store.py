@@ -1,0 +1,123 @@
+"""All that a checkpoint asks of the place where its bytes live: six verbs over whole, checked, write-once objects."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+
+from ..errors import InputError
+
+Buffer = bytes | bytearray | memoryview
+
+# What `Stat.generation` says of an object whose own record cannot be read: it is listed, never hidden, and `get` refuses it.
+DAMAGED = "damaged"
+
+# Which class serves which kind of URL: a store is a row.
+_KINDS: dict[str, str] = {"file": "posix_store:PosixStore", "gs": "gcs_store:GcsStore"}
+# Where Vertex AI shows buckets as folders: what lies there has no hard links and no atomic rename, and its bucket is asked.
+_BUCKETS = "/gcs/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stat:
+    """What a store knows of an object without reading it.
+
+    Attributes:
+        key: its name, with slashes.
+        size: bytes of its content.
+        crc32c: of its content, as it was written.
+        generation: changes whenever somebody writes an object of this name; `DAMAGED` where it cannot be told.
+    """
+
+    key: str
+    size: int
+    crc32c: int
+    generation: str
+
+
+class Store(Protocol):
+    """Objects by name. A failure is always an exception; nothing found is never said where nothing could be seen.
+
+    Every method raises StoreError when the place cannot serve it: the sentence says why.
+    """
+
+    @property
+    def url(self) -> str:
+        """Where it is, as a person would write it."""
+
+    def put_new(self, key: str, data: Sequence[Buffer], *, crc: int | None = None) -> Stat:
+        """Create one object of all the buffers, whole and durable.
+
+        Args:
+            key: its name.
+            data: its bytes.
+            crc: crc32c of all the buffers, where the caller has computed it: the object is written with that one.
+
+        Raises:
+            AlreadyExistsError: an object of that name exists.
+            StoreError: it could not be created. Whether it exists now is open: read it back.
+        """
+
+    def get(self, key: str, *, generation: str | None = None, into: memoryview | None = None) -> Buffer:
+        """Return the bytes of an object after comparing them with the crc of their writing.
+
+        Args:
+            key: its name.
+            generation: the only one that is wanted.
+            into: writable memory of exactly the object's size, that the bytes are put in and that is returned.
+
+        Raises:
+            MissingError, ConflictError, CorruptObjectError: no object; another generation; other bytes.
+        """
+
+    def list(self, prefix: str) -> Iterator[Stat]:
+        """Yield every object whose name starts with the prefix, sorted by name."""
+
+    def stat(self, key: str) -> Stat:
+        """Return what is known of one object, or raise MissingError."""
+
+    def delete(self, key: str, *, generation: str | None = None) -> None:
+        """Remove an object; MissingError and ConflictError as for `get`."""
+
+    def swap(self, key: str, data: Sequence[Buffer], *, expected: str | None) -> Stat:
+        """Replace an object if its generation is still the expected one; None creates it. Else ConflictError."""
+
+
+def open_store(url: str) -> Store:
+    """Return the store at a path or URL; nothing is created before the first write.
+
+    `/gcs/BUCKET/x` is gs://BUCKET/x.
+
+    Raises:
+        InputError: no store serves such a URL.
+    """
+    scheme, separator, rest = url.partition("://")
+    kind, path = (scheme, rest) if separator else ("file", url)
+    if kind == "file" and path.startswith(_BUCKETS):
+        kind, path = "gs", path.removeprefix(_BUCKETS)
+    if kind not in _KINDS:
+        known = ", ".join(["a path", *(f"{name}://" for name in sorted(_KINDS))])
+        # What may hold a password is not shown.
+        shown = f"{scheme}://..." if "@" in rest or "?" in rest else url
+        raise InputError(
+            f"Checkpoints cannot be kept there. Received: {shown!r}. Known: {known}. Such a URL is welcome as an input or an "
+            "output of a program; checkpoints need objects that are created only where none exists."
+        )
+    module, _, name = _KINDS[kind].partition(":")
+    return cast("Store", getattr(importlib.import_module(f".{module}", __package__), name)(path))
+
+
+def check_key(key: str) -> str:
+    """Return a key that can be a name everywhere.
+
+    Raises:
+        InputError: a part of it is empty, starts with a dot or is longer than 200 bytes, or it holds a control character.
+    """
+    parts = key.split("/")
+    if any(not part or part.startswith(".") or len(part.encode()) > 200 for part in parts) or not key.isprintable():
+        raise InputError(
+            f"This is no name of an object. Received: {key!r}. Allowed: parts with / between them, none hidden."
+        )
+    return key

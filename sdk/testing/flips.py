@@ -1,0 +1,56 @@
+"""Flips the bits of a stored checkpoint, one at a time, and asks whether anybody notices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ..checkpoint import catalog, lease, restore
+from ..checkpoint.envelope import unwrap
+from ..errors import CheckpointError, CorruptObjectError
+from ..storage.posix_store import PosixStore
+from ..storage.store import Store
+
+
+def undetected(folder: str, commit: str, *, stride: int = 1, first: int = 0) -> tuple[int, list[str]]:
+    """Flip bits in every object of a store; return how many, and a sentence for each flip that nobody noticed.
+
+    Args:
+        folder: of a PosixStore; left as it was.
+        commit: the checkpoint that is restored each time.
+        stride: flip each so-manieth bit only.
+        first: the first of them.
+    """
+    store = PosixStore(folder)
+    flips = 0
+    missed = []
+    for stat in list(store.list("")):
+        path = Path(folder) / stat.key
+        data = bytearray(path.read_bytes())
+        look = _look(store, stat.key, commit)
+        for bit in range(first % stride, 8 * len(data), stride):
+            data[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(data)
+            data[bit // 8] ^= 1 << bit % 8
+            flips += 1
+            try:
+                look()
+                missed.append(f"bit {bit} of {stat.key}")
+            except (CheckpointError, CorruptObjectError):
+                continue
+            finally:
+                path.write_bytes(data)
+    return flips, missed
+
+
+def _look(store: Store, key: str, commit: str) -> Callable[[], object]:
+    """Return what reads an object as its reader does."""
+    if key == commit or (key.startswith("data/") and key.endswith(".bin")):
+        return lambda: restore.read(store, commit)
+    if key == "LEASE.json":
+        return lambda: lease.decode(store.get(key))
+    if key.startswith("pins/"):
+        return lambda: catalog.pins(store)
+    kinds = {"openings/": "opening", "quarantine/": "note", "data/": "receipt", "commits/": "manifest"}
+    kind = next(kind for start, kind in kinds.items() if key.startswith(start))
+    return lambda: unwrap(kind, store.get(key))

@@ -1,0 +1,174 @@
+"""A Cloud Storage for tests: the fixture `podlift_gcs` is a running emulator, empty at the start of every test.
+
+It is imported wherever podlift is installed and pytest starts, so it imports nothing that takes time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from google.cloud.storage import Client  # type: ignore[import-untyped]
+
+_ANSWER_S = 60.0
+_POOL = 64
+
+
+class Requests(NamedTuple):
+    """What was asked of the emulator since the test began: how many in all, by operation, by status, and the last ones."""
+
+    total: int
+    operations: dict[str, int]
+    statuses: dict[str, int]
+    recent: list[dict[str, Any]]
+
+
+class GcsServer:
+    """An emulator in a process of its own, which ends with this one.
+
+    Usage: `with GcsServer(folder) as gcs: gcs.client().create_bucket("mine")`
+
+    Args:
+        folder: where it keeps its data; a second server on the same folder goes on with them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> GcsServer:
+        """Start it."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        self.kill()
+
+    @property
+    def url(self) -> str:
+        """Where it is; the same after a restart."""
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def running(self) -> bool:
+        """True while the process is there."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self) -> None:
+        """Start the process and wait until it accepts requests.
+
+        Raises:
+            RuntimeError: it does not; what it says stands on stderr.
+        """
+        home = str(Path(__file__).resolve().parents[2])
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))}
+        command = [sys.executable, "-m", "sdk.emulator.gcs", str(self.folder), str(self._port)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+        line = self._process.stdout.readline() if self._process.stdout else b""
+        if not line:
+            self.kill()
+            raise RuntimeError("The emulator did not start, see above. Next: pip install 'podlift[emulator]'.")
+        self._port = int(line)
+
+    def kill(self) -> None:
+        """Kill the process with SIGKILL, whatever it is doing. What it has acknowledged stays in the folder."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._process = None
+
+    def client(self) -> Client:
+        """Return a client of google-cloud-storage that knows only this emulator and needs no credentials."""
+        from google.auth.credentials import AnonymousCredentials
+        from google.auth.transport.requests import AuthorizedSession
+        from google.cloud.storage import Client
+        from requests.adapters import HTTPAdapter
+
+        credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
+        session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
+        # Neither a proxy nor a .netrc of this machine has anything to do with it.
+        session.trust_env = False
+        session.mount("http://", HTTPAdapter(pool_connections=1, pool_maxsize=_POOL))
+        options = {"api_endpoint": self.url}
+        return Client(project="podlift", credentials=credentials, _http=session, client_options=options)
+
+    def faults(self, *rules: dict[str, Any]) -> None:
+        """Let these things go wrong from now on, and nothing else: `gcs.faults({"kind": "drop_after", "nth": 1})`.
+
+        Args:
+            rules: the fields of `sdk.emulator.gcs.faults.Fault`; without any, all is well again.
+
+        Raises:
+            InputError: a rule is none.
+        """
+        self.ask("POST", "/_faults", list(rules))
+
+    def requests(self) -> Requests:
+        """Return what was asked so far."""
+        told = self.ask("GET", "/_requests")
+        return Requests(**{name: told[name] for name in Requests._fields})
+
+    def forget_requests(self) -> None:
+        """Begin to count anew."""
+        self.ask("DELETE", "/_requests")
+
+    def reset(self) -> None:
+        """Remove all buckets and faults and begin to count anew; start the process if it was killed."""
+        if not self.running:
+            self.kill()
+            self.start()
+        self.ask("POST", "/_reset")
+
+    def ask(self, method: str, path: str, value: Any = None) -> Any:
+        """Return the emulator's answer about itself.
+
+        Raises:
+            InputError: it refuses.
+        """
+        from ..errors import InputError
+
+        body = None if value is None else json.dumps(value).encode()
+        request = urllib.request.Request(self.url + path, body, method=method)  # noqa: S310
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=_ANSWER_S) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                raise InputError(json.loads(error.read())["problems"]) from None
+
+
+@pytest.fixture(scope="session")
+def podlift_gcs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GcsServer]:
+    """One emulator for all tests of this process; tests use `podlift_gcs`."""
+    with GcsServer(tmp_path_factory.mktemp("gcs")) as server:
+        yield server
+
+
+@pytest.fixture
+def podlift_gcs(podlift_gcs_server: GcsServer) -> GcsServer:
+    """A Google Cloud Storage of this test's own.
+
+    Usage: `podlift_gcs.client().create_bucket("mine")`
+
+    It has `url`, `client()`, `faults(...)`, `requests()`, and `kill()` and `start()` for those who test what becomes of them
+    when the storage is gone for a while. It is empty when the test begins.
+    """
+    podlift_gcs_server.reset()
+    return podlift_gcs_server

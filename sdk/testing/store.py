@@ -1,0 +1,173 @@
+"""What every store owes: the same cases, the same answers. Needs pytest.
+
+Usage: `class TestMine(StoreContract):` with a fixture `store` that returns an empty one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from ..errors import AlreadyExistsError, ConflictError, InputError, MissingError
+from ..storage.checksums import crc32c
+from ..storage.store import Buffer, Store
+
+_RACERS = 24
+_ODD = ["a b", "häß", "日本", "q?x", "h#x", "p%41", "plus+", "a=b", "quote'\"", "back\\slash", "~tilde", "[x]*"]
+
+
+class StoreContract:
+    """Inherit, and give a fixture `store`: an empty store of yours, another one for each test."""
+
+    @pytest.fixture
+    def store(self) -> Store:
+        raise NotImplementedError("give a fixture that returns an empty store")
+
+    def test_an_object_comes_back_as_it_was_put(self, store: Store) -> None:
+        parts: list[Buffer] = [b"abc", bytearray(b"de"), memoryview(b"-f-")[1:2], b"", memoryview(bytearray(3 << 20))]
+        whole = b"".join(parts)
+        put = store.put_new("folder/x.bin", parts)
+        assert (put.key, put.size, put.crc32c) == ("folder/x.bin", len(whole), crc32c([whole]))
+        assert store.stat("folder/x.bin") == put
+        assert bytes(store.get("folder/x.bin")) == whole
+        assert bytes(store.get("folder/x.bin", generation=put.generation)) == whole
+
+    def test_an_object_may_come_with_the_crc_that_it_must_have(self, store: Store) -> None:
+        put = store.put_new("x", [b"abc", b"def"], crc=crc32c([b"abcdef"]))
+        assert put == store.stat("x")
+        assert (bytes(store.get("x")), put.crc32c) == (b"abcdef", crc32c([b"abcdef"]))
+
+    def test_an_object_may_be_empty(self, store: Store) -> None:
+        for key, parts in {"none": [], "empty": [b""]}.items():
+            assert store.put_new(key, parts).size == 0
+            assert bytes(store.get(key)) == b""
+
+    def test_many_small_parts_are_one_object(self, store: Store) -> None:
+        store.put_new("many", [bytes([i % 251]) for i in range(5000)])
+        assert bytes(store.get("many")) == bytes(i % 251 for i in range(5000))
+
+    def test_bytes_are_put_where_the_caller_wants_them(self, store: Store) -> None:
+        store.put_new("x", [b"0123456789"])
+        memory = memoryview(bytearray(12))
+        store.get("x", into=memory[1:11])
+        assert bytes(memory) == b"\x000123456789\x00"
+
+    def test_what_exists_is_not_written_again(self, store: Store) -> None:
+        put = store.put_new("x", [b"first"])
+        with pytest.raises(AlreadyExistsError, match="'x'"):
+            store.put_new("x", [b"second"])
+        assert (bytes(store.get("x")), store.stat("x")) == (b"first", put)
+
+    def test_what_is_not_there_is_said_to_be_missing(self, store: Store) -> None:
+        store.put_new("folder/x", [b""])
+        calls: list[Callable[[str], Any]] = [store.get, store.stat, store.delete]
+        for call in calls:
+            for key in ("no", "folder", "folder/x/y", "folder/no"):
+                with pytest.raises(MissingError):
+                    call(key)
+        with pytest.raises(MissingError):
+            store.swap("no", [b""], expected="1")
+
+    def test_names_are_listed_by_prefix_and_in_order(self, store: Store) -> None:
+        assert list(store.list("")) == []
+        for key in ("b", "a/2", "a/1", "a/10", "ab", "a/deep/er/x"):
+            store.put_new(key, [key.encode()])
+        keys = [stat.key for stat in store.list("")]
+        assert keys == sorted(["b", "a/2", "a/1", "a/10", "ab", "a/deep/er/x"])
+        assert [stat.key for stat in store.list("a/")] == ["a/1", "a/10", "a/2", "a/deep/er/x"]
+        assert [stat.key for stat in store.list("a/1")] == ["a/1", "a/10"]
+        assert [stat.key for stat in store.list("a/d")] == ["a/deep/er/x"]
+        assert list(store.list("none/")) == list(store.list("none")) == []
+        assert [store.stat(stat.key) for stat in store.list("")] == list(store.list(""))
+
+    def test_more_than_a_page_of_names_is_listed(self, store: Store) -> None:
+        keys = [f"commits/{number:06d}" for number in range(1100)]
+        for key in keys:
+            store.put_new(key, [b""])
+        assert [stat.key for stat in store.list("commits/")] == keys
+
+    @pytest.mark.parametrize("name", _ODD)
+    def test_a_name_may_hold_what_urls_and_shells_do_not_like(self, store: Store, name: str) -> None:
+        store.put_new(f"odd/{name}/x", [name.encode()])
+        assert [stat.key for stat in store.list("odd/")] == [f"odd/{name}/x"]
+        assert bytes(store.get(f"odd/{name}/x")) == name.encode()
+        store.delete(f"odd/{name}/x")
+        assert list(store.list("")) == []
+
+    @pytest.mark.parametrize(
+        "key", ["", "/x", "x/", "a//b", "../x", "a/./b", ".hidden", "new\nline", "nul\0", "x" * 201]
+    )
+    def test_a_name_that_is_none_is_refused(self, store: Store, key: str) -> None:
+        with pytest.raises(InputError, match="no name of an object"):
+            store.put_new(key, [b""])
+
+    def test_a_generation_tells_an_object_from_another_one_of_its_name(self, store: Store) -> None:
+        first = store.put_new("x", [b"same"])
+        store.delete("x", generation=first.generation)
+        second = store.put_new("x", [b"same"])
+        assert first.generation != second.generation
+        with pytest.raises(ConflictError):
+            store.get("x", generation=first.generation)
+        with pytest.raises(ConflictError):
+            store.delete("x", generation=first.generation)
+        assert bytes(store.get("x", generation=second.generation)) == b"same"
+
+    def test_a_swap_needs_the_generation_that_is_there(self, store: Store) -> None:
+        first = store.swap("x", [b"1"], expected=None)
+        with pytest.raises(ConflictError):
+            store.swap("x", [b"no"], expected=None)
+        second = store.swap("x", [b"2"], expected=first.generation)
+        with pytest.raises(ConflictError):
+            store.swap("x", [b"no"], expected=first.generation)
+        assert bytes(store.get("x", generation=second.generation)) == b"2"
+        assert [stat.key for stat in store.list("")] == ["x"]
+
+    def test_of_many_who_create_an_object_one_wins(self, store: Store) -> None:
+        won = _race(lambda number: store.put_new("x", [bytes([number])]), AlreadyExistsError)
+        assert [bytes([number]) for number in won] == [bytes(store.get("x"))]
+
+    def test_of_many_who_swap_an_object_one_wins(self, store: Store) -> None:
+        first = store.swap("x", [b"first"], expected=None)
+        won = _race(lambda number: store.swap("x", [bytes([number])], expected=first.generation), ConflictError)
+        assert [bytes([number]) for number in won] == [bytes(store.get("x"))]
+
+    def test_no_acknowledged_swap_is_lost(self, store: Store) -> None:
+        store.swap("count", [b"0"], expected=None)
+
+        def count(_: int) -> None:
+            for _ in range(5):
+                while True:
+                    stat = store.stat("count")
+                    try:
+                        value = int(bytes(store.get("count", generation=stat.generation)))
+                        store.swap("count", [str(value + 1).encode()], expected=stat.generation)
+                        break
+                    except ConflictError:
+                        continue
+
+        assert len(_race(count, MissingError, racers=4)) == 4
+        assert bytes(store.get("count")) == b"20"
+
+
+def _race(call: Callable[[int], Any], lost: type[Exception], racers: int = _RACERS) -> list[int]:
+    """Call from many threads at once; return the numbers of those that did not raise `lost`."""
+    won: list[int] = []
+    start = threading.Barrier(racers)
+
+    def racer(number: int) -> None:
+        start.wait()
+        try:
+            call(number)
+        except lost:
+            return
+        won.append(number)
+
+    threads = [threading.Thread(target=racer, args=[number]) for number in range(racers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return won

@@ -1,0 +1,84 @@
+"""Harms the tasks of a run that is going on: kills one, or asks for its machine back, as a cloud does.
+
+Usage: `tasks.wait_for_step(run, 20); tasks.kill(run, "worker-0")`
+
+A drill is the better tool where it does: it kills at an exact step, and says what was lost.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from ..clock import SystemClock
+from ..errors import InputError, WaitTimeoutError, nearest
+from ..run import Run
+from ..storage.records import last_step, read_events
+
+_POLL_S = 0.02
+
+
+def wait_for_step(run: Run, step: int, *, task: str | None = None, timeout_s: float = 120.0) -> None:
+    """Wait until a task has done that many training steps in the attempt that is going on.
+
+    Args:
+        run: the run.
+        step: how many; those of a loop of the program's own are counted over all attempts.
+        task: its name; the first one by default.
+        timeout_s: at most this long, in seconds.
+
+    Raises:
+        InputError: the run has no such task, or has ended before.
+        WaitTimeoutError: it takes longer.
+    """
+    clock = SystemClock()
+    name = _task(run, task or run.plan.tasks[0])
+    until = clock.monotonic() + timeout_s
+    while True:
+        status = run.status()
+        if (last_step(run.plan.paths, status.attempts, name) or 0) >= step:
+            return
+        if status.state.terminal:
+            raise InputError(f"The run {run.id} is {status.state.value} and has not come to step {step}.")
+        if clock.monotonic() >= until:
+            raise WaitTimeoutError(f"{name} of {run.id} has not come to step {step} within {timeout_s} s.")
+        clock.sleep(_POLL_S)
+
+
+def kill(run: Run, task: str) -> None:
+    """Kill a task with SIGKILL, whatever it is doing.
+
+    Raises:
+        InputError: the run has no such task, or it is not there now.
+    """
+    _signal(run, task, signal.SIGKILL)
+
+
+def preempt(run: Run, task: str) -> None:
+    """Ask a task to leave with SIGTERM, as whoever wants the machine back does.
+
+    Raises:
+        InputError: the run has no such task, or it is not there now.
+    """
+    _signal(run, task, signal.SIGTERM)
+
+
+def _signal(run: Run, task: str, number: int) -> None:
+    name = _task(run, task)
+    status = run.status()
+    started = [e for e in read_events(run.plan.paths, ("attempt_started",)) if e.attempt == status.attempts]
+    gone = [e.data["task"] for e in read_events(run.plan.paths, ("exited",)) if e.attempt == status.attempts]
+    if status.state.terminal or not started or name in gone:
+        raise InputError(
+            f"{name} of {run.id} is not there now: the run is {status.state.value}, attempt {status.attempts}."
+        )
+    try:
+        os.kill(int(started[-1].data["pids"][name]), number)
+    except ProcessLookupError:
+        raise InputError(f"{name} of {run.id} has just ended.") from None
+
+
+def _task(run: Run, name: str) -> str:
+    if name not in run.plan.tasks:
+        raise InputError(f"The run {run.id} has no task {name!r}. {nearest(name, run.plan.tasks)}")
+    return name

@@ -1,0 +1,253 @@
+"""The store in a bucket: the contract of all stores, and what only a network can do to it."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from google.api_core.exceptions import from_http_status
+from google.auth.exceptions import RefreshError, TransportError
+from hypothesis import given
+from hypothesis import strategies as st
+from requests import exceptions as http
+from urllib3.exceptions import MaxRetryError, NameResolutionError, NewConnectionError, ProtocolError
+
+from sdk.errors import AccessError, ConflictError, CorruptObjectError, InputError, MissingError, StoreError
+from sdk.storage import gcs_troubles
+from sdk.storage.gcs_body import Body
+from sdk.storage.gcs_store import OBJECT_BYTES, GcsStore
+from sdk.storage.patience import Patience
+from sdk.storage.store import DAMAGED, Store, open_store
+from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
+from sdk.testing.store import StoreContract
+
+__all__ = ["podlift_gcs", "podlift_gcs_server"]
+
+SHORT = Patience(connect_s=2, read_s=2, total_s=0.3, first_s=0.3)
+
+
+@pytest.fixture
+def gcs(podlift_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> GcsServer:
+    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
+    podlift_gcs.client().create_bucket("bucket")
+    return podlift_gcs
+
+
+class TestGcsStore(StoreContract):
+    @pytest.fixture
+    def store(self, gcs: GcsServer) -> Store:
+        return open_store("gs://bucket/some/prefix")
+
+
+@pytest.fixture
+def store(gcs: GcsServer) -> GcsStore:
+    return GcsStore("bucket/run")
+
+
+@pytest.mark.parametrize("url", ["gs://bucket/a/b", "gs://bucket/a/b/", "/gcs/bucket/a/b"])
+def test_a_url_or_a_folder_of_vertex_is_a_place_in_a_bucket_and_nothing_is_asked_yet(gcs: GcsServer, url: str) -> None:
+    gcs.forget_requests()
+    found = open_store(url)
+    assert found.url == "gs://bucket/a/b"
+    assert gcs.requests().total == 0
+    found.put_new("x", [b"1"])
+    assert [blob.name for blob in gcs.client().list_blobs("bucket")] == ["a/b/x"]
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://bucket/x", "http://host/x", "https://user:hunter2@host/x?token=hunter2", "memory://x", "abfs://c/x"]
+)
+def test_what_cannot_hold_checkpoints_is_refused_and_welcome_as_input_or_output(url: str) -> None:
+    with pytest.raises(
+        InputError, match=r"Known: a path, file://, gs://\..* welcome as an input or an output"
+    ) as refused:
+        open_store(url)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("place", ["", "UPPER/x", "a", "bu cket", "-bucket", "bucket/../x", "bucket/a//b", "bucket/.x"])
+def test_what_is_no_place_in_a_bucket_is_refused(place: str) -> None:
+    with pytest.raises(InputError, match="no name of"):
+        open_store(f"gs://{place}")
+
+
+@pytest.mark.parametrize("name", ["STORAGE_EMULATOR_HOST", "PODLIFT_EMULATOR"])
+@pytest.mark.parametrize("scheme", ["http://", ""])
+def test_an_emulator_is_named_by_either_variable_and_no_proxy_stands_before_it(
+    gcs: GcsServer, monkeypatch: pytest.MonkeyPatch, name: str, scheme: str
+) -> None:
+    monkeypatch.delenv("PODLIFT_EMULATOR")
+    monkeypatch.setenv(name, scheme + gcs.url.removeprefix("http://"))
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    GcsStore("bucket", patience=SHORT).put_new("x", [b"1"])
+    assert gcs.client().bucket("bucket").blob("x").exists()
+
+
+@pytest.mark.parametrize("address", ["http://user:hunter2@127.0.0.1:1", "ftp://127.0.0.1", "http://"])
+def test_an_emulators_address_that_is_none_is_told_without_what_it_may_hold(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setenv("PODLIFT_EMULATOR", address)
+    with pytest.raises(InputError, match="PODLIFT_EMULATOR is no address") as refused:
+        GcsStore("bucket").stat("x")
+    assert "hunter2" not in str(refused.value)
+
+
+def test_without_credentials_it_is_said_how_to_get_them_and_nobody_is_asked(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path), "CLOUDSDK_CONFIG": str(tmp_path), "NO_GCE_CHECK": "true", "PATH": os.environ["PATH"]}
+    program = (
+        "import socket, sys; from sdk.storage.store import open_store; from sdk.errors import AccessError\n"
+        "def no(*_, **__): sys.exit('the network was asked')\n"
+        "socket.socket.connect = socket.getaddrinfo = no\n"
+        "try: open_store('gs://bucket/x').stat('y')\n"
+        "except AccessError as error: print(error)"
+    )
+    root = str(Path(__file__).resolve().parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**home, "PYTHONPATH": root}, capture_output=True, text=True, timeout=120
+    )
+    assert "there are no credentials here" in done.stdout, done.stderr
+    assert "Next: gcloud auth application-default login." in done.stdout
+
+
+def test_a_bucket_that_is_not_there_is_no_empty_store(gcs: GcsServer) -> None:
+    absent = GcsStore("absent/run")
+    for call in (lambda: list(absent.list("")), lambda: absent.get("x"), lambda: absent.put_new("x", [b""])):
+        with pytest.raises(StoreError, match=r"no bucket 'absent'. Next: gcloud storage buckets create") as told:
+            call()
+        assert not isinstance(told.value, MissingError)
+
+
+def test_whoever_is_not_there_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODLIFT_EMULATOR", "http://127.0.0.1:1")
+    with pytest.raises(
+        StoreError, match=r"Cannot list gs://bucket/: .*cannot be reached.*Connection refused.*was tried \d"
+    ):
+        list(GcsStore("bucket", patience=Patience(first_s=0.3)).list(""))
+
+
+def _unresolved() -> Exception:
+    reason = NameResolutionError("storage.googleapis.com", None, OSError("Temporary failure in name resolution"))
+    return http.ConnectionError(MaxRetryError(None, "/storage/v1/b/x", reason))
+
+
+def _refused() -> Exception:
+    return http.ConnectionError(MaxRetryError(None, "/b/x", NewConnectionError(None, "Connection refused")))
+
+
+SERVICE_ACCOUNT = "job@project.iam.gserviceaccount.com does not have storage.objects.create access."
+SENTENCES = {
+    "name": (_unresolved(), StoreError, True, "name of the service cannot be resolved: .*Temporary failure"),
+    "refused": (_refused(), StoreError, True, "cannot be reached.*Connection refused"),
+    "reset": (http.ConnectionError(ProtocolError("aborted", ConnectionResetError(104))), StoreError, True, "broke"),
+    "connect": (http.ConnectTimeout(), StoreError, True, "no answer in time"),
+    "read": (http.ReadTimeout(), StoreError, True, "no answer in time"),
+    "certificate": (http.SSLError("CERTIFICATE_VERIFY_FAILED"), StoreError, False, "not to be trusted"),
+    "token": (RefreshError("invalid_grant: expired"), AccessError, False, "cannot be renewed.*Next: gcloud auth"),
+    "token server": (TransportError("unreachable"), StoreError, True, "cannot be renewed now"),
+    "401": (from_http_status(401, "Invalid Credentials"), AccessError, False, r"\(401\): Invalid.*Next: gcloud auth"),
+    "403": (
+        from_http_status(403, SERVICE_ACCOUNT),
+        AccessError,
+        False,
+        r"\(403\): job@.*objects.create.*gs://b --member=serviceAccount:job@project.iam.gserviceaccount.com --role=roles/",
+    ),
+    "403 rate": (
+        from_http_status(403, "x", errors=[{"reason": "userRateLimitExceeded", "message": "Slow."}]),
+        StoreError,
+        True,
+        r"asks to slow down \(403\): Slow",
+    ),
+    "404": (from_http_status(404, "No such object: b/x"), MissingError, False, "no such object"),
+    "404 bucket": (from_http_status(404, "The specified bucket does not exist."), StoreError, False, "no bucket 'b'"),
+    "412": (from_http_status(412, "x"), ConflictError, False, "generation is another one"),
+    "408": (from_http_status(408, "x"), StoreError, True, r"\(408\)"),
+    "429": (from_http_status(429, "Slow."), StoreError, True, r"slow down \(429\): Slow"),
+    "500": (from_http_status(500, "x"), StoreError, True, r"has failed \(500\)"),
+    "501": (from_http_status(501, "x"), StoreError, False, r"refuses it \(501\)"),
+    "400": (from_http_status(400, "Invalid argument."), StoreError, False, r"refuses it \(400\): Invalid argument"),
+    "400 crc": (from_http_status(400, "Provided CRC32C is wrong."), CorruptObjectError, True, "other bytes came there"),
+}
+
+
+@pytest.mark.parametrize(("error", "kind", "again", "said"), SENTENCES.values(), ids=SENTENCES)
+def test_every_trouble_has_its_sentence(error: Exception, kind: type, again: bool, said: str) -> None:
+    trouble = gcs_troubles.of(error, "b")
+    assert trouble is not None
+    assert (trouble.kind, trouble.again) == (kind, again)
+    assert re.search(said, trouble.text), trouble.text
+    assert "object at 0x" not in trouble.text
+
+
+def test_a_mistake_of_our_own_is_not_taken_for_the_services() -> None:
+    assert gcs_troubles.of(TypeError("x"), "b") is None
+
+
+def test_an_object_has_an_upper_limit(store: GcsStore) -> None:
+    with pytest.raises(InputError, match=f"at most {OBJECT_BYTES} bytes. Received: {OBJECT_BYTES + 1} for 'x'"):
+        store.put_new("x", [bytes(OBJECT_BYTES), b"1"])
+
+
+def test_memory_of_another_size_gets_nothing(store: GcsStore) -> None:
+    store.put_new("x", [b"0123456789"])
+    for size in (0, 9, 11):
+        with pytest.raises(CorruptObjectError, match="has 10 bytes"):
+            store.get("x", into=memoryview(bytearray(size)))
+
+
+def test_an_object_that_somebody_has_compressed_is_read_as_it_is_stored(gcs: GcsServer, store: GcsStore) -> None:
+    blob = gcs.client().bucket("bucket").blob("run/x")
+    blob.content_encoding = "gzip"
+    blob.upload_from_string(gzip.compress(b"abc"))
+    assert gzip.decompress(bytes(store.get("x"))) == b"abc"
+
+
+def test_a_generation_of_another_store_is_a_conflict(store: GcsStore) -> None:
+    store.put_new("x", [b"1"])
+    for call in (store.get, store.delete):
+        for generation in (DAMAGED, "0123abcd0123abcd", "7"):
+            with pytest.raises(ConflictError):
+                call("x", generation=generation)
+    with pytest.raises(MissingError):
+        store.get("no", generation=DAMAGED)
+
+
+def test_what_no_store_has_written_is_not_listed(gcs: GcsServer, store: GcsStore) -> None:
+    store.put_new("a/x", [b"1"])
+    for name in ("run/", "run/a/", "run/a/.hidden", "run/a//b", "runs/x"):
+        gcs.client().bucket("bucket").blob(name).upload_from_string(b"")
+    assert [stat.key for stat in store.list("")] == [stat.key for stat in store.list("a/")] == ["a/x"]
+
+
+def test_a_child_process_does_not_share_its_parents_connections(store: GcsStore) -> None:
+    store.put_new("x", [b"1"])
+    from sdk.storage.gcs_client import connection
+
+    mine = connection().session
+    child = os.fork()
+    if not child:
+        os._exit(connection().session is mine or bytes(store.get("x")) != b"1")
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_the_end_of_the_time_is_the_end_of_a_slow_download(gcs: GcsServer, store: GcsStore) -> None:
+    store.put_new("x", [bytes(200_000)])
+    gcs.faults({"kind": "drip", "bytes_per_s": 400_000, "operation": "objects.download"})
+    hurried = GcsStore("bucket/run", patience=SHORT)
+    hurried.stat("x")
+    with pytest.raises(StoreError, match=r"too slowly|no answer in time"):
+        hurried.get("x")
+
+
+@given(st.lists(st.integers(0, 200_000).map(lambda size: b"%06d" % size * (size // 6)), max_size=5))
+def test_a_body_is_as_long_as_it_says_and_holds_every_part(parts: list[bytes]) -> None:
+    body = Body({"name": "x"}, parts, lambda: None)
+    for _ in range(2):
+        sent = b"".join(bytes(piece) for piece in body)
+        assert len(sent) == len(body)
+        assert b"\r\n\r\n" + b"".join(parts) + b"\r\n--" in sent

@@ -1,0 +1,65 @@
+"""When a store is asked again: in time, and never behind it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdk.clock import SystemClock
+from sdk.storage.patience import Tries
+
+
+class Fast(SystemClock):
+    """Sleeps in no time."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0
+        self.time += seconds
+
+
+@given(st.floats(0, 100), st.floats(0.01, 5), st.one_of(st.none(), st.floats(0, 200)))
+def test_no_try_begins_behind_the_end(total_s: float, wait_s: float, asked_s: float | None) -> None:
+    clock = Fast()
+    tries = Tries(clock, lambda: total_s, wait_s)
+    while tries.again(asked_s):
+        assert clock.time < total_s
+        clock.time += 0.01
+    assert clock.time <= total_s
+    assert tries.count >= 1
+
+
+def test_a_store_is_asked_as_long_as_there_is_time_and_ever_more_seldom() -> None:
+    clock = Fast()
+    tries = Tries(clock, lambda: 600.0, 0.25)
+    while tries.again(None):
+        pass
+    assert clock.time > 599
+    assert 15 < tries.count < 200
+
+
+def test_who_asks_to_wait_is_waited_for_if_there_is_time() -> None:
+    clock = Fast()
+    tries = Tries(clock, lambda: 10.0, 0.1)
+    assert tries.again(4.0)
+    assert clock.time >= 4
+    assert not tries.again(60.0)
+    assert clock.time < 5
+
+
+def test_a_sleeper_sees_that_it_has_to_hurry() -> None:
+    clock, until = Fast(), [1000.0]
+
+    class Hurried(Fast):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            until[0] = 5.0
+
+    clock = Hurried()
+    assert not Tries(clock, lambda: until[0], 0.1).again(100.0)
+    assert clock.time < 1

@@ -1,0 +1,254 @@
+"""The store on a disk: the contract of all stores, and what only a disk can do to it."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from sdk.errors import ConflictError, CorruptObjectError, InputError, MissingError, StoreError
+from sdk.storage import locking
+from sdk.storage.posix_store import PosixStore
+from sdk.storage.store import DAMAGED, Store, open_store
+from sdk.testing.store import StoreContract
+
+
+class TestPosixStore(StoreContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Store:
+        return PosixStore(tmp_path / "store")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PosixStore:
+    return PosixStore(tmp_path / "store")
+
+
+def program(text: str, *words: object, **options: object) -> subprocess.Popen[str]:
+    head = "import sys\nfrom sdk.storage.posix_store import PosixStore\nfrom sdk.errors import *\n"
+    command = [sys.executable, "-c", head + textwrap.dedent(text), *map(str, words)]
+    return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)  # type: ignore[call-overload]
+
+
+def test_a_path_or_a_file_url_is_a_store_and_nothing_is_written_before_the_first_object(tmp_path: Path) -> None:
+    for url in (str(tmp_path / "x"), f"file://{tmp_path}/x"):
+        found = open_store(url)
+        assert (found.url, list(found.list(""))) == (str(tmp_path / "x"), [])
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_url_that_no_store_serves_is_refused() -> None:
+    with pytest.raises(InputError, match=r"Received: 's4://bucket/x'. Known: a path, file://"):
+        open_store("s4://bucket/x")
+
+
+def test_a_person_can_read_an_object_with_cat(store: PosixStore) -> None:
+    stat = store.put_new("x.json", [b'{"a": 1}'])
+    lines = Path(store.url, "x.json").read_text().splitlines()
+    assert lines[0] == '{"a": 1}'
+    assert lines[1].split()[0] == stat.generation
+    assert lines[1].endswith(" podlift")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda data: b"", id="empty"),
+        pytest.param(lambda data: data[:-1], id="without its end"),
+        pytest.param(lambda data: data[1:], id="without its start"),
+        pytest.param(lambda data: data + b"\n", id="with more"),
+        pytest.param(lambda data: b"X" + data[1:], id="with another byte"),
+        pytest.param(lambda data: data.upper(), id="in upper case"),
+        pytest.param(lambda data: b"{}" * 50, id="somebody else's"),
+    ],
+)
+def test_a_damaged_object_is_listed_and_refused(store: PosixStore, spoil: object) -> None:
+    store.put_new("x", [b"0123456789"])
+    path = Path(store.url, "x")
+    path.write_bytes(spoil(path.read_bytes()))  # type: ignore[operator]
+    with pytest.raises(CorruptObjectError, match="damaged"):
+        store.get("x")
+    assert [stat.key for stat in store.list("")] == ["x"]
+
+
+def test_a_damaged_object_can_be_replaced_by_whoever_says_that_it_is(store: PosixStore) -> None:
+    stat = store.put_new("x", [b"0123456789"])
+    Path(store.url, "x").write_bytes(b"other")
+    assert store.stat("x").generation == DAMAGED
+    with pytest.raises(ConflictError):
+        store.swap("x", [b"new"], expected=stat.generation)
+    store.swap("x", [b"new"], expected=DAMAGED)
+    assert bytes(store.get("x")) == b"new"
+
+
+def test_a_pipe_or_a_folder_in_the_place_of_an_object_is_not_waited_for(store: PosixStore) -> None:
+    store.put_new("a", [b""])
+    os.mkfifo(Path(store.url, "pipe"))
+    Path(store.url, "folder").mkdir()
+    with pytest.raises(CorruptObjectError, match="no file"):
+        store.get("pipe")
+    assert {stat.key: stat.generation for stat in store.list("p")} == {"pipe": DAMAGED}
+    with pytest.raises(MissingError):
+        store.get("folder/x")
+
+
+def test_of_24_processes_one_creates_an_object_and_one_swaps_it(store: PosixStore) -> None:
+    first = store.swap("lease", [b"first"], expected=None)
+    text = """
+        store = PosixStore(sys.argv[1])
+        sys.stdin.readline()
+        for call in (lambda d: store.put_new("commit", d), lambda d: store.swap("lease", d, expected=sys.argv[3])):
+            try:
+                call([sys.argv[2].encode()])
+                print(sys.argv[2])
+            except (AlreadyExistsError, ConflictError):
+                print("lost")
+    """
+    racers = [program(text, store.url, number, first.generation, stdin=subprocess.PIPE) for number in range(24)]
+    for racer in racers:
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    said = [racer.communicate(timeout=120)[0].split() for racer in racers]
+    assert all(len(words) == 2 for words in said)
+    for index, key in enumerate(("commit", "lease")):
+        assert [words[index] for words in said if words[index] != "lost"] == [bytes(store.get(key)).decode()]
+
+
+def test_a_killed_holder_leaves_no_lock(store: PosixStore) -> None:
+    store.put_new("x", [b""])
+    holder = program(
+        """
+        from sdk.storage import locking
+        with locking.held(sys.argv[1]):
+            print("held", flush=True)
+            sys.stdin.read()
+        """,
+        store.url,
+        stdin=subprocess.PIPE,
+    )
+    assert holder.stdout.readline() == "held\n"
+    handle = os.open(f"{store.url}/.lock", os.O_RDWR)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(handle)
+    holder.kill()
+    holder.communicate()
+    store.swap("y", [b"1"], expected=None)
+    assert bytes(store.get("y")) == b"1"
+
+
+def test_a_lock_that_is_held_for_ever_is_an_error_that_says_how_to_find_the_holder(
+    store: PosixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put_new("x", [b""])
+    monkeypatch.setattr(locking, "_WAIT_S", 0.02)
+    with locking.held(store.url), pytest.raises(StoreError, match="fuser"):
+        store.swap("x", [b""], expected=None)
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_what_a_living_one_writes_is_not(
+    store: PosixStore,
+) -> None:
+    text = """
+        import os, signal
+        from sdk.testing.faults import kill_at
+        PosixStore(sys.argv[1], at=kill_at("synced")).put_new("x", [b"half"])
+    """
+    killed = program(text, store.url)
+    killed.communicate(timeout=60)
+    assert killed.returncode == -9
+    parts = Path(store.url, ".parts")
+    assert len(list(parts.iterdir())) == 1
+    living = locking.Parts(store.url)
+    living._swept = True
+    mine = living.new()
+    PosixStore(store.url).put_new("x", [b"whole"])
+    assert [str(path) for path in parts.iterdir()] == [mine.path]
+    mine.drop()
+    assert bytes(store.get("x")) == b"whole"
+    assert list(parts.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
+def test_a_file_system_without_hard_links_is_refused_by_name(
+    store: PosixStore, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def link(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(StoreError, match=r"its file system \(\w+ at /.*\) has no hard links"):
+        store.put_new("x", [b""])
+    assert list(store.list("")) == []
+    assert list(Path(store.url, ".parts").iterdir()) == []
+
+
+def test_a_file_that_may_grow_no_further_is_an_error_and_leaves_nothing(store: PosixStore) -> None:
+    store.put_new("old", [b"old"])
+    text = """
+        import resource, signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+        try:
+            PosixStore(sys.argv[1]).put_new("new", [bytes(2 << 20)])
+        except StoreError as error:
+            print(error)
+    """
+    out, err = program(text, store.url).communicate(timeout=60)
+    assert "may write (ulimit -f)" in out, err
+    assert [stat.key for stat in store.list("")] == ["old"]
+    assert list(Path(store.url, ".parts").iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_folder_that_cannot_be_written_is_said_to_be_and_can_still_be_read(store: PosixStore) -> None:
+    store.put_new("x", [b"1"])
+    Path(store.url).chmod(0o500)
+    Path(store.url, ".parts").chmod(0o500)
+    try:
+        with pytest.raises(StoreError, match="this user may not"):
+            store.put_new("y", [b""])
+        assert bytes(store.get("x")) == b"1"
+    finally:
+        Path(store.url).chmod(0o700)
+        Path(store.url, ".parts").chmod(0o700)
+
+
+def test_a_file_where_a_folder_should_be_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    store = PosixStore(tmp_path / "file" / "store")
+    with pytest.raises(StoreError, match="a part of the path is a file"):
+        store.put_new("x", [b""])
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error_and_not_empty(
+    store: PosixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put_new("commits/x", [b""])
+
+    def scandir(path: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(StoreError, match="Cannot list"):
+        list(store.list("commits/"))
+
+
+def test_a_large_object_is_written_from_where_it_lies(store: PosixStore) -> None:
+    import tracemalloc
+
+    data = memoryview(bytearray(64 << 20))
+    into = memoryview(bytearray(64 << 20))
+    tracemalloc.start()
+    try:
+        store.put_new("x", [data[:1000], data[1000:]])
+        store.get("x", into=into)
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
