@@ -1,0 +1,58 @@
+"""Iterators over distributed datasets whose position can be saved, where a task has one CPU.
+
+TensorFlow feeds each device through a buffer of its own that cannot be saved. A single CPU needs none: its batches lie
+in its memory already. So they come from a plain iterator, with the same elements in the same order.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import tensorflow as tf
+
+_MODULE = "tensorflow.python.distribute.input_lib"
+_AHEAD = 2  # as many batches as the buffer would have made ahead
+
+
+def install() -> str:
+    """Have distributed datasets use plain iterators where they can; call it again at will.
+
+    Returns:
+        why they do not, in a version of TensorFlow that is built otherwise, or "". Positions are then numbers of batches.
+    """
+    try:
+        module = importlib.import_module(_MODULE)
+        worker, dataset = module._SingleWorkerOwnedDatasetIterator, module.DistributedDataset
+        make, iterate = worker._make_iterator, dataset.__iter__
+        plain = tf.distribute.InputOptions(
+            experimental_fetch_to_device=False,
+            experimental_replication_mode=tf.distribute.InputReplicationMode.PER_REPLICA,
+        )
+        if module._should_use_multi_device_iterator(plain):
+            return "this version of TensorFlow has no plain iterators over distributed datasets"
+    except (ImportError, AttributeError) as error:
+        return f"this version of TensorFlow builds distributed datasets otherwise ({error})"
+    if hasattr(worker, "podlift"):
+        return ""
+
+    def make_iterator(self: Any) -> None:
+        if self._options is not None or not _is_one_cpu(self._devices) or not tf.executing_eagerly():
+            make(self)
+            return
+        self._options = plain
+        with tf.device(self._worker):
+            self._iterator = iter(self._dataset.prefetch(_AHEAD))
+
+    def iterate_dataset(self: Any) -> Any:
+        iterator = iterate(self)
+        if all(getattr(each, "_options", None) is plain for each in getattr(iterator, "_iterators", [None])):
+            iterator._options = plain  # or its type would promise a tf.function the other kind
+        return iterator
+
+    worker.podlift, worker._make_iterator, dataset.__iter__ = True, make_iterator, iterate_dataset
+    return ""
+
+
+def _is_one_cpu(devices: Any) -> bool:
+    return len(devices) == 1 and tf.DeviceSpec.from_string(devices[0]).device_type == "CPU"

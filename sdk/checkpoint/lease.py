@@ -1,0 +1,121 @@
+"""Who may write: the lease of a store. Taking it ends the right of whoever had it before."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from ..clock import Clock
+from ..errors import (
+    ConflictError,
+    CorruptCheckpointError,
+    CorruptObjectError,
+    FencedError,
+    MissingError,
+    StoreError,
+)
+from ..storage.store import Store
+from . import names
+from .envelope import unwrap, wrap
+from .fields import Fields
+
+# Each lost race means that somebody else has won one.
+_TRIES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """The right to write in one epoch; every taking begins a new one.
+
+    Attributes:
+        epoch: 1 or more.
+        nonce: tells this taking from every other.
+        holder: who took it, for people.
+        taken_at: unix time, for people: nothing depends on a clock.
+    """
+
+    epoch: int
+    nonce: str
+    holder: str = ""
+    taken_at: float = 0.0
+
+
+def decode(data: bytes | bytearray | memoryview) -> Lease:
+    """Return the lease of these bytes, or raise CorruptCheckpointError."""
+    fields = Fields(unwrap("lease", data), "The lease")
+    return Lease(
+        epoch=fields.count("epoch", 1),
+        nonce=fields.text("nonce"),
+        holder=fields.text("holder"),
+        taken_at=fields.number("taken_at"),
+    )
+
+
+def take(store: Store, holder: str, clock: Clock) -> Lease:
+    """Take the lease, whoever has it now.
+
+    Raises:
+        StoreError: the store does not let us.
+    """
+    nonce = secrets.token_hex(8)
+    for _ in range(_TRIES):
+        generation, epoch = _current(store)
+        lease = Lease(epoch=epoch + 1, nonce=nonce, holder=holder, taken_at=clock.now())
+        try:
+            store.swap(names.LEASE, [wrap("lease", lease.__dict__)], expected=generation)
+            return lease
+        except (ConflictError, MissingError):
+            # Somebody else took it in between, unless it was our own request, repeated after its reply was lost.
+            if _holds(store, lease):
+                return lease
+        except StoreError:
+            if _holds(store, lease):
+                return lease
+            raise
+    raise StoreError(f"The lease of {store.url} was lost to other attempts {_TRIES} times. How many write there?")
+
+
+def check(store: Store, lease: Lease) -> None:
+    """Return if the lease is still ours.
+
+    Raises:
+        FencedError: somebody has taken it since, or it is gone.
+    """
+    try:
+        found = decode(store.get(names.LEASE))
+    except MissingError:
+        raise FencedError(
+            f"The lease of {store.url} is gone: somebody has removed it. Nothing more is written."
+        ) from None
+    if found.nonce != lease.nonce:
+        raise FencedError(
+            f"Another attempt, {found.holder!r}, has taken over the checkpoints of {store.url} (epoch {found.epoch}; ours "
+            f"was {lease.epoch}). Nothing more is written by this one."
+        )
+
+
+def _holds(store: Store, lease: Lease) -> bool:
+    try:
+        return decode(store.get(names.LEASE)).nonce == lease.nonce
+    except (StoreError, CorruptCheckpointError):
+        return False
+
+
+def _current(store: Store) -> tuple[str | None, int]:
+    """Return the generation of the lease, and the newest epoch that was ever begun."""
+    try:
+        generation: str | None = store.stat(names.LEASE).generation
+        return generation, decode(store.get(names.LEASE, generation=generation)).epoch
+    except MissingError:
+        return None, _newest_epoch(store)
+    except ConflictError:
+        return _current(store)
+    except (CorruptObjectError, CorruptCheckpointError):
+        # A lease without its epoch must not begin with 1 again: what was written later would count as older.
+        return generation, _newest_epoch(store)
+
+
+def _newest_epoch(store: Store) -> int:
+    commits = (place.epoch for stat in store.list(names.COMMITS) if (place := names.place_of(stat.key)))
+    data = (found[1] for stat in store.list(names.DATA) if (found := names.folder_of(stat.key)))
+    return max([0, *commits, *data])

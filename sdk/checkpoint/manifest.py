@@ -1,0 +1,239 @@
+"""The manifest of one checkpoint: what it is made of, byte by byte, and where training stood."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..errors import CorruptCheckpointError
+from ..storage.store import Buffer
+from . import names
+from .envelope import VERSION, unwrap, wrap
+from .fields import Fields
+
+# Arrays start where every processor likes to load them from.
+ALIGNMENT = 64
+REASONS = ("interval", "preempt", "final", "manual")
+_KEY = r"data/e\d{6,}/\d{12,}-[0-9a-f]{8}/t\d{5}-\d{5}\.bin"
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """One object of bytes. The files of a rank and kind, in their order, are one stream."""
+
+    key: str
+    size: int
+    crc32c: int
+    generation: str
+    rank: int
+    kind: str  # "arrays" or "blobs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArrayEntry:
+    """One array and where it starts in rank 0's stream of arrays."""
+
+    path: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlobEntry:
+    """One blob and where it starts in its rank's stream of blobs."""
+
+    rank: int
+    name: str
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """All that is known of one checkpoint.
+
+    Attributes:
+        parent: commit key of the checkpoint that this attempt was restored from or committed before; None for the first.
+        position: where training stood, as JSON.
+        best: {"metric", "mode", "value", "commit"} of the best checkpoint so far, this one included.
+        keep: the end of a fit, kept longer than others.
+        downgrades: what of the training's state is not restored exactly; a sentence each.
+    """
+
+    format_version: int = VERSION
+    run_id: str = ""
+    epoch: int
+    step: int
+    serial: int
+    nonce: str
+    parent: str | None = None
+    created_at: float = 0.0
+    reason: str = "interval"
+    position: Any = None
+    files: tuple[File, ...] = ()
+    arrays: tuple[ArrayEntry, ...] = ()
+    blobs: tuple[BlobEntry, ...] = ()
+    ranks: int = 1
+    world: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, Any] = field(default_factory=dict)
+    code: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    best: Mapping[str, Any] | None = None
+    keep: bool = False
+    total_bytes: int = 0
+    timings: Mapping[str, float] = field(default_factory=dict)
+    downgrades: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> names.Place:
+        """Where it stands in the order of checkpoints."""
+        return names.Place(self.epoch, self.step, self.serial)
+
+    @property
+    def key(self) -> str:
+        """The name of its commit."""
+        return names.commit(self.place)
+
+    def stream(self, kind: str, rank: int = 0) -> tuple[File, ...]:
+        """Return the files of one stream, in order."""
+        return tuple(file for file in self.files if file.kind == kind and file.rank == rank)
+
+
+def encode(manifest: Manifest) -> bytes:
+    """Return the bytes of a manifest."""
+    body = asdict(manifest)
+    del body["format_version"]
+    body["metrics"] = {name: _finite(value) for name, value in manifest.metrics.items()}
+    return wrap("manifest", body)
+
+
+def decode(data: Buffer) -> Manifest:
+    """Return the manifest of these bytes.
+
+    Raises:
+        CorruptCheckpointError: they are none, or it contradicts itself.
+        FutureFormatError: a newer podlift wrote them.
+    """
+    body = unwrap("manifest", data)
+    manifest = _parse(Fields(body, "The manifest"))
+    _check(manifest)
+    return manifest
+
+
+def file_of(item: Any) -> File:
+    """Read one entry of `files`."""
+    fields = Fields(item, "A file of the manifest")
+    return File(
+        key=fields.text("key", _KEY),
+        size=fields.count("size"),
+        crc32c=fields.count("crc32c"),
+        generation=fields.text("generation"),
+        rank=fields.count("rank"),
+        kind=fields.text("kind", "arrays|blobs"),
+    )
+
+
+def blob_of(item: Any) -> BlobEntry:
+    """Read one entry of `blobs`."""
+    fields = Fields(item, "A blob of the manifest")
+    return BlobEntry(
+        rank=fields.count("rank"),
+        name=fields.text("name"),
+        offset=fields.count("offset"),
+        nbytes=fields.count("nbytes"),
+    )
+
+
+def _array_of(item: Any) -> ArrayEntry:
+    fields = Fields(item, "An array of the manifest")
+    return ArrayEntry(
+        path=fields.text("path"),
+        dtype=fields.text("dtype"),
+        shape=fields.each("shape", lambda size: Fields({"shape": size}, "An array of the manifest").count("shape")),
+        offset=fields.count("offset"),
+        nbytes=fields.count("nbytes"),
+    )
+
+
+def _parse(fields: Fields) -> Manifest:
+    metrics = Fields(fields.mapping("metrics"), "The metrics of the manifest")
+    timings = Fields(fields.mapping("timings"), "The timings of the manifest")
+    return Manifest(
+        format_version=fields.count("format_version", 1),
+        run_id=fields.text("run_id"),
+        epoch=fields.count("epoch"),
+        step=fields.count("step"),
+        serial=fields.count("serial"),
+        nonce=fields.text("nonce"),
+        parent=fields.text_or_none("parent"),
+        created_at=fields.number("created_at"),
+        reason=fields.text("reason", "|".join(REASONS)),
+        position=fields.any("position"),
+        files=fields.each("files", file_of),
+        arrays=fields.each("arrays", _array_of),
+        blobs=fields.each("blobs", blob_of),
+        ranks=fields.count("ranks", 1),
+        world=fields.mapping("world"),
+        versions=fields.mapping("versions"),
+        code=fields.mapping("code"),
+        metrics={name: _metric(metrics, name) for name in fields.mapping("metrics")},
+        best=fields.mapping_or_none("best"),
+        keep=fields.flag("keep"),
+        total_bytes=fields.count("total_bytes"),
+        timings={name: timings.number(name) for name in fields.mapping("timings")},
+        downgrades=fields.each(
+            "downgrades", lambda item: Fields({"of": item}, "A downgrade of the manifest").text("of")
+        ),
+    )
+
+
+def _check(manifest: Manifest) -> None:
+    """Refuse a manifest that lists other bytes than those which its arrays and blobs are made of."""
+    problem = None
+    if len({file.key for file in manifest.files}) != len(manifest.files):
+        problem = "it lists a file twice"
+    elif sum(file.size for file in manifest.files) != manifest.total_bytes:
+        problem = "its files do not add up to its size"
+    elif any(file.rank >= manifest.ranks or (file.kind == "arrays" and file.rank) for file in manifest.files):
+        problem = "it lists a file of a task that it does not know"
+    elif len({array.path for array in manifest.arrays}) != len(manifest.arrays):
+        problem = "it lists an array twice"
+    elif len({(blob.rank, blob.name) for blob in manifest.blobs}) != len(manifest.blobs):
+        problem = "it lists a blob twice"
+    elif not _tiles([(a.offset, a.nbytes) for a in manifest.arrays], manifest.stream("arrays"), ALIGNMENT):
+        problem = "its arrays are not what its files hold"
+    else:
+        for rank in {0, *(blob.rank for blob in manifest.blobs), *(file.rank for file in manifest.files)}:
+            spans = [(blob.offset, blob.nbytes) for blob in manifest.blobs if blob.rank == rank]
+            if not _tiles(spans, manifest.stream("blobs", rank), 1):
+                problem = f"the blobs of rank {rank} are not what its files hold"
+    if problem:
+        raise CorruptCheckpointError(f"The manifest contradicts itself: {problem}.")
+
+
+def _tiles(spans: list[tuple[int, int]], files: tuple[File, ...], alignment: int) -> bool:
+    end = 0
+    for offset, nbytes in spans:
+        if offset != aligned(end, alignment):
+            return False
+        end = offset + nbytes
+    return end == sum(file.size for file in files)
+
+
+def aligned(offset: int, alignment: int = ALIGNMENT) -> int:
+    """Return the next offset at which an array may start."""
+    return -(-offset // alignment) * alignment
+
+
+def _finite(value: float) -> float | str:
+    return value if math.isfinite(value) else str(float(value))
+
+
+def _metric(fields: Fields, name: str) -> float:
+    value = fields.any(name)
+    return _NOT_FINITE[value] if isinstance(value, str) and value in _NOT_FINITE else fields.number(name)

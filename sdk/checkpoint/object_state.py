@@ -1,0 +1,119 @@
+"""The attributes of an object that podlift knows nothing about: those that are plain data, as JSON."""
+
+from __future__ import annotations
+
+import base64
+import random
+from typing import Any
+
+import numpy as np
+
+_ARRAY_BYTES = 8_000_000
+_ITEMS = 10_000
+
+
+class NotPlainError(ValueError):
+    """A value that is no plain data, or too much of it."""
+
+
+def read(value: object) -> tuple[dict[str, Any], list[str]]:
+    """Return the plain attributes of an object, encoded, and the names of the others.
+
+    Plain are numbers, text, None, lists, tuples, dictionaries and sets of those, arrays of at most 8 MB, and the
+    random generators of Python and NumPy.
+    """
+    plain: dict[str, Any] = {}
+    others: list[str] = []
+    for name, attribute in vars(value).items():
+        try:
+            plain[name] = encode(attribute)
+        except NotPlainError:
+            others.append(name)
+    return plain, others
+
+
+def write(value: object, attributes: dict[str, Any]) -> None:
+    """Put attributes that `read` has returned into an object."""
+    for name, attribute in attributes.items():
+        vars(value)[name] = decode(attribute, vars(value).get(name))
+
+
+def encode(value: Any) -> Any:
+    """Return plain data as JSON can hold it.
+
+    Raises:
+        NotPlainError: something else.
+    """
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value if type(value) in (bool, int, float, str, type(None)) else _scalar(value)
+    if isinstance(value, np.generic):
+        return _scalar(value)
+    if isinstance(value, np.ndarray):
+        return _array(value)
+    if type(value) in (list, tuple, set, frozenset) and len(value) <= _ITEMS:
+        items = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
+        return {"is": type(value).__name__, "items": [encode(item) for item in items]}
+    if type(value) is dict and len(value) <= _ITEMS:
+        return {"is": "dict", "items": [[encode(key), encode(item)] for key, item in value.items()]}
+    return _generator(value)
+
+
+def _scalar(value: Any) -> Any:
+    if not isinstance(value, np.generic):
+        raise NotPlainError(type(value).__name__)
+    return {"is": "scalar", "value": _array(np.asarray(value))}
+
+
+def _array(value: Any) -> Any:
+    if value.dtype.kind not in "biufc" or value.nbytes > _ARRAY_BYTES:
+        raise NotPlainError(f"array of {value.dtype}")
+    data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+    return {"is": "array", "dtype": value.dtype.str, "shape": list(value.shape), "data": data}
+
+
+def _generator(value: Any) -> Any:
+    if type(value) is random.Random:
+        return {"is": "Random", "state": encode(value.getstate())}
+    if isinstance(value, np.random.Generator):
+        return {"is": "Generator", "state": encode(value.bit_generator.state)}
+    if isinstance(value, np.random.RandomState):
+        return {"is": "RandomState", "state": encode(value.get_state(legacy=False))}
+    raise NotPlainError(type(value).__name__)
+
+
+def decode(value: Any, now: Any = None) -> Any:
+    """Return what `encode` was given.
+
+    Args:
+        value: what it returned.
+        now: what is in its place; a generator there is changed rather than replaced, as others may hold it too.
+    """
+    if not isinstance(value, dict):
+        return value
+    kind = value["is"]
+    if kind == "array":
+        data = np.frombuffer(base64.b64decode(value["data"]), dtype=np.dtype(value["dtype"]))
+        return data.reshape(value["shape"]).copy()
+    if kind == "scalar":
+        return decode(value["value"])[()]
+    if kind == "dict":
+        return {decode(key): decode(item) for key, item in value["items"]}
+    if kind in ("Random", "Generator", "RandomState"):
+        return _decoded_generator(kind, decode(value["state"]), now)
+    return {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset}[kind](map(decode, value["items"]))
+
+
+def _decoded_generator(kind: str, state: Any, now: Any) -> Any:
+    if kind == "Random":
+        generator = now if type(now) is random.Random else random.Random()  # noqa: S311 - of the kind that was there
+        generator.setstate(state)
+        return generator
+    if kind == "RandomState":
+        legacy = now if isinstance(now, np.random.RandomState) else np.random.RandomState()
+        legacy.set_state(state)
+        return legacy
+    bits = getattr(np.random, state["bit_generator"])
+    numpy = now if isinstance(now, np.random.Generator) and type(now.bit_generator) is bits else None
+    numpy = np.random.Generator(bits()) if numpy is None else numpy
+    numpy.bit_generator.state = state
+    return numpy

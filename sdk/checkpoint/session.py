@@ -1,0 +1,291 @@
+"""One task's checkpoints in one attempt: where it starts, and which part of the program it is in.
+
+A program trains in stages: every `fit` is one, and every loop that `ctx.checkpoint()` protects. A stage is known by its
+number, in the order in which the program reaches it, and by the variables that it trains. What an earlier attempt has
+finished is not done again: its end is restored, and the program goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..clock import Clock
+from ..errors import InputError
+from ..storage.store import Store, open_store
+from . import opening, restore
+from .contents import Contents
+from .manifest import Manifest
+from .policy import Policy
+from .restore import Checkpoint
+from .saver import Saver, Ticket
+
+# A task may import for minutes while the first one has opened the store already, and the other way round.
+_JOIN_S = 600.0
+_NOT_FINITE = "not finite"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """A stage as a manifest describes it.
+
+    Args:
+        kind: "fit" or "loop".
+        signature: tells its variables' names, shapes and types from others.
+        finished: True when there is nothing left to do in it.
+        commit: the checkpoint of its end; "" while it is the manifest's own stage, or where it was not kept.
+        steps: training steps that were done in it.
+        history: what `fit` has returned.
+        epochs: the numbers of the epochs in the history.
+    """
+
+    kind: str
+    signature: str
+    finished: bool = False
+    commit: str = ""
+    steps: int = 0
+    history: Mapping[str, Any] | None = None
+    epochs: Sequence[int] = ()
+
+
+def signature(variables: Iterable[tuple[str, str, Sequence[int]]]) -> str:
+    """Return what tells a set of variables from others, from the path, type and shape of each."""
+    listed = sorted((path, dtype, list(shape)) for path, dtype, shape in variables)
+    return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]
+
+
+class Session:
+    """The checkpoints of one task in one attempt. The store is opened at the first stage.
+
+    Args:
+        url: the store.
+        run_id: the run.
+        attempt: counts from 1.
+        task: this task.
+        tasks: all of them, the first decides.
+        policy: when and what to keep.
+        about: returns what every manifest says of the run.
+        warm_start: a checkpoint of another run to start with, as `STORE#COMMIT`; "" for none.
+        clock: what time it is.
+        log: takes lines for people.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        run_id: str,
+        attempt: int,
+        task: str,
+        tasks: Sequence[str],
+        policy: Policy,
+        about: Callable[[], Mapping[str, Any]],
+        warm_start: str,
+        clock: Clock,
+        log: Callable[[str], None],
+    ) -> None:
+        self.policy = policy
+        self.run_id = run_id
+        self.task = task
+        self.tasks = tuple(tasks)
+        self.rank = self.tasks.index(task)
+        self.log = log
+        self._url = url
+        self._attempt = attempt
+        self._about = about
+        self._warm_start = warm_start
+        self._clock = clock
+        self._store: Store | None = None
+        self._saver: Saver | None = None
+        self._opening: opening.Opening | None = None
+        self._found: Manifest | None = None
+        self._key: str | None = None
+        self._before: list[Stage] = []
+        self._stages: list[Stage] = []
+        self._last_save = clock.monotonic()
+        self.base = 0
+
+    @property
+    def store(self) -> Store:
+        """The store, opened at the first use."""
+        if self._store is None:
+            self._open()
+        assert self._store is not None  # noqa: S101
+        return self._store
+
+    def _open(self) -> None:
+        self._store = store = open_store(self._url)
+        if self.rank == 0:
+            holder = f"{self.task} of attempt {self._attempt}, process {os.getpid()}"
+            found = opening.open_first(store, self._attempt, holder, self._clock, log=self.log)
+        else:
+            found = opening.join(store, self._attempt, self._clock, self._clock.sleep, _JOIN_S)
+        self._opening, self._found, self._key = found, found.manifest, found.commit
+        if self._found is not None:
+            self._before = [Stage(**stage) for stage in from_json(self._found.position["stages"])]
+        self._saver = Saver(
+            store,
+            found,
+            task=self.task,
+            rank=self.rank,
+            tasks=self.tasks,
+            policy=self.policy,
+            clock=self._clock,
+            about=self._about(),
+            log=self.log,
+        )
+
+    def begin(self, kind: str, signature: str) -> Begun:
+        """Begin the next stage, and return what is known of it.
+
+        Args:
+            kind: "fit" or "loop".
+            signature: of its variables.
+
+        Raises:
+            InputError: an earlier attempt had another stage in this place.
+        """
+        _ = self.store
+        number = len(self._stages)
+        mine = Stage(kind=kind, signature=signature)
+        self.base = sum(stage.steps for stage in self._stages)
+        self._last_save = self._clock.monotonic()
+        known = self._before[number] if number < len(self._before) else None
+        if known is None:
+            self._stages.append(mine)
+            return Begun(self, number, self._warm() if number == 0 and self._found is None else None, {})
+        last = number == len(self._before) - 1
+        checkpoint = self._read(self._key if last else known.commit)
+        # What differs in the variables is told where they are restored.
+        if known.kind != kind or (checkpoint is None and known.signature != signature):
+            other = f"was a {known.kind}" if known.kind != kind else "had other variables"
+            raise InputError(
+                f"The checkpoints of this run are of another program: stage {number + 1} of its training is a {kind}, and "
+                f"{other} when they were made. Next: undo the change, or submit a new run."
+            )
+        if last and known.finished:
+            # What comes after will be in other manifests.
+            known = replace(known, commit=self._key or "")
+        self._stages.append(known if last or known.finished else replace(known, finished=True))
+        position = from_json(checkpoint.manifest.position["at"]) if last and checkpoint is not None else {}
+        if known.finished and checkpoint is None:
+            self.log(
+                f"stage {number + 1} of the training was finished by an earlier attempt, and its end is not kept: it is left "
+                "out, and the variables stay as they are"
+            )
+        return Begun(self, number, checkpoint, position)
+
+    def _read(self, key: str | None) -> Checkpoint | None:
+        if key and key == self._key and self._opening is not None:
+            return self._opening.read(self.store)
+        return restore.read(self.store, key) if key else None
+
+    def _warm(self) -> Checkpoint | None:
+        if not self._warm_start:
+            return None
+        url, _, key = self._warm_start.rpartition("#")
+        found = restore.read(open_store(url), key)
+        return replace(found, blobs={})
+
+    def due(self) -> bool:
+        """True when it is time for the next checkpoint; only the first task is asked."""
+        every_s = self.policy.every_s
+        return every_s is not None and self._clock.monotonic() - self._last_save >= every_s
+
+    def save(
+        self, number: int, contents: Contents, *, at: Mapping[str, Any], steps: int, reason: str, **more: Any
+    ) -> Ticket | None:
+        """Begin to save the state of a stage.
+
+        Args:
+            number: the stage, from 0.
+            contents: its state.
+            at: where in it the training is.
+            steps: training steps in this stage so far.
+            reason: "interval", "preempt", "final" or "manual".
+            more: finished, history and epochs of the stage; metrics and downgrades of the checkpoint.
+        """
+        assert self._saver is not None  # noqa: S101
+        stage = {name: more.pop(name) for name in ("finished", "history", "epochs") if name in more}
+        self._stages[number] = mine = replace(self._stages[number], steps=steps, **stage)
+        self._last_save = self._clock.monotonic()
+        stages = [*self._stages[:number], mine]
+        return self._saver.save(
+            contents,
+            step=self.base + steps,
+            position=to_json({"stages": [vars(stage) for stage in stages], "at": dict(at)}),
+            reason=reason,
+            keep=mine.finished,
+            **more,
+        )
+
+    def finished(self, number: int, ticket: Ticket) -> None:
+        """Wait until the end of a stage is saved, and remember where."""
+        commit = ticket.wait(None)
+        self._stages[number] = replace(self._stages[number], commit=commit.key)
+
+    def wait(self, timeout_s: float | None) -> None:
+        """Wait for what is being saved.
+
+        Raises:
+            SaveFailedError: it could not be saved.
+        """
+        if self._saver is not None:
+            self._saver.wait(timeout_s)
+
+    def close(self, timeout_s: float | None) -> None:
+        """Wait for what is being saved, and end."""
+        if self._saver is not None:
+            self._saver.close(timeout_s)
+
+
+def to_json(value: Any) -> Any:
+    """Return a value as JSON that every reader knows: a loss may be NaN or infinite, and JSON has no such numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_NOT_FINITE: str(value)}
+    if isinstance(value, Mapping):
+        return {name: to_json(item) for name, item in value.items()}
+    return [to_json(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def from_json(value: Any) -> Any:
+    """Return what `to_json` was given."""
+    if isinstance(value, dict):
+        if value.keys() == {_NOT_FINITE}:
+            return float(value[_NOT_FINITE])
+        return {name: from_json(item) for name, item in value.items()}
+    return [from_json(item) for item in value] if isinstance(value, list) else value
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A stage that has begun.
+
+    Args:
+        session: where it belongs.
+        number: counts from 0.
+        checkpoint: the state to start with; None for none.
+        at: where in the stage that was; {} for its beginning.
+    """
+
+    session: Session
+    number: int
+    checkpoint: Checkpoint | None
+    at: Mapping[str, Any]
+
+    @property
+    def known(self) -> Stage:
+        """What an earlier attempt has left of it."""
+        return self.session._stages[self.number]
+
+    @property
+    def blobs(self) -> Mapping[str, bytes]:
+        """What this very task has saved; {} where the tasks were others."""
+        if self.checkpoint is None or self.checkpoint.manifest.world.get("size") != len(self.session.tasks):
+            return {}
+        return self.checkpoint.blobs.get(self.session.rank, {})

@@ -1,0 +1,191 @@
+"""Writes the bytes of one task: packed into objects of a bounded size, several at a time, none of them joined or copied."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Executor, Future
+from dataclasses import asdict, dataclass
+
+from ..errors import CorruptCheckpointError, CorruptObjectError, InputError, StoreError
+from ..storage.checksums import crc32c, flat
+from ..storage.store import Stat, Store
+from . import names
+from .contents import Array, Contents
+from .envelope import unwrap, wrap
+from .fields import Fields
+from .manifest import ALIGNMENT, ArrayEntry, BlobEntry, File, aligned, blob_of, file_of
+
+# Small enough that the first ones reach the disk while the last ones are still being hashed.
+OBJECT_BYTES = 32 << 20
+_PADDING = memoryview(bytes(ALIGNMENT))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What one task has written for one checkpoint."""
+
+    files: tuple[File, ...] = ()
+    arrays: tuple[ArrayEntry, ...] = ()
+    blobs: tuple[BlobEntry, ...] = ()
+
+
+class Writer:
+    """Puts the bytes of one task.
+
+    Args:
+        store: where to.
+        pool: puts several objects at once.
+        most: how many objects may wait or be under way: the data of no more than those is held.
+        object_bytes: the largest object.
+    """
+
+    def __init__(self, store: Store, pool: Executor, *, most: int, object_bytes: int = OBJECT_BYTES) -> None:
+        self._store = store
+        self._pool = pool
+        self._most = most
+        self._object_bytes = object_bytes
+
+    def write(self, contents: Contents, folder: str, rank: int) -> Written:
+        """Put everything of one task and return what it was, in order.
+
+        Raises:
+            StoreError: an object could not be put; others may have been.
+        """
+        arrays: list[ArrayEntry] = []
+        blobs: list[BlobEntry] = []
+        under_way: deque[tuple[str, Future[Stat]]] = deque()
+        files: list[File] = []
+
+        def oldest() -> None:
+            kind, future = under_way.popleft()
+            stat = future.result()
+            files.append(
+                File(
+                    key=stat.key,
+                    size=stat.size,
+                    crc32c=stat.crc32c,
+                    generation=stat.generation,
+                    rank=rank,
+                    kind=kind,
+                )
+            )
+
+        try:
+            for kind, chunk in self._chunks(contents, rank, arrays, blobs):
+                if len(under_way) >= self._most:
+                    oldest()
+                key = names.packed(folder, rank, len(files) + len(under_way))
+                under_way.append((kind, self._pool.submit(put, self._store, key, chunk)))
+            while under_way:
+                oldest()
+        finally:
+            # After a failure nobody may still write: what was put is removed next.
+            for _, future in under_way:
+                if not future.cancel():
+                    future.exception()
+        return Written(files=tuple(files), arrays=tuple(arrays), blobs=tuple(blobs))
+
+    def _chunks(
+        self, contents: Contents, rank: int, arrays: list[ArrayEntry], blobs: list[BlobEntry]
+    ) -> Iterator[tuple[str, list[memoryview]]]:
+        if rank == 0:
+            for chunk in pack(_array_views(contents.arrays, arrays), self._object_bytes):
+                yield "arrays", chunk
+        for chunk in pack(_blob_views(contents, rank, blobs), self._object_bytes):
+            yield "blobs", chunk
+
+
+def put(store: Store, key: str, chunk: list[memoryview]) -> Stat:
+    """Create one object, or find that it was created although the store has said otherwise.
+
+    Raises:
+        CorruptObjectError: the store has other bytes than these.
+        StoreError: it could not be created.
+    """
+    crc = crc32c(chunk)
+    size = sum(len(view) for view in chunk)
+    try:
+        stat = store.put_new(key, chunk, crc=crc)
+    except StoreError as error:
+        # A reply that is lost, or a request that is repeated: what is there now decides.
+        try:
+            stat = store.stat(key)
+        except StoreError:
+            raise error from None
+        if (stat.size, stat.crc32c) != (size, crc):
+            raise
+    if (stat.size, stat.crc32c) != (size, crc):
+        raise CorruptObjectError(
+            f"{store.url} has stored other bytes of {key!r} than it was given: {stat.size} bytes with crc32c "
+            f"{stat.crc32c:08x}, not {size} with {crc:08x}."
+        )
+    return stat
+
+
+def pack(views: Iterable[memoryview], limit: int) -> Iterator[list[memoryview]]:
+    """Cut a stream of buffers into chunks of `limit` bytes, the last one shorter, without copying."""
+    chunk: list[memoryview] = []
+    room = limit
+    for view in views:
+        rest = view
+        while len(rest):
+            piece, rest = rest[:room], rest[room:]
+            chunk.append(piece)
+            room -= len(piece)
+            if not room:
+                yield chunk
+                chunk, room = [], limit
+    if chunk:
+        yield chunk
+
+
+def encode_receipt(place: names.Place, nonce: str, rank: int, written: Written) -> bytes:
+    """Return what a task says to rank 0 about its bytes."""
+    body = {"place": list(place), "nonce": nonce, "rank": rank}
+    lists = {"files": [asdict(f) for f in written.files], "blobs": [asdict(b) for b in written.blobs]}
+    return wrap("receipt", {**body, **lists})
+
+
+def decode_receipt(data: bytes | bytearray | memoryview, place: names.Place, nonce: str, rank: int) -> Written:
+    """Return what a task has written for this very checkpoint.
+
+    Raises:
+        CorruptCheckpointError: the receipt is damaged, or one of another checkpoint, attempt or task.
+    """
+    body = unwrap("receipt", data)
+    if (body.get("place"), body.get("nonce"), body.get("rank")) != (list(place), nonce, rank):
+        raise CorruptCheckpointError("The receipt is of another checkpoint, attempt or task.")
+    fields = Fields(body, "The receipt")
+    written = Written(files=fields.each("files", file_of), blobs=fields.each("blobs", blob_of))
+    if {*(file.rank for file in written.files), *(blob.rank for blob in written.blobs)} - {rank}:
+        raise CorruptCheckpointError("The receipt lists files of another task.")
+    return written
+
+
+def _array_views(arrays: Iterable[Array], entries: list[ArrayEntry]) -> Iterator[memoryview]:
+    end = 0
+    for array in arrays:
+        view = flat(_contiguous(array))
+        offset = aligned(end)
+        entries.append(
+            ArrayEntry(path=array.path, dtype=array.dtype, shape=array.shape, offset=offset, nbytes=len(view))
+        )
+        yield _PADDING[: offset - end]
+        yield view
+        end = offset + len(view)
+
+
+def _contiguous(array: Array) -> memoryview:
+    view = array.data()
+    if not view.c_contiguous:
+        raise InputError(f"The bytes of the array {array.path!r} are not in a row; copy it before it is saved.")
+    return view
+
+
+def _blob_views(contents: Contents, rank: int, entries: list[BlobEntry]) -> Iterator[memoryview]:
+    end = 0
+    for name, data in sorted(contents.blobs.items()):
+        entries.append(BlobEntry(rank=rank, name=name, offset=end, nbytes=len(data)))
+        yield memoryview(data)
+        end += len(data)

@@ -1,0 +1,88 @@
+"""The checkpoints of a run, as people speak of them: the newest one, the one of step 120, another run's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from . import ids
+from .checkpoint import catalog, restore
+from .checkpoint.catalog import Entry
+from .errors import InputError, PodliftError, RunNotFoundError
+from .layout import RootPaths, RunPaths
+from .storage.gcs_store import GcsStore
+from .storage.patience import Patience
+from .storage.store import Store, open_store
+
+_LISTED = 10
+_PATIENCE = Patience(connect_s=5.0, read_s=10.0, total_s=15.0, first_s=15.0)
+
+
+def newest(paths: RunPaths) -> tuple[int, float] | None:
+    """Return the step and the unix time of the last checkpoint of a run; None where there is none, or none can be read."""
+    if not _may_hold(paths.store):
+        return None
+    try:
+        store = _open(paths.store)
+        commits = restore.commits_of(store)
+        manifest = restore.read_manifest(store, commits[-1].key) if commits else None
+    except PodliftError:
+        # The list of the checkpoints says what is wrong with them.
+        return None
+    return None if manifest is None else (manifest.step, manifest.created_at)
+
+
+def entries(paths: RunPaths) -> list[Entry]:
+    """Return all checkpoints of a run, the oldest first."""
+    return catalog.entries(_open(paths.store)) if _may_hold(paths.store) else []
+
+
+def _may_hold(store: str) -> bool:
+    return "://" in store or os.path.isdir(store)  # noqa: PTH112
+
+
+def _open(store: str) -> Store:
+    # A training may wait for minutes; whoever asks how it is doing does not.
+    return GcsStore(store.partition("://")[2], patience=_PATIENCE) if "://" in store else open_store(store)
+
+
+def find(paths: RunPaths, step: str) -> Entry:
+    """Return the checkpoint of a step, or "last".
+
+    Raises:
+        InputError: there is none; the steps that there are.
+    """
+    found = entries(paths)
+    fitting = [entry for entry in found if step == "last" or str(entry.step) == step]
+    good = [entry for entry in fitting if entry.quarantined is None]
+    if good:
+        return good[-1]
+    run = paths.parts[1]
+    if fitting:
+        raise InputError(f"The checkpoint of step {step} of {run} is damaged: {fitting[-1].quarantined}.")
+    steps = list(dict.fromkeys(str(entry.step) for entry in found))
+    known = f"Known steps: {', '.join(steps[-_LISTED:])}." if steps else "It has no checkpoints at all."
+    raise InputError(f"There is no such checkpoint of the run {run}. Received: {step!r}. {known}")
+
+
+def warm_start(text: str, root: str) -> str:
+    """Return the checkpoint that `resume_from` names, as `STORE#COMMIT`.
+
+    Args:
+        text: a run's id or directory, and perhaps `@STEP`.
+        root: where runs are looked for by their id.
+
+    Raises:
+        InputError: there is no such run, or it has no such checkpoint.
+    """
+    run, _, step = text.partition("@") if not Path(text).is_dir() else (text, "", "")
+    folder = RootPaths(root).run(run).url if ids.is_run_id(run) and not Path(run).is_dir() else run
+    if "://" in folder:
+        paths = RunPaths(folder.rstrip("/"))
+        return f"{paths.store}#{find(paths, step or 'last').key}"
+    paths = RunPaths(str(Path(folder).expanduser().resolve()))
+    if not Path(paths.plan).is_file():
+        raise RunNotFoundError(
+            f"resume_from: no run is there. Received: {text!r}. Looked at {paths.url!r}. Next: podlift runs."
+        )
+    return f"{paths.store}#{find(paths, step or 'last').key}"

@@ -1,0 +1,91 @@
+"""What the tests of checkpoints share: states that are a function of their step, and attempts that save them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from sdk.checkpoint import opening, restore
+from sdk.checkpoint.contents import Array, Contents
+from sdk.checkpoint.opening import Opening
+from sdk.checkpoint.policy import Policy
+from sdk.checkpoint.restore import Checkpoint
+from sdk.checkpoint.saver import Saver
+from sdk.clock import SystemClock
+from sdk.storage.posix_store import PosixStore
+from sdk.storage.store import Store
+
+CLOCK = SystemClock()
+SIZES = {"dense/kernel": 700, "dense/bias": 3, "empty": 0, "embedding": 2500}
+OBJECT_BYTES = 1024
+
+
+def state(step: int, sizes: Mapping[str, int] = SIZES) -> dict[str, bytes]:
+    """The arrays of a step: no two steps have one in common."""
+    return {name: random.Random(f"{name}/{step}").randbytes(size) for name, size in sizes.items()}
+
+
+def contents(step: int, rank: int = 0) -> Contents:
+    arrays = tuple(Array(name, "uint8", (len(d),), lambda d=d: memoryview(d)) for name, d in state(step).items())
+    return Contents(arrays if rank == 0 else (), {"rng": random.Random(f"{rank}/{step}").randbytes(40)})
+
+
+def check(checkpoint: Checkpoint | None, ranks: int = 1) -> int:
+    """Return the step of a checkpoint whose content is bitwise that step's."""
+    assert checkpoint is not None
+    step = checkpoint.manifest.step
+    assert {name: bytes(array.data) for name, array in checkpoint.arrays.items()} == state(step)
+    assert checkpoint.blobs == {rank: contents(step, rank).blobs for rank in range(ranks)}
+    assert checkpoint.manifest.position == {"step": step}
+    return step
+
+
+class Attempt:
+    """One attempt of a run with tasks that live in this process."""
+
+    def __init__(self, store: Store, number: int = 0, *, tasks: int = 1, log: Any = None, **policy: Any) -> None:
+        self.store = store
+        self.said: list[str] = []
+        self.opening: Opening = opening.open_first(store, number, f"attempt {number}", CLOCK, log=self.said.append)
+        self.policy = Policy(**{"on_busy": "block", **policy})
+        self.savers = [self.saver(rank, tasks) for rank in range(tasks)]
+
+    def saver(self, rank: int, tasks: int, receipts_s: float = 20.0) -> Saver:
+        return Saver(
+            self.store,
+            self.opening,
+            task=f"worker-{rank}",
+            rank=rank,
+            tasks=[f"worker-{rank}" for rank in range(tasks)],
+            policy=self.policy,
+            clock=CLOCK,
+            about={"run_id": "test"},
+            log=self.said.append,
+            receipts_s=receipts_s,
+            object_bytes=OBJECT_BYTES,
+        )
+
+    def save(self, step: int, **options: Any) -> str:
+        """Save in all tasks, wait until it is acknowledged and tidied up, and return the commit's key."""
+        tickets = [
+            saver.save(contents(step, rank), step=step, position={"step": step}, **options)
+            for rank, saver in enumerate(self.savers)
+        ]
+        keys = [ticket.wait(20).key for ticket in tickets if ticket]
+        for saver in self.savers:
+            saver.wait(20)
+        return keys[0]
+
+    def close(self) -> None:
+        for saver in self.savers:
+            saver.close(20)
+
+
+def restored(store: Store, ranks: int = 1) -> int:
+    """Return the step that a new attempt would begin with, after comparing all its bytes."""
+    return check(restore.newest(store, lambda sentence: None), ranks)
+
+
+def files(store: PosixStore, prefix: str = "") -> list[str]:
+    return [stat.key for stat in store.list(prefix)]

@@ -1,0 +1,143 @@
+"""What people see of checkpoints, and what they keep."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from sdk.checkpoint import catalog, restore
+from sdk.errors import InputError
+from sdk.storage.posix_store import PosixStore
+
+from .parts import Attempt, files, restored
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PosixStore:
+    return PosixStore(tmp_path / "store")
+
+
+def test_a_list_says_what_each_checkpoint_is(store: PosixStore) -> None:
+    assert catalog.entries(store) == []
+    attempt = Attempt(store)
+    first = attempt.save(1, metrics={"loss": 1.0})
+    attempt.save(2, reason="manual", downgrades=["no data position"])
+    catalog.pin(store, first, "good-one")
+    one, two = catalog.entries(store)
+    assert (one.key, one.step, one.epoch, one.pinned, one.metrics) == (first, 1, 1, ("good-one",), {"loss": 1.0})
+    assert (two.reason, two.downgrades, two.pinned, two.quarantined) == ("manual", ("no data position",), (), None)
+    assert two.size == sum(stat.size for stat in store.list("data/") if "000000000002-" in stat.key)
+    assert two.created_at is not None
+
+
+def test_a_damaged_checkpoint_is_listed_with_what_is_wrong_and_leaves_quarantine_once_it_is_whole(
+    store: PosixStore,
+) -> None:
+    attempt = Attempt(store)
+    attempt.save(1)
+    key = attempt.save(2)
+    path = Path(store.url, restore.read_manifest(store, key).files[0].key)
+    good = path.read_bytes()
+    path.write_bytes(good[:-100])
+    assert "not the one that was written" in str(catalog.verify(store, key))
+    assert restored(store) == 1
+    assert "not the one that was written" in str(catalog.entries(store)[1].quarantined)
+    path.write_bytes(good)
+    # Whoever was found damaged stays out until somebody has looked at all of it.
+    assert restored(store) == 1
+    assert catalog.verify(store, key) is None
+    assert restored(store) == 2
+    assert catalog.entries(store)[1].quarantined is None
+    Path(store.url, key).write_bytes(b"{}")
+    assert (catalog.entries(store)[1].size, catalog.entries(store)[1].step) == (None, 2)
+    assert "damaged" in str(catalog.entries(store)[1].quarantined)
+
+
+def test_a_pinned_checkpoint_stays_until_it_is_unpinned(store: PosixStore) -> None:
+    attempt = Attempt(store, keep_last=1)
+    first = attempt.save(1)
+    catalog.pin(store, first, "keep")
+    attempt.save(2)
+    third = attempt.save(3)
+    assert files(store, "commits/") == [first, third]
+    catalog.pin(store, third, "keep")
+    assert catalog.pins(store) == {"keep": third}
+    attempt.save(4)
+    assert first not in files(store, "commits/")
+    catalog.unpin(store, "keep")
+    attempt.save(5)
+    assert len(files(store, "commits/")) == 1
+
+
+def test_38_where_a_pin_is_damaged_nothing_is_removed(store: PosixStore) -> None:
+    attempt = Attempt(store, keep_last=1)
+    first = attempt.save(1)
+    catalog.pin(store, first, "keep")
+    Path(store.url, "pins/keep.json").write_bytes(b"{}")
+    attempt.save(2)
+    attempt.save(3)
+    assert len(files(store, "commits/")) == 3
+    assert any("could not be removed now" in line for line in attempt.said)
+
+
+@pytest.mark.parametrize("name", ["", "../x", "Capital", "a/b", "x" * 41, "-x", "a.b"])
+def test_a_name_that_is_no_pins_is_refused(store: PosixStore, name: str) -> None:
+    key = Attempt(store).save(1)
+    with pytest.raises(InputError, match="no name of a pin"):
+        catalog.pin(store, key, name)
+    with pytest.raises(InputError, match="no pin of that name"):
+        catalog.unpin(store, name)
+
+
+def test_what_is_not_there_is_named_with_what_is(store: PosixStore) -> None:
+    with pytest.raises(InputError, match="There are none"):
+        catalog.verify(store, "x")
+    key = Attempt(store).save(1)
+    for call in (catalog.verify, lambda s, k: catalog.pin(s, k, "x")):
+        with pytest.raises(InputError, match=f"Did you mean '{key}'"):
+            call(store, key.replace("1-", "2-"))
+    catalog.pin(store, key, "best")
+    with pytest.raises(InputError, match="Did you mean 'best'"):
+        catalog.unpin(store, "bast")
+
+
+def test_39_a_metric_that_is_no_number_is_said_once_and_the_best_before_it_stays(store: PosixStore) -> None:
+    attempt = Attempt(store, keep_last=1, best="val_loss")
+    best = attempt.save(1, metrics={"val_loss": 0.5})
+    for step, loss in enumerate([math.nan, math.nan, 0.7], 2):
+        last = attempt.save(step, metrics={"val_loss": loss})
+    assert files(store, "commits/") == [best, last]
+    said = [line for line in attempt.said if "val_loss" in line]
+    assert len(said) == 1
+    assert "is nan: such a checkpoint is never the best one" in said[0]
+    assert restore.read_manifest(store, last).best == {
+        "metric": "val_loss",
+        "mode": "min",
+        "value": 0.5,
+        "commit": best,
+    }
+
+
+def test_a_metric_that_nobody_reports_is_said_with_the_nearest_one(store: PosixStore) -> None:
+    attempt = Attempt(store, best="val_lss")
+    attempt.save(1)
+    attempt.save(2, metrics={"val_loss": 1.0})
+    attempt.save(3, metrics={"val_loss": 1.0})
+    said = [line for line in attempt.said if "val_lss" in line]
+    assert len(said) == 1
+    assert "Did you mean 'val_loss'?" in said[0]
+
+
+def test_25_a_thousand_checkpoints_are_all_seen(store: PosixStore) -> None:
+    attempt = Attempt(store, keep_last=3)
+    key = attempt.save(1)
+    data = bytes(store.get(key))
+    for step in range(2, 1102):
+        # Damaged, so that only the listing tells that they are there.
+        store.put_new(f"commits/e000001/{step:012d}-000000.json", [data])
+    assert len(catalog.entries(store)) == 1101
+    said: list[str] = []
+    assert restore.newest(store, said.append, quarantine=False).manifest.step == 1
+    assert len(said) == 1100

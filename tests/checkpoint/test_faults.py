@@ -1,0 +1,501 @@
+"""What can go wrong with a store, one by one. The numbers are those of the list of faults.
+
+Each test ends with the same question: what is restored is bitwise one acknowledged step, and not older than the last one.
+"""
+
+from __future__ import annotations
+
+import errno
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sdk.checkpoint import lease, opening, restore
+from sdk.checkpoint.contents import Array, Contents
+from sdk.checkpoint.envelope import wrap
+from sdk.checkpoint.keeping import collect
+from sdk.clock import SystemClock
+from sdk.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    CorruptCheckpointError,
+    FencedError,
+    FutureFormatError,
+    MissingError,
+    SaveFailedError,
+    StoreError,
+    WaitTimeoutError,
+)
+from sdk.storage.posix_store import PosixStore
+from sdk.testing.faults import Fault, FaultyStore
+
+from .parts import CLOCK, Attempt, check, contents, files, restored
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PosixStore:
+    return PosixStore(tmp_path / "store")
+
+
+def saved(store: PosixStore, *steps: int, number: int = 0, **policy: object) -> list[str]:
+    """Save some steps in one attempt; return the keys of the commits."""
+    attempt = Attempt(store, number, **policy)
+    keys = [attempt.save(step) for step in steps]
+    attempt.close()
+    return keys
+
+
+def path_of(store: PosixStore, key: str) -> Path:
+    return Path(store.url) / key
+
+
+def flip(path: Path, place: int = -200) -> None:
+    data = bytearray(path.read_bytes())
+    data[max(place, -len(data))] ^= 4
+    path.write_bytes(data)
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def overwritten(store: PosixStore, key: str) -> None:
+    data = bytes(store.get(key))
+    store.delete(key)
+    store.put_new(key, [data])
+
+
+FAILS = {
+    "03-the-data": Fault("put_new", "data/", nth=3, times=9),
+    "03-the-commit": Fault("put_new", "commits/", times=9),
+    "03-the-lease-before-the-commit": Fault("get", "LEASE", nth=2),
+    "33-a-full-disk": Fault("put_new", "data/", nth=2, error=StoreError("the disk is full")),
+    "35-an-interrupt-during-the-data": Fault("put_new", "data/", do="interrupt", nth=2),
+    "35-an-interrupt-before-the-commit": Fault("put_new", "commits/", do="interrupt"),
+    "14-the-data-is-stored-with-another-bit": Fault("put_new", "data/", do="flip", nth=2),
+    "10-half-of-the-data-is-stored": Fault("put_new", "data/", do="cut", nth=2),
+    "14-the-commit-is-stored-with-another-bit": Fault("put_new", "commits/", do="flip"),
+}
+
+
+@pytest.mark.parametrize("fault", [pytest.param(fault, id=name) for name, fault in FAILS.items()])
+def test_a_save_that_fails_is_loud_for_ever_and_leaves_those_before_it(store: PosixStore, fault: Fault) -> None:
+    saved(store, 1, 2)
+    attempt = Attempt(FaultyStore(store, fault), 1)
+    ticket = attempt.savers[0].save(contents(3), step=3, position={"step": 3})
+    with pytest.raises(SaveFailedError, match=r"step 3 was not saved by worker-0.*Those before it are untouched"):
+        ticket.wait(20)
+    assert fault.happened
+    for again in (attempt.savers[0].wait, attempt.savers[0].close, lambda: attempt.savers[0].save(contents(4), step=4)):
+        with pytest.raises(SaveFailedError, match="step 3"):
+            again()
+    assert any("step 3" in line for line in attempt.said)
+    assert restored(store) == 2
+    saved(store, 3, number=2)
+    assert restored(store) == 3
+
+
+def test_34_an_error_while_the_state_is_taken_leaves_those_before_it(store: PosixStore) -> None:
+    def broken() -> memoryview:
+        raise RuntimeError("no such device")
+
+    saved(store, 1)
+    attempt = Attempt(store, 1)
+    ticket = attempt.savers[0].save(Contents((*contents(2).arrays, Array("x", "uint8", (1,), broken))), step=2)
+    with pytest.raises(SaveFailedError, match="RuntimeError: no such device"):
+        ticket.wait(20)
+    # What was written of it is removed: a full disk must not stay full.
+    assert files(store, "data/e000002") == []
+    assert restored(store) == 1
+
+
+LOST = {
+    "08-the-data": Fault("put_new", "data/", do="lose", nth=2),
+    "08-the-commit": Fault("put_new", "commits/", do="lose"),
+    "08-a-repeated-commit": Fault("put_new", "commits/", do="lose", error=AlreadyExistsError("412")),
+    "08-repeated-data": Fault("put_new", "data/", do="lose", nth=2, error=AlreadyExistsError("412")),
+    "08-a-removal": Fault("delete", "commits/", do="lose", error=MissingError("404")),
+    "08-the-lease": Fault("swap", "LEASE", do="lose"),
+    "08-a-repeated-lease": Fault("swap", "LEASE", do="lose", error=ConflictError("412")),
+    "08-the-opening": Fault("put_new", "openings/", do="lose"),
+    "44-a-repeated-opening": Fault("put_new", "openings/", do="lose", error=AlreadyExistsError("412")),
+    "07-the-commit-that-was-not-applied": Fault("put_new", "commits/"),
+    "07-the-removal-that-was-not-applied": Fault("delete", "commits/"),
+}
+
+
+@pytest.mark.parametrize("fault", [pytest.param(fault, id=name) for name, fault in LOST.items()])
+def test_a_lost_reply_is_settled_by_what_is_there(store: PosixStore, fault: Fault) -> None:
+    attempt = Attempt(FaultyStore(store, fault), keep_last=1)
+    for step in (1, 2, 3, 4):
+        attempt.save(step)
+        assert restored(store) == step
+    attempt.close()
+    assert fault.happened
+    assert len(files(store, "commits/")) == 1
+
+
+def test_08_a_commit_whose_fate_is_unknown_is_not_acknowledged_and_its_data_stays(store: PosixStore) -> None:
+    lost = Fault("put_new", "commits/", do="lose")
+    attempt = Attempt(FaultyStore(store, lost, Fault("stat", "commits/", times=9)))
+    with pytest.raises(SaveFailedError, match="is not known"):
+        attempt.save(1)
+    assert restored(store) == 1
+
+
+DAMAGES: dict[str, Callable[[PosixStore, str, str], object]] = {
+    "15-a-bit-of-the-data": lambda store, commit, data: flip(path_of(store, data)),
+    "16-half-of-the-data": lambda store, commit, data: cut(path_of(store, data)),
+    "16-empty-data": lambda store, commit, data: path_of(store, data).write_bytes(b""),
+    "17-the-data-is-deleted": lambda store, commit, data: store.delete(data),
+    "18-the-data-is-written-by-somebody-else": lambda store, commit, data: overwritten(store, data),
+    "18-the-data-is-a-folder": lambda store, commit, data: (
+        path_of(store, data).unlink(),
+        path_of(store, data).mkdir(),
+    ),
+    "19-a-bit-of-the-manifest": lambda store, commit, data: flip(path_of(store, commit)),
+    "19-half-of-the-manifest": lambda store, commit, data: cut(path_of(store, commit)),
+    "19-an-empty-manifest": lambda store, commit, data: path_of(store, commit).write_bytes(b""),
+    "19-a-manifest-of-another-shape": lambda store, commit, data: replaced(
+        store, commit, wrap("manifest", {"epoch": 1})
+    ),
+    "19-a-manifest-that-is-no-json": lambda store, commit, data: replaced(store, commit, b"<html>"),
+    "20-a-manifest-of-another-place": lambda store, commit, data: replaced(
+        store, commit, bytes(store.get(files(store, "commits/")[0]))
+    ),
+}
+
+
+def replaced(store: PosixStore, key: str, data: bytes) -> None:
+    store.delete(key)
+    store.put_new(key, [data])
+
+
+@pytest.mark.parametrize("damage", [pytest.param(damage, id=name) for name, damage in DAMAGES.items()])
+def test_what_is_damaged_is_found_put_into_quarantine_and_not_restored(
+    store: PosixStore, damage: Callable[[PosixStore, str, str], object]
+) -> None:
+    commits = saved(store, 1, 2, 3)
+    newest = restore.read_manifest(store, commits[-1])
+    damage(store, commits[-1], newest.files[1].key)
+    said: list[str] = []
+    assert check(restore.newest(store, said.append)) == 2
+    assert len(files(store, "quarantine/")) == 1
+    assert any(commits[-1] in line and "Looking at an older one" in line for line in said)
+    # The next attempt goes on from there, keeps what is good, and is the newest.
+    saved(store, 3, number=1)
+    assert restored(store) == 3
+    assert "commits/e000001/000000000002-000000.json" in files(store, "commits/")
+
+
+def test_19_a_manifest_of_a_newer_podlift_is_an_error_and_nothing_older_is_taken_for_it(store: PosixStore) -> None:
+    commits = saved(store, 1, 2)
+    replaced(store, commits[-1], wrap("manifest", {"format_version": 2}))
+    with pytest.raises(FutureFormatError, match=r"newer podlift.*knows 1"):
+        restore.newest(store, print)
+    assert files(store, "quarantine/") == []
+
+
+def test_21_what_is_damaged_on_its_way_is_read_again(store: PosixStore) -> None:
+    saved(store, 1, 2)
+    once = Fault("get", r"data/.*00001\.bin", error=restore.CorruptObjectError("other bytes"))
+    assert check(restore.newest(FaultyStore(store, once), print)) == 2
+    assert once.happened
+
+
+@pytest.mark.parametrize("prefix", ["commits/", "quarantine/", "data/"])
+def test_22_a_listing_that_fails_is_an_error_and_never_a_fresh_start(store: PosixStore, prefix: str) -> None:
+    saved(store, 1)
+    with pytest.raises(StoreError, match="does not answer"):
+        restore.newest(FaultyStore(store, Fault("list", prefix)), print)
+    with pytest.raises(StoreError, match="does not answer"):
+        opening.open_first(FaultyStore(store, Fault("list", prefix)), 1, "me", CLOCK, log=print)
+    assert files(store, "quarantine/") == []
+    assert restored(store) == 1
+
+
+def test_22_data_that_cannot_be_read_now_is_not_called_damaged(store: PosixStore) -> None:
+    saved(store, 1, 2)
+    with pytest.raises(StoreError, match="does not answer"):
+        restore.newest(FaultyStore(store, Fault("get", "data/", times=99)), print)
+    assert files(store, "quarantine/") == []
+    assert restored(store) == 2
+
+
+def test_23_if_none_verifies_it_is_an_error_unless_a_fresh_start_is_asked_for(store: PosixStore) -> None:
+    for key in saved(store, 1, 2):
+        cut(path_of(store, key))
+    with pytest.raises(CorruptCheckpointError, match="None of the 2 checkpoints"):
+        restore.newest(store, print)
+    with pytest.raises(CorruptCheckpointError, match="None of the 2 checkpoints"):
+        opening.open_first(store, 1, "me", CLOCK, log=print)
+    assert restore.newest(store, print, on_corrupt="fresh") is None
+
+
+def test_24_what_claims_to_be_the_latest_is_not_asked(store: PosixStore) -> None:
+    saved(store, 1, 2)
+    for name in ("LATEST.json", "commits/LATEST", "commits/e000009/latest.json", "data/e000001/x"):
+        store.put_new(name, [b'{"step": 1}'])
+    assert restored(store) == 2
+    saved(store, 3, number=1)
+    assert restored(store) == 3
+
+
+def test_26_of_many_attempts_at_once_the_last_one_may_write_and_all_others_are_fenced(store: PosixStore) -> None:
+    start = threading.Barrier(24)
+    taken: list[lease.Lease] = []
+
+    def racer(number: int) -> None:
+        start.wait()
+        taken.append(lease.take(store, f"racer {number}", CLOCK))
+
+    threads = [threading.Thread(target=racer, args=[number]) for number in range(24)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(mine.epoch for mine in taken) == list(range(1, 25))
+    for mine in taken:
+        if mine.epoch == 24:
+            lease.check(store, mine)
+        else:
+            with pytest.raises(FencedError, match=r"racer \d+.*\(epoch 24; ours"):
+                lease.check(store, mine)
+
+
+def test_26_an_attempt_that_is_opened_twice_is_opened_once(store: PosixStore) -> None:
+    opening.open_first(store, 0, "one", CLOCK, log=print)
+    with pytest.raises(FencedError, match="opened by another task already"):
+        opening.open_first(store, 0, "two", CLOCK, log=print)
+
+
+def test_27_a_zombie_neither_commits_nor_removes_once_it_is_fenced(store: PosixStore) -> None:
+    zombie = Attempt(store, keep_last=1)
+    zombie.save(1)
+    successor = Attempt(store, 1, keep_last=1)
+    with pytest.raises(SaveFailedError, match=r"attempt 1.*has taken over"):
+        zombie.save(2)
+    assert restored(store) == 1
+    assert successor.save(2).startswith("commits/e000002/")
+    assert restored(store) == 2
+
+
+def test_27_a_zombie_that_commits_after_all_is_older_than_every_later_epoch(store: PosixStore) -> None:
+    successors: list[Attempt] = []
+
+    class Late(FaultyStore):
+        """Between the look at the lease and the commit, a successor opens, and commits too."""
+
+        def put_new(self, key: str, data: object, **crc: object) -> object:
+            if key.startswith("commits/") and not successors:
+                successors.append(Attempt(store, 1))
+                successors[0].save(5)
+            return super().put_new(key, data, **crc)  # type: ignore[arg-type]
+
+    zombie = Attempt(Late(store))
+    zombie.save(9)
+    assert len(files(store, "commits/")) == 2
+    assert restored(store) == 5
+    assert successors[0].save(6).startswith("commits/e000002/")
+    assert restored(store) == 6
+
+
+class Skewed(SystemClock):
+    """An hour off, and another hour at every look."""
+
+    def __init__(self, hours: float) -> None:
+        self.hours = hours
+
+    def now(self) -> float:
+        self.hours *= 2
+        return super().now() + 3600 * self.hours
+
+
+@pytest.mark.parametrize("hours", [-1.0, 1.0])
+def test_28_nothing_depends_on_what_time_it_is(
+    store: PosixStore, hours: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(store, 1, 2)
+    monkeypatch.setattr("tests.checkpoint.parts.CLOCK", Skewed(hours))
+    saved(store, 3, 4, 5, 6, number=1)
+    assert restored(store) == 6
+    monkeypatch.setattr("tests.checkpoint.parts.CLOCK", Skewed(-hours))
+    saved(store, 7, number=2)
+    assert restored(store) == 7
+
+
+def test_29_without_the_part_of_another_task_nothing_is_committed(store: PosixStore) -> None:
+    attempt = Attempt(store, tasks=2)
+    attempt.save(1)
+    chief = attempt.saver(0, 2, receipts_s=0.05)
+    ticket = chief.save(contents(2), step=2)
+    with pytest.raises(SaveFailedError, match="worker-1 has not written its part within"):
+        ticket.wait(20)
+    assert restored(store, 2) == 1
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda body: {**body, "nonce": "of another attempt"}, id="29-of-another-attempt"),
+        pytest.param(lambda body: {**body, "rank": 0}, id="29-of-another-task"),
+        pytest.param(lambda body: {**body, "files": [{}]}, id="29-of-another-shape"),
+    ],
+)
+def test_a_receipt_that_is_not_for_this_save_is_refused(store: PosixStore, spoil: Callable[[dict], dict]) -> None:
+    from sdk.checkpoint.envelope import unwrap
+
+    class Spoiling(FaultyStore):
+        def put_new(self, key: str, data: object, **crc: object) -> object:
+            sent = [wrap("receipt", spoil(unwrap("receipt", b"".join(data))))] if "receipt" in key else data
+            return super().put_new(key, sent)  # type: ignore[arg-type]
+
+    Attempt(store, tasks=2).save(1)
+    attempt = Attempt(Spoiling(store), 1, tasks=2)
+    with pytest.raises(SaveFailedError, match=r"receipt|file"):
+        attempt.save(2)
+    assert restored(store, 2) == 1
+
+
+def test_30_a_first_task_that_dies_behind_the_receipts_leaves_the_checkpoint_before(store: PosixStore) -> None:
+    Attempt(store, tasks=2).save(1)
+    attempt = Attempt(store, 1, tasks=2)
+    attempt.savers[1].save(contents(2, 1), step=2).wait(20)
+    assert files(store, "data/e000002/")
+    assert restored(store, 2) == 1
+    Attempt(store, 2, tasks=2).save(2)
+    assert restored(store, 2) == 2
+    assert files(store, "data/e000002/") == []
+
+
+def test_31_a_checkpoint_of_two_tasks_is_read_by_one_and_the_other_way_round(store: PosixStore) -> None:
+    Attempt(store, tasks=2).save(1)
+    alone = Attempt(store, 1, tasks=1)
+    assert check(alone.opening.read(store), ranks=2) == 1
+    alone.save(2)
+    assert check(Attempt(store, 2, tasks=2).opening.read(store), ranks=1) == 2
+
+
+def test_12_a_save_that_does_not_end_in_time_leaves_the_checkpoint_before(store: PosixStore) -> None:
+    go = threading.Event()
+
+    class Slow(FaultyStore):
+        def put_new(self, key: str, data: object, **crc: object) -> object:
+            if key.startswith("data/e000002/"):
+                go.wait(20)
+            return super().put_new(key, data, **crc)  # type: ignore[arg-type]
+
+    saved(store, 1)
+    attempt = Attempt(Slow(store), 1)
+    ticket = attempt.savers[0].save(contents(2), step=2, position={"step": 2}, reason="preempt")
+    with pytest.raises(WaitTimeoutError):
+        ticket.wait(0.01)
+    assert restored(store) == 1
+    go.set()
+    ticket.wait(20)
+    assert restored(store) == 2
+
+
+@pytest.mark.parametrize("where", ["data", "commit"])
+def test_35_an_interrupt_of_the_program_leaves_no_half_of_a_checkpoint(store: PosixStore, where: str) -> None:
+    saved(store, 1)
+    attempt = Attempt(FaultyStore(store, Fault("put_new", where)) if where == "commit" else store, 1)
+
+    def interrupting() -> memoryview:
+        signal.raise_signal(signal.SIGINT)
+        return memoryview(b"x")
+
+    ticket = attempt.savers[0].save(Contents((Array("x", "uint8", (1,), interrupting),)), step=2)
+    with pytest.raises(KeyboardInterrupt):
+        # The interrupt arrives in the main thread, which waits.
+        for _ in range(2000):
+            ticket.wait(20)
+            threading.Event().wait(0.01)
+    ticket.wait(20)
+    found = restore.newest(store, print)
+    assert (found.manifest.step, bytes(found.arrays["x"].data)) == (2, b"x")
+
+
+def test_38_no_loop_of_crashes_shrinks_what_is_kept(store: PosixStore) -> None:
+    for number in range(7):
+        # Each one crashes behind its first save: nothing is closed.
+        Attempt(store, number, keep_last=3).save(number)
+        assert restored(store) == number
+        assert len(files(store, "commits/")) == min(number + 1, 3)
+
+
+def test_38_what_was_restored_stays_until_something_newer_is_proven(store: PosixStore) -> None:
+    (first,) = saved(store, 1)
+    attempt = Attempt(FaultyStore(store, Fault("put_new", "no")), 1, keep_last=1)
+    attempt.save(2)
+    assert first not in files(store, "commits/")
+
+    class Rotting(FaultyStore):
+        """Loses a bit of the data right behind the commit."""
+
+        def put_new(self, key: str, data: object, **crc: object) -> object:
+            stat = super().put_new(key, data, **crc)  # type: ignore[arg-type]
+            if key.startswith("commits/e000003/"):
+                flip(path_of(store, files(store, "data/e000003/")[0]))
+            return stat
+
+    rotting = Attempt(Rotting(store), 2, keep_last=1)
+    rotting.save(3)
+    assert any("could not be removed" in line for line in rotting.said)
+    assert restored(store) == 2
+
+
+def test_43_garbage_of_those_who_may_still_write_is_left_alone(store: PosixStore) -> None:
+    saved(store, 1)
+    old = Attempt(store, 1, tasks=2)
+    old.savers[1].save(contents(2, 1), step=2).wait(20)
+    in_flight = files(store, "data/e000002/")
+    assert in_flight
+    # An attempt collects nothing before its own first commit, and nothing of its own epoch or a later one.
+    successor = Attempt(store, 2)
+    assert set(in_flight) <= set(files(store, "data/"))
+    assert collect(store, 2) == 0
+    successor.save(3)
+    assert files(store, "data/e000002/") == []
+    assert restored(store) == 3
+
+
+def test_43_data_of_a_commit_that_cannot_be_read_is_no_garbage(store: PosixStore) -> None:
+    commits = saved(store, 1, 2)
+    kept = files(store, "data/e000001/")
+    flip(path_of(store, commits[-1]))
+    collect(store, 9)
+    assert files(store, "data/e000001/") == kept
+    assert restored(store) == 1
+
+
+@pytest.mark.parametrize("damage", [flip, cut, lambda path: path.unlink(), lambda path: path.write_bytes(b"{}")])
+def test_a_damaged_lease_does_not_make_later_epochs_older(store: PosixStore, damage: Callable[[Path], object]) -> None:
+    saved(store, 1)
+    saved(store, 2, number=1)
+    damage(path_of(store, "LEASE.json"))
+    saved(store, 3, number=2)
+    assert restored(store) == 3
+    assert files(store, "commits/")[-1].startswith("commits/e000003/")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EIO])
+def test_33_what_the_disk_says_is_said_in_a_sentence(
+    store: PosixStore, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    import os
+
+    saved(store, 1)
+    attempt = Attempt(store, 1)
+
+    def full(handle: int, views: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "writev", full)
+        with pytest.raises(SaveFailedError, match=r"Cannot write .*(full|quota|read-only|may not|device)"):
+            attempt.save(2)
+    assert restored(store) == 1

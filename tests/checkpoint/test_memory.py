@@ -1,0 +1,108 @@
+"""Fault 42: a second copy of the state would not fit in memory, so nobody may be given one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk.checkpoint import memory
+
+MB = 1_000_000
+MEMINFO = {"proc/meminfo": "MemTotal: 16000000 kB\nMemAvailable:    8000000 kB\n"}
+SECOND = {"proc/self/cgroup": "0::/user/job\n"}
+FIRST = {"proc/self/cgroup": "7:pids:/\n4:memory:/job\n"}
+
+
+@pytest.mark.parametrize(
+    ("files", "free"),
+    [
+        ({}, None),
+        (MEMINFO, 8_192_000_000),
+        ({"proc/meminfo": "MemAvailable: lots\n"}, None),
+        ({**MEMINFO, **SECOND, "sys/fs/cgroup/user/job/memory.max": "max\n"}, 8_192_000_000),
+        (
+            {
+                **MEMINFO,
+                **SECOND,
+                "sys/fs/cgroup/user/job/memory.max": "300000000\n",
+                "sys/fs/cgroup/user/job/memory.current": "100000000\n",
+            },
+            200_000_000,
+        ),
+        (
+            {
+                **FIRST,
+                "sys/fs/cgroup/memory/job/memory.limit_in_bytes": "300000000",
+                "sys/fs/cgroup/memory/job/memory.usage_in_bytes": "400000000",
+            },
+            0,
+        ),
+        (
+            {
+                **FIRST,
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+                "sys/fs/cgroup/memory/memory.usage_in_bytes": "400000000",
+            },
+            None,
+        ),
+    ],
+)
+def test_42_what_is_left_is_what_the_kernel_and_the_control_group_leave(
+    tmp_path: Path, files: dict[str, str], free: int | None
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert memory.available(str(tmp_path)) == free
+
+
+@pytest.mark.parametrize(
+    ("size", "free", "short"), [(5, None, False), (5, 6, False), (5, 5, False), (6, 5, True), (0, 0, False)]
+)
+def test_42_a_state_that_does_not_fit_twice_is_told(size: int, free: int | None, short: bool) -> None:
+    assert memory.is_short(size, free) is short
+
+
+_GROUPS = Path("/sys/fs/cgroup/memory")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(not os.access(_GROUPS, os.W_OK), reason="control groups cannot be made here")
+def test_42_training_with_little_memory_waits_for_its_checkpoints(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(
+        "import tensorflow as tf, sdk\n"
+        "state = tf.Variable(tf.zeros((100, 1_000_000)))\n"
+        "ckpt = sdk.context().checkpoint(state=state, data=tf.data.Dataset.range(6))\n"
+        "for number in ckpt.data:\n"
+        "    state[0, :].assign(state[0, :] + 1)\n"
+        "    ckpt.step()\n"
+        "print('done', float(state[0, 0]), flush=True)\n"
+    )
+    group = _GROUPS / f"podlift-test-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "memory.limit_in_bytes").write_text("1300M")
+        program = (
+            f"import os; open('{group}/cgroup.procs', 'w').write(str(os.getpid())); import sdk; "
+            "run = sdk.submit(sdk.Job('train.py', checkpoints=sdk.Checkpoints(every_steps=2))); "
+            "print(run.url, run.wait(120).state)"
+        )
+        env = {**os.environ, "PYTHONPATH": str(Path(sdk.__file__).parent.parent)}
+        shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=env)
+        url, state = shown.stdout.split()
+        assert state == "State.SUCCEEDED", sdk.attach(url).why()
+        said = [line.text for line in sdk.attach(url).logs()]
+        assert "done 6.0" in said
+        assert any("training waits until it is saved" in line for line in said), said
+    finally:
+        until = time.monotonic() + 30
+        while (group / "cgroup.procs").read_text() and time.monotonic() < until:
+            time.sleep(0.05)
+        group.rmdir()

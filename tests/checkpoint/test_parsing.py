@@ -1,0 +1,179 @@
+"""What somebody else may have written into a store: every byte of it is read as data, and nothing else happens."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdk.checkpoint import lease, manifest, names, opening
+from sdk.checkpoint.envelope import unwrap, wrap
+from sdk.checkpoint.manifest import ArrayEntry, BlobEntry, File, Manifest, decode, encode
+from sdk.checkpoint.names import Place
+from sdk.checkpoint.writing import decode_receipt
+from sdk.errors import CorruptCheckpointError, CorruptObjectError, FutureFormatError, MissingError
+from sdk.storage.posix_store import PosixStore
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=10,
+)
+FOLDER = "data/e000001/000000000007-01234567/"
+
+
+def file(index: int, size: int, rank: int = 0, kind: str = "arrays") -> File:
+    key = names.packed(FOLDER, rank, index)
+    return File(key=key, size=size, crc32c=1, generation="g", rank=rank, kind=kind)
+
+
+GOOD = Manifest(
+    epoch=1,
+    step=7,
+    serial=0,
+    nonce="n",
+    files=(file(0, 64), file(1, 6), file(2, 3, kind="blobs"), file(0, 4, 1, "blobs")),
+    arrays=(
+        ArrayEntry(path="a", dtype="float32", shape=(2, 1), offset=0, nbytes=8),
+        ArrayEntry(path="b", dtype="int8", shape=(6,), offset=64, nbytes=6),
+    ),
+    blobs=(BlobEntry(rank=0, name="rng", offset=0, nbytes=3), BlobEntry(rank=1, name="rng", offset=0, nbytes=4)),
+    ranks=2,
+    total_bytes=77,
+    metrics={"loss": 0.5, "odd": float("inf")},
+)
+
+
+def body_of(value: Manifest) -> dict[str, Any]:
+    return unwrap("manifest", encode(value))
+
+
+def test_a_manifest_comes_back_as_it_was() -> None:
+    assert decode(encode(GOOD)) == GOOD
+    assert str(decode(encode(replace(GOOD, metrics={"x": float("nan")}))).metrics["x"]) == "nan"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"files": (*GOOD.files, GOOD.files[0])}, "a file twice"),
+        ({"files": GOOD.files[1:], "total_bytes": 13}, "its arrays are not what its files hold"),
+        ({"files": (*GOOD.files, file(9, 10)), "total_bytes": 87}, "its arrays are not what its files hold"),
+        ({"files": GOOD.files[:-1], "total_bytes": 73}, "the blobs of rank 1"),
+        ({"total_bytes": 1}, "do not add up"),
+        ({"ranks": 1}, "of a task that it does not know"),
+        ({"arrays": (GOOD.arrays[0], GOOD.arrays[0])}, "an array twice"),
+        ({"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], offset=0))}, "its arrays are not"),
+        ({"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], nbytes=1 << 50))}, "its arrays are not"),
+        ({"blobs": (GOOD.blobs[0], GOOD.blobs[0])}, "a blob twice"),
+        ({"blobs": (GOOD.blobs[0], replace(GOOD.blobs[1], offset=1))}, "the blobs of rank 1"),
+        ({"reason": "because"}, "'reason' is 'because'"),
+        ({"epoch": -1}, "'epoch' is -1"),
+        ({"step": True}, "'step' is True"),
+        ({"files": (replace(GOOD.files[0], key="../../etc/passwd"),)}, "'key'"),
+    ],
+)
+def test_a_manifest_that_contradicts_itself_is_refused(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(CorruptCheckpointError, match=said):
+        decode(encode(replace(GOOD, **change)))
+
+
+def test_a_manifest_of_a_newer_format_says_so() -> None:
+    with pytest.raises(FutureFormatError, match="its format is 2, and this podlift knows 1"):
+        decode(wrap("manifest", {**body_of(GOOD), "format_version": 2}))
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_at_all_are_more_than_refused(data: bytes) -> None:
+    for read in (decode, lease.decode, opening._parse, lambda d: decode_receipt(d, Place(1, 2, 0), "n", 1)):
+        with pytest.raises(CorruptCheckpointError):
+            read(data)
+
+
+@given(
+    st.dictionaries(st.sampled_from([*body_of(GOOD), "holder", "taken_at", "attempt", "commit", "place", "rank"]), JSON)
+)
+def test_no_json_at_all_is_more_than_refused(change: dict[str, Any]) -> None:
+    for kind, read in {"manifest": decode, "lease": lease.decode, "opening": opening._parse}.items():
+        try:
+            read(wrap(kind, {**body_of(GOOD), **change}))
+        except (CorruptCheckpointError, FutureFormatError):
+            continue
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "1" * 10_000, "NaN", "null", "[]", '{"format_version": true}', '{"a": 1} x', '"\ud800"']
+)
+def test_json_that_is_built_to_hurt_is_refused(text: str) -> None:
+    from sdk.storage.checksums import crc32c
+
+    raw = text.encode("utf-8", "surrogatepass")
+    with pytest.raises(CorruptCheckpointError):
+        decode(b'{"podlift": "manifest", "crc32c": "%08x"}\n' % crc32c([raw]) + raw)
+
+
+@given(st.integers(min_value=0), st.integers(0, 7))
+def test_a_flipped_bit_of_an_object_is_noticed_before_its_store_looks(place: int, bit: int) -> None:
+    data = bytearray(encode(GOOD))
+    data[place % len(data)] ^= 1 << bit
+    with pytest.raises(CorruptCheckpointError):
+        decode(data)
+
+
+@settings(max_examples=50)
+@given(st.binary(max_size=200), st.integers(0, 200), st.integers(0, 7))
+def test_whatever_lies_in_the_place_of_an_object_is_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: bytes, place: int, bit: int
+) -> None:
+    store = PosixStore(tmp_path_factory.mktemp("store"))
+    with pytest.raises(MissingError):
+        store.get("x")
+    store.put_new("x", [data])
+    path = Path(store.url, "x")
+    whole = bytearray(path.read_bytes())
+    whole[place % len(whole)] ^= 1 << bit
+    for foreign in (data, bytes(whole), path.read_bytes()[1:]):
+        path.write_bytes(foreign)
+        with pytest.raises(CorruptObjectError):
+            store.get("x")
+
+
+@given(st.integers(0, 10**7), st.integers(0, 10**13), st.integers(0, 10**7))
+def test_the_name_of_a_commit_says_its_place_and_the_names_data_is_found_by_it(
+    epoch: int, step: int, serial: int
+) -> None:
+    place = Place(epoch, step, serial)
+    assert names.place_of(names.commit(place)) == place
+    folder = names.folder(place, "nonce")
+    assert (
+        names.folder_of(names.packed(folder, 3, 4))
+        == names.folder_of(names.receipt(folder, 3))
+        == (folder, epoch, step)
+    )
+    assert names.folder_is_of(folder, place)
+    assert not names.folder_is_of(folder, Place(epoch, step + 1, serial))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "commits/e1/2-3.json",
+        "commits/e000001/000000000001-000001.json.part",
+        "commits/LATEST",
+        "commits/e0000001/000000000001-000001.json",
+    ],
+)
+def test_what_is_no_commit_of_ours_is_none(key: str) -> None:
+    assert names.place_of(key) is None
+
+
+def test_the_body_of_an_object_is_one_line_of_json() -> None:
+    head, body = wrap("manifest", body_of(GOOD)).splitlines()
+    assert json.loads(head)["podlift"] == "manifest"
+    assert json.loads(body)["total_bytes"] == 77
+    assert manifest.decode(wrap("manifest", body_of(GOOD))) == GOOD

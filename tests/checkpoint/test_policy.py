@@ -1,0 +1,135 @@
+"""When to save and what to keep, as tables, and what holds for any of them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdk.checkpoint.policy import Committed, Policy, best_of, retention
+from sdk.errors import InputError
+
+NAN = math.nan
+
+
+def commits(*losses: float | None, keep: str = "", damaged: str = "") -> list[Committed]:
+    """Commits a, b, c... with these losses; letters say which are kept ends of fits, and which are damaged."""
+    names = "abcdefghijklmnopqrstuvwxyz"
+    return [
+        Committed(key=name, metrics={} if loss is None else {"loss": loss}, keep=name in keep, damaged=name in damaged)
+        for name, loss in zip(names, losses, strict=False)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("steps", "seconds", "step", "now", "expected"),
+    [
+        (10, None, 9, 1e9, False),
+        (10, None, 10, 0, True),
+        (10, None, 11, 0, True),
+        (None, 60.0, 1, 59, False),
+        (None, 60.0, 1, 60, True),
+        (10, 60.0, 3, 60, True),
+        (None, None, 10**6, 1e9, False),
+        (1, None, 0, 0, False),
+        (None, 1.0, 0, 1e9, False),
+    ],
+)
+def test_when_a_checkpoint_is_due(
+    steps: int | None, seconds: float | None, step: int, now: float, expected: bool
+) -> None:
+    policy = Policy(every_steps=steps, every_s=seconds)
+    assert policy.due(step, now, since_step=0, since_s=0) is expected
+
+
+def test_attempts_save_at_the_same_steps_wherever_they_began() -> None:
+    policy = Policy(every_steps=10, every_s=None)
+    assert [step for step in range(14, 41) if policy.due(step, 0, since_step=step - 1, since_s=0)] == [20, 30, 40]
+
+
+@pytest.mark.parametrize(
+    ("best", "expected"),
+    [
+        (None, None),
+        ("val_loss", ("val_loss", "min")),
+        ("val_accuracy", ("val_accuracy", "max")),
+        ("max:val_loss", ("val_loss", "max")),
+        ("min:accuracy", ("accuracy", "min")),
+        ("odd:name", ("odd:name", "min")),
+    ],
+)
+def test_what_best_means(best: str | None, expected: tuple[str, str] | None) -> None:
+    assert Policy(best=best).metric == expected
+
+
+def test_all_mistakes_of_a_policy_are_said_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        Policy(every_steps=0, every_s=0, keep_last=0, best="min:", on_busy="wait")  # type: ignore[arg-type]
+    assert len(caught.value.problems) == 5
+
+
+@pytest.mark.parametrize(
+    ("known", "policy", "pins", "restored", "expected"),
+    [
+        (commits(), Policy(), "", None, ""),
+        (commits(1, 2, 3), Policy(keep_last=3), "", None, ""),
+        (commits(1, 2, 3, 4), Policy(keep_last=3), "", None, "a"),
+        (commits(1, 2, 3, 4), Policy(keep_last=1), "b", None, "ac"),
+        (commits(1, 2, 3, 4), Policy(keep_last=1), "", "a", "bc"),
+        (commits(3, 1, 2, 4), Policy(keep_last=1, best="loss"), "", None, "ac"),
+        (commits(3, 1, 2, 4), Policy(keep_last=1, best="max:loss"), "", None, "abc"),
+        (commits(NAN, 1, NAN, 4), Policy(keep_last=1, best="loss"), "", None, "ac"),
+        (commits(NAN, NAN), Policy(keep_last=1, best="loss"), "", None, "a"),
+        (commits(-math.inf, 1, 2), Policy(keep_last=1, best="loss"), "", None, "a"),
+        (commits(None, 1, None), Policy(keep_last=1, best="loss"), "", None, "a"),
+        (commits(1, 1, 1), Policy(keep_last=1, best="loss"), "", None, "b"),
+        (commits(1, 2, 3, keep="a"), Policy(keep_last=1), "", None, "b"),
+        # What is damaged does not count, and stays until all that is older than what is kept goes.
+        (commits(1, 2, 3, 4, damaged="d"), Policy(keep_last=1), "", None, "ab"),
+        (commits(1, 2, 3, 4, damaged="b"), Policy(keep_last=1), "", None, "abc"),
+        (commits(1, 2, 3, 4, damaged="bcd"), Policy(keep_last=1), "", None, ""),
+        (commits(1, 2, damaged="ab"), Policy(keep_last=1), "", None, ""),
+    ],
+)
+def test_what_is_removed(
+    known: list[Committed], policy: Policy, pins: str, restored: str | None, expected: str
+) -> None:
+    assert "".join(retention(known, set(pins), policy, restored)) == expected
+
+
+def test_of_the_ends_of_fits_the_newest_sixteen_are_kept() -> None:
+    known = commits(*range(20), keep="abcdefghijklmnopqrst")
+    assert "".join(retention(known, (), Policy(keep_last=1))) == "abcd"
+
+
+@given(
+    st.lists(st.tuples(st.floats() | st.none(), st.booleans(), st.booleans()), max_size=20),
+    st.sets(st.integers(0, 19)),
+    st.integers(1, 5),
+    st.sampled_from([None, "loss", "max:loss"]),
+    st.none() | st.integers(0, 19),
+)
+def test_retention_never_removes_what_anybody_needs(
+    items: list[tuple[float | None, bool, bool]],
+    pinned: set[int],
+    keep_last: int,
+    best: str | None,
+    restored: int | None,
+) -> None:
+    known = [
+        Committed(key=str(n), metrics={} if loss is None else {"loss": loss}, keep=keep, damaged=damaged)
+        for n, (loss, keep, damaged) in enumerate(items)
+    ]
+    policy = Policy(keep_last=keep_last, best=best)
+    began = None if restored is None else str(restored)
+    pins = {str(number) for number in pinned}
+    removed = retention(known, pins, policy, began)
+    left = [commit for commit in known if commit.key not in removed]
+    good = [commit for commit in known if not commit.damaged]
+    assert [commit for commit in left if not commit.damaged][-keep_last:] == good[-keep_last:]
+    assert not pins & set(removed)
+    assert began not in removed
+    assert best_of(known, policy) not in removed
+    assert retention(left, pins, policy, began) == ()

@@ -1,0 +1,164 @@
+"""Saving and restoring on a disk, with nothing going wrong."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from sdk.checkpoint import opening, restore
+from sdk.checkpoint.contents import Array, Contents
+from sdk.clock import SystemClock
+from sdk.errors import InputError, StoreError, WaitTimeoutError
+from sdk.storage.posix_store import PosixStore
+
+from .parts import Attempt, check, contents, files, restored
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PosixStore:
+    return PosixStore(tmp_path / "store")
+
+
+def test_what_was_saved_is_restored_bit_by_bit(store: PosixStore) -> None:
+    attempt = Attempt(store)
+    assert attempt.opening.commit is None
+    key = attempt.save(7, metrics={"loss": 0.5}, downgrades=["the data is skipped"], keep=True)
+    attempt.close()
+    again = opening.open_first(store, 1, "again", SystemClock(), log=print)
+    assert (again.commit, again.epoch) == (key, 2)
+    checkpoint = again.read(store)
+    assert check(checkpoint) == 7
+    manifest = checkpoint.manifest
+    assert (manifest.run_id, manifest.metrics, manifest.keep) == ("test", {"loss": 0.5}, True)
+    assert manifest.downgrades == ("the data is skipped",)
+
+
+def test_an_array_may_be_larger_than_an_object_and_starts_aligned(store: PosixStore) -> None:
+    attempt = Attempt(store)
+    attempt.save(1)
+    attempt.close()
+    checkpoint = restore.newest(store, print)
+    assert len(checkpoint.manifest.stream("arrays")) > 2
+    assert all(array.offset % 64 == 0 for array in checkpoint.manifest.arrays)
+    assert check(checkpoint) == 1
+
+
+def test_all_tasks_join_what_the_first_one_chose_and_have_their_own_blobs_back(store: PosixStore) -> None:
+    attempt = Attempt(store, tasks=3)
+    attempt.save(1)
+    key = attempt.save(2)
+    attempt.close()
+    first = opening.open_first(store, 1, "first", SystemClock(), log=print)
+    joined = [opening.join(store, 1, SystemClock(), SystemClock().sleep, 10) for _ in range(2)]
+    assert all(other == first for other in joined)
+    assert {check(other.read(store), 3) for other in (first, *joined)} == {2}
+    assert first.commit == key
+
+
+def test_those_who_join_wait_for_the_first_task_and_not_for_ever(store: PosixStore) -> None:
+    with pytest.raises(StoreError, match="has not chosen a checkpoint within 0 s"):
+        opening.join(store, 0, SystemClock(), SystemClock().sleep, 0)
+    late = threading.Timer(0.1, lambda: opening.open_first(store, 0, "late", SystemClock(), log=print))
+    late.start()
+    assert opening.join(store, 0, SystemClock(), SystemClock().sleep, 20).epoch == 1
+    late.join()
+
+
+def test_another_runs_checkpoint_is_where_a_run_without_its_own_begins(store: PosixStore, tmp_path: Path) -> None:
+    attempt = Attempt(store)
+    attempt.save(5)
+    attempt.close()
+    mine = PosixStore(tmp_path / "mine")
+    first = opening.open_first(mine, 0, "warm", SystemClock(), resume_from=store, log=print)
+    joined = opening.join(mine, 0, SystemClock(), SystemClock().sleep, 10)
+    assert joined == first
+    assert check(first.read(mine)) == check(joined.read(mine)) == 5
+    assert first.source == store.url
+    assert files(mine, "commits/") == []
+
+
+def test_a_busy_saver_skips_a_save_by_interval_and_no_other(store: PosixStore) -> None:
+    go = threading.Event()
+
+    def slow() -> memoryview:
+        assert go.wait(20)
+        return memoryview(b"slow")
+
+    attempt = Attempt(store, on_busy="skip")
+    saver = attempt.savers[0]
+    first = saver.save(Contents((Array("a", "uint8", (4,), slow),)), step=1)
+    assert saver.busy
+    assert saver.save(contents(2), step=2) is None
+    with pytest.raises(WaitTimeoutError, match="step 1 is not written"):
+        first.wait(0)
+    with pytest.raises(WaitTimeoutError):
+        saver.wait(0)
+    threading.Timer(0.05, go.set).start()
+    last = saver.save(contents(3), step=3, position={"step": 3}, reason="preempt")
+    assert first.done
+    assert last.wait(20).step == 3
+    attempt.close()
+    assert [key.split("/")[-1] for key in files(store, "commits/")] == [
+        "000000000001-000000.json",
+        "000000000003-000000.json",
+    ]
+
+
+def test_two_saves_of_one_step_are_two_checkpoints_and_the_later_one_counts(store: PosixStore) -> None:
+    attempt = Attempt(store, tasks=2)
+    attempt.save(4)
+    last = attempt.save(4, reason="final")
+    attempt.close()
+    assert last.endswith("000000000004-000001.json")
+    assert restore.newest(store, print).manifest.reason == "final"
+
+
+def test_all_mistakes_of_a_save_are_said_at_once_and_nothing_is_written(store: PosixStore) -> None:
+    attempt = Attempt(store)
+    attempt.save(4)
+    before = files(store)
+    with pytest.raises(InputError) as caught:
+        attempt.savers[0].save(contents(3), step=3, position={1: object()}, reason="finel", metrics={"a": "b"})
+    assert len(caught.value.problems) == 4
+    assert "Did you mean 'final'?" in str(caught.value)
+    attempt.close()
+    assert files(store) == before
+    assert restored(store) == 4
+
+
+def test_what_the_program_changes_after_a_save_is_not_in_it(store: PosixStore) -> None:
+    go = threading.Event()
+    attempt = Attempt(store)
+    position, metrics = {"batches": [1]}, {"loss": 1.0}
+    waiting = Array("a", "uint8", (0,), lambda: memoryview(b"") if go.wait(20) else memoryview(b"?"))
+    ticket = attempt.savers[0].save(Contents((waiting,)), step=1, position=position, metrics=metrics)
+    position["batches"].append(2)
+    metrics["loss"] = 2.0
+    go.set()
+    ticket.wait(20)
+    attempt.close()
+    manifest = restore.newest(store, print).manifest
+    assert (manifest.position, manifest.metrics) == ({"batches": [1]}, {"loss": 1.0})
+
+
+def test_only_rank_0_skips_and_what_the_others_wrote_for_it_is_removed(store: PosixStore) -> None:
+    go = threading.Event()
+    attempt = Attempt(store, on_busy="skip", tasks=2)
+    chief, worker = attempt.savers
+    slow = Array("a", "uint8", (0,), lambda: memoryview(b"" if go.wait(20) else b"?"))
+    first = chief.save(Contents((slow,)), step=1)
+    for step in (1, 2, 3):
+        assert worker.save(contents(step, 1), step=step) is not None
+    assert chief.save(contents(2), step=2) is None
+    worker.wait(20)
+    assert len([key for key in files(store, "data/") if "000000000002-" in key]) == 2
+    go.set()
+    first.wait(20)
+    chief.wait(20)
+    assert chief.save(contents(3), step=3, position={"step": 3}).wait(20).step == 3
+    chief.wait(20)
+    assert [key for key in files(store, "data/") if "000000000002-" in key] == []
+    attempt.close()
+    assert restored(store, 2) == 3
