@@ -19,14 +19,17 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 from ..clock import SystemClock
-from ..errors import EXIT_CHECKPOINTED, EXIT_USER
+from ..errors import EXIT_CHECKPOINTED, EXIT_USER, CheckpointError, StoreError
 from ..layout import RunPaths
 from ..payload import Payload
 from ..storage.records import Recorder, read_events
-from . import context, limits, outside, reporting, stopping
+from . import context, determinism, limits, outside, protection, reporting
+from .agreement import Agreement
 from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together
 from .progress import Progress
+from .protect_fit import FitProtection
 from .unpack import unpack
+from .unseeded import Unseeded
 
 _BARRIER_POLL_S = 0.05
 _PR_SET_PDEATHSIG = 1
@@ -65,21 +68,23 @@ def main(payload_path: str, task: str, home: str) -> int:
         recorder,
         Progress(paths.progress(payload.attempt, task)),
     )
-    wish = stopping.Stopping(
-        paths.control,
-        paths.stop(payload.attempt),
-        decides=task == payload.tasks[0],
-        alone=len(payload.tasks) == 1,
-        log=_log,
+    agreement = Agreement(
+        paths, payload.attempt, task, decides=task == payload.tasks[0], alone=len(payload.tasks) == 1, log=_log
     )
-    context.enter(payload, task, reporter, wish)
-    install([*_patches(payload, task, reporter, work), *wish.patches()], _log)
+    guard = protection.make(payload, task, agreement, SystemClock(), _log, recorder.record, reporter.begin)
+    context.enter(payload, task, reporter, guard)
+    limit = None if payload.max_steps is None else limits.Limit(payload.max_steps, _log)
+    fits = FitProtection(guard, auto=payload.checkpoints.get("auto", False), limit=limit)
+    limited = [] if limit is None else limit.patches()
+    install([*_patches(payload, task, reporter, work), *limited, *fits.patches()], _log)
     recorder.record("entry")
-    code, value, failure = _run(payload, work)
+    code, value, failure = _run(payload, work, guard)
     if os.getpid() != pid:
         return code  # a child that the program forked, and that came out here: it has nothing to say about the task
     if failure is not None:
-        recorder.record("failed", **_describe(failure))
+        # Where the state cannot be kept, it is not the program that is wrong.
+        reason = {"reason": "infrastructure"} if isinstance(failure, (StoreError, CheckpointError)) else {}
+        recorder.record("failed", **reason, **_describe(failure))
     elif code == 0:
         _record_value(recorder, value)
         recorder.record("done")
@@ -90,8 +95,11 @@ def main(payload_path: str, task: str, home: str) -> int:
 
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
     found = reporting.patches(reporter)
-    if payload.max_steps is not None:
-        found += limits.Limit(payload.max_steps, _log).patches()
+    if payload.drill:
+        # After the seeds: what the drill itself sets is not noted.
+        found += determinism.patches(int(payload.drill["seed"]))
+        path = RunPaths(payload.run_url).unseeded(payload.attempt, task)
+        found += Unseeded(path, work).patches()
     if len(payload.tasks) > 1:
         found += [keras_multi_worker.PATCH, *restore_together.patches()]
         if payload.writes == "chief" and task == payload.tasks[0]:
@@ -101,8 +109,22 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
     return found
 
 
-def _run(payload: Payload, work: Path) -> tuple[int, Any, BaseException | None]:
+def _run(payload: Payload, work: Path, guard: protection.Protection) -> tuple[int, Any, BaseException | None]:
     """Return the exit code, the value, and the error that is the user's to see."""
+    code, value, failure = _called(payload, work)
+    try:
+        if code == 0:
+            guard.end()
+        guard.session.close(None if code == 0 else payload.grace_s)
+    except BaseException as error:
+        if code == 0:
+            _show(error)
+            return EXIT_USER, None, error
+        _log(f"what was being saved is not saved: {error}")
+    return code, value, failure
+
+
+def _called(payload: Payload, work: Path) -> tuple[int, Any, BaseException | None]:
     try:
         return 0, _call(payload, work), None
     except SystemExit as left:

@@ -6,12 +6,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..layout import RunPaths
 from ..payload import Payload
 from .reporting import Reporter
-from .stopping import Stopping
+
+if TYPE_CHECKING:
+    from .protect_loop import Loop
+    from .protection import Protection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ class Context:
         dirs: Dirs,
         reporter: Reporter,
         max_steps: int | None = None,
-        stopping: Stopping | None = None,
+        protection: Protection | None = None,
     ) -> None:
         self.task = task
         self.tasks = tasks
@@ -58,7 +61,8 @@ class Context:
         self.dirs = dirs
         self._reporter = reporter
         self._max_steps = max_steps
-        self._stopping = stopping
+        self._protection = protection
+        self._loop: Loop | None = None
         self._asked = 0
         self._strategy: Any = None
 
@@ -97,6 +101,30 @@ class Context:
         self._reporter.stepped(step)
         self._reporter.report(metrics, step=step)
 
+    def checkpoint(self, *, data: Any = None, **objects: Any) -> Loop:
+        """Protect a training loop of your own: what is saved, when it is due, is restored when the run starts again.
+
+        Usage: `ckpt = ctx.checkpoint(model=model, optimizer=optimizer, data=dataset)`, then `ckpt.restore()`,
+        `for batch in ckpt.data:` and behind every training step `ckpt.step()`. Outside any run nothing is saved.
+
+        Args:
+            data: the tf.data.Dataset, distributed or not, or any iterable that gives the same again.
+            objects: what has variables: models, optimizers, metrics, `tf.Module`s, `tf.Variable`s. They are built already.
+
+        Raises:
+            InputError: an object that cannot be saved.
+        """
+        from .protect_loop import Loop
+
+        self._loop = Loop(self._protection, objects, data, self._reporter)
+        return self._loop
+
+    def callbacks(self) -> list[Any]:
+        """Return what protects a `fit` where `checkpoints.auto` is off: `model.fit(x, y, callbacks=ctx.callbacks())`."""
+        from .protect_fit import marker
+
+        return [marker()]
+
     def should_stop(self) -> bool:
         """Return whether a training loop of your own should end now: `if ctx.should_stop(): break`.
 
@@ -107,14 +135,18 @@ class Context:
         """
         self._asked += 1
         self._reporter.beat()
-        wished = self._stopping is not None and self._stopping.passed()
-        return wished or (self._max_steps is not None and self._asked >= self._max_steps)
+        agreement = None if self._protection is None else self._protection.agreement
+        if agreement is not None and self._loop is None:
+            agreement.step()
+        wished = agreement is not None and agreement.leaving is not None
+        before = 0 if self._loop is None else self._loop.restored
+        return wished or (self._max_steps is not None and before + self._asked >= self._max_steps)
 
 
 _current: Context | None = None
 
 
-def enter(payload: Payload, task: str, reporter: Reporter, stopping: Stopping | None = None) -> None:
+def enter(payload: Payload, task: str, reporter: Reporter, protection: Protection | None = None) -> None:
     """Make this process that task."""
     global _current
     paths = RunPaths(payload.run_url)
@@ -127,7 +159,7 @@ def enter(payload: Payload, task: str, reporter: Reporter, stopping: Stopping | 
         dirs=Dirs(model=paths.model, checkpoints=paths.checkpoints, tensorboard=paths.tensorboard),
         reporter=reporter,
         max_steps=payload.max_steps,
-        stopping=stopping,
+        protection=protection,
     )
 
 

@@ -61,6 +61,11 @@ class Limit:
         self._log = log
         self._fits: WeakKeyDictionary[Any, _Fit] = WeakKeyDictionary()
 
+    def resume(self, model: Any, steps: int) -> None:
+        """Count the steps of a `fit` that an earlier attempt has done."""
+        if model in self._fits:
+            self._fits[model].done = steps
+
     def patches(self) -> list[Patch]:
         """Return what puts the limit in force."""
         changes: dict[str, Callable[[ModuleType], None]] = {

@@ -33,6 +33,11 @@ class Progress:
                 file.flush()
                 self._map = mmap.mmap(file.fileno(), LAYOUT.size)
 
+    def begin(self, steps: int) -> None:
+        """Note that an earlier attempt has done so many steps: what is counted is the run's. It is no sign of life."""
+        self._steps = steps
+        self._write()
+
     def step(self, count: int | None = None) -> None:
         """Note that a training step is over, or that `count` of them are."""
         self._steps = self._steps + 1 if count is None else max(0, int(count))
@@ -41,6 +46,9 @@ class Progress:
     def beat(self) -> None:
         """Note a sign of life."""
         self._beats += 1
+        self._write()
+
+    def _write(self) -> None:
         # What a program forks does not count for the task.
         if self._map is not None and os.getpid() == self._pid:
             LAYOUT.pack_into(self._map, 0, self._steps, self._beats)

@@ -50,6 +50,10 @@ class Reporter:
         with path.open("ab", buffering=0) as file:
             file.write(json.dumps(record).encode() + b"\n")
 
+    def begin(self, steps: int) -> None:
+        """Note that an earlier attempt has done so many training steps."""
+        self._progress.begin(steps)
+
     def beat(self) -> None:
         """Note a sign of life: a batch of evaluate or predict is over."""
         self._progress.beat()

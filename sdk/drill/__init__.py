@@ -1,0 +1,198 @@
+"""The drill: train twice undisturbed and once under kills, and compare the weights bit by bit. See docs/drill.md."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..clock import Clock, SystemClock
+from ..errors import InputError
+from ..job import Job
+from ..kills import Kill, parse
+from ..planner import Plan
+from ..run import Run
+from ..settings import Entry, Target
+from ..status import State, Status
+from ..storage.records import read_events
+from . import comparison, losses, runs
+from .comparison import Difference, End
+from .losses import Killed
+from .report import Report, Source
+
+__all__ = ["KILLS", "Difference", "Killed", "Report", "Source", "execute", "prepare", "run_drill"]
+
+KILLS = ("random:3",)
+prepare = runs.prepare
+
+
+def run_drill(
+    what: Entry | Job,
+    *,
+    kills: Sequence[str] = KILLS,
+    seed: int = 1,
+    root: str | Path | None = None,
+    name: str | None = None,
+    log: Callable[[str], None] = lambda line: None,
+    **settings: Any,
+) -> Report:
+    """Find out whether a training survives being killed: `run_drill("train.py", workers=2, kills=["worker-0@step:50"])`.
+
+    Args:
+        what: what `sdk.plan` takes.
+        kills: "TASK@MOMENT:NUMBER", where the moment is step, epoch, save or validation, or "random:NUMBER" for kills at
+            that many random steps.
+        seed: of everything random, the moments of random kills too.
+        root: as for `sdk.plan`.
+        name: as for `sdk.plan`.
+        log: takes a line for each thing that happens.
+        settings: fields of a Job and of its values; `every_steps` is 10 unless somebody says otherwise.
+
+    Raises:
+        InputError: with every mistake that was found, before anything was started.
+        RunError: an undisturbed training has failed.
+    """
+    target = Target(root=root, name=name)
+    plan = prepare(what, settings, target, os.environ, kills=kills, seed=seed)
+    return execute(plan, kills, log, SystemClock())
+
+
+def execute(plan: Plan, kills: Sequence[str], log: Callable[[str], None], clock: Clock) -> Report:
+    """Do the drill that `prepare` has planned.
+
+    Args:
+        plan: of an undisturbed training.
+        kills: the words.
+        log: takes a line for each thing that happens.
+        clock: what time it is.
+
+    Raises:
+        InputError: the training is too short for the random kills.
+        RunError: an undisturbed training has failed.
+    """
+    if plan.local:
+        raise InputError(
+            "A drill compares checkpoints that lie in a folder, not in a bucket. Next: name one by --root."
+        )
+    return _Drill(plan, kills, log, clock).report()
+
+
+class _Drill:
+    def __init__(self, plan: Plan, kills: Sequence[str], log: Callable[[str], None], clock: Clock) -> None:
+        self._plan = plan
+        self._words = kills
+        self._log = log
+        self._clock = clock
+        self._urls: dict[str, str] = {}
+        self._seconds: list[float] = []
+        self._sources: dict[Source, None] = {}
+
+    def report(self) -> Report:
+        one = self._undisturbed("undisturbed")
+        if one is None:
+            return Report(verdict="nothing_saved", **self._common())
+        tasks, seed = self._plan.tasks, self._plan.drill["seed"]
+        kills = parse(self._words, tasks, steps=one.steps, seed=seed)
+        self._warn(kills, one.steps)
+        other = self._undisturbed("again")
+        found, left_out = (
+            comparison.compare_ends(one, other) if other is not None else ([Difference(array="stages")], [])
+        )
+        if found or other is None:
+            earlier = comparison.first_differences(one.store, other.store) if other is not None else []
+            return Report(
+                verdict="not_reproducible",
+                differences=tuple(earlier or found),
+                notes=tuple(_not_compared(left_out)),
+                **self._common(one),
+            )
+        return self._killed(one, kills)
+
+    def _undisturbed(self, role: str) -> End | None:
+        run, status = self._train(runs.named(self._plan, "1" if role == "undisturbed" else "2"), role)
+        if status.state is not State.SUCCEEDED:
+            run.result()
+        self._seconds.append(status.timings["finished"])
+        self._sources.update(dict.fromkeys(runs.sources(run)))
+        return comparison.end_of(run.plan.paths)
+
+    def _train(self, plan: Plan, role: str) -> tuple[Run, Status]:
+        self._urls[role] = plan.url
+        return runs.train(plan, role, self._log, self._clock)
+
+    def _warn(self, kills: Sequence[Kill], steps: int) -> None:
+        for kill in kills:
+            if kill.moment == "step" and kill.number > steps:
+                self._log(f"{kill} will not happen: the training has {steps} steps")
+
+    def _killed(self, one: End, kills: Sequence[Kill]) -> Report:
+        plan = runs.under(runs.named(self._plan, "kills"), kills)
+        self._log(f"kills: {', '.join(map(str, kills))}")
+        run, status = self._train(plan, "killed")
+        if status.state is State.CANCELLED:
+            run.result()
+        events, done = read_events(plan.paths), runs.done(plan)
+        found = losses.killed(kills, done, events)
+        common = {
+            **self._common(one),
+            "attempts": status.attempts,
+            "kills": found,
+            "kills_missed": losses.missed(kills, done),
+            "steps_lost": losses.steps_lost(found),
+        }
+        notes = losses.other_restarts(found, events)
+        if status.state is not State.SUCCEEDED:
+            said = status.failure.message if status.failure else ""
+            why = f"{run.id} is {status.state.value} ({status.reason.value}): {said}"
+            fault = status.user_fault or status.state is State.CHECKPOINTED
+            return Report(verdict="failed", notes=(*notes, why), user_fault=fault, **common)
+        end = comparison.end_of(plan.paths)
+        common["seconds_lost"] = round(status.timings["finished"] - sum(self._seconds) / len(self._seconds), 3)
+        return _judged(one, end, run, notes, common)
+
+    def _common(self, one: End | None = None) -> dict[str, Any]:
+        return {
+            "every_steps": self._plan.job["checkpoints"]["every_steps"],
+            "seed": self._plan.drill["seed"],
+            "weights_sha": None if one is None else comparison.digest(one.checkpoint),
+            "steps": 0 if one is None else one.steps,
+            "sources": tuple(self._sources),
+            "runs": dict(self._urls),
+        }
+
+
+def _judged(one: End, end: End | None, run: Run, notes: Sequence[str], common: Mapping[str, Any]) -> Report:
+    """Return the report on a killed training that has come to its end."""
+    found, left_out = comparison.compare_ends(one, end) if end is not None else ([Difference(array="stages")], [])
+    more = [*notes, *_not_compared(left_out)]
+    earlier: list[Difference] = []
+    downgrades: list[str] = runs.told_in_logs(run)
+    if end is not None:
+        downgrades += comparison.downgrades(end.store)
+        earlier = comparison.first_differences(one.store, end.store) if found else []
+        more += _suspected(earlier, common["kills"])
+        if not found and end.histories != one.histories:
+            more.append("What fit has returned (its history) is not the same; the weights are.")
+    return Report(
+        verdict="not_equal" if found else "kills_missed" if common["kills_missed"] else "passed",
+        weights_equal=not found,
+        differences=tuple(earlier or found),
+        downgrades=tuple(dict.fromkeys(downgrades)),
+        notes=tuple(more),
+        **common,
+    )
+
+
+def _suspected(earlier: Sequence[Difference], kills: Sequence[Killed]) -> list[str]:
+    """Name the kill behind which the first checkpoint that differs was made: from its restore on it went wrong."""
+    before = [kill for kill in kills if earlier and kill.restored < earlier[0].step]
+    return [f"The first checkpoint that differs is behind this kill: {before[-1]}."] if before else []
+
+
+def _not_compared(stages: Sequence[int]) -> list[str]:
+    if not stages:
+        return []
+    return [
+        f"Of stage {', '.join(map(str, stages))} of the training the end was not kept: only the later ones were compared."
+    ]

@@ -1,0 +1,175 @@
+"""The three trainings of a drill: their plans, and how each of them is watched to its end."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from .. import api, cluster, config, ids
+from ..clock import Clock
+from ..errors import PodliftError, Problems, nearest
+from ..events import Event
+from ..job import Job
+from ..kills import Kill, parse
+from ..planner import Plan
+from ..prepare import make_plan
+from ..run import Run
+from ..settings import Entry, Target
+from ..status import Status
+from ..storage.records import read_events
+from .report import Source
+
+EVERY_STEPS = 10
+# A drill compares two trainings step by step: nothing of that is removed before.
+_KEPT = 1000
+# What a drill says itself, so that every training saves at the same steps and nothing but the kills disturbs it.
+_DECIDED = ("keep_last", "on_busy", "user", "infrastructure", "preemption")
+_POLL_S = 0.2
+_CANCEL_S = 30.0
+
+
+def prepare(
+    what: Entry | Job,
+    given: Mapping[str, Any],
+    target: Target,
+    environ: Mapping[str, str],
+    *,
+    kills: Sequence[str],
+    seed: int,
+) -> Plan:
+    """Return the plan of an undisturbed training.
+
+    Args:
+        what: an entry or a Job.
+        given: flat settings.
+        target: where the runs go; a drill is done on this machine, whatever it says of a backend.
+        environ: where `PODLIFT_*` variables are looked for.
+        kills: the words.
+        seed: of everything random.
+
+    Raises:
+        InputError: with every mistake, in the kills too.
+    """
+    problems = Problems()
+    strange = [name for name in given if name not in config.SETTINGS]
+    problems.found += [f"There is no setting {name!r}. {nearest(name, list(config.SETTINGS))}" for name in strange]
+    decided = ", ".join(name for name in _DECIDED if given.get(name) is not None)
+    problems.found += [f"{decided}: a drill decides this itself. Leave it out."] if decided else []
+    made = None
+    with problems.collect():
+        known = {name: value for name, value in given.items() if name not in strange}
+        made = make_plan(what, known, replace(target, backend="local"), environ, verb="drill")
+    if not kills:
+        problems.found.append("No kill was named. Expected: worker-0@step:50, or random:3.")
+    if not 0 <= seed < 2**32:
+        problems.found.append(f"The seed is a number from 0 to {2**32 - 1}. Received: {seed}.")
+    with problems.collect():
+        parse(kills, _tasks(made, given, kills))
+    problems.raise_if_any()
+    if made is None:
+        raise AssertionError("a check failed without a problem")
+    return _undisturbed(made, seed)
+
+
+def _tasks(made: Plan | None, given: Mapping[str, Any], kills: Sequence[str]) -> list[str]:
+    """Return the names of the tasks; where nobody knows how many there are, those that the kills name."""
+    if made is not None:
+        return made.tasks
+    workers = given.get("workers")
+    if isinstance(workers, int) and 1 <= workers <= 1000:
+        return [task.name for task in cluster.tasks(workers, given.get("cluster", "chief"))]
+    return [word.partition("@")[0] for word in kills]
+
+
+def _undisturbed(made: Plan, seed: int) -> Plan:
+    job = made.job
+    saved = job["checkpoints"]
+    every = EVERY_STEPS if saved["every_steps"] is None else saved["every_steps"]
+    job = {
+        **job,
+        "checkpoints": {**saved, "every_steps": every, "on_busy": "block", "keep_last": _KEPT},
+        "retry": {**job["retry"], "user": 0, "infrastructure": 0, "preemption": 0},
+        # The order of a set of strings is random too.
+        "env": {"PYTHONHASHSEED": str(seed), **job["env"]},
+    }
+    return replace(made, job=job, drill={"seed": seed, "kills": []})
+
+
+def named(plan: Plan, role: str) -> Plan:
+    """Return the plan of another run of the same."""
+    label = plan.run_id.rpartition("-")[0]
+    ending = f"-drill-{role}"
+    return replace(plan, run_id=ids.new_run_id(label[: ids.MAX_NAME - len(ending)].rstrip("-") + ending))
+
+
+def under(plan: Plan, kills: Sequence[Kill]) -> Plan:
+    """Return the plan of the run in which tasks are killed."""
+    retry = {**plan.job["retry"], "infrastructure": len(kills)}
+    return replace(
+        plan, job={**plan.job, "retry": retry}, drill={**plan.drill, "kills": [asdict(kill) for kill in kills]}
+    )
+
+
+def train(plan: Plan, role: str, log: Callable[[str], None], clock: Clock) -> tuple[Run, Status]:
+    """Run a plan to its end; who leaves early takes the run along."""
+    run = api.execute(plan)
+    try:
+        # Not before: the log may lie in the project, and what was planned must not change until it is packaged.
+        log(f"{role}: {run.url}")
+        return run, _watch(run, log, clock)
+    except BaseException:
+        with suppress(PodliftError):
+            run.cancel(grace_s=0)
+            run.wait(_CANCEL_S)
+        raise
+
+
+def _watch(run: Run, log: Callable[[str], None], clock: Clock) -> Status:
+    said = 0
+    while True:
+        status = run.status()
+        events = sorted(read_events(run.plan.paths, ("restored", "restarting")), key=lambda event: event.time)
+        told = [event for event in events if event.source in (run.plan.tasks[0], "supervisor")]
+        for event in told[said:]:
+            log(f"{run.id}: {_told(event, run.plan)}")
+        said = len(told)
+        if status.state.terminal:
+            log(f"{run.id}: {status.state.value} after {status.timings.get('finished', 0.0):.1f} s")
+            return status
+        clock.sleep(_POLL_S)
+
+
+def _told(event: Event, plan: Plan) -> str:
+    if event.kind == "restored":
+        return f"attempt {event.attempt} goes on from step {event.data['step']}"
+    hit = [index for index, kill in done(plan).items() if kill["attempt"] == event.attempt]
+    if hit:
+        return f"attempt {event.attempt} is over: {', '.join(str(Kill(**plan.drill['kills'][index])) for index in hit)}"
+    failure = event.data.get("failure") or {}
+    return f"attempt {event.attempt} is over: {failure.get('message', event.data['reason'])}"
+
+
+def done(plan: Plan) -> dict[int, dict[str, Any]]:
+    """Return what the killed tasks have left about their kills, by the kill's place in the plan."""
+    places = {index: Path(plan.paths.kill(index)) for index in range(len(plan.drill["kills"]))}
+    return {index: json.loads(place.read_bytes()) for index, place in places.items() if place.exists()}
+
+
+def sources(run: Run) -> list[Source]:
+    """Return what the tasks of a run have asked for that no seed decides."""
+    found = set()
+    for task in run.plan.tasks:
+        path = Path(run.plan.paths.unseeded(1, task))
+        if path.exists():
+            found |= {Source(**json.loads(line)) for line in path.read_text().splitlines()}
+    return sorted(found, key=lambda source: (source.file, source.line))
+
+
+def told_in_logs(run: Run) -> list[str]:
+    """Return what the tasks have said about what is not restored exactly, each sentence once."""
+    mark = "podlift: not exact: "
+    return list(dict.fromkeys(line.text.removeprefix(mark) for line in run.logs() if line.text.startswith(mark)))

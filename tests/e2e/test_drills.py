@@ -1,0 +1,240 @@
+"""Drills of real trainings: they pass where podlift keeps its word, and say what is wrong where the program does not."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sdk
+from sdk.drill import Report, run_drill, runs
+from sdk.testing import tasks
+
+REPO = Path(__file__).resolve().parent.parent.parent
+LIMIT_S = 400
+
+FIT = """
+    import keras
+    import numpy as np
+    x = np.arange(800, dtype="float32").reshape(200, 4) / 800
+    layers = [keras.layers.Dense(8, activation="relu"), keras.layers.Dropout(0.2), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((4,)), *layers])
+    model.compile("adam", "mse")
+    y = x.sum(1, keepdims=True)
+    model.fit(x, y, batch_size=10, epochs=3, validation_data=(x[:50], y[:50]), verbose=0)
+"""
+LOOP = """
+    import sdk
+    import tensorflow as tf
+    hidden = 1.0
+    weights = tf.Variable([1.0, 2.0])
+    data = tf.data.Dataset.range(40).map(lambda i: tf.cast(i, tf.float32)).shuffle(40, seed=3).batch(4)
+    ckpt = sdk.context().checkpoint(weights=weights, data=data)
+    ckpt.restore()
+    for epoch in range(ckpt.epoch, 3):
+        for batch in ckpt.data:
+            weights.assign(weights * 0.9 + tf.reduce_sum(batch) * tf.random.uniform([]) * hidden)
+            {more}
+            ckpt.step()
+"""
+
+
+def drill_by_command(*words: str) -> tuple[int, dict[str, Any], str]:
+    """Return the exit code, the object of --json and what was said meanwhile."""
+    command = [sys.executable, "-m", "sdk", "drill", "--json", *words]
+    env = {**os.environ, "PYTHONPATH": str(REPO)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=env)
+    return done.returncode, json.loads(done.stdout), done.stderr
+
+
+def test_a_fit_that_is_killed_while_it_saves_ends_with_the_same_weights(write, root: Path) -> None:
+    write("train.py", FIT)
+    code, told, said = drill_by_command("train.py", "--kill", "chief-0@save:3", "--every-steps", "5")
+    assert (code, told["verdict"], told["weights_equal"]) == (0, "passed", True), said
+    assert (told["attempts"], told["steps"], told["kills_missed"]) == (2, 60, [])
+    (kill,) = told["kills"]
+    assert (kill["task"], kill["moment"], kill["step"]) == ("chief-0", "save", 15)
+    # The save before was over, since one that is due waits for it; this one may have been done just in time.
+    assert kill["restored"] in (10, 15)
+    assert told["steps_lost"] == kill["steps_lost"] == 15 - kill["restored"]
+    assert told["seconds_lost"] > 0
+    assert len(told["weights_sha"]) == 64
+    assert all(Path(url).parent == root / "runs" and "-drill-" in url for url in told["runs"].values())
+    assert "attempt 1 is over: chief-0@save:3" in said
+
+
+@pytest.mark.full
+def test_a_fit_survives_kills_at_every_moment(podlift_drill, write) -> None:
+    write("train.py", FIT)
+    moments = [
+        "chief-0@step:1",
+        "chief-0@step:13",
+        "chief-0@epoch:2",
+        "chief-0@validation:2",
+        "chief-0@save:9",
+        "random:2",
+    ]
+    report: Report = podlift_drill("train.py", kills=moments, every_steps=5)
+    assert report.passed, report
+    assert (len(report.kills), report.attempts) == (7, 8)
+
+
+def test_two_trainings_that_differ_are_told_with_the_first_array_and_the_line_that_no_seed_decides(write) -> None:
+    write(
+        "train.py",
+        """
+        import sdk
+        import numpy as np
+        import tensorflow as tf
+        noise = np.random.default_rng()
+        fine = np.random.default_rng(0)
+        weights = tf.Variable([1.0, 2.0])
+        ckpt = sdk.context().checkpoint(weights=weights)
+        while ckpt.steps < 20:
+            weights.assign_add(noise.normal(size=2) if ckpt.steps >= 12 else fine.normal(size=2))
+            ckpt.step()
+        """,
+    )
+    report = run_drill("train.py", kills=["chief-0@step:9"], every_steps=5)
+    assert (report.verdict, report.exit_code, report.weights_equal) == ("not_reproducible", 1, None)
+    assert [(source.file, source.line) for source in report.sources] == [("train.py", 5)]
+    assert report.differences[0].step == 15, "the first checkpoint behind step 12"
+    assert set(report.runs) == {"undisturbed", "again"}, "there is nothing to learn from killing it"
+
+
+def test_a_program_that_saves_nothing_is_told_what_a_drill_needs(podlift_drill, write, tmp_path: Path) -> None:
+    write("train.py", "print('no training here')")
+    code, told, _ = drill_by_command("train.py", "--kill", "random:1")
+    assert (code, told["verdict"], told["weights_sha"]) == (1, "nothing_saved", None)
+    report: Report = podlift_drill("train.py", kills=["random:1"], workers=2, name="mine")
+    assert report.runs["undisturbed"].startswith(f"{tmp_path}/podlift/runs/mine-drill-1-")
+    with pytest.raises(sdk.InputError, match="There is no setting 'killed'"):
+        podlift_drill("train.py", killed=["random:1"])
+    assert "protect a loop of your own with sdk.context().checkpoint(...)" in str(report)
+
+
+def test_a_program_that_fails_undisturbed_is_told_with_its_traceback(write) -> None:
+    write("train.py", "raise KeyError('column')")
+    with pytest.raises(sdk.RunFailedError, match="column"):
+        run_drill("train.py", kills=["random:1"])
+    code, told, said = drill_by_command("train.py")
+    assert (code, told["exit_code"], told["reason"]) == (1, 1, "user_error")
+    assert "column" in said
+    assert "column" in told["problems"][0]
+
+
+def test_what_no_seed_decides_is_noted_where_the_program_asks_for_it_and_only_there(write) -> None:
+    write(
+        "train.py",
+        """
+        import os, random, secrets, tempfile, threading, uuid
+        from concurrent.futures import ThreadPoolExecutor
+        import numpy as np
+        os.urandom(4)                                # 5
+        uuid.uuid4()
+        random.seed()
+        random.SystemRandom().random()
+        random.Random()
+        secrets.token_hex()                          # 10
+        np.random.default_rng()
+        np.random.RandomState()
+        np.random.Generator(np.random.PCG64())
+        threading.Thread(target=print).start()
+        ThreadPoolExecutor().submit(print)           # 15
+        np.random.seed()
+        for _ in range(3): uuid.uuid4()
+        random.seed(1); random.Random(2); np.random.default_rng(3); np.random.RandomState(4); np.random.seed(5)
+        tempfile.mkdtemp()
+        assert isinstance(np.random.mtrand._rand, np.random.RandomState)
+        assert isinstance(np.random.RandomState(1), np.random.RandomState)
+        assert not isinstance(1, np.random.RandomState)
+        class Mine(np.random.RandomState): pass
+        assert isinstance(Mine(1), Mine) and not isinstance(np.random.RandomState(1), Mine)
+        """,
+    )
+    plan = replace(sdk.plan("train.py"), drill={"seed": 1, "kills": []})
+    run = sdk.submit(plan)
+    run.result(60)
+    found = {source.line: source.what for source in runs.sources(run)}
+    assert set(found) == set(range(5, 18))
+    assert found[12] == "numpy.random.RandomState() without a seed"
+
+
+def test_tasks_are_harmed_from_outside_and_those_that_are_not_there_are_told(write) -> None:
+    write(
+        "train.py",
+        "import sdk, time\nfor step in range(6000): sdk.context().report({'x': step}, step=step); time.sleep(0.01)",
+    )
+    run = sdk.submit("train.py")
+    tasks.wait_for_step(run, 2)
+    with pytest.raises(sdk.InputError, match=r"no task 'chief-1'\. Did you mean 'chief-0'\?"):
+        tasks.kill(run, "chief-1")
+    tasks.kill(run, "chief-0")
+    assert run.wait(60).reason is sdk.Reason.KILLED
+    with pytest.raises(sdk.InputError, match="not there now"):
+        tasks.preempt(run, "chief-0")
+
+
+def test_who_interrupts_a_drill_takes_its_run_along(write, root: Path) -> None:
+    write("train.py", "import time; time.sleep(600)")
+    command = [sys.executable, "-m", "sdk", "drill", "train.py"]
+    env = {**os.environ, "PYTHONPATH": str(REPO)}
+    # A shell's background jobs and their children ignore Ctrl-C; this one is to heed it.
+    heed = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", heed, *command]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("undisturbed: ")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=LIMIT_S)
+    assert (process.returncode, "its run cancelled" in said) == (4, True)
+    (info,) = sdk.runs(root=root)
+    assert info.status is not None
+    assert info.status.state is sdk.State.CANCELLED
+
+
+@pytest.mark.full
+def test_the_digits_job_passes_on_two_workers_under_kills_at_steps_that_nobody_chose(root: Path) -> None:
+    words = ["--workers", "2", "--kill", "worker-0@step:40", "--kill", "random:2", "--every-steps", "10"]
+    code, told, said = drill_by_command(str(REPO / "jobs" / "digits" / "train.py"), *words, "--", "--epochs", "3")
+    assert (code, told["verdict"], told["kills_missed"]) == (0, "passed", []), said
+    assert (told["steps"], told["attempts"], len(told["kills"])) == (72, 4, 3)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("more", "verdict"), [("", "passed"), ("hidden += 1.0", "not_equal")])
+def test_a_loop_passes_unless_it_keeps_state_outside_of_what_is_saved(write, more: str, verdict: str) -> None:
+    write("train.py", LOOP.format(more=more))
+    report = run_drill("train.py", kills=["chief-0@step:17"], every_steps=5)
+    assert report.verdict == verdict, report
+    if verdict == "not_equal":
+        assert report.exit_code == 1
+        assert report.differences[0].step == report.kills[0].restored + 5, "the first checkpoint behind the kill"
+        assert report.notes == (f"The first checkpoint that differs is behind this kill: {report.kills[0]}.",)
+
+
+@pytest.mark.full
+def test_a_kill_whose_moment_never_comes_is_not_passed_over(podlift_drill, write) -> None:
+    write("train.py", FIT)
+    report: Report = podlift_drill("train.py", kills=["chief-0@step:61", "chief-0@epoch:2"], every_steps=5)
+    assert (report.verdict, report.weights_equal, report.kills_missed) == ("kills_missed", True, ("chief-0@step:61",))
+    assert [kill.step for kill in report.kills] == [40]
+
+
+@pytest.mark.full
+def test_a_training_that_ends_otherwise_when_it_is_killed_fails_the_drill(write) -> None:
+    write(
+        "train.py",
+        "import os\nassert int(os.environ['PODLIFT_ATTEMPT']) == 1, 'not twice'\n"
+        + LOOP.replace("\n    ", "\n").format(more=""),
+    )
+    report = run_drill("train.py", kills=["chief-0@step:17"], every_steps=5)
+    assert (report.verdict, report.exit_code) == ("failed", 1)
+    assert "not twice" in report.notes[-1]

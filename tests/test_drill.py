@@ -1,0 +1,318 @@
+"""The parts of a drill that need no training: which kills are meant, what they have cost, in what two trainings differ."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sdk
+from sdk.checkpoint import opening
+from sdk.checkpoint.contents import Array, Contents
+from sdk.checkpoint.policy import Policy
+from sdk.checkpoint.saver import Saver
+from sdk.clock import SystemClock
+from sdk.drill import Difference, Killed, Report, Source, comparison, losses, run_drill
+from sdk.events import Event
+from sdk.kills import Kill, parse
+from sdk.layout import RunPaths
+from sdk.storage.store import open_store
+
+TASKS = ["chief-0", "worker-0"]
+REPO = str(Path(sdk.__file__).parent.parent)
+
+
+def kill(text: str) -> Kill:
+    return parse([text], TASKS)[0]
+
+
+def event(kind: str, attempt: int, source: str = "chief-0", **data: Any) -> Event:
+    return Event(attempt=attempt, source=source, sequence=1, kind=kind, time=float(attempt), data=data)
+
+
+# --- The words ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("worker-1@step:5", "no task 'worker-1'. Did you mean 'worker-0'?"),
+        ("worker-0@stp:5", "no moment 'stp'. Did you mean 'step'?"),
+        ("worker-0@step:0", "counts from 1"),
+        ("worker-0@step", "This is no kill"),
+        ("worker-0@step:-1", "This is no kill"),
+        ("random:x", "This is no kill"),
+        ("", "Expected: worker-0@step:50, or random:3."),
+    ],
+)
+def test_a_word_that_is_no_kill_is_told_with_what_is_known(word: str, said: str) -> None:
+    with pytest.raises(sdk.InputError, match=said.replace("?", r"\?").replace(".", r"\.")):
+        parse([word], TASKS)
+
+
+@given(st.integers(2, 500), st.integers(0, 20), st.integers(0, 2**32 - 1))
+def test_random_kills_are_at_different_steps_and_the_seed_repeats_them(steps: int, count: int, seed: int) -> None:
+    count = min(count, steps - 1)
+    found = parse([f"random:{count}"], TASKS, steps=steps, seed=seed)
+    assert found == parse([f"random:{count}"], TASKS, steps=steps, seed=seed)
+    assert len({one.number for one in found}) == count
+    assert all(1 <= one.number < steps and one.task in TASKS and one.moment == "step" for one in found)
+
+
+def test_more_random_kills_than_steps_are_refused_once_the_steps_are_known() -> None:
+    assert parse(["random:9"], TASKS) == ()
+    with pytest.raises(sdk.InputError, match="9 steps: too few for 'random:9'"):
+        parse(["random:9"], TASKS, steps=9)
+
+
+def test_every_mistake_is_told_before_anything_starts(write, root: Path) -> None:
+    write("train.py", "print(1)")
+    with pytest.raises(sdk.InputError) as caught:
+        run_drill("tran.py", kills=["worker-7@step:1", "x"], seed=-1, workers=2, keep_last=3, epochs=2)
+    told = str(caught.value)
+    for said in ("'tran.py'", "worker-7", "'x'", "The seed", "keep_last: a drill decides this itself", "'epochs'"):
+        assert said in told
+    with pytest.raises(sdk.InputError, match="No kill was named"):
+        run_drill("train.py", kills=[])
+    assert not root.exists()
+
+
+# --- What the kills have cost -------------------------------------------------------------------------------------
+
+
+def done(step: int | None, attempt: int) -> dict[str, Any]:
+    return {"number": 1, "step": step, "attempt": attempt, "time": float(attempt)}
+
+
+@pytest.mark.parametrize(
+    ("kills", "events", "lost"),
+    [
+        ({0: done(47, 1)}, [event("restored", 2, step=40, stage=1)], [(47, 40, 7)]),
+        ({0: done(7, 1)}, [event("first_step", 2)], [(7, 0, 7)]),
+        ({0: done(40, 1)}, [event("restored", 2, step=40, stage=1)], [(40, 40, 0)]),
+        # The second stage had saved nothing: the first one's end is where it goes on.
+        ({0: done(55, 1)}, [event("restored", 2, step=50, stage=1)], [(55, 50, 5)]),
+        (
+            {0: done(75, 1)},
+            [event("restored", 2, step=50, stage=1), event("restored", 2, step=70, stage=2)],
+            [(75, 70, 5)],
+        ),
+        # Attempt 2 was killed before it had restored anything.
+        (
+            {0: done(47, 1), 1: done(None, 2)},
+            [event("entry", 2), event("restored", 3, step=40, stage=1)],
+            [(47, 40, 7), (0, 0, 0)],
+        ),
+        # A validation comes first in an attempt that was restored.
+        (
+            {0: done(47, 1), 1: done(None, 2)},
+            [event("restored", 2, step=40, stage=1), event("restored", 3, step=40, stage=1)],
+            [(47, 40, 7), (40, 40, 0)],
+        ),
+        # A warm start names a step of another run.
+        ({0: done(4, 1)}, [event("restored", 1, step=900, stage=1), event("restored", 2, step=900, stage=1)], [(4, 4, 0)]),
+    ],
+)  # fmt: skip
+def test_steps_are_lost_from_the_kill_back_to_where_the_next_attempt_began(
+    kills: Mapping[int, Any], events: list[Event], lost: list[tuple[int, int, int]]
+) -> None:
+    wanted = [kill("chief-0@step:1"), kill("worker-0@validation:1")]
+    found = losses.killed(wanted, kills, events)
+    assert [(one.step, one.restored, one.steps_lost) for one in found] == lost
+    assert losses.steps_lost(found) == sum(steps for _, _, steps in lost)
+    assert losses.missed(wanted, kills) == tuple(str(one) for index, one in enumerate(wanted) if index not in kills)
+
+
+def test_two_tasks_that_are_killed_in_one_attempt_lose_the_same_steps() -> None:
+    both = losses.killed(
+        [kill("chief-0@step:9"), kill("worker-0@step:9")],
+        {0: done(9, 1), 1: done(9, 1)},
+        [event("restored", 2, step=5, stage=1)],
+    )
+    assert [one.steps_lost for one in both] == [4, 4]
+    assert losses.steps_lost(both) == 4
+
+
+def test_a_restart_that_no_kill_explains_is_told() -> None:
+    events = [
+        event("restarting", 1, failure={"message": "killed"}),
+        event("restarting", 2, failure={"message": "out of memory"}),
+    ]
+    found = losses.killed([kill("chief-0@step:9")], {0: done(9, 1)}, events)
+    assert losses.other_restarts(found, events) == ["Attempt 2 ended without a kill of the drill: out of memory"]
+
+
+# --- What differs -------------------------------------------------------------------------------------------------
+
+
+def trained(folder: Path, kernel: list[float], *, steps: int = 2, own: bytes = b"", stages: int = 1) -> comparison.End:
+    """Save a checkpoint of each step, and return the end: of one array of floats, and of what a replica has for itself."""
+    paths = RunPaths(str(folder))
+    store = open_store(paths.store)
+    clock = SystemClock()
+    opened = opening.open_first(store, 1, "test", clock, log=print)
+    saver = Saver(
+        store,
+        opened,
+        task="chief-0",
+        rank=0,
+        tasks=["chief-0"],
+        policy=Policy(keep_last=100, on_busy="block"),
+        clock=clock,
+        about={"run_id": "test"},
+        log=print,
+    )
+    for step in range(1, steps + 1):
+        data = struct.pack(f"{len(kernel)}f", *(value if step > 1 else 0.0 for value in kernel))
+        array = Array("dense/kernel", "float32", (len(kernel),), lambda data=data: memoryview(data))
+        listed = [{"kind": "fit", "finished": True, "commit": "", "steps": step, "history": {}, "epochs": []}] * stages
+        ticket = saver.save(Contents((array,), {"own": own}), step=step, position={"stages": listed, "at": {}})
+        assert ticket is not None
+        ticket.wait(20)
+    saver.close(20)
+    end = comparison.end_of(paths)
+    assert end is not None
+    return end
+
+
+def test_equal_trainings_have_one_sha_and_no_difference(tmp_path: Path) -> None:
+    one, other = trained(tmp_path / "a", [1.0, 2.0]), trained(tmp_path / "b", [1.0, 2.0])
+    assert comparison.compare_ends(one, other) == ([], [])
+    assert comparison.digest(one.checkpoint) == comparison.digest(other.checkpoint)
+    assert comparison.first_differences(one.store, other.store) == []
+
+
+def test_a_single_bit_is_a_difference_and_the_first_step_that_has_it_is_named(tmp_path: Path) -> None:
+    one, other = trained(tmp_path / "a", [1.0, 2.0], steps=4), trained(tmp_path / "b", [1.0, 2.0000002], steps=4)
+    found, _ = comparison.compare_ends(one, other)
+    assert [(one.array, one.stage, one.step) for one in found] == [("dense/kernel", 1, 4)]
+    assert comparison.digest(one.checkpoint) != comparison.digest(other.checkpoint)
+    (first,) = comparison.first_differences(one.store, other.store)
+    assert (first.array, first.step) == ("dense/kernel", 2)
+    assert first.largest == pytest.approx(2e-7, rel=0.5)
+    assert "dense/kernel at step 2, by up to 2.38e-07" in str(first)
+
+
+def test_signs_of_zero_are_bits_too(tmp_path: Path) -> None:
+    found, _ = comparison.compare_ends(trained(tmp_path / "a", [0.0]), trained(tmp_path / "b", [-0.0]))
+    assert [(one.array, one.largest) for one in found] == [("dense/kernel", None)]
+
+
+def test_other_steps_stages_shapes_and_replicas_are_differences(tmp_path: Path) -> None:
+    one = trained(tmp_path / "a", [1.0])
+    for name, other in {
+        "steps": trained(tmp_path / "b", [1.0], steps=3),
+        "stages": trained(tmp_path / "c", [1.0], stages=2),
+        "dense/kernel": trained(tmp_path / "d", [1.0, 1.0]),
+        "what the replicas of task 1 hold": trained(tmp_path / "e", [1.0], own=b"other"),
+    }.items():
+        assert [found.array for found in comparison.compare_ends(one, other)[0]] == [name]
+
+
+def test_stages_whose_ends_were_not_kept_are_named(tmp_path: Path) -> None:
+    one, other = trained(tmp_path / "a", [1.0], stages=3), trained(tmp_path / "b", [1.0], stages=3)
+    assert comparison.compare_ends(one, other) == ([], [1, 2])
+
+
+def test_a_run_without_checkpoints_has_no_end(tmp_path: Path) -> None:
+    assert comparison.end_of(RunPaths(str(tmp_path))) is None
+
+
+# --- The report ---------------------------------------------------------------------------------------------------
+
+PASSED = Report(
+    verdict="passed",
+    weights_equal=True,
+    weights_sha="ab" * 32,
+    steps=60,
+    steps_lost=7,
+    every_steps=10,
+    seconds_lost=4.25,
+    attempts=2,
+    kills=(Killed(task="chief-0", moment="step", number=47, attempt=1, step=47, restored=40, steps_lost=7),),
+    runs={"undisturbed": "/runs/a", "again": "/runs/b", "killed": "/runs/c"},
+)
+
+
+def test_the_report_is_text_and_json() -> None:
+    data = json.loads(json.dumps(PASSED.to_data()))
+    wanted = {
+        "weights_equal",
+        "weights_sha",
+        "steps_lost",
+        "every_steps",
+        "seconds_lost",
+        "attempts",
+        "kills",
+        "kills_missed",
+    }
+    assert wanted <= data.keys()
+    assert data["kills"][0]["restored"] == 40
+    assert (data["passed"], data["exit_code"]) == (True, 0)
+    assert "chief-0@step:47 in attempt 1, behind step 47; restored step 40, 7 steps lost" in str(PASSED)
+    assert "/runs/c" in str(PASSED)
+
+
+@pytest.mark.parametrize("verdict", ["not_equal", "not_reproducible", "kills_missed", "nothing_saved", "failed"])
+def test_everything_but_passed_ends_with_1_and_says_why(verdict: Any) -> None:
+    report = replace(
+        PASSED,
+        verdict=verdict,
+        differences=tuple(Difference(array=f"layer/{number}", step=20) for number in range(20)),
+        sources=(Source(what="uuid.uuid4()", file="train.py", line=3),),
+        kills_missed=("chief-0@step:900",),
+        downgrades=("the data is skipped",),
+    )
+    shown = str(report)
+    assert (report.passed, report.exit_code) == (False, 1)
+    assert shown.startswith(verdict.replace("_", " "))
+    for said in (
+        "first in layer/0",
+        "and 12 more",
+        "train.py:3 uuid.uuid4()",
+        "chief-0@step:900",
+        "the data is skipped",
+    ):
+        assert said in shown
+    assert replace(report, user_fault=False).exit_code == 3
+
+
+# --- Inside a task ------------------------------------------------------------------------------------------------
+
+KILLED = """
+import json, sys
+from sdk.layout import RunPaths
+from sdk.runtime.kills import Kills
+kills = Kills(RunPaths(sys.argv[1]), int(sys.argv[2]), "chief-0", json.loads(sys.argv[3]))
+for step in range(0, 40, 4):
+    kills.at("step", step)
+    if step % 12 == 0:
+        kills.at("epoch")
+print("survived")
+"""
+
+
+def attempt_under(folder: Path, number: int, *words: str) -> int:
+    wanted = json.dumps([vars(kill(word)) for word in words])
+    return subprocess.run(
+        [sys.executable, "-c", KILLED, str(folder), str(number), wanted], cwd=REPO, timeout=60
+    ).returncode
+
+
+def test_each_kill_happens_once_also_within_an_execution_of_several_steps(tmp_path: Path) -> None:
+    words = ("chief-0@step:18", "chief-0@epoch:4", "worker-0@step:8", "chief-0@step:900")
+    codes = [attempt_under(tmp_path, number, *words) for number in (1, 2, 3)]
+    assert codes == [-9, -9, 0]
+    left = {index: RunPaths(str(tmp_path)).kill(index) for index in range(4)}
+    told = {index: json.loads(Path(path).read_bytes()) for index, path in left.items() if Path(path).exists()}
+    # Epochs are counted over all attempts: steps 0 and 12 before the first kill, steps 0 and 12 behind it.
+    assert {index: (data["attempt"], data["step"]) for index, data in told.items()} == {0: (1, 20), 1: (2, 12)}
