@@ -10,7 +10,7 @@ import typer
 
 from .. import __version__
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError, PodliftError
-from . import doctor, get, look, prune, resume, settings, start
+from . import checkpoints, doctor, drill, emulator, get, look, prune, resume, settings, start
 from .output import EXIT_DETACHED, answer, as_json, prepare_streams, refusal, say, settle_streams
 
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
@@ -43,9 +43,19 @@ def build() -> typer.Typer:
         Exit codes: 0 done, 1 user error in the job, 2 bad input, 3 infrastructure, 4 cancelled, 75 checkpointed.
         """
 
-    begin = (start.submit, start.plan)
-    watch = (look.runs, look.status, look.why, look.logs, look.wait, look.cancel, resume.resume, get.get)
-    for verb in (*begin, *watch, settings.config, doctor.doctor, prune.prune):
+    begin = (start.submit, start.plan, drill.drill)
+    watch = (
+        look.runs,
+        look.status,
+        look.why,
+        look.logs,
+        look.wait,
+        look.cancel,
+        resume.resume,
+        get.get,
+        checkpoints.checkpoints,
+    )
+    for verb in (*begin, *watch, settings.config, doctor.doctor, prune.prune, emulator.emulator):
         app.command()(verb)
     return app
 
@@ -98,7 +108,7 @@ def _explain_usage(error: Any) -> tuple[int, tuple[str, ...]]:
     error.show()
     hint = ""
     verb = error.ctx.info_name if error.ctx else None
-    if verb in ("submit", "plan") and type(error).__name__ == "NoSuchOption":
+    if verb in ("submit", "plan", "drill") and type(error).__name__ == "NoSuchOption":
         hint = f"Words for the program go behind --: podlift {verb} train.py -- {error.option_name} ..."
         say(hint)
     return error.exit_code, (f"{error.format_message()} {hint}".rstrip(),)

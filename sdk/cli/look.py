@@ -16,6 +16,7 @@ from ..clock import SystemClock
 from ..errors import EXIT_CANCELLED, EXIT_DONE, WaitTimeoutError
 from ..roots import resolve_root
 from ..run import RunInfo
+from ..status import State, Status
 from .lines import Printer
 from .output import EXIT_DETACHED, answer, as_json, numbers, say, summary
 from .start import Json, Root
@@ -73,6 +74,7 @@ def status(ref: Ref, root: Root = None, json_output: Json = False) -> None:
     lines = [("run", run.id), ("state", f"{now.state.value} ({now.reason.value})"), ("directory", run.url)]
     lines += [("attempts", str(now.attempts)), ("tasks", ", ".join(run.plan.tasks))]
     lines += [("timings", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.timings.items()))]
+    lines += [("saved", _saved(now))]
     lines += [("metrics", numbers(run.last_metrics()))]
     answer("\n".join(f"{name:<10} {text}" for name, text in lines))
     answer(f"\n{run.why()}")
@@ -125,6 +127,15 @@ def cancel(ref: Ref, grace_s: Grace = None, root: Root = None) -> None:
     ended = run.wait()
     say(f"{run.id} is {ended.state.value} ({ended.reason.value}).")
     raise typer.Exit(EXIT_DONE if ended.exit_code == EXIT_CANCELLED else ended.exit_code or EXIT_DONE)
+
+
+def _saved(status: Status) -> str:
+    if status.saved_step is None or status.saved_at is None:
+        return "no checkpoint"
+    until = status.since if status.state.terminal else SystemClock().now()
+    risk = "" if status.state is State.SUCCEEDED else f": {max(until - status.saved_at, 0.0) / 60:.1f} min at risk"
+    when = datetime.datetime.fromtimestamp(status.saved_at).strftime("%H:%M:%S")
+    return f"step {status.saved_step} at {when}{risk}"
 
 
 def _state(info: RunInfo) -> str:

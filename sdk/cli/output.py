@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any
 
-from ..errors import EXIT_INPUT
+from ..errors import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER
 from ..run import Run
 from ..status import Reason, Status
 
@@ -64,6 +64,8 @@ def summary(run: Run, status: Status) -> dict[str, Any]:
         "reason": status.reason.value,
         "exit_code": status.exit_code,
         "attempts": status.attempts,
+        "saved_step": status.saved_step,
+        "saved_at": status.saved_at,
         "metrics": run.last_metrics(),
         "run_dir": run.url,
         "timings": status.timings,
@@ -73,12 +75,15 @@ def summary(run: Run, status: Status) -> dict[str, Any]:
 def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, Any]:
     """Return the object of `--json` for a command that failed: the same keys, and the problems."""
     empty = dict.fromkeys(("url", "id", "state", "run_dir"))
-    reasons = {EXIT_INPUT: "bad_input", EXIT_DETACHED: "interrupted"}
+    ended = {EXIT_USER: Reason.USER_ERROR.value, EXIT_CANCELLED: Reason.CANCELLED.value}
+    reasons = {EXIT_INPUT: "bad_input", EXIT_DETACHED: "interrupted", **ended}
     return {
         **empty,
         "reason": reasons.get(exit_code, Reason.INFRASTRUCTURE.value),
         "exit_code": exit_code,
         "attempts": 0,
+        "saved_step": None,
+        "saved_at": None,
         "metrics": {},
         "timings": {},
         "problems": list(problems),

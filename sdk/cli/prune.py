@@ -18,7 +18,7 @@ from .. import prune as pruning
 from ..cache import cache_folder
 from ..clock import SystemClock
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError
-from ..roots import resolve_root
+from ..roots import folder_root
 from .output import answer, as_json, say
 from .start import Json, Root
 from .watch import on_terminal
@@ -48,7 +48,7 @@ def prune(
 ) -> None:
     """Remove old runs, and bundles and caches that nobody uses; without --yes, only show them."""
     found = pruning.find(
-        resolve_root(root, os.environ),
+        folder_root(root, os.environ),
         older_than_s=seconds(older_than),
         keep=keep,
         now=SystemClock().now(),

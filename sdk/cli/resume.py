@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal, cast
+
 import typer
 
 from .. import api
@@ -11,19 +13,25 @@ from .output import answer, as_json, say, summary
 from .start import Detach, Json, Root, reference
 from .watch import follow
 
+Code = Annotated[
+    str, typer.Option("--code", metavar="same|current", help="the code it had, or what lies in its project now")
+]
 
-def resume(ref: Ref, root: Root = None, detach: Detach = False, json_output: Json = False) -> None:
-    """Start a run again that has ended otherwise than by success: the same code, a further attempt."""
+
+def resume(ref: Ref, root: Root = None, code: Code = "same", detach: Detach = False, json_output: Json = False) -> None:
+    """Start a run again that has ended otherwise than by success: a further attempt, from its last checkpoint."""
     run = api.attach(ref, root=root)
-    run.resume()
+    difference = run.resume(code=cast("Literal['same', 'current']", code))
+    if code == "current":
+        say(f"the code since: {difference}")
     shown = reference(run)
     if detach:
         say(f"resumed. Next: podlift wait {shown} · podlift logs {shown} -f · podlift cancel {shown}")
-        code = EXIT_DONE
+        exit_code = EXIT_DONE
     else:
-        code = follow(run, shown, quiet=json_output)
+        exit_code = follow(run, shown, quiet=json_output)
     if json_output:
         as_json(summary(run, run.status()))
     elif detach:
         answer(run.url)
-    raise typer.Exit(code)
+    raise typer.Exit(exit_code)

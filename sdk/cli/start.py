@@ -77,7 +77,7 @@ def submit(
 ) -> None:
     """Run a training program, and watch it: Ctrl-C stops watching, a second one cancels the run."""
     target = Target(backend=backend, root=root, name=name)
-    asked = _Asked(words or [], env or [], inputs or [], timeout, given or {}, target)
+    asked = Asked(words or [], env or [], inputs or [], timeout, given or {}, target)
     made = _read_plan(asked) if asked.is_plan else _make(asked, "submit")
     say(str(made))
     run = api.execute(made)
@@ -109,7 +109,7 @@ def plan(
 ) -> None:
     """Show what submit would do, and change nothing."""
     target = Target(backend=backend, root=root, name=name)
-    made = _make(_Asked(words or [], env or [], inputs or [], timeout, given or {}, target), "plan")
+    made = _make(Asked(words or [], env or [], inputs or [], timeout, given or {}, target), "plan")
     if output is not None:
         _write_plan(made, output)
     if json_output:
@@ -120,8 +120,8 @@ def plan(
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What the words and options of a verb say, as text."""
+class Asked:
+    """What the words and options of a verb that begins something say, as text."""
 
     words: list[str]
     env: list[str]
@@ -135,29 +135,34 @@ class _Asked:
         """True when a plan that was written is to be executed."""
         return bool(self.words) and self.words[0].endswith(".json")
 
+    def settings(self, problems: Problems) -> tuple[Any, dict[str, Any]]:
+        """Return the entry and the flat settings; what means nothing goes to `problems`."""
+        texts = dict(self.texts)
+        entry, argv = _entry(texts.pop("entry", None), self.words)
+        given = read(texts, problems)
+        with problems.collect():
+            if argv and "args" in texts:
+                raise InputError("--args and words behind -- are two ways to say one thing: use one.")
+        with problems.collect():
+            if self.timeout is not None and "timeout_s" in texts:
+                raise InputError("--timeout and --timeout-s are two ways to say one thing: use one.")
+            if self.timeout is not None:
+                given["timeout_s"] = duration("--timeout", self.timeout)
+        if self.env:
+            given["env"] = variables(self.env)
+        if self.inputs:
+            given["inputs"] = pairs("--input", self.inputs, problems)
+        if argv:
+            given["args"] = argv
+        return entry or UNNAMED, given
 
-def _make(asked: _Asked, verb: str) -> Plan:
+
+def _make(asked: Asked, verb: str) -> Plan:
     problems = Problems()
-    texts = dict(asked.texts)
-    entry, argv = _entry(texts.pop("entry", None), asked.words)
-    given = read(texts, problems)
-    with problems.collect():
-        if argv and "args" in texts:
-            raise InputError("--args and words behind -- are two ways to say one thing: use one.")
-    with problems.collect():
-        if asked.timeout is not None and "timeout_s" in texts:
-            raise InputError("--timeout and --timeout-s are two ways to say one thing: use one.")
-        if asked.timeout is not None:
-            given["timeout_s"] = duration("--timeout", asked.timeout)
-    if asked.env:
-        given["env"] = variables(asked.env)
-    if asked.inputs:
-        given["inputs"] = pairs("--input", asked.inputs, problems)
-    if argv:
-        given["args"] = argv
+    entry, given = asked.settings(problems)
     made = None
     with problems.collect():
-        made = make_plan(entry or UNNAMED, given, asked.target, os.environ, verb=verb)
+        made = make_plan(entry, given, asked.target, os.environ, verb=verb)
     problems.raise_if_any()
     if made is None:
         raise AssertionError("a check failed without a problem")
@@ -195,7 +200,7 @@ def _is_plan(data: bytes) -> bool:
     return found is None or (isinstance(found, dict) and {"version", "run_id", "digest"} <= found.keys())
 
 
-def _read_plan(asked: _Asked) -> Plan:
+def _read_plan(asked: Asked) -> Plan:
     """Return the plan that `podlift plan -o` wrote: it has decided everything, and nothing may be said beside it."""
     path, *more = asked.words
     beside = [*more, *asked.env, *asked.inputs, *asked.texts]

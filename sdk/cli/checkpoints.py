@@ -1,0 +1,82 @@
+"""The verb that shows, checks and keeps what was saved of a training: checkpoints."""
+
+from __future__ import annotations
+
+import datetime
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .. import api, saved
+from ..checkpoint import catalog
+from ..checkpoint.catalog import Entry
+from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError
+from ..layout import RunPaths
+from ..storage.store import open_store
+from .look import Ref
+from .output import answer, as_json, say
+from .start import Json, Root
+from .watch import on_terminal
+
+Verify = Annotated[bool, typer.Option("--verify", help="read every byte of each and compare it with its checksums")]
+Pin = Annotated[
+    str | None, typer.Option("--pin", metavar="STEP", help="keep that one, or the last", show_default=False)
+]
+Name = Annotated[str, typer.Option("--as", metavar="NAME", help="the pin's name; a pin of that name moves")]
+Unpin = Annotated[str | None, typer.Option("--unpin", metavar="NAME", help="keep it no longer", show_default=False)]
+
+
+def checkpoints(
+    ref: Ref,
+    verify: Verify = False,
+    pin: Pin = None,
+    name: Name = "kept",
+    unpin: Unpin = None,
+    root: Root = None,
+    json_output: Json = False,
+) -> None:
+    """List the checkpoints of a run, verify them, or pin one, so that it is kept."""
+    run = api.attach(ref, root=root)
+    store = open_store(RunPaths(run.url).store)
+    if pin is not None and unpin is not None:
+        raise InputError("--pin and --unpin: one at a time.")
+    if pin is not None:
+        catalog.pin(store, saved.find(RunPaths(run.url), pin).key, name)
+    if unpin is not None:
+        catalog.unpin(store, unpin)
+    found = run.checkpoints()
+    wrong = {entry.key: catalog.verify(store, entry.key) for entry in found} if verify else {}
+    if json_output:
+        as_json([{**asdict(entry), **({"damage": wrong[entry.key]} if verify else {})} for entry in found])
+    else:
+        _show(found, wrong)
+    bad = [entry for entry in found if wrong.get(entry.key)]
+    if verify:
+        say(f"{len(found) - len(bad)} of {len(found)} verified" + (f"; damaged: {len(bad)}" if bad else ""))
+    raise typer.Exit(EXIT_INFRASTRUCTURE if bad else EXIT_DONE)
+
+
+def _show(found: list[Entry], wrong: dict[str, str | None]) -> None:
+    rows = [
+        (
+            str(entry.step),
+            "-" if entry.created_at is None else datetime.datetime.fromtimestamp(entry.created_at).strftime("%F %T"),
+            "-" if entry.size is None else f"{entry.size / 1e6:.1f} MB",
+            entry.reason or "-",
+            ", ".join(f"pinned as {name}" for name in entry.pinned),
+            wrong.get(entry.key) or entry.quarantined or "; ".join(f"not exact: {text}" for text in entry.downgrades),
+        )
+        for entry in found
+    ]
+    if not on_terminal():
+        for row in rows:
+            answer("\t".join(row))
+        return
+    table = Table("step", "saved", "size", "why", "kept", "", box=None)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)

@@ -1,0 +1,79 @@
+"""The verb that kills on purpose: drill."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from ..clock import SystemClock
+from ..drill import KILLS, execute, prepare
+from ..errors import EXIT_CANCELLED, Problems
+from ..planner import Plan
+from ..settings import Target
+from .options import with_settings
+from .output import answer, as_json, refusal, say
+from .start import Asked, Env, Inputs, Json, Name, Root, Timeout
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="ENTRY [-- ARGS]",
+        help="train.py, train.ipynb, folder, package.module or package.module:function; then argv",
+        show_default=False,
+    ),
+]
+Kill = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kill",
+        metavar="TASK@MOMENT:N",
+        help="worker-0@step:50; moments: step, epoch, save, validation; random:3 for random steps (the default); repeatable",
+        show_default=False,
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="of everything random, of random kills too")]
+
+
+@with_settings
+def drill(
+    words: Words = None,
+    root: Root = None,
+    name: Name = None,
+    env: Env = None,
+    inputs: Inputs = None,
+    timeout: Timeout = None,
+    kill: Kill = None,
+    seed: Seed = 1,
+    json_output: Json = False,
+    given: dict[str, Any] | None = None,
+) -> None:
+    """Train twice undisturbed and once under kills, and compare the weights bit by bit."""
+    target = Target(root=root, name=name)
+    kills = tuple(kill or KILLS)
+    plan = _prepared(Asked(words or [], env or [], inputs or [], timeout, given or {}, target), kills, seed)
+    try:
+        report = execute(plan, kills, say, SystemClock())
+    except KeyboardInterrupt:
+        say("podlift: the drill was interrupted, and its run cancelled.")
+        if json_output:
+            as_json(refusal(("interrupted",), EXIT_CANCELLED))
+        raise typer.Exit(EXIT_CANCELLED) from None
+    if json_output:
+        as_json(report.to_data())
+    else:
+        answer(str(report))
+    raise typer.Exit(report.exit_code)
+
+
+def _prepared(asked: Asked, kills: tuple[str, ...], seed: int) -> Plan:
+    problems = Problems()
+    entry, given = asked.settings(problems)
+    plan = None
+    with problems.collect():
+        plan = prepare(entry, given, asked.target, os.environ, kills=kills, seed=seed)
+    problems.raise_if_any()
+    if plan is None:
+        raise AssertionError("a check failed without a problem")
+    return plan

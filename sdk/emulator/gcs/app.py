@@ -1,0 +1,209 @@
+"""The application: lets in who may come in, finds out what is asked for, has it answered and notes it."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import AsyncIterator, Awaitable
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from ...errors import InputError
+from . import batch, buckets, downloads, faults, objects, routes, uploads, xml
+from .call import Call, Handler
+from .errors import ApiError, DroppedError, invalid
+from .faults import Faults
+from .journal import Journal
+from .replies import Connections, reply
+from .sessions import Uploads
+from .state import State
+
+_OWN_HOSTS = ("127.0.0.1", "localhost")
+# Those come through `redirect`; no page can make such a name lead here.
+_GOOGLE_HOSTS = ("www.googleapis.com", "storage.googleapis.com")
+
+
+class Application:
+    """The emulator as an ASGI application.
+
+    Args:
+        state: what is stored.
+        rules: what goes wrong.
+        connections: those of the server that runs it.
+    """
+
+    def __init__(self, state: State, rules: Faults, connections: Connections) -> None:
+        self._state = state
+        self._rules = rules
+        self._connections = connections
+        self._journal = Journal()
+        self._uploads = Uploads()
+        self._handlers = _handlers(self._uploads)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        refusal = _refusal(request)
+        if refusal is not None:
+            await refusal.response()(scope, receive, send)
+        elif scope["path"].startswith("/_"):
+            answer = await _guarded(self._administer(request))
+            await answer(scope, receive, send)
+        else:
+            await self._serve(request, send)
+
+    async def _serve(self, request: Request, send: Send) -> None:
+        began, status = time.perf_counter(), 0
+        scope = request.scope
+        call = _unrouted(self._state, self._rules, request, self._connections)
+        try:
+            answer = await _guarded(self._answer(call))
+            status = await reply(call, answer, scope, request.receive, send, self._connections)
+        except DroppedError:
+            self._connections.reset(scope)
+        except ClientDisconnect:
+            pass
+        finally:
+            self._journal.note(
+                operation=call.route.operation,
+                status=status,
+                method=call.method,
+                path=call.path,
+                object=call.target,
+                faults=[fault.kind for fault in call.fired],
+                seconds=round(time.perf_counter() - began, 6),
+            )
+
+    async def _answer(self, call: Call) -> Response:
+        call.route = routes.find(call.method, call.raw_path, call.query, call.headers)
+        if call.route.operation == "batch":
+            return await batch.batch(call, lambda *words: self._inner(call, *words))
+        return await self._handlers[call.route.operation](call)
+
+    async def _inner(self, outer: Call, method: str, target: bytes, headers: dict[str, str], body: bytes) -> Response:
+        """Answer one request of a batch."""
+        path, _, query = target.partition(b"?")
+        call = Call(
+            state=outer.state,
+            rules=Faults(),
+            method=method,
+            raw_path=path,
+            raw_query=query,
+            headers=headers,
+            base_url=outer.base_url,
+            body=_once(body),
+            is_gone=outer.is_gone,
+        )
+        answer = await _guarded(self._answer(call))
+        if isinstance(answer, downloads.Media):
+            answer.close()
+            raise invalid("A batch cannot download.")
+        return answer
+
+    async def _administer(self, request: Request) -> Response:
+        """Answer what tests ask of the emulator itself."""
+        asked = (request.method, request.url.path)
+        if asked == ("POST", "/_faults"):
+            try:
+                self._rules.replace(faults.parse(await request.body()))
+            except InputError as error:
+                return JSONResponse({"problems": list(error.problems)}, 400)
+        elif asked == ("POST", "/_reset"):
+            self._uploads.close()
+            self._state.clear()
+            self._rules.replace([])
+            self._journal.clear()
+        elif asked == ("DELETE", "/_requests"):
+            self._journal.clear()
+        elif asked == ("GET", "/_requests"):
+            return JSONResponse(self._journal.told())
+        elif asked != ("GET", "/_faults"):
+            known = "GET /_faults, POST /_faults, GET /_requests, DELETE /_requests, POST /_reset"
+            return JSONResponse({"problems": [f"Unknown: {' '.join(asked)}. Known: {known}."]}, 404)
+        return JSONResponse({"faults": self._rules.told()})
+
+
+def _refusal(request: Request) -> ApiError | None:
+    """Return why a request is not even looked at.
+
+    A page in the user's browser can send requests to every port of the machine, under a name of its own that leads here.
+    """
+    host = request.headers.get("host", "")
+    if host.rpartition(":")[0] not in _OWN_HOSTS and host not in (*_OWN_HOSTS, *_GOOGLE_HOSTS):
+        return ApiError(
+            403, "forbidden", f"This emulator is called 127.0.0.1 or localhost. Received: Host: {host[:100]!r}."
+        )
+    if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        return ApiError(403, "forbidden", "This emulator does not talk to web pages.")
+    return None
+
+
+def _unrouted(state: State, rules: Faults, request: Request, connections: Connections) -> Call:
+    scope, host = request.scope, request.headers["host"]
+    return Call(
+        state=state,
+        rules=rules,
+        method=request.method,
+        raw_path=scope["raw_path"],
+        raw_query=scope["query_string"],
+        headers={name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]},
+        base_url=f"{'https' if host in _GOOGLE_HOSTS else 'http'}://{host}",
+        body=request.stream(),
+        is_gone=lambda: connections.is_gone(scope),
+    )
+
+
+async def _guarded(work: Awaitable[Response]) -> Response:
+    """Return the answer, also if it is an error."""
+    try:
+        return await work
+    except ApiError as error:
+        return error.response()
+    except (DroppedError, ClientDisconnect):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        return ApiError(500, "internalError", f"{type(error).__name__}: {error}").response()
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
+def _handlers(resumable: Uploads) -> dict[str, Handler]:
+    return {
+        "buckets.list": buckets.list_buckets,
+        "buckets.insert": buckets.insert,
+        "buckets.get": buckets.get,
+        "buckets.patch": buckets.patch,
+        "buckets.update": buckets.patch,
+        "buckets.delete": buckets.delete,
+        "buckets.layout": buckets.layout,
+        "buckets.permissions": buckets.permissions,
+        "objects.list": objects.list_objects,
+        "objects.insert": uploads.insert,
+        "objects.get": objects.get,
+        "objects.download": downloads.download,
+        "objects.patch": objects.patch,
+        "objects.update": objects.patch,
+        "objects.delete": objects.delete,
+        "objects.compose": objects.compose,
+        "objects.rewrite": objects.copy,
+        "objects.copy": objects.copy,
+        "objects.move": objects.move,
+        "uploads.start": resumable.start,
+        "uploads.chunk": resumable.chunk,
+        "uploads.status": resumable.chunk,
+        "uploads.cancel": resumable.cancel,
+        "xml.get": xml.get,
+        "xml.put": xml.put,
+        "xml.delete": xml.delete,
+        "xml.start": xml.start,
+        "xml.part": xml.part,
+        "xml.complete": xml.complete,
+        "xml.abort": xml.abort,
+    }

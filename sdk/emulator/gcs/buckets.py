@@ -1,0 +1,94 @@
+"""Buckets: made, found, changed, deleted. Their attributes are kept and told; soft delete is not done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from . import conditions
+from .call import Call
+from .errors import not_emulated
+from .names import check_bucket
+from .objects import max_results
+from .records import BUCKET_OUTPUTS, Bucket, bucket_resource, location_type, merged
+
+_UNKNOWN = ("retentionPolicy", "encryption", "objectRetention", "ipFilter", "billing")
+
+
+async def list_buckets(call: Call) -> Response:
+    """Answer buckets.list."""
+    await call.aim("")
+    prefix, after = call.query.get("prefix", ""), call.query.get("pageToken", "")
+    found = [each for each in call.state.buckets() if each.name.startswith(prefix) and each.name > after]
+    limit = max_results(call)
+    shown: dict[str, Any] = {"kind": "storage#buckets", "items": [_told(call, each) for each in found[:limit]]}
+    if len(found) > limit:
+        shown["nextPageToken"] = found[limit - 1].name
+    return JSONResponse(shown)
+
+
+async def insert(call: Call) -> Response:
+    """Answer buckets.insert."""
+    given = await call.read_json()
+    await call.aim("")
+    made = call.state.create_bucket(check_bucket(given.get("name")), _fields({}, given))
+    return JSONResponse(_told(call, made))
+
+
+async def get(call: Call) -> Response:
+    """Answer buckets.get."""
+    return JSONResponse(_told(call, await _found(call, reading=True)))
+
+
+async def patch(call: Call) -> Response:
+    """Answer buckets.patch and buckets.update."""
+    given = await call.read_json()
+    found = await _found(call)
+    fields = _fields(found.fields if call.method == "PATCH" else {}, given)
+    return JSONResponse(_told(call, call.state.change_bucket(found, fields)))
+
+
+async def delete(call: Call) -> Response:
+    """Answer buckets.delete."""
+    found = await _found(call)
+    call.state.delete_bucket(found.name)
+    return Response(status_code=204)
+
+
+async def layout(call: Call) -> Response:
+    """Answer buckets.layout: what a client asks that wants to know whether there are real folders."""
+    found = await _found(call)
+    told = {"kind": "storage#storageLayout", "bucket": found.name, "location": _told(call, found)["location"]}
+    return JSONResponse({**told, "locationType": location_type(found), "hierarchicalNamespace": {"enabled": False}})
+
+
+async def permissions(call: Call) -> Response:
+    """Answer buckets.permissions: everybody may do everything here."""
+    await _found(call)
+    asked = call.multi.get("permissions", [])
+    return JSONResponse({"kind": "storage#testIamPermissionsResponse", "permissions": asked})
+
+
+async def _found(call: Call, *, reading: bool = False) -> Bucket:
+    await call.aim("")
+    found = call.state.bucket(call.route.bucket)
+    conditions.parse(call.query).check(found, reading=reading)
+    return found
+
+
+def _fields(old: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    for name in _UNKNOWN:
+        if given.get(name):
+            raise not_emulated(f"the field {name!r} of a bucket")
+    if (given.get("hierarchicalNamespace") or {}).get("enabled"):
+        raise not_emulated("buckets with a hierarchical namespace")
+    fields = merged(old, given, BUCKET_OUTPUTS)
+    for name in ("location", "storageClass"):
+        if isinstance(fields.get(name), str):
+            fields[name] = fields[name].upper()
+    return fields
+
+
+def _told(call: Call, found: Bucket) -> dict[str, Any]:
+    return bucket_resource(found, call.base_url)

@@ -1,0 +1,92 @@
+"""Preconditions: the promise that nobody came between reading and writing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .errors import ApiError, invalid
+
+NAMES = ("GenerationMatch", "GenerationNotMatch", "MetagenerationMatch", "MetagenerationNotMatch")
+_FAILED = "At least one of the pre-conditions you specified did not hold."
+
+
+class _Versioned(Protocol):
+    @property
+    def metageneration(self) -> int: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What must hold; None asks for nothing. A generation of 0 stands for "there is no such object"."""
+
+    generation: int | None = None
+    not_generation: int | None = None
+    metageneration: int | None = None
+    not_metageneration: int | None = None
+    etag: str | None = None
+    not_etag: str | None = None
+
+    def check(self, current: _Versioned | None, *, reading: bool = False) -> None:
+        """Compare with what is there, None for nothing.
+
+        Raises:
+            ApiError: 412, or 304 for a reader who asked for news only.
+        """
+        generation = getattr(current, "generation", None) if current is not None else 0
+        metageneration = current.metageneration if current is not None else None
+        etag = getattr(current, "etag", None)
+        for wanted, there in (
+            (self.generation, generation),
+            (self.metageneration, metageneration),
+            (self.etag, etag),
+        ):
+            if wanted is not None and wanted != there and wanted != "*":
+                raise ApiError(412, "conditionNotMet", _FAILED)
+        for unwanted, there in (
+            (self.not_generation, generation),
+            (self.not_metageneration, metageneration),
+            (self.not_etag, etag),
+        ):
+            if unwanted is not None and unwanted == there:
+                raise ApiError(304 if reading else 412, "conditionNotMet", _FAILED)
+
+
+def parse(query: Mapping[str, str], headers: Mapping[str, str] | None = None, *, prefix: str = "if") -> Conditions:
+    """Return the conditions of a request; `prefix` is "ifSource" for those on the object that is copied.
+
+    Raises:
+        ApiError: one of them is no number.
+    """
+    numbers = []
+    for name in NAMES:
+        text = query.get(prefix + name)
+        numbers.append(None if text is None else _number(prefix + name, text))
+    match, unlike = (headers or {}).get("if-match"), (headers or {}).get("if-none-match")
+    return Conditions(
+        generation=numbers[0],
+        not_generation=numbers[1],
+        metageneration=numbers[2],
+        not_metageneration=numbers[3],
+        etag=match.strip('"') if match else None,
+        not_etag=unlike.strip('"') if unlike else None,
+    )
+
+
+def of_source(wanted: Any) -> Conditions:
+    """Return the conditions that one source of a compose names."""
+    number = wanted.get("ifGenerationMatch") if isinstance(wanted, dict) else None
+    return Conditions(generation=None if number is None else _number("ifGenerationMatch", str(number)))
+
+
+def generation_of(query: Mapping[str, str], name: str = "generation") -> int | None:
+    """Return the generation that a request asks for; None for the live one."""
+    text = query.get(name)
+    return None if text is None else _number(name, text)
+
+
+def _number(name: str, text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 20:
+        return int(text)
+    raise invalid(f"{name} is a whole number from 0. Received: {text!r}.")

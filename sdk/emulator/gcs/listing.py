@@ -1,0 +1,172 @@
+"""One page of a listing: the rules of prefix, delimiter, offsets and page tokens, over anything that can be scanned by name."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from .errors import invalid
+
+MAX_RESULTS = 1000
+_SURROGATES = range(0xD800, 0xE000)
+
+
+class Entry(NamedTuple):
+    """A generation of an object, by name and number; the record is passed on unread."""
+
+    name: str
+    generation: int
+    record: str
+
+
+# (name, generation, how many) -> the entries behind that one.
+Scan = Callable[[str, int, int], list[Entry]]
+
+
+class Cursor(NamedTuple):
+    """What the pages so far have shown: all up to this entry, and the prefix that came last."""
+
+    name: str = ""
+    generation: int = -1
+    group: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a listing is to show."""
+
+    prefix: str = ""
+    delimiter: str = ""
+    start: str = ""
+    end: str = ""
+    glob: re.Pattern[str] | None = None
+    trailing_delimiter: bool = False
+    limit: int = MAX_RESULTS
+    after: Cursor = field(default_factory=Cursor)
+
+    def group(self, name: str) -> str:
+        """Return the prefix under which a name is hidden, "" if it is shown itself."""
+        at = name.find(self.delimiter, len(self.prefix)) if self.delimiter else -1
+        return name[: at + len(self.delimiter)] if at >= 0 else ""
+
+
+@dataclass(kw_only=True)
+class Page:
+    """What it shows; the token leads to the next page."""
+
+    items: list[Entry] = field(default_factory=list)
+    prefixes: list[str] = field(default_factory=list)
+    token: str | None = None
+
+
+def list_page(scan: Scan, asked: Asked) -> Page:
+    """Return one page. What a delimiter hides counts once, as its prefix, however much it is."""
+    page, reached = Page(), asked.after
+    for shown, cursor in _walk(scan, asked):
+        if len(page.items) + len(page.prefixes) >= asked.limit:
+            page.token = _token(reached)
+            return page
+        if isinstance(shown, str):
+            page.prefixes.append(shown)
+        else:
+            page.items.append(shown)
+        reached = cursor
+    return page
+
+
+def _walk(scan: Scan, asked: Asked) -> Iterator[tuple[Entry | str, Cursor]]:
+    """Yield entries and prefixes in order, each with the cursor behind it."""
+    at = asked.after._replace(name=max(asked.after.name, asked.prefix, asked.start))
+    if at.name != asked.after.name:
+        at = at._replace(generation=-1)
+    while True:
+        wanted = min(asked.limit, MAX_RESULTS) + 1
+        batch = scan(at.name, at.generation, wanted)
+        for entry in batch:
+            if not entry.name.startswith(asked.prefix) or (asked.end and entry.name >= asked.end):
+                return
+            if asked.glob is None or asked.glob.fullmatch(entry.name):
+                group = asked.group(entry.name)
+                if group and group != at.group:
+                    at = at._replace(group=group)
+                    yield group, at
+                if not group or (asked.trailing_delimiter and entry.name == group):
+                    at = Cursor(entry.name, entry.generation, at.group)
+                    yield entry, at
+            at = Cursor(entry.name, entry.generation, at.group)
+        if len(batch) < wanted:
+            return
+        if at.group and at.name.startswith(at.group):
+            # Whatever else is hidden under the prefix need not be read.
+            at = Cursor(_successor(at.group), -1, at.group)
+            if not at.name:
+                return
+
+
+def _successor(prefix: str) -> str:
+    """Return the least text behind all that begin with the prefix; "" if there is none."""
+    while prefix and ord(prefix[-1]) == 0x10FFFF:
+        prefix = prefix[:-1]
+    if not prefix:
+        return ""
+    following = ord(prefix[-1]) + 1
+    return prefix[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
+
+
+def _token(cursor: Cursor) -> str:
+    return base64.urlsafe_b64encode(json.dumps(cursor).encode()).decode()
+
+
+def read_token(text: str) -> Cursor:
+    """Return the cursor of a page token.
+
+    Raises:
+        ApiError: it is none of ours.
+    """
+    try:
+        name, generation, group = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
+    except (ValueError, TypeError, RecursionError):
+        raise invalid(f"Invalid page token. Received: {text!r}.") from None
+    if isinstance(name, str) and isinstance(group, str) and type(generation) is int:
+        return Cursor(name, generation, group)
+    raise invalid(f"Invalid page token. Received: {text!r}.")
+
+
+def glob_pattern(text: str) -> re.Pattern[str]:
+    """Return the pattern of `matchGlob`: `*` and `?` stay within a folder, `**` does not, `[a-z]`, `{this,that}`.
+
+    Raises:
+        ApiError: it is none.
+    """
+    rules = (
+        (r"\*\*/", "(?:.*/)?"), (r"\*\*", ".*"), (r"\*", "[^/]*"), (r"\?", "[^/]"), (r"\{", "(?:"), (r"\}", ")"),
+        (r",", "|"), (r"\[[!^][^\]]+\]", None), (r"\[[^\]]+\]", None), (r"(?s:.)", None),
+    )  # fmt: skip
+    found, position, depth = [], 0, 0
+    while position < len(text):
+        for pattern, meaning in rules:
+            match = re.compile(pattern).match(text, position)
+            if match is None or (depth == 0 and match[0] in (",", "}")):
+                continue
+            depth += {"{": 1, "}": -1}.get(match[0], 0)
+            found.append(meaning if meaning is not None else _literal(match[0]))
+            position = match.end()
+            break
+        else:
+            found.append(_literal(text[position]))
+            position += 1
+    try:
+        return re.compile("".join(found), re.DOTALL)
+    except re.error:
+        raise invalid(f"Invalid matchGlob. Received: {text!r}.") from None
+
+
+def _literal(text: str) -> str:
+    if len(text) == 1:
+        return re.escape(text)
+    inner = text[1:-1].replace("\\", "\\\\").replace("[", "\\[")
+    return f"[^{inner[1:]}]" if inner[0] in "!^" else f"[{inner}]"

@@ -1,0 +1,126 @@
+"""Sends answers as they should not be sent: late, slowly, damaged, in part or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .call import Call, dripping, injected
+from .downloads import Media
+from .errors import DroppedError
+from .uploads import flipped
+
+_RESET = struct.pack("ii", 1, 0)
+
+
+class Connections:
+    """The open connections by the client's address: an ASGI application has no other way to cut one."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, int], Any] = {}
+
+    def protocol(self) -> type[H11Protocol]:
+        """Return the protocol with which the server has to be started."""
+        known = self._open
+
+        class Connection(H11Protocol):
+            def connection_made(self, transport: Any) -> None:
+                known[transport.get_extra_info("peername")] = transport
+                super().connection_made(transport)
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                known.pop(self.client, None)  # type: ignore[arg-type]
+                super().connection_lost(exc)
+
+        return Connection
+
+    def is_gone(self, scope: Scope) -> bool:
+        """True if the client has left."""
+        transport = self._open.get(tuple(scope["client"]))
+        return transport is None or bool(transport.is_closing())
+
+    def reset(self, scope: Scope) -> None:
+        """Cut the connection at once; the client sees a reset."""
+        transport = self._open.get(tuple(scope["client"]))
+        if transport is not None:
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            transport.abort()
+
+    def end(self, scope: Scope) -> None:
+        """Cut the connection behind what was sent."""
+        transport = self._open.get(tuple(scope["client"]))
+        if transport is not None:
+            transport.close()
+
+
+async def reply(
+    call: Call, answer: Response, scope: Scope, receive: Receive, send: Send, connections: Connections
+) -> int:
+    """Send the answer, or do to it what the faults want; return the status that was sent.
+
+    Raises:
+        DroppedError: nothing is to be sent, or nothing more.
+    """
+    for fault in call.fired:
+        if fault.kind == "stall" and fault.at == "after":
+            await asyncio.sleep(fault.seconds)
+        if fault.kind in ("drop_after", "status_after"):
+            if isinstance(answer, Media):
+                answer.close()
+            if fault.kind == "drop_after":
+                raise DroppedError
+            answer = injected(fault).response()
+    # TensorFlow looks for "Location" and "Range" as the real servers write them, capitals and all.
+    answer.raw_headers = [(name.title(), text) for name, text in answer.raw_headers]
+    damaging = _Damaging(call, answer, scope, send, connections)
+    await answer(scope, receive, damaging.send if damaging.wanted else send)
+    return answer.status_code
+
+
+class _Damaging:
+    def __init__(self, call: Call, answer: Response, scope: Scope, send: Send, connections: Connections) -> None:
+        self._truncate = call.fault("truncate")
+        self._drip = call.fault("drip")
+        self._corrupt = call.fault("corrupt") if isinstance(answer, Media) else None
+        self._call = call
+        self._scope = scope
+        self._send = send
+        self._connections = connections
+        self._sent = 0
+        self._limit = 0
+        self.wanted = bool(self._truncate or self._drip or self._corrupt)
+
+    async def send(self, message: Message) -> None:
+        """Stand in for the server's own `send`."""
+        if message["type"] == "http.response.start" and self._truncate is not None:
+            length = dict(message["headers"]).get(b"Content-Length", b"0")
+            self._limit = int(length) // 2 if self._truncate.at_byte is None else self._truncate.at_byte
+        if message["type"] == "http.response.body":
+            message = {**message, "body": await self._body(message.get("body", b""))}
+        await self._send(message)
+
+    async def _body(self, body: bytes) -> bytes:
+        """Return what is left to be sent in the usual way."""
+        if self._corrupt is not None:
+            body = flipped(body, (self._corrupt.at_byte or 0) - self._sent)
+        start, self._sent = self._sent, self._sent + len(body)
+        cut = self._truncate is not None and self._sent > self._limit
+        if cut:
+            body = body[: self._limit - start]
+        if self._drip is not None:
+            async for drop in dripping(body, self._drip.bytes_per_s):
+                if self._connections.is_gone(self._scope):
+                    raise DroppedError
+                await self._send({"type": "http.response.body", "body": drop, "more_body": True})
+            body = b""
+        if cut:
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            self._connections.end(self._scope)
+            raise DroppedError
+        return body

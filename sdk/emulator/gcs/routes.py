@@ -1,0 +1,186 @@
+"""What a request asks for, found out from its method, its path and its query. A parameter that is not known is refused:
+
+an emulator that ignores a misspelt precondition would let a test pass that loses data in the cloud.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+from ...errors import nearest
+from .conditions import NAMES
+from .errors import ApiError, invalid, not_emulated
+from .names import words
+
+_CONDITIONS = frozenset(f"if{name}" for name in NAMES)
+_SOURCE = frozenset(f"ifSource{name}" for name in NAMES)
+# Who may see it, and how the answer looks: this emulator knows no access control, and always answers in full.
+_HARMLESS = words(
+    "alt fields prettyPrint projection key quotaUser userProject userIp callback access_token oauth_token $.xgafv"
+    " predefinedAcl predefinedDefaultObjectAcl destinationPredefinedAcl"
+)
+_META = frozenset(("ifMetagenerationMatch", "ifMetagenerationNotMatch"))
+_COPY = _CONDITIONS | _SOURCE | {"sourceGeneration"}
+_UPLOAD = _CONDITIONS | {"name", "uploadType", "upload_id", "contentEncoding"}
+PARAMETERS: dict[str, frozenset[str]] = {
+    "buckets.list": frozenset(("project", "prefix", "maxResults", "pageToken")),
+    "buckets.insert": frozenset(("project", "enableObjectRetention")),
+    "buckets.get": _META,
+    "buckets.patch": _META,
+    "buckets.update": _META,
+    "buckets.delete": _META,
+    "buckets.layout": frozenset(("prefix",)),
+    "buckets.permissions": frozenset(("permissions",)),
+    # includeFoldersAsPrefixes speaks of managed folders, of which there are none.
+    "objects.list": words(
+        "prefix delimiter maxResults pageToken startOffset endOffset versions includeTrailingDelimiter matchGlob softDeleted"
+        " includeFoldersAsPrefixes"
+    ),
+    "objects.insert": _UPLOAD,
+    "uploads.start": _UPLOAD,
+    "uploads.chunk": _UPLOAD,
+    "uploads.status": _UPLOAD,
+    "uploads.cancel": _UPLOAD,
+    "objects.get": _CONDITIONS | {"generation", "softDeleted"},
+    "objects.download": _CONDITIONS | {"generation"},
+    "objects.patch": _CONDITIONS | {"generation"},
+    "objects.update": _CONDITIONS | {"generation"},
+    "objects.delete": _CONDITIONS | {"generation"},
+    "objects.compose": _CONDITIONS,
+    "objects.rewrite": _COPY | {"rewriteToken", "maxBytesRewrittenPerCall"},
+    "objects.copy": _COPY,
+    "objects.move": _CONDITIONS | _SOURCE,
+    "batch": frozenset(),
+    "xml.get": frozenset(("generation",)),
+    "xml.put": frozenset(),
+    "xml.delete": frozenset(("generation",)),
+    "xml.start": frozenset(("uploads",)),
+    "xml.part": frozenset(("partNumber", "uploadId")),
+    "xml.complete": frozenset(("uploadId",)),
+    "xml.abort": frozenset(("uploadId",)),
+}
+_BUCKET = {"GET": "get", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """The operation, and what it is about; an upload's object may be named in its body only."""
+
+    operation: str
+    bucket: str = ""
+    object: str = ""
+    to_bucket: str = ""
+    to_object: str = ""
+
+
+def find(method: str, raw_path: bytes, query: Mapping[str, str], headers: Mapping[str, str]) -> Route:
+    """Return what a request asks for.
+
+    Raises:
+        ApiError: this emulator does not know it.
+    """
+    route = _find(method, _parts(raw_path), query, headers)
+    known = PARAMETERS[route.operation] | (_HARMLESS if not route.operation.startswith("xml.") else frozenset())
+    for name in query:
+        if name not in known:
+            raise invalid(f"{route.operation} has no parameter {name!r}. {nearest(name, sorted(known))}")
+    for name in headers:
+        if name.startswith("x-goog-encryption-") or name.startswith("x-goog-copy-source"):
+            raise not_emulated(f"the header {name!r}")
+    return route
+
+
+def _parts(raw_path: bytes) -> list[str]:
+    """Return the decoded parts; split before decoding, because a slash within a name is written %2F."""
+    try:
+        return [unquote_to_bytes(part).decode("utf-8") for part in raw_path.lstrip(b"/").split(b"/")]
+    except UnicodeDecodeError:
+        raise invalid("The path is no UTF-8.") from None
+
+
+def _find(method: str, parts: list[str], query: Mapping[str, str], headers: Mapping[str, str]) -> Route:
+    if parts[:1] == ["resumable"]:
+        parts = parts[1:]
+    if parts[0] == "batch":
+        return Route(operation="batch")
+    if parts[:4] == ["upload", "storage", "v1", "b"] and len(parts) == 6 and parts[5] == "o":
+        return Route(operation=_upload(method, query, headers), bucket=parts[4], object=query.get("name", ""))
+    if parts[:3] == ["download", "storage", "v1"]:
+        parts, query = parts[1:], {**query, "alt": "media"}
+    if parts[:2] == ["storage", "v1"] and parts[2:3] == ["b"]:
+        return _json(method, parts[3:], query)
+    if parts[0] in ("storage", "upload", "download"):
+        raise not_emulated(f"{method} /{'/'.join(parts)}")
+    return _xml(method, parts, query)
+
+
+def _upload(method: str, query: Mapping[str, str], headers: Mapping[str, str]) -> str:
+    kind = query.get("uploadType")
+    if "upload_id" in query:
+        if method == "DELETE":
+            return "uploads.cancel"
+        if method in ("PUT", "POST"):
+            status = headers.get("content-range", "").strip() == "bytes */*"
+            return "uploads.status" if status else "uploads.chunk"
+    elif method in ("POST", "PUT"):
+        if kind == "resumable":
+            return "uploads.start"
+        if kind in ("media", "multipart"):
+            return "objects.insert"
+        raise invalid(f"uploadType is media, multipart or resumable. Received: {kind!r}.")
+    raise ApiError(405, "methodNotAllowed", f"{method} is no method of an upload.")
+
+
+def _json(method: str, parts: list[str], query: Mapping[str, str]) -> Route:
+    """Return the route of a path behind /storage/v1/b."""
+    last = parts[1:]
+    operation = None
+    if parts in ([], [""]):
+        operation = {"GET": "buckets.list", "POST": "buckets.insert"}.get(method)
+        parts = [""]
+    elif not last:
+        operation = f"buckets.{_BUCKET[method]}" if method in _BUCKET else None
+    elif last in (["o"], ["o", ""]):
+        operation = "objects.list" if method == "GET" else None
+    elif last == ["storageLayout"] and method == "GET":
+        operation = "buckets.layout"
+    elif last == ["iam", "testPermissions"] and method == "GET":
+        operation = "buckets.permissions"
+    elif last[0] == "o":
+        return _object(method, parts[0], last[1:], query)
+    if operation is None:
+        raise not_emulated(f"{method} /storage/v1/b/{'/'.join(parts)}")
+    return Route(operation=operation, bucket=parts[0])
+
+
+def _object(method: str, bucket: str, parts: list[str], query: Mapping[str, str]) -> Route:
+    """Return the route of a path behind /storage/v1/b/BUCKET/o."""
+    name, last = parts[0], parts[1:]
+    if not last and method in _BUCKET:
+        media = method == "GET" and query.get("alt") == "media"
+        return Route(
+            operation="objects.download" if media else f"objects.{_BUCKET[method]}", bucket=bucket, object=name
+        )
+    if method == "POST" and last == ["compose"]:
+        return Route(operation="objects.compose", bucket=bucket, object=name)
+    if method == "POST" and len(last) == 5 and last[0] in ("rewriteTo", "copyTo") and (last[1], last[3]) == ("b", "o"):
+        verb = {"rewriteTo": "objects.rewrite", "copyTo": "objects.copy"}[last[0]]
+        return Route(operation=verb, bucket=bucket, object=name, to_bucket=last[2], to_object=last[4])
+    if method == "POST" and len(last) == 3 and last[:2] == ["moveTo", "o"]:
+        return Route(operation="objects.move", bucket=bucket, object=name, to_bucket=bucket, to_object=last[2])
+    raise not_emulated(f"{method} /storage/v1/b/{bucket}/o/{'/'.join(parts)}")
+
+
+def _xml(method: str, parts: list[str], query: Mapping[str, str]) -> Route:
+    """Return the route of a path /BUCKET/OBJECT, slashes in the object's name and all."""
+    bucket, name = parts[0], "/".join(parts[1:])
+    operation = {"GET": "xml.get", "HEAD": "xml.get", "PUT": "xml.put", "DELETE": "xml.delete"}.get(method)
+    if method == "POST" and "uploads" in query:
+        operation = "xml.start"
+    elif "uploadId" in query:
+        operation = {"PUT": "xml.part", "POST": "xml.complete", "DELETE": "xml.abort"}.get(method)
+    if operation is None or not name:
+        raise not_emulated(f"{method} /{'/'.join(parts)}")
+    return Route(operation=operation, bucket=bucket, object=name)

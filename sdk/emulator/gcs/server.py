@@ -1,0 +1,92 @@
+"""Serves a data folder on a port of the loopback interface."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import uvicorn
+
+from ...clock import SystemClock
+from ...errors import InputError
+from .app import Application
+from .errors import ApiError
+from .faults import Fault, Faults
+from .names import check_bucket
+from .replies import Connections
+from .state import State
+
+_BACKLOG = 2048
+# Clients keep connections open and meet a reset if they send at the very moment at which the server gives one up.
+_KEEP_ALIVE_S = 3600
+
+
+def serve(
+    folder: Path,
+    *,
+    port: int,
+    announce: Callable[[int], None],
+    faults: Sequence[Fault] = (),
+    buckets: Sequence[str] = (),
+) -> None:
+    """Serve until a signal ends it.
+
+    Args:
+        folder: where everything is kept; made if it is not there.
+        port: 0 for any free one.
+        announce: called with the port as soon as requests are accepted.
+        faults: what goes wrong from the beginning.
+        buckets: made unless they are there.
+
+    Raises:
+        InputError: the folder, the port or a bucket cannot be used.
+    """
+    with closing(_bind(port)) as listener, closing(State(folder, SystemClock())) as state:
+        _make(state, buckets)
+        rules, connections = Faults(), Connections()
+        rules.replace(faults)
+        config = uvicorn.Config(
+            Application(state, rules, connections),
+            http=connections.protocol(),
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            log_level="critical",
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=_BACKLOG,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=1,
+        )
+        announce(listener.getsockname()[1])
+        uvicorn.Server(config).run(sockets=[listener])
+
+
+def _bind(port: int) -> socket.socket:
+    # Named, or asyncio does not turn off the delay of small packets: 40 ms for each request.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise InputError(
+            f"The port cannot be used: {error}. Received: {port}. Next: --port 0 takes any free one."
+        ) from None
+    return listener
+
+
+def _make(state: State, buckets: Sequence[str]) -> None:
+    there = {each.name for each in state.buckets()}
+    try:
+        for name in buckets:
+            check_bucket(name)
+        for name in sorted(set(buckets) - there):
+            state.create_bucket(name, {})
+    except ApiError as error:
+        raise InputError(error.message) from None

@@ -1,0 +1,262 @@
+"""What the emulator knows: buckets, objects and their generations, unfinished uploads. Nothing here knows of HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ...clock import Clock
+from .blobs import Blob, Blobs
+from .conditions import Conditions
+from .errors import ApiError, no_bucket, no_object
+from .listing import Entry
+from .records import Bucket, Object, Session, timestamp
+from .tables import Tables
+
+_ANY = Conditions()
+
+
+class State:
+    """All of one data folder.
+
+    Args:
+        folder: where it lies.
+        clock: what time it is.
+    """
+
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._tables = Tables(folder)
+        self._clock = clock
+        self._unneeded: list[str] = []
+        self.blobs = Blobs(folder / "blobs")
+        tables = ("objects", "sessions", "parts")
+        self.blobs.sweep({row[0] for table in tables for row in self._tables.run(f"SELECT blob FROM {table}")})  # noqa: S608
+
+    def close(self) -> None:
+        """Let go of the folder."""
+        self._tables.close()
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Make the block one step: all of it is stored or nothing. Blobs that it gave up are removed afterwards."""
+        inner = self._tables.in_transaction
+        try:
+            with self._tables.transaction():
+                yield
+            # Not before the outermost commit: a kill in between would leave an object without its bytes.
+            for blob in self._unneeded if not inner else ():
+                self.blobs.remove(blob)
+        finally:
+            if not inner:
+                self._unneeded = []
+
+    def now(self) -> str:
+        """Return the time as the API writes it."""
+        return timestamp(self._clock.now())
+
+    def clear(self) -> None:
+        """Forget everything but the generations that were given."""
+        with self.step():
+            for table in ("objects", "sessions", "parts"):
+                self._unneeded += [row[0] for row in self._tables.run(f"SELECT blob FROM {table}")]  # noqa: S608
+                self._tables.run(f"DELETE FROM {table}")  # noqa: S608
+            self._tables.run("DELETE FROM buckets")
+
+    # Buckets
+
+    def bucket(self, name: str) -> Bucket:
+        """Return a bucket.
+
+        Raises:
+            ApiError: there is none of that name.
+        """
+        row = self._tables.run("SELECT record FROM buckets WHERE name = ?", name).fetchone()
+        if row is None:
+            raise no_bucket(name)
+        return Bucket.from_json(row[0])
+
+    def buckets(self) -> list[Bucket]:
+        """Return all buckets by name."""
+        return [Bucket.from_json(row[0]) for row in self._tables.run("SELECT record FROM buckets ORDER BY name")]
+
+    def create_bucket(self, name: str, fields: dict[str, Any]) -> Bucket:
+        """Make a bucket.
+
+        Raises:
+            ApiError: it is there.
+        """
+        if self._tables.run("SELECT 1 FROM buckets WHERE name = ?", name).fetchone():
+            raise ApiError(409, "conflict", f"The bucket is there already. Received: {name!r}.")
+        now = self.now()
+        return self._keep(Bucket(name=name, metageneration=1, created=now, updated=now, fields=fields))
+
+    def change_bucket(self, old: Bucket, fields: dict[str, Any]) -> Bucket:
+        """Replace what the owner has set."""
+        return self._keep(replace(old, fields=fields, metageneration=old.metageneration + 1, updated=self.now()))
+
+    def _keep(self, bucket: Bucket) -> Bucket:
+        with self.step():
+            self._tables.run("REPLACE INTO buckets VALUES (?, ?)", bucket.name, bucket.to_json())
+        return bucket
+
+    def delete_bucket(self, name: str) -> None:
+        """Remove an empty bucket.
+
+        Raises:
+            ApiError: it is not empty.
+        """
+        if self._tables.run("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1", name).fetchone():
+            raise ApiError(409, "conflict", "The bucket you tried to delete is not empty.")
+        with self.step():
+            self._tables.run("DELETE FROM buckets WHERE name = ?", name)
+
+    # Objects
+
+    def find(self, bucket: str, name: str, generation: int | None = None) -> Object | None:
+        """Return the live object, or one generation of it; None if it is not there."""
+        if generation is None:
+            found = self._tables.run("SELECT record FROM objects WHERE bucket = ? AND name = ? AND live", bucket, name)
+        else:
+            query = "SELECT record FROM objects WHERE bucket = ? AND name = ? AND generation = ?"
+            found = self._tables.run(query, bucket, name, generation)
+        row = found.fetchone()
+        return None if row is None else Object.from_json(row[0])
+
+    def get(
+        self,
+        bucket: str,
+        name: str,
+        generation: int | None = None,
+        conditions: Conditions = _ANY,
+        *,
+        reading: bool = True,
+    ) -> Object:
+        """Return an object that has to be there.
+
+        Raises:
+            ApiError: it is not there, or not as the conditions say.
+        """
+        self.bucket(bucket)
+        found = self.find(bucket, name, generation)
+        if found is None:
+            raise no_object(bucket, name)
+        conditions.check(found, reading=reading)
+        return found
+
+    def scan(self, bucket: str, name: str, generation: int, limit: int, *, versions: bool) -> list[Entry]:
+        """Return up to `limit` generations behind this one, by name and generation."""
+        live = "" if versions else "AND live"
+        query = (
+            "SELECT name, generation, record FROM objects "  # noqa: S608
+            f"WHERE bucket = ? AND (name, generation) > (?, ?) {live} ORDER BY name, generation LIMIT ?"
+        )
+        return [Entry(*row) for row in self._tables.run(query, bucket, name, generation, limit)]
+
+    def commit(
+        self,
+        bucket: str,
+        name: str,
+        blob: Blob,
+        fields: dict[str, Any],
+        conditions: Conditions = _ANY,
+        components: int | None = None,
+    ) -> Object:
+        """Make a finished blob the live generation of an object.
+
+        Raises:
+            ApiError: the conditions do not hold; the blob is the caller's to remove.
+        """
+        with self.step():
+            versioned = self.bucket(bucket).versioned
+            current = self.find(bucket, name)
+            conditions.check(current)
+            now = self.now()
+            if current is not None:
+                self._retire(current, now, keep=versioned)
+            return self._write(
+                Object(
+                    bucket=bucket,
+                    name=name,
+                    generation=self._next_generation(),
+                    metageneration=1,
+                    blob=blob.id,
+                    size=blob.size,
+                    crc32c=blob.crc32c,
+                    md5=blob.md5,
+                    created=now,
+                    updated=now,
+                    fields=fields,
+                    components=components,
+                )
+            )
+
+    def change(self, old: Object, fields: dict[str, Any]) -> Object:
+        """Replace the metadata of a generation."""
+        with self.step():
+            changed = replace(old, fields=fields, metageneration=old.metageneration + 1, updated=self.now())
+            return self._write(changed)
+
+    def delete(self, found: Object, *, forever: bool) -> None:
+        """Remove a generation; unless `forever`, a bucket with versioning keeps it as an old one."""
+        with self.step():
+            self._retire(found, self.now(), keep=not forever and self.bucket(found.bucket).versioned)
+
+    def _retire(self, old: Object, now: str, *, keep: bool) -> None:
+        if keep:
+            self._write(replace(old, deleted=now))
+            return
+        query = "DELETE FROM objects WHERE bucket = ? AND name = ? AND generation = ?"
+        self._tables.run(query, old.bucket, old.name, old.generation)
+        self._unneeded.append(old.blob)
+
+    def _write(self, found: Object) -> Object:
+        key = (found.bucket, found.name, found.generation)
+        live = int(found.deleted is None)
+        self._tables.run("REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)", *key, live, found.blob, found.to_json())
+        return found
+
+    def _next_generation(self) -> int:
+        """Return a number above all that were given, also by servers before this one: microseconds, as the real ones."""
+        last: int = self._tables.run("SELECT generation FROM counters").fetchone()[0]
+        following = max(last + 1, int(self._clock.now() * 1e6))
+        self._tables.run("UPDATE counters SET generation = ?", following)
+        return following
+
+    # Unfinished uploads
+
+    def session(self, key: str) -> Session | None:
+        """Return a resumable upload; None for one that was lost, cancelled or never begun."""
+        row = self._tables.run("SELECT record FROM sessions WHERE id = ?", key).fetchone()
+        return None if row is None else Session.from_json(row[0])
+
+    def keep_session(self, session: Session) -> None:
+        """Store a resumable upload. Once it is finished, its blob belongs to the object."""
+        blob = "" if session.finished else session.blob
+        with self.step():
+            self._tables.run("REPLACE INTO sessions VALUES (?, ?, ?)", session.id, blob, session.to_json())
+
+    def lose_session(self, session: Session) -> None:
+        """Forget a resumable upload and the bytes that have come."""
+        with self.step():
+            self._unneeded += [session.blob] if session.blob and not session.finished else []
+            self._unneeded += [
+                row[0] for row in self._tables.run("SELECT blob FROM parts WHERE session = ?", session.id)
+            ]
+            self._tables.run("DELETE FROM parts WHERE session = ?", session.id)
+            self._tables.run("DELETE FROM sessions WHERE id = ?", session.id)
+
+    def keep_part(self, session: Session, number: int, blob: Blob) -> None:
+        """Store one part of a multipart upload of the XML API; the same number again replaces it."""
+        with self.step():
+            query = "SELECT blob FROM parts WHERE session = ? AND number = ?"
+            self._unneeded += [row[0] for row in self._tables.run(query, session.id, number)]
+            values = (session.id, number, blob.id, blob.md5, blob.size)
+            self._tables.run("REPLACE INTO parts VALUES (?, ?, ?, ?, ?)", *values)
+
+    def parts(self, session: Session) -> dict[int, tuple[str, str, int]]:
+        """Return the parts that have come: number -> blob, etag, size."""
+        rows = self._tables.run("SELECT number, blob, etag, size FROM parts WHERE session = ?", session.id)
+        return {number: (blob, etag, size) for number, blob, etag, size in rows}

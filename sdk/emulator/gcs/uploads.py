@@ -1,0 +1,138 @@
+"""Uploads in one request, `uploadType=media` and `multipart`; and what every upload does in the end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from starlette.responses import JSONResponse, Response
+
+from . import blobs, conditions, multipart
+from .blobs import Writer
+from .call import Call
+from .errors import invalid, not_emulated
+from .names import check_object
+from .records import OBJECT_OUTPUTS, Object, object_resource
+
+_DEFAULT_TYPE = "application/octet-stream"
+# The real service enforces these; to store them and do nothing would be a lie.
+_UNKNOWN = ("temporaryHold", "eventBasedHold", "retention", "kmsKeyName", "customerEncryption", "contexts")
+
+
+async def insert(call: Call) -> Response:
+    """Answer objects.insert."""
+    if call.query.get("uploadType") == "multipart":
+        return await _insert_multipart(call)
+    name = check_object(call.query.get("name"))
+    await call.aim(name)
+    given = {"contentType": call.headers.get("content-type"), "contentEncoding": call.query.get("contentEncoding")}
+    writer = call.state.blobs.create()
+    try:
+        await receive(call, call.pieces(), writer)
+        await call.linger()
+        found = settle(call, writer, name, fields_of(given), blobs.declared(call.headers))
+    finally:
+        writer.close()
+    return JSONResponse(object_resource(found, call.base_url))
+
+
+async def _insert_multipart(call: Call) -> Response:
+    parser = multipart.Parser(multipart.boundary_of(call.headers.get("content-type", "")))
+    body = call.pieces()
+    first = b""
+    async for piece in body:
+        first = parser.feed(piece)
+        if parser.started:
+            break
+    if not parser.started:
+        parser.finish()
+    name = check_object(call.query.get("name") or parser.metadata.get("name"))
+    await call.aim(name)
+    fields = fields_of({"contentEncoding": call.query.get("contentEncoding"), **parser.metadata}, parser.content_type)
+    writer = call.state.blobs.create()
+    try:
+        await receive(call, _parsed(call, parser, first, body), writer)
+        await call.linger()
+        found = settle(call, writer, name, fields, blobs.declared(parser.metadata, call.headers))
+    finally:
+        writer.close()
+    return JSONResponse(object_resource(found, call.base_url))
+
+
+async def _parsed(
+    call: Call, parser: multipart.Parser, first: bytes, body: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    # It came with the metadata, before anybody could know that it was to be slow.
+    async for drop in call.paced(first):
+        yield drop
+    async for piece in body:
+        yield parser.feed(piece)
+    parser.finish()
+
+
+async def receive(call: Call, data: AsyncIterator[bytes], writer: Writer) -> None:
+    """Write the bytes as they arrive; the file is gone if they do not all arrive."""
+    try:
+        async for piece in data:
+            writer.write(damaged(call, piece, writer.size))
+    except BaseException:
+        writer.discard()
+        raise
+
+
+def damaged(call: Call, piece: bytes, position: int) -> bytes:
+    """Return the piece of an upload, or what a fault makes of it."""
+    fault = call.fault("corrupt")
+    if fault is None or fault.at == "disk":
+        return piece
+    return flipped(piece, (fault.at_byte or 0) - position)
+
+
+def flipped(piece: bytes, at: int) -> bytes:
+    """Return the bytes with one of them changed; as they are if it lies elsewhere."""
+    return piece[:at] + bytes([piece[at] ^ 1]) + piece[at + 1 :] if 0 <= at < len(piece) else piece
+
+
+def settle(
+    call: Call,
+    writer: Writer,
+    name: str,
+    fields: dict[str, Any],
+    hashes: Mapping[str, str],
+    query: Mapping[str, str] | None = None,
+) -> Object:
+    """Make what was written an object, if it is what the client has sent and the conditions hold; one step to all others.
+
+    Raises:
+        ApiError: it is not, or they do not; the file is gone.
+    """
+    blob = writer.finish()
+    fault = call.fault("corrupt")
+    try:
+        if fault is None or fault.at != "stored":
+            blobs.verify(blob, hashes)
+        if fault is not None and fault.at == "disk":
+            call.state.blobs.damage(blob.id, fault.at_byte or 0)
+        wanted = conditions.parse(call.query if query is None else query)
+        return call.state.commit(call.route.bucket, name, blob, fields, wanted)
+    except BaseException:
+        call.state.blobs.remove(blob.id)
+        raise
+
+
+def fields_of(given: Mapping[str, Any], content_type: str | None = None) -> dict[str, Any]:
+    """Return what a client sets of an object's metadata.
+
+    Raises:
+        ApiError: something that this emulator would have to ignore, or nonsense.
+    """
+    for name in _UNKNOWN:
+        if given.get(name):
+            raise not_emulated(f"the field {name!r} of an object")
+    custom = given.get("metadata")
+    if custom is not None and not (
+        isinstance(custom, dict) and all(value is None or isinstance(value, str) for value in custom.values())
+    ):
+        raise invalid(f"The metadata of an object are texts by name. Received: {custom!r}.")
+    fields = {name: value for name, value in given.items() if value is not None and name not in OBJECT_OUTPUTS}
+    return {"contentType": content_type or _DEFAULT_TYPE, **fields}

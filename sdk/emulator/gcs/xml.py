@@ -1,0 +1,156 @@
+"""The little of the XML API that clients of the JSON API use: objects by path, uploads in parts side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import uuid
+from xml.sax.saxutils import escape
+
+from starlette.responses import Response
+
+from . import blobs, conditions
+from .call import Call
+from .downloads import headers_of, media
+from .errors import ApiError, invalid
+from .names import check_object
+from .records import Session
+from .uploads import fields_of, receive, settle
+
+_NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+_PART = re.compile(r"<(?:\w+:)?PartNumber>\s*(\d+)\s*</(?:\w+:)?PartNumber>\s*<(?:\w+:)?ETag>\s*([^<]*?)\s*</")
+_MAX_PARTS = 10_000
+_MIN_PART_BYTES = 5 << 20
+
+
+async def get(call: Call) -> Response:
+    """Answer xml.get, also for HEAD."""
+    await call.aim(call.route.object)
+    return media(call, _conditions(call))
+
+
+async def put(call: Call) -> Response:
+    """Answer xml.put."""
+    name = check_object(call.route.object)
+    await call.aim(name)
+    writer = call.state.blobs.create()
+    try:
+        await receive(call, call.pieces(), writer)
+        await call.linger()
+        found = settle(call, writer, name, _fields(call), blobs.declared(call.headers), _named(call))
+    finally:
+        writer.close()
+    return Response(headers=_without_type(headers_of(found)))
+
+
+async def delete(call: Call) -> Response:
+    """Answer xml.delete."""
+    await call.aim(call.route.object)
+    generation = conditions.generation_of(call.query)
+    found = call.state.get(call.route.bucket, call.route.object, generation, _conditions(call), reading=False)
+    call.state.delete(found, forever=generation is not None)
+    return Response(status_code=204)
+
+
+async def start(call: Call) -> Response:
+    """Answer xml.start."""
+    await call.read_all()
+    name, bucket = check_object(call.route.object), call.route.bucket
+    await call.aim(name)
+    call.state.bucket(bucket)
+    session = Session(id=uuid.uuid4().hex, bucket=bucket, name=name, blob="", fields=_fields(call), query={})
+    call.state.keep_session(session)
+    return _answer("InitiateMultipartUploadResult", bucket, name, f"<UploadId>{session.id}</UploadId>")
+
+
+async def part(call: Call) -> Response:
+    """Answer xml.part."""
+    session = _found(call)
+    await call.aim(session.name)
+    text = call.query.get("partNumber", "")
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_PARTS):
+        raise invalid(f"partNumber is a number from 1 to {_MAX_PARTS}. Received: {text!r}.")
+    writer = call.state.blobs.create()
+    await receive(call, call.pieces(), writer)
+    blob = writer.finish()
+    try:
+        blobs.verify(blob, blobs.declared(call.headers))
+        call.state.keep_part(_found(call), int(text), blob)
+    except BaseException:
+        call.state.blobs.remove(blob.id)
+        raise
+    return Response(headers={"ETag": f'"{blob.md5}"', "X-Goog-Hash": f"crc32c={blob.crc32c},md5={blob.md5}"})
+
+
+async def complete(call: Call) -> Response:
+    """Answer xml.complete."""
+    body = (await call.read_all()).decode("utf-8", "replace")
+    session = _found(call)
+    await call.aim(session.name)
+    there = call.state.parts(session)
+    wanted = [(int(number), etag.replace("&quot;", "").strip('"')) for number, etag in _PART.findall(body)]
+    if not wanted or [number for number, _ in wanted] != sorted({number for number, _ in wanted}):
+        raise ApiError(400, "InvalidPartOrder", "The parts are not named, or not in the order of their numbers.")
+    for number, etag in wanted:
+        if number not in there or there[number][1] != etag:
+            raise ApiError(400, "InvalidPart", f"Part {number} has not come, or its ETag is another one.")
+    if any(there[number][2] < _MIN_PART_BYTES for number, _ in wanted[:-1]):
+        raise ApiError(400, "EntityTooSmall", f"Every part but the last one has at least {_MIN_PART_BYTES} bytes.")
+    held = [call.state.blobs.share(there[number][0]) for number, _ in wanted]
+    try:
+        blob = await asyncio.to_thread(call.state.blobs.join, held)
+    finally:
+        for each in held:
+            call.state.blobs.remove(each)
+    try:
+        with call.state.step():
+            made = call.state.commit(session.bucket, session.name, blob, session.fields)
+            call.state.lose_session(session)
+    except BaseException:
+        call.state.blobs.remove(blob.id)
+        raise
+    return _answer("CompleteMultipartUploadResult", made.bucket, made.name, f'<ETag>"{made.etag}"</ETag>')
+
+
+async def abort(call: Call) -> Response:
+    """Answer xml.abort."""
+    session = _found(call)
+    await call.aim(session.name)
+    call.state.lose_session(session)
+    return Response(status_code=204)
+
+
+def _found(call: Call) -> Session:
+    session = call.state.session(call.query.get("uploadId", ""))
+    if session is None or (session.bucket, session.name) != (call.route.bucket, call.route.object):
+        raise ApiError(404, "NoSuchUpload", "No such upload: it was completed, aborted or never begun.")
+    return session
+
+
+def _named(call: Call) -> dict[str, str]:
+    """Return the preconditions, which are headers here, under the names of the JSON API."""
+    names = {
+        "x-goog-if-generation-match": "ifGenerationMatch",
+        "x-goog-if-metageneration-match": "ifMetagenerationMatch",
+    }
+    return {name: call.headers[header] for header, name in names.items() if header in call.headers}
+
+
+def _conditions(call: Call) -> conditions.Conditions:
+    return conditions.parse(_named(call), call.headers)
+
+
+def _fields(call: Call) -> dict[str, object]:
+    prefix = "x-goog-meta-"
+    custom = {name[len(prefix) :]: text for name, text in call.headers.items() if name.startswith(prefix)}
+    return fields_of({"contentType": call.headers.get("content-type"), "metadata": custom or None})
+
+
+def _without_type(headers: dict[str, str]) -> dict[str, str]:
+    return {name: text for name, text in headers.items() if not name.startswith("Content-")}
+
+
+def _answer(kind: str, bucket: str, name: str, inner: str) -> Response:
+    text = f"<Bucket>{escape(bucket)}</Bucket><Key>{escape(name)}</Key>{inner}"
+    head = '<?xml version="1.0" encoding="UTF-8"?>'
+    return Response(f'{head}<{kind} xmlns="{_NAMESPACE}">{text}</{kind}>', media_type="application/xml")

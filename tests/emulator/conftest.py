@@ -1,0 +1,21 @@
+"""The storage that the tests talk to, and a bucket in it."""
+
+from __future__ import annotations
+
+import pytest
+from google.cloud.storage import Bucket
+
+# For a checkout that is not installed, whose plugin pytest does not find.
+from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
+
+__all__ = ["podlift_gcs", "podlift_gcs_server"]
+
+
+@pytest.fixture
+def gcs(podlift_gcs: GcsServer) -> GcsServer:
+    return podlift_gcs
+
+
+@pytest.fixture
+def bucket(gcs: GcsServer) -> Bucket:
+    return gcs.client().create_bucket("bucket")

@@ -1,0 +1,263 @@
+"""Each fault as google-cloud-storage meets it: what it is told, and what is stored afterwards."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+import requests
+from google.api_core import exceptions
+from google.cloud.storage.exceptions import DataCorruption
+from google.cloud.storage.retry import DEFAULT_RETRY
+
+import sdk
+
+LARGE = 9 << 20
+FAST = DEFAULT_RETRY.with_delay(initial=0.01, maximum=0.02).with_timeout(20)
+CUT = (requests.exceptions.ConnectionError, requests.exceptions.ChunkedEncodingError)
+
+
+def put(bucket, data: bytes = b"0123456789", **options) -> None:
+    bucket.blob("object").upload_from_file(io.BytesIO(data), size=len(data), **{"retry": None, **options})
+
+
+def stored(bucket) -> bytes | None:
+    blob = bucket.get_blob("object")
+    return None if blob is None else blob.download_as_bytes()
+
+
+@pytest.mark.parametrize("status", [403, 408, 429, 500, 503])
+def test_a_status_before_the_work_leaves_nothing(bucket, gcs, status) -> None:
+    gcs.faults({"kind": "status_before", "status": status, "operation": "objects.insert", "nth": [1, 2]})
+    with pytest.raises(exceptions.GoogleAPICallError) as failed:
+        put(bucket)
+    assert failed.value.code == status
+    assert stored(bucket) is None
+    if status != 403:
+        put(bucket, retry=FAST)
+        assert stored(bucket) == b"0123456789"
+
+
+def test_a_connection_cut_before_the_work_leaves_nothing(bucket, gcs) -> None:
+    gcs.faults({"kind": "drop_before", "object": "^bucket/object$", "times": 1})
+    with pytest.raises(CUT):
+        put(bucket)
+    assert stored(bucket) is None
+    put(bucket, retry=FAST)
+    assert stored(bucket) == b"0123456789"
+
+
+@pytest.mark.parametrize("kind", ["drop_after", "status_after"])
+def test_a_create_whose_answer_is_lost_has_happened_and_its_retry_is_told_412(bucket, gcs, kind) -> None:
+    gcs.faults({"kind": kind, "object": "object$", "method": "POST", "nth": 1})
+    with pytest.raises(exceptions.PreconditionFailed):
+        put(bucket, if_generation_match=0, retry=FAST)
+    assert stored(bucket) == b"0123456789"
+    assert gcs.requests().operations["objects.insert"] == 2
+
+
+def test_a_delete_whose_answer_is_lost_has_happened_and_its_retry_is_told_404(bucket, gcs) -> None:
+    put(bucket)
+    gcs.faults({"kind": "drop_after", "operation": "objects.delete", "nth": 1})
+    blob = bucket.get_blob("object")
+    with pytest.raises(exceptions.NotFound):
+        blob.delete(if_generation_match=blob.generation, retry=FAST)
+    assert stored(bucket) is None
+
+
+@pytest.mark.parametrize("kind", ["drop_after", "status_after"])
+def test_a_resumable_upload_whose_last_answer_is_lost_is_found_finished(bucket, gcs, kind) -> None:
+    gcs.faults({"kind": kind, "operation": "uploads.chunk", "nth": 1})
+    data = bytes(LARGE)
+    put(bucket, data, if_generation_match=0, retry=FAST)
+    assert stored(bucket) == data
+
+
+@pytest.mark.parametrize("kind", ["drop_before", "drop_after", "status_before", "status_after"])
+def test_chunks_that_fail_are_resumed_not_repeated(bucket, gcs, kind) -> None:
+    gcs.faults({"kind": kind, "operation": "uploads.chunk", "nth": [2, 4]})
+    data = bytes(range(256)) * 4096 * 2
+    blob = bucket.blob("object", chunk_size=256 << 10)
+    blob.upload_from_file(io.BytesIO(data), checksum="crc32c", retry=FAST)
+    assert stored(bucket) == data
+    assert gcs.requests().operations["uploads.chunk"] == 9 + 2
+
+
+@pytest.mark.parametrize("status", [404, 410])
+def test_a_lost_session_ends_the_upload_and_leaves_nothing(bucket, gcs, status) -> None:
+    gcs.faults({"kind": "lose_session", "operation": "uploads.chunk", "nth": 3, "status": status})
+    blob = bucket.blob("object", chunk_size=256 << 10)
+    with pytest.raises(exceptions.GoogleAPICallError) as failed:
+        blob.upload_from_file(io.BytesIO(bytes(1 << 20)), retry=FAST)
+    assert failed.value.code == status
+    assert stored(bucket) is None
+
+
+def test_a_truncated_download_is_resumed_or_noticed(bucket, gcs) -> None:
+    data = bytes(range(256)) * 4096
+    put(bucket, data)
+    gcs.faults({"kind": "truncate", "operation": "objects.download", "nth": [1, 3]})
+    target = io.BytesIO()
+    bucket.blob("object").download_to_file(target, retry=FAST)
+    assert target.getvalue() == data
+    with pytest.raises((*CUT, DataCorruption)):
+        bucket.blob("object").download_as_bytes(retry=None)
+
+
+def test_a_truncated_answer_of_an_upload_comes_after_the_commit(bucket, gcs) -> None:
+    gcs.faults({"kind": "truncate", "operation": "objects.insert", "at_byte": 10, "nth": 1})
+    with pytest.raises(CUT):
+        put(bucket)
+    assert stored(bucket) == b"0123456789"
+
+
+def test_a_stall_before_the_work_is_nothing_if_the_client_gives_up(bucket, gcs) -> None:
+    gcs.faults({"kind": "stall", "seconds": 1.5, "operation": "objects.insert", "nth": 1})
+    with pytest.raises(requests.exceptions.Timeout):
+        put(bucket, timeout=0.3)
+    # The next request of that name is answered after the stalled one is over.
+    gcs.faults({"kind": "latency", "seconds": 1.6, "operation": "objects.get"})
+    assert stored(bucket) is None
+
+
+@pytest.mark.parametrize("size", [10, 300 << 10])
+def test_a_late_write_lands_when_its_client_has_long_left(bucket, gcs, size) -> None:
+    gcs.faults({"kind": "stall", "at": "late", "seconds": 1.0, "operation": "objects.insert", "nth": 1})
+    with pytest.raises(requests.exceptions.Timeout):
+        put(bucket, bytes(size), timeout=0.3)
+    assert stored(bucket) is None
+    gcs.faults({"kind": "latency", "seconds": 1.2, "operation": "objects.get"})
+    assert stored(bucket) == bytes(size)
+
+
+def test_a_stall_after_the_work_is_an_object_though_the_client_has_given_up(bucket, gcs) -> None:
+    gcs.faults({"kind": "stall", "at": "after", "seconds": 30, "operation": "objects.insert", "nth": 1})
+    with pytest.raises(requests.exceptions.Timeout):
+        put(bucket, timeout=0.3)
+    assert stored(bucket) == b"0123456789"
+
+
+def test_a_slow_drip_is_slow_but_whole(bucket, gcs) -> None:
+    gcs.faults(
+        {"kind": "drip", "bytes_per_s": 100_000, "operation": "objects.insert"},
+        {"kind": "drip", "bytes_per_s": 100_000, "operation": "objects.download"},
+    )
+    data = bytes(range(250)) * 80
+    put(bucket, data)
+    assert stored(bucket) == data
+    slow = [each["seconds"] for each in gcs.requests().recent if each["faults"] == ["drip"]]
+    assert len(slow) == 2
+    assert min(slow) >= 0.2
+
+
+def test_bytes_that_are_changed_on_the_wire_are_refused_when_a_checksum_was_declared(bucket, gcs) -> None:
+    gcs.faults({"kind": "corrupt", "at": "wire", "at_byte": 4, "method": "POST"})
+    with pytest.raises(exceptions.BadRequest, match="CRC32C"):
+        put(bucket, checksum="crc32c")
+    assert stored(bucket) is None
+    put(bucket, checksum=None)
+    assert stored(bucket) == b"0123556789"
+
+
+def test_bytes_that_the_server_stores_wrongly_show_in_the_checksum_of_its_answer(bucket, gcs) -> None:
+    gcs.faults({"kind": "corrupt", "at": "stored", "operation": "objects.insert"})
+    put(bucket, checksum="crc32c")
+    assert stored(bucket) == b"1123456789"
+
+
+def test_a_chunk_that_is_changed_is_noticed_by_the_client(bucket, gcs) -> None:
+    gcs.faults({"kind": "corrupt", "at": "stored", "operation": "uploads.chunk", "at_byte": LARGE - 1})
+    with pytest.raises(DataCorruption):
+        put(bucket, bytes(LARGE), checksum="crc32c")
+
+
+def test_bytes_that_rot_on_the_disk_are_noticed_by_whoever_reads_all_of_them(bucket, gcs) -> None:
+    gcs.faults({"kind": "corrupt", "at": "disk", "at_byte": 9, "operation": "objects.insert"})
+    put(bucket, checksum="crc32c")
+    with pytest.raises(DataCorruption):
+        bucket.blob("object").download_as_bytes(checksum="crc32c")
+    assert bucket.blob("object").download_as_bytes(start=8, end=9) == b"88"
+
+
+def test_a_download_that_is_changed_is_right_the_next_time(bucket, gcs) -> None:
+    put(bucket)
+    gcs.faults({"kind": "corrupt", "operation": "objects.download", "nth": 1})
+    with pytest.raises(DataCorruption):
+        bucket.blob("object").download_as_bytes(checksum="crc32c")
+    assert stored(bucket) == b"0123456789"
+
+
+def test_an_answer_may_say_when_to_come_again(bucket, gcs) -> None:
+    gcs.faults({"kind": "status_before", "status": 429, "retry_after_s": 7})
+    answer = requests.get(f"{gcs.url}/storage/v1/b/bucket")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "7")
+
+
+def test_latency_is_added_to_every_request(bucket, gcs) -> None:
+    gcs.faults({"kind": "latency", "seconds": 0.05})
+    put(bucket)
+    assert stored(bucket) == b"0123456789"
+    assert all(each["seconds"] >= 0.05 for each in gcs.requests().recent if each["faults"])
+    assert sum(each["faults"] == ["latency"] for each in gcs.requests().recent) == 3
+
+
+def statuses(gcs, times: int = 40) -> list[int]:
+    gcs.forget_requests()
+    for _ in range(times):
+        requests.get(f"{gcs.url}/storage/v1/b/bucket")
+    return [each["status"] for each in gcs.requests().recent]
+
+
+def test_a_probability_draws_the_same_from_the_same_seed(bucket, gcs) -> None:
+    rule = {"kind": "status_before", "probability": 0.3, "seed": 7}
+    drawn = []
+    for seed in (7, 7, 8):
+        gcs.faults({**rule, "seed": seed})
+        drawn.append(statuses(gcs))
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert 3 <= drawn[0].count(503) <= 25
+
+
+def test_rules_match_by_operation_method_path_and_object_and_are_counted(bucket, gcs) -> None:
+    gcs.faults(
+        {"kind": "status_before", "path": r"alt=media", "status": 500},
+        {"kind": "status_before", "object": r"^bucket/a b\?$", "method": "delete", "status": 501},
+        {"kind": "status_before", "operation": "buckets.get", "times": 1, "status": 502},
+    )
+    blob = bucket.blob("a b?")
+    blob.upload_from_string("x", retry=None)
+    for attempt, code in (
+        (lambda: blob.download_as_bytes(retry=None), 500),
+        (lambda: blob.delete(retry=None), 501),
+        (lambda: bucket.reload(retry=None), 502),
+    ):
+        with pytest.raises(exceptions.GoogleAPICallError) as failed:
+            attempt()
+        assert failed.value.code == code
+    bucket.reload(retry=None)
+    told = gcs.ask("GET", "/_faults")["faults"]
+    assert [(each["matched"], each["fired"]) for each in told] == [(1, 1), (1, 1), (2, 1)]
+    gcs.faults()
+    blob.delete(retry=None)
+
+
+def test_all_mistakes_of_a_script_are_said_at_once_and_nothing_is_changed(bucket, gcs) -> None:
+    gcs.faults({"kind": "status_before", "operation": "objects.list"})
+    with pytest.raises(sdk.InputError) as failed:
+        gcs.faults({"kind": "drop_afer", "operaton": "x"}, {"kind": "stall", "seconds": -1, "path": "("}, {"nth": 0})
+    text = str(failed.value)
+    assert len(failed.value.problems) == 6, text
+    for part in (
+        "'drop_after'",
+        "'operation'",
+        "seconds",
+        "path is a regular expression",
+        "nth",
+        "unknown kind. Received: None",
+    ):
+        assert part in text
+    with pytest.raises(exceptions.ServiceUnavailable):
+        list(bucket.list_blobs(retry=None))
+    for body in (b"{", b"{}", json.dumps(["x"]).encode()):
+        assert requests.post(f"{gcs.url}/_faults", body).status_code == 400

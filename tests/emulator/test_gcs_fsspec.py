@@ -1,0 +1,105 @@
+"""gcsfs against the emulator: its basic operations, in a process of its own because it reads its environment when imported."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+pytest.importorskip("gcsfs")
+LIMIT_S = 120
+
+PRELUDE = """
+import os, gcsfs, fsspec
+fs = gcsfs.GCSFileSystem(token="anon", project="p", skip_instance_cache=True)
+fs.invalidate_cache()
+
+def raises(kind, attempt):
+    try:
+        attempt()
+    except kind:
+        return True
+    raise AssertionError("nothing was raised")
+"""
+
+
+@pytest.fixture
+def run(gcs, bucket):
+    """Run a program with a file system `fs`; return what it prints."""
+
+    def runner(program: str) -> str:
+        env = {
+            **{name: text for name, text in os.environ.items() if "proxy" not in name.lower()},
+            "STORAGE_EMULATOR_HOST": gcs.url,
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+        }
+        command = [sys.executable, "-c", PRELUDE + textwrap.dedent(program)]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=LIMIT_S)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return runner
+
+
+def test_files_are_written_read_listed_and_removed(run, bucket) -> None:
+    run("""
+        fs.pipe_file("bucket/a/one", b"1" * 10)
+        fs.pipe({"bucket/a/two ?#%": b"22", "bucket/b/three": b"333"})
+        assert fs.cat_file("bucket/a/two ?#%") == b"22"
+        assert fs.cat_file("bucket/a/one", start=2, end=5) == b"111"
+        assert sorted(fs.ls("bucket/a", detail=False)) == ["bucket/a/one", "bucket/a/two ?#%"]
+        assert sorted(fs.find("bucket")) == ["bucket/a/one", "bucket/a/two ?#%", "bucket/b/three"]
+        assert sorted(fs.glob("bucket/*/t*")) == ["bucket/a/two ?#%", "bucket/b/three"]
+        assert fs.info("bucket/a/one")["size"] == 10
+        assert fs.isdir("bucket/a") and fs.isfile("bucket/a/one") and not fs.exists("bucket/zzz")
+        assert fs.du("bucket") == 15
+        fs.cp_file("bucket/a/one", "bucket/c")
+        fs.mv("bucket/c", "bucket/d")
+        assert fs.exists("bucket/d") and not fs.exists("bucket/c")
+        fs.rm("bucket/a", recursive=True)
+        assert sorted(fs.find("bucket")) == ["bucket/b/three", "bucket/d"]
+        raises(FileNotFoundError, lambda: fs.cat_file("bucket/a/one"))
+        raises(FileNotFoundError, lambda: fs.ls("nowhere-at-all"))
+    """)
+    assert sorted(each.name for each in bucket.list_blobs()) == ["b/three", "d"]
+
+
+def test_large_files_go_in_blocks_and_come_back(run, bucket) -> None:
+    run("""
+        data = os.urandom(12 << 20)
+        with fs.open("bucket/large", "wb", block_size=2**20 * 5) as file:
+            for start in range(0, len(data), 1 << 20):
+                file.write(data[start : start + (1 << 20)])
+        with fs.open("bucket/large", "rb") as file:
+            file.seek(-100, 2)
+            assert file.read() == data[-100:]
+        assert fs.cat_file("bucket/large") == data
+        with fsspec.open("gs://bucket/text", "wt", token="anon") as file:
+            file.write("text")
+        assert fsspec.open("gs://bucket/text", token="anon").open().read() == b"text"
+    """)
+
+
+def test_exclusive_creation_is_exclusive(run, bucket) -> None:
+    run("""
+        fs.pipe_file("bucket/x", b"first", mode="create")
+        raises(FileExistsError, lambda: fs.pipe_file("bucket/x", b"second", mode="create"))
+        raises(FileExistsError, lambda: fs.pipe_file("bucket/x", bytes(6 << 20), mode="create"))
+        assert fs.cat_file("bucket/x") == b"first"
+    """)
+
+
+def test_metadata_and_buckets(run, gcs) -> None:
+    run("""
+        fs.mkdir("second-bucket")
+        fs.pipe_file("second-bucket/x", b"x", content_type="text/x")
+        fs.setxattrs("second-bucket/x", colour="red")
+        assert fs.getxattr("second-bucket/x", "colour") == "red"
+        assert fs.info("second-bucket/x")["contentType"] == "text/x"
+        fs.rm("second-bucket/x")
+        fs.rmdir("second-bucket")
+    """)
+    assert [each.name for each in gcs.client().list_buckets()] == ["bucket"]

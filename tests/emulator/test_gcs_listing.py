@@ -1,0 +1,115 @@
+"""Listings: whatever the names, the prefix, the delimiter and the size of the pages, they show what a pure model shows."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import pytest
+import requests
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+ALPHABET = "ab/\U0010ffff\ud7ffé"
+names = st.text(ALPHABET, min_size=1, max_size=5)
+maybe = st.one_of(st.just(""), st.text(ALPHABET, max_size=3))
+
+
+def model(there: set[str], asked: dict[str, str]) -> list[tuple[str, str]]:
+    """Return ("item" or "prefix", name) in order."""
+    prefix, delimiter = asked.get("prefix", ""), asked.get("delimiter", "")
+    start, end = asked.get("startOffset", ""), asked.get("endOffset", "")
+    shown = set()
+    for name in there:
+        if not name.startswith(prefix) or name < start or (end and name >= end):
+            continue
+        at = name.find(delimiter, len(prefix)) if delimiter else -1
+        if at < 0:
+            shown.add(("item", name))
+            continue
+        group = name[: at + len(delimiter)]
+        shown.add(("prefix", group))
+        if asked.get("includeTrailingDelimiter") == "true" and name == group:
+            shown.add(("item", name))
+    return sorted(shown, key=lambda each: (each[1].encode(), each[0] == "item"))
+
+
+def listed(url: str, asked: dict[str, str], page_size: int) -> list[tuple[str, str]]:
+    """Return what all pages show, and check each of them."""
+    found, token = [], ""
+    while True:
+        more = {"pageToken": token} if token else {}
+        answer = requests.get(f"{url}/storage/v1/b/bucket/o", {**asked, **more, "maxResults": str(page_size)})
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        items = [("item", each["name"]) for each in page.get("items", [])]
+        prefixes = [("prefix", name) for name in page.get("prefixes", [])]
+        assert [name for _, name in items] == sorted(name for _, name in items)
+        assert len(items) + len(prefixes) <= page_size
+        found += sorted(items + prefixes, key=lambda each: (each[1].encode(), each[0] == "item"))
+        token = page.get("nextPageToken", "")
+        if not token:
+            return found
+        assert len(items) + len(prefixes) == page_size
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_pages_show_what_the_model_shows(gcs, data) -> None:
+    gcs.reset()
+    session = requests.Session()
+    session.post(f"{gcs.url}/storage/v1/b", json={"name": "bucket"})
+    there = data.draw(st.sets(names, max_size=12).map(lambda found: found - {".", ".."}))
+    for name in there:
+        url = f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=media&name={quote(name, safe='')}"
+        assert session.post(url, b"").status_code == 200
+    for _ in range(4):
+        asked = {
+            "prefix": data.draw(maybe),
+            "delimiter": data.draw(st.sampled_from(["", "/", "a", "//"])),
+            "startOffset": data.draw(maybe),
+            "endOffset": data.draw(maybe),
+            "includeTrailingDelimiter": data.draw(st.sampled_from(["false", "true"])),
+        }
+        assert listed(gcs.url, asked, data.draw(st.integers(1, 5))) == model(there, asked)
+
+
+def test_many_objects_behind_one_prefix_cost_one_entry(bucket) -> None:
+    for name in [f"deep/{number:04}" for number in range(300)] + ["top"]:
+        bucket.blob(name).upload_from_string("")
+    page = next(bucket.list_blobs(delimiter="/", max_results=2, page_size=2).pages)
+    assert [each.name for each in page] == ["top"]
+    assert page.prefixes == ("deep/",)
+    assert len(list(bucket.list_blobs(page_size=7))) == 301
+
+
+def test_versions_are_paged_too(bucket) -> None:
+    bucket.versioning_enabled = True
+    bucket.patch()
+    for number in range(7):
+        bucket.blob("a" if number % 2 else "b").upload_from_string(str(number))
+    kept = list(bucket.list_blobs(versions=True, page_size=2))
+    assert [each.download_as_bytes() for each in kept] == [b"1", b"3", b"5", b"0", b"2", b"4", b"6"]
+
+
+@pytest.mark.parametrize(
+    ("glob", "expected"),
+    [
+        ("*.txt", ["a.txt", "b.txt"]),
+        ("**.txt", ["a.txt", "b.txt", "d/c.txt", "d/e/f.txt"]),
+        ("d/**/f.txt", ["d/e/f.txt"]),
+        ("**/c.txt", ["d/c.txt"]),
+        ("?.{txt,bin}", ["a.bin", "a.txt", "b.txt"]),
+        ("[!a].txt", ["b.txt"]),
+        ("[a-b].txt", ["a.txt", "b.txt"]),
+        ("d/*/f.txt", ["d/e/f.txt"]),
+    ],
+)
+def test_globs(bucket, glob, expected) -> None:
+    for name in ("a.bin", "a.txt", "b.txt", "d/c.txt", "d/e/f.txt"):
+        bucket.blob(name).upload_from_string("")
+    assert [each.name for each in bucket.list_blobs(match_glob=glob)] == expected
+
+
+@pytest.mark.parametrize("asked", ["pageToken=x", "maxResults=x", "versions=maybe", "prefx=a", "matchGlob=[z-a]"])
+def test_nonsense_is_refused(bucket, gcs, asked) -> None:
+    assert requests.get(f"{gcs.url}/storage/v1/b/bucket/o?{asked}").status_code == 400

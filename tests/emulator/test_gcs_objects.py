@@ -1,0 +1,264 @@
+"""google-cloud-storage against the emulator: every operation of a client on objects and buckets."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import google_crc32c
+import pytest
+from google.api_core import exceptions
+from google.cloud.storage import transfer_manager
+
+NAMES = [
+    "plain",
+    "a/b/c",
+    "what? #1 100%",
+    "späce ünïcode 日本",
+    "a%2Fb",
+    "+&=;:@,$",
+    "..a/../b",
+    "trailing/",
+    "a//b",
+    "'\"<>",
+]
+
+
+def crc32c(data: bytes) -> str:
+    return base64.b64encode(google_crc32c.Checksum(data).digest()).decode()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_object_of_any_name_comes_back_as_it_was_sent(bucket, name) -> None:
+    blob = bucket.blob(name)
+    blob.metadata = {"who": "wé"}
+    blob.upload_from_string(b"some bytes", content_type="text/x-test", checksum="crc32c")
+    assert [each.name for each in bucket.list_blobs()] == [name]
+    found = bucket.get_blob(name)
+    assert found.download_as_bytes(checksum="crc32c") == found.download_as_bytes(checksum="md5") == b"some bytes"
+    assert (found.size, found.crc32c, found.content_type) == (10, crc32c(b"some bytes"), "text/x-test")
+    assert found.metadata == {"who": "wé"}
+    assert (found.generation, found.metageneration) == (blob.generation, 1)
+    found.delete()
+    assert not blob.exists()
+
+
+@pytest.mark.parametrize("size", [0, 1, 256 << 10, (8 << 20) - 1, (8 << 20) + 1, 20 << 20])
+def test_uploads_of_all_sizes_are_whole(bucket, size) -> None:
+    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    blob = bucket.blob("sized")
+    blob.upload_from_file(io.BytesIO(data), size=size, checksum="crc32c")
+    assert blob.size == size
+    assert bucket.blob("sized").download_as_bytes() == data
+
+
+def test_a_resumable_upload_in_chunks_and_one_of_unknown_size(bucket, gcs) -> None:
+    data = bytes(1 << 20) + b"tail"
+    blob = bucket.blob("chunks", chunk_size=256 << 10)
+    blob.upload_from_file(io.BytesIO(data))
+    with bucket.blob("unknown").open("wb", chunk_size=256 << 10) as file:
+        file.write(data)
+    assert bucket.blob("chunks").download_as_bytes() == bucket.blob("unknown").download_as_bytes() == data
+    assert gcs.requests().operations["uploads.chunk"] >= 10
+    with pytest.raises(RuntimeError), bucket.blob("never").open("wb", chunk_size=256 << 10) as file:
+        file.write(data)
+        raise RuntimeError
+    assert not bucket.blob("never").exists()
+
+
+def test_ranges_are_exact_and_name_the_generation(bucket) -> None:
+    blob = bucket.blob("digits")
+    blob.upload_from_string(b"0123456789")
+    old = blob.generation
+    for start, end, expected in (
+        (0, 0, b"0"),
+        (3, 5, b"345"),
+        (8, 100, b"89"),
+        (4, None, b"456789"),
+        (-3, None, b"789"),
+    ):
+        assert blob.download_as_bytes(start=start, end=end) == expected
+    with pytest.raises(exceptions.RequestRangeNotSatisfiable):
+        blob.download_as_bytes(start=10)
+    blob.upload_from_string(b"new")
+    with pytest.raises(exceptions.NotFound):
+        bucket.blob("digits", generation=old).download_as_bytes()
+
+
+def test_metadata_is_changed_field_by_field(bucket) -> None:
+    blob = bucket.blob("object")
+    blob.metadata = {"a": "1", "b": "2"}
+    blob.upload_from_string("x")
+    generation = blob.generation
+    blob.metadata = {"a": "3", "b": None}
+    blob.cache_control = "no-store"
+    blob.patch()
+    found = bucket.get_blob("object")
+    assert (found.metadata, found.cache_control) == ({"a": "3"}, "no-store")
+    assert (found.generation, found.metageneration) == (generation, 2)
+
+
+def test_generations_only_rise_even_when_objects_come_and_go(bucket) -> None:
+    seen = []
+    for number in range(30):
+        blob = bucket.blob(f"object-{number % 2}")
+        blob.upload_from_string(str(number))
+        seen.append(blob.generation)
+        if number % 3 == 0:
+            blob.delete()
+    assert seen == sorted(set(seen))
+
+
+def test_composing_joins_in_order_and_keeps_to_the_limit(bucket) -> None:
+    parts = [bucket.blob(f"part-{number}") for number in range(33)]
+    for number, part in enumerate(parts):
+        part.upload_from_string(bytes([number]) * 1000)
+    whole = bucket.blob("whole")
+    whole.content_type = "text/plain"
+    whole.compose(parts[:32], if_generation_match=0)
+    assert whole.download_as_bytes() == b"".join(bytes([number]) * 1000 for number in range(32))
+    assert (whole.component_count, whole.md5_hash, whole.content_type) == (32, None, "text/plain")
+    assert whole.crc32c == crc32c(whole.download_as_bytes())
+    with pytest.raises(exceptions.BadRequest):
+        bucket.blob("more").compose(parts)
+    with pytest.raises(exceptions.PreconditionFailed):
+        whole.compose(parts[:2], if_generation_match=0)
+    with pytest.raises(exceptions.PreconditionFailed):
+        bucket.blob("other").compose(parts[:1], if_source_generation_match=[1])
+    with pytest.raises(exceptions.NotFound):
+        bucket.blob("other").compose([bucket.blob("nothing")])
+    assert not bucket.blob("other").exists()
+
+
+def test_copies_and_moves_keep_bytes_and_metadata(bucket, gcs) -> None:
+    other = gcs.client().create_bucket("other")
+    blob = bucket.blob("from")
+    blob.metadata = {"a": "1"}
+    blob.upload_from_string(b"bytes", content_type="text/plain")
+    copied = bucket.copy_blob(blob, other, "a/copy")
+    assert (copied.download_as_bytes(), copied.metadata, copied.content_type) == (b"bytes", {"a": "1"}, "text/plain")
+    token, written, total = other.blob("rewritten").rewrite(blob)
+    assert (token, written, total) == (None, 5, 5)
+    moved = bucket.move_blob(blob, "to", if_generation_match=0)
+    assert moved.download_as_bytes() == b"bytes"
+    assert [each.name for each in bucket.list_blobs()] == ["to"]
+    with pytest.raises(exceptions.PreconditionFailed):
+        bucket.copy_blob(moved, other, "a/copy", if_generation_match=0)
+    with pytest.raises(exceptions.PreconditionFailed):
+        other.blob("new").rewrite(moved, if_source_generation_match=1)
+    with pytest.raises(exceptions.NotFound):
+        bucket.copy_blob(blob, other, "nothing")
+
+
+def test_a_bucket_with_versioning_keeps_what_is_replaced_and_deleted(gcs) -> None:
+    bucket = gcs.client().bucket("versioned")
+    bucket.versioning_enabled = True
+    bucket.create()
+    blob = bucket.blob("object")
+    blob.upload_from_string("one")
+    first = blob.generation
+    blob.upload_from_string("two")
+    bucket.blob("object").delete()
+    assert list(bucket.list_blobs()) == []
+    kept = list(bucket.list_blobs(versions=True))
+    assert [each.download_as_bytes() for each in kept] == [b"one", b"two"]
+    assert all(each.time_deleted for each in kept)
+    bucket.blob("object", generation=first).delete()
+    assert [each.generation for each in bucket.list_blobs(versions=True)] == [blob.generation]
+
+
+def test_batches_delete_many_and_say_which_were_not_there(bucket, gcs) -> None:
+    for number in range(5):
+        bucket.blob(f"a {number}?").upload_from_string("x")
+    client = bucket.client
+    with client.batch():
+        for number in range(4):
+            bucket.blob(f"a {number}?").delete()
+    assert [each.name for each in bucket.list_blobs()] == ["a 4?"]
+    with pytest.raises(exceptions.NotFound), client.batch():
+        bucket.blob("nothing").delete()
+        bucket.blob("a 4?").delete()
+    assert list(bucket.list_blobs()) == []
+    assert gcs.requests().operations["batch"] == 2
+
+
+def test_transfer_manager_moves_many_files_and_large_ones(bucket, tmp_path) -> None:
+    data = b"".join(number.to_bytes(4, "big") for number in range(3 << 20))
+    (tmp_path / "large").write_bytes(data)
+    names = [f"small-{number}" for number in range(20)]
+    for name in names:
+        (tmp_path / name).write_text(name)
+    threads = transfer_manager.THREAD
+    done = transfer_manager.upload_many_from_filenames(
+        bucket, [*names, "large"], source_directory=str(tmp_path), worker_type=threads, raise_exception=True
+    )
+    assert done == [None] * 21
+    (tmp_path / "back").mkdir()
+    transfer_manager.download_many_to_path(
+        bucket, names, destination_directory=str(tmp_path / "back"), worker_type=threads, raise_exception=True
+    )
+    assert [(tmp_path / "back" / name).read_text() for name in names] == names
+    transfer_manager.download_chunks_concurrently(
+        bucket.get_blob("large"), str(tmp_path / "copy"), chunk_size=1 << 20, worker_type=threads
+    )
+    assert (tmp_path / "copy").read_bytes() == data
+    transfer_manager.upload_chunks_concurrently(
+        str(tmp_path / "large"), bucket.blob("in parts?"), chunk_size=5 << 20, worker_type=threads
+    )
+    assert bucket.blob("in parts?").download_as_bytes() == data
+
+
+def test_what_doctor_asks_about_a_bucket(gcs) -> None:
+    client = gcs.client()
+    usual = client.create_bucket("usual", location="us-central1")
+    assert (usual.location, usual.location_type, usual.versioning_enabled) == ("US-CENTRAL1", "region", False)
+    assert usual.soft_delete_policy.retention_duration_seconds == 7 * 24 * 3600
+    usual.soft_delete_policy.retention_duration_seconds = 0
+    usual.versioning_enabled = True
+    usual.patch()
+    again = client.get_bucket("usual")
+    assert (again.soft_delete_policy.retention_duration_seconds, again.versioning_enabled) == (0, True)
+    fast = client.bucket("fast")
+    fast.storage_class = "RAPID"
+    fast.create(location="us-central1")
+    assert client.get_bucket("fast").location_type == "zone"
+    assert client.create_bucket("wide").location_type == "multi-region"
+    assert [each.name for each in client.list_buckets()] == ["fast", "usual", "wide"]
+    assert [each.name for each in client.list_buckets(max_results=2)] == ["fast", "usual"]
+    assert usual.test_iam_permissions(["storage.objects.create"]) == ["storage.objects.create"]
+
+
+def test_buckets_come_and_go_by_their_rules(gcs, bucket) -> None:
+    client = gcs.client()
+    with pytest.raises(exceptions.Conflict):
+        client.create_bucket("bucket")
+    bucket.blob("object").upload_from_string("x")
+    with pytest.raises(exceptions.Conflict, match="not empty"):
+        bucket.delete()
+    bucket.blob("object").delete()
+    bucket.delete()
+    assert client.lookup_bucket("bucket") is None
+    for attempt in (
+        lambda: client.bucket("bucket").blob("x").upload_from_string("x"),
+        lambda: client.bucket("bucket").blob("x").upload_from_file(io.BytesIO(bytes(9 << 20))),
+        lambda: list(client.list_blobs("bucket")),
+        lambda: client.bucket("bucket").blob("x").download_as_bytes(),
+        lambda: client.bucket("bucket").blob("x").delete(),
+    ):
+        with pytest.raises(exceptions.NotFound):
+            attempt()
+    with pytest.raises(exceptions.BadRequest, match="Invalid bucket name"):
+        client.create_bucket("UPPER")
+
+
+def test_what_is_not_emulated_is_refused_not_ignored(bucket) -> None:
+    blob = bucket.blob("object")
+    blob.upload_from_string("x")
+    blob.temporary_hold = True
+    with pytest.raises(exceptions.MethodNotImplemented, match="temporaryHold"):
+        blob.patch(retry=None)
+    with pytest.raises(exceptions.MethodNotImplemented):
+        blob.acl.reload(retry=None) if hasattr(blob.acl, "reload") else None
+    secret = bucket.blob("secret", encryption_key=bytes(32))
+    with pytest.raises(exceptions.MethodNotImplemented, match="x-goog-encryption"):
+        secret.upload_from_string("x", retry=None)

@@ -1,0 +1,136 @@
+"""Bodies and headers that nobody sends on purpose: an object is what was sent, or the answer is 400 and there is none."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+import requests
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from sdk.emulator.gcs.errors import ApiError
+from sdk.emulator.gcs.multipart import Parser, boundary_of
+from sdk.emulator.gcs.ranges import chunk, wanted
+
+QUANTUM = 256 << 10
+quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+def framed(data: bytes, newline: bytes, boundary: bytes, metadata: dict) -> bytes:
+    mark = b"--" + boundary
+    lines = [mark, b"Content-Type: application/json", b"", json.dumps(metadata).encode()]
+    lines += [mark, b"content-type: text/x", b"", data, mark + b"--"]
+    return newline.join(lines)
+
+
+@quick
+@given(
+    data=st.binary(max_size=200) | st.lists(st.sampled_from([b"\r", b"\n", b"-", b"--", b"==", b"x"])).map(b"".join),
+    newline=st.sampled_from([b"\r\n", b"\n"]),
+    cuts=st.lists(st.integers(0, 400), max_size=8),
+    tail=st.sampled_from([b"", b"\r\n", b"\n", b"epilogue"]),
+)
+@example(data=b"\r", newline=b"\n", cuts=[], tail=b"")
+@example(data=b"", newline=b"\r\n", cuts=list(range(200)), tail=b"")
+def test_a_multipart_body_in_any_pieces_gives_its_bytes(data, newline, cuts, tail) -> None:
+    boundary = b"==0=="
+    if newline + b"--" + boundary in newline + data:
+        return
+    body = framed(data, newline, boundary, {"name": "x"}) + tail
+    parser, found = Parser(boundary), b""
+    for start, stop in zip([0, *sorted(cuts)], [*sorted(cuts), len(body)], strict=True):
+        found += parser.feed(body[start:stop])
+    parser.finish()
+    assert (found, parser.metadata, parser.content_type) == (data, {"name": "x"}, "text/x")
+
+
+@quick
+@given(body=st.binary(max_size=300), flips=st.lists(st.tuples(st.integers(0, 200), st.binary(max_size=3)), max_size=4))
+def test_a_broken_multipart_body_is_an_error_and_never_a_crash(body, flips) -> None:
+    good = framed(b"data" * 10, b"\r\n", b"b", {"name": "x"})
+    for at, other in flips:
+        good = good[:at] + other + good[at + 1 :]
+    for each in (body, good, good[: len(good) // 2]):
+        parser = Parser(b"b")
+        try:
+            parser.feed(each)
+            parser.finish()
+        except ApiError as error:
+            assert error.status == 400
+
+
+@pytest.mark.parametrize("content_type", ["", "multipart/related", "multipart/related; boundary=", "text/plain"])
+def test_a_body_without_a_boundary_is_refused(bucket, gcs, content_type) -> None:
+    with pytest.raises(ApiError):
+        boundary_of(content_type)
+    url = f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=multipart"
+    assert requests.post(url, b"x", headers={"Content-Type": content_type}).status_code == 400
+
+
+@pytest.mark.parametrize("newline", [b"\r\n", b"\n"])
+def test_line_ends_of_both_kinds_over_http(bucket, gcs, newline) -> None:
+    data = random.Random(3).randbytes(700_000)
+    url = f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=multipart"
+    headers = {"Content-Type": 'multipart/related; boundary="b b"'}
+    body = framed(data, newline, b"b b", {"name": "x", "metadata": {"k": "v"}})
+    for sent in (body, (body[at : at + 777] for at in range(0, len(body), 777))):
+        answer = requests.post(url, sent, headers=headers)
+        assert answer.status_code == 200, answer.text
+        assert bucket.blob("x").download_as_bytes(checksum="crc32c") == data
+    assert bucket.get_blob("x").metadata == {"k": "v"}
+    bucket.blob("x").delete()
+    assert requests.post(url, body[:-5], headers=headers).status_code == 400
+    assert list(bucket.list_blobs()) == []
+
+
+@given(st.text("bytes=-0123456789,/* ", max_size=25) | st.text(max_size=10))
+def test_no_range_header_is_a_crash(text) -> None:
+    for parse in (lambda: wanted(text, 10), lambda: chunk(text)):
+        try:
+            parse()
+        except ApiError as error:
+            assert error.status in (400, 416)
+
+
+@settings(quick, max_examples=25)
+@given(data=st.data())
+def test_a_resumable_upload_in_any_order_of_steps_ends_as_what_was_sent(gcs, data) -> None:
+    gcs.reset()
+    session = requests.Session()
+    session.post(f"{gcs.url}/storage/v1/b", json={"name": "bucket"})
+    content = random.Random(data.draw(st.integers(0, 9))).randbytes(
+        data.draw(st.sampled_from([0, 5, QUANTUM, 3 * QUANTUM + 7]))
+    )
+    base = f"{gcs.url}/upload/storage/v1/b/bucket/o"
+    place = session.post(f"{base}?uploadType=resumable&name=x").headers["Location"]
+    have = 0
+    for _ in range(data.draw(st.integers(0, 6))):
+        start = data.draw(st.sampled_from([0, have, max(have - QUANTUM, 0), have + 1]))
+        stop = data.draw(st.sampled_from([start + QUANTUM, start + 10, len(content)]))
+        piece = content[start:stop]
+        ranged = f"bytes {start}-{start + len(piece) - 1}/*" if piece else "bytes */*"
+        answer = session.put(place, piece, headers={"Content-Range": ranged})
+        assert answer.status_code in (308, 400), answer.text
+        known = session.put(place, headers={"Content-Range": "bytes */*"}).headers.get("Range")
+        now = int(known.partition("-")[2]) + 1 if known else 0
+        assert now >= have
+        assert now % QUANTUM == 0 or now == len(content)
+        have = now
+    rest = content[have:]
+    ranged = f"bytes {have}-{len(content) - 1}/{len(content)}" if rest else f"bytes */{len(content)}"
+    answer = session.put(place, rest, headers={"Content-Range": ranged})
+    assert answer.status_code == 200, answer.text
+    assert session.get(f"{gcs.url}/bucket/x").content == content
+    assert session.put(place, headers={"Content-Range": "bytes */*"}).json() == answer.json()
+
+
+def test_a_whole_object_in_one_put_without_a_range(bucket, gcs) -> None:
+    base = f"{gcs.url}/upload/storage/v1/b/bucket/o"
+    place = requests.post(f"{base}?uploadType=resumable&name=x", headers={"X-Upload-Content-Length": "3"}).headers[
+        "Location"
+    ]
+    assert requests.put(place, b"abc").json()["size"] == "3"
+    assert requests.delete(place).status_code == 499
+    assert requests.put(place, b"abc").status_code == 404

@@ -1,0 +1,140 @@
+"""The server itself: who may talk to it, what it says about itself, and the command that starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import requests
+
+import sdk
+from sdk.cli import app
+
+REPO = Path(sdk.__file__).parent.parent
+LIMIT_S = 60
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "10.0.0.1", "", "localhost@evil:1"]
+)
+def test_a_foreign_host_name_is_refused(bucket, gcs, host) -> None:
+    for path in ("/storage/v1/b/bucket", "/_requests", "/bucket/x"):
+        answer = requests.get(f"{gcs.url}{path}", headers={"Host": host})
+        assert answer.status_code in (400, 403)
+        assert "bucket" not in answer.json().get("name", "") if answer.status_code == 403 else True
+    assert requests.get(f"{gcs.url}/storage/v1/b/bucket", headers={"Host": "localhost:1"}).status_code == 200
+
+
+def test_a_web_page_is_refused(bucket, gcs) -> None:
+    url = f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=media&name=x"
+    for headers in ({"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert requests.post(url, b"x", headers=headers).status_code == 403
+    assert list(bucket.list_blobs()) == []
+
+
+def test_only_loopback_is_listened_on(gcs) -> None:
+    port = int(gcs.url.rpartition(":")[2])
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    local = {words[1] for words in lines if words[3] == "0A" and int(words[1].split(":")[1], 16) == port}
+    assert local == {f"0100007F:{port:04X}"}
+    with socket.create_connection(("127.0.0.1", port)) as raw:
+        raw.sendall(b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b" 404 " in raw.makefile("rb").readline() + b" "
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/storage/v1/b/bucket/acl", 501),
+        ("POST", "/storage/v1/b/bucket/notificationConfigs", 501),
+        ("GET", "/storage/v1/projects/p/serviceAccount", 501),
+        ("GET", "/", 501),
+        ("POST", "/upload/storage/v1/b/bucket/o?uploadType=other", 400),
+        ("POST", "/upload/storage/v1/b/bucket/o?uploadType=media", 400),
+        ("POST", "/upload/storage/v1/b/bucket/o?uploadType=media&name=.", 400),
+        ("POST", "/upload/storage/v1/b/bucket/o?uploadType=media&name=a%0Ab", 400),
+        ("POST", "/upload/storage/v1/b/bucket/o?uploadType=media&name=" + "a" * 1025, 400),
+        ("GET", "/storage/v1/b/bucket/o/%FF", 400),
+        ("PUT", "/upload/storage/v1/b/bucket/o?upload_id=nothing", 404),
+        ("POST", "/_nothing", 404),
+        ("PATCH", "/storage/v1/b/bucket/o/x", 404),
+    ],
+)
+def test_what_it_does_not_know_has_an_answer_of_its_own(bucket, gcs, method, path, status) -> None:
+    answer = requests.request(method, gcs.url + path)
+    assert answer.status_code == status
+    assert answer.json()
+
+
+def test_requests_are_counted(bucket, gcs) -> None:
+    gcs.forget_requests()
+    bucket.blob("x").upload_from_string("x")
+    bucket.blob("x").download_as_bytes()
+    bucket.blob("y").exists()
+    told = gcs.requests()
+    assert told.total == 3
+    assert told.operations == {"objects.insert": 1, "objects.download": 1, "objects.get": 1}
+    assert told.statuses == {"200": 2, "404": 1}
+    assert [each["object"] for each in told.recent] == ["bucket/x", "bucket/x", "bucket/y"]
+
+
+def command(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sdk", "emulator", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPO)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
+def test_the_command_prints_its_url_serves_and_stops(tmp_path) -> None:
+    script = tmp_path / "faults.json"
+    script.write_text(json.dumps([{"kind": "status_before", "operation": "buckets.get", "status": 429, "nth": 1}]))
+    words = ("--port", "0", "--data", str(tmp_path / "data"), "--bucket", "mine", "--faults", str(script))
+    with command(*words) as process:
+        url = process.stdout.readline().strip()
+        assert requests.get(f"{url}/storage/v1/b/mine").status_code == 429
+        assert requests.get(f"{url}/storage/v1/b/mine").status_code == 200
+        process.send_signal(signal.SIGINT)
+        said = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0
+    assert said[0] == ""
+    assert f"export STORAGE_EMULATOR_HOST={url}\n" in said[1]
+    assert "export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false" in said[1]
+    assert "The data stay in" in said[1]
+
+
+def test_json_holds_the_port(tmp_path) -> None:
+    with command("--data", str(tmp_path), "--json") as process:
+        told = json.loads(process.stdout.readline())
+        assert requests.get(f"http://127.0.0.1:{told['port']}/storage/v1/b?project=p").status_code == 200
+        process.terminate()
+        process.communicate(timeout=LIMIT_S)
+    assert told["data"] == str(tmp_path)
+
+
+def test_the_commands_mistakes_are_sentences(tmp_path, capsys) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        script = tmp_path / "faults.json"
+        script.write_text('[{"kind": "explode"}]')
+        (tmp_path / "file").write_text("")
+        for words, expected in (
+            (["--port", port, "--data", str(tmp_path / "a")], "The port cannot be used"),
+            (["--data", str(tmp_path / "file")], "The data folder cannot be used"),
+            (["--data", str(tmp_path / "a"), "--bucket", "NO"], "Invalid bucket name"),
+            (["--data", str(tmp_path / "a"), "--faults", str(script)], "unknown kind. Received: 'explode'"),
+            (["--data", str(tmp_path / "a"), "--faults", str(tmp_path / "none")], "--faults cannot be read"),
+        ):
+            assert app.run(["emulator", *words]) == 2
+            assert expected in capsys.readouterr().err

@@ -1,0 +1,155 @@
+"""The folder on disk: what was acknowledged is there after a restart and after a kill at any moment."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import google_crc32c
+import pytest
+import requests
+from google.api_core import exceptions
+from google.api_core.retry import Retry
+
+from sdk.testing.gcs import GcsServer
+
+WRITERS = 4
+
+
+@pytest.fixture
+def server(tmp_path):
+    with GcsServer(tmp_path / "data") as server:
+        yield server
+
+
+def test_everything_is_there_after_a_restart(server) -> None:
+    bucket = server.client().bucket("bucket")
+    bucket.versioning_enabled = True
+    bucket.create()
+    for text in ("one", "two"):
+        blob = bucket.blob("päth/to ?")
+        blob.metadata = {"text": text}
+        blob.upload_from_string(text)
+    server.kill()
+    server.start()
+    bucket = server.client().get_bucket("bucket")
+    kept = list(bucket.list_blobs(versions=True))
+    assert [(each.name, each.metadata, each.download_as_bytes()) for each in kept] == [
+        ("päth/to ?", {"text": "one"}, b"one"),
+        ("päth/to ?", {"text": "two"}, b"two"),
+    ]
+    new = bucket.blob("new")
+    new.upload_from_string("x")
+    assert new.generation > kept[1].generation
+
+
+def test_a_resumable_upload_goes_on_after_the_server_was_killed(server) -> None:
+    bucket = server.client().create_bucket("bucket")
+    data = random.Random(1).randbytes(2 << 20)
+    start = requests.post(f"{server.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=x&ifGenerationMatch=0")
+    place = start.headers["Location"]
+    half = 1 << 20
+    answer = requests.put(place, data[:half], headers={"Content-Range": f"bytes 0-{half - 1}/*"})
+    assert (answer.status_code, answer.headers["Range"]) == (308, f"bytes=0-{half - 1}")
+    server.kill()
+    server.start()
+    answer = requests.put(place, headers={"Content-Range": "bytes */*"})
+    assert (answer.status_code, answer.headers["Range"]) == (308, f"bytes=0-{half - 1}")
+    answer = requests.put(place, data[half:], headers={"Content-Range": f"bytes {half}-{len(data) - 1}/{len(data)}"})
+    assert answer.status_code == 200
+    assert bucket.blob("x").download_as_bytes(checksum="crc32c") == data
+    server.kill()
+    server.start()
+    assert (
+        requests.put(place, headers={"Content-Range": "bytes */*"}).json()["generation"] == answer.json()["generation"]
+    )
+
+
+def test_nothing_that_was_acknowledged_is_lost_or_torn_by_kills(server, tmp_path) -> None:
+    server.client().create_bucket("bucket")
+    acknowledged: dict[str, int] = {}
+    stop = threading.Event()
+
+    def write(writer: int) -> None:
+        draws, number = random.Random(writer), 0
+        client = server.client()
+        while not stop.is_set():
+            name, number = f"{writer}/{number}", number + 1
+            data = draws.randbytes(draws.choice((10, 5_000, 300_000)))
+            blob = client.bucket("bucket").blob(name, chunk_size=256 << 10 if number % 5 == 0 else None)
+            try:
+                blob.upload_from_file(
+                    io.BytesIO(data), size=len(data), checksum="crc32c", retry=None, if_generation_match=0
+                )
+                acknowledged[name] = blob.generation
+            except (OSError, exceptions.GoogleAPICallError):
+                pass
+
+    with ThreadPoolExecutor(WRITERS) as pool:
+        writers = [pool.submit(write, writer) for writer in range(WRITERS)]
+        for _ in range(4):
+            enough = len(acknowledged) + 12
+            wait_until(lambda least=enough: len(acknowledged) >= least)
+            server.kill()
+            server.start()
+        stop.set()
+        for writer in writers:
+            writer.result()
+    there = {blob.name: blob for blob in server.client().list_blobs("bucket")}
+    assert {name: there[name].generation for name in acknowledged} == acknowledged
+    for blob in there.values():
+        blob.download_as_bytes(checksum="crc32c")
+    server.kill()
+    server.start()
+    assert len(os.listdir(server.folder / "blobs")) <= len(there) + 2 * WRITERS + 5
+
+
+def wait_until(true) -> None:
+    Retry(lambda error: isinstance(error, LookupError), initial=0.01, maximum=0.05, timeout=60)(_or_raise)(true)
+
+
+def _or_raise(true) -> None:
+    if not true():
+        raise LookupError("not yet")
+
+
+def test_a_client_that_leaves_in_the_middle_leaves_nothing(server) -> None:
+    bucket = server.client().create_bucket("bucket")
+
+    def half():
+        yield bytes(1 << 20)
+        raise OSError("gone")
+
+    url = f"{server.url}/upload/storage/v1/b/bucket/o?uploadType=media&name=x"
+    with pytest.raises(OSError, match="gone"):
+        requests.post(url, half(), headers={"Content-Length": str(2 << 20)})
+    wait_until(lambda: os.listdir(server.folder / "blobs") == [])
+    assert list(bucket.list_blobs()) == []
+
+
+def test_a_reader_reads_on_while_the_object_is_deleted(server) -> None:
+    bucket = server.client().create_bucket("bucket")
+    data = random.Random(2).randbytes(8 << 20)
+    bucket.blob("x").upload_from_string(data)
+    with requests.get(f"{server.url}/bucket/x", stream=True) as answer:
+        first = answer.raw.read(1000)
+        bucket.blob("x").delete()
+        assert first + answer.raw.read() == data
+    assert google_crc32c.value(data) == int.from_bytes(google_crc32c.Checksum(data).digest(), "big")
+
+
+def test_two_servers_never_share_a_folder(server, capfd) -> None:
+    with pytest.raises(RuntimeError, match="did not start"), GcsServer(server.folder):
+        pass
+    assert "Another emulator serves the data folder" in capfd.readouterr().err
+    server.client().create_bucket("still-works")
+
+
+def test_a_folder_that_holds_something_else_is_refused(tmp_path, capfd) -> None:
+    (tmp_path / "tables.sqlite").write_bytes(b"these are no tables, whatever their name says" * 100)
+    with pytest.raises(RuntimeError), GcsServer(tmp_path):
+        pass
+    assert "is damaged" in capfd.readouterr().err
