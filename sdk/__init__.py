@@ -19,10 +19,11 @@ _PUBLIC = {
     "runs": "api",
     "Plan": "planner",
     "Job": "job",
-    "Resources": "job",
-    "Code": "job",
-    "Limits": "job",
-    "Retry": "job",
+    "Resources": "policies",
+    "Code": "policies",
+    "Limits": "policies",
+    "Retry": "policies",
+    "Checkpoints": "policies",
     "FromCaller": "job",
     "Run": "run",
     "RunInfo": "run",
@@ -59,8 +60,9 @@ if TYPE_CHECKING:
         RunNotFoundError,
         WaitTimeoutError,
     )
-    from .job import Code, FromCaller, Job, Limits, Resources, Retry
+    from .job import FromCaller, Job
     from .planner import Plan
+    from .policies import Checkpoints, Code, Limits, Resources, Retry
     from .run import Result, Run, RunInfo
     from .runtime.context import Context, context
     from .status import Reason, State, Status

@@ -11,20 +11,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from . import backends, ids
+from . import backends, distant, ids
 from .clock import SystemClock
-from .errors import CorruptRunError, InputError, PodliftError, RunNotFoundError
+from .errors import AlreadyExistsError, CorruptRunError, InputError, PodliftError, RunNotFoundError
 from .job import Job, JsonArgs
 from .layout import RootPaths, RunPaths
 from .packaging import bundle
 from .packaging.paths import usable
 from .planner import Plan
+from .plans import read_plan
 from .prepare import make_plan, refuse_inside_task, refuse_keywords
-from .roots import resolve_root
+from .roots import in_bucket, resolve_root
 from .run import Run, RunInfo
 from .settings import Target
 from .storage import posix, summaries
-from .storage.records import Recorder, read_file
+from .storage.records import Recorder
 
 
 def plan(
@@ -47,7 +48,7 @@ def plan(
         workers: tasks in all, the chief included; 1 by default.
         accelerator: a name of the hardware table; "cpu" by default.
         backend: who runs it; "local" by default.
-        root: the folder below which runs live; `PODLIFT_ROOT`, else `~/.podlift`.
+        root: the folder, or gs://BUCKET/PREFIX, below which runs live; `PODLIFT_ROOT`, else `~/.podlift`.
         name: a label; the run's id is the name and six random characters.
 
     Raises:
@@ -96,7 +97,7 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
     """Return the handle of a run that exists: `sdk.attach("digits-k3f9aa")`.
 
     Args:
-        url_or_id: its directory, or its id below `root`.
+        url_or_id: its directory, which may be gs://BUCKET/PREFIX/runs/ID, or its id below `root`.
         root: as for `plan`.
 
     Raises:
@@ -104,6 +105,9 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
         CorruptRunError: the directory is not podlift's, or it is damaged.
     """
     text = str(url_or_id)
+    place = distant.url_of(text, root, os.environ)
+    if place:
+        return Run(distant.attach(place, os.environ))
     with usable("The run", text):
         if ids.is_run_id(text) and not Path(text).is_dir():
             paths = RootPaths(resolve_root(root, os.environ)).run(text)
@@ -113,14 +117,14 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
     if not there:
         raise RunNotFoundError(f"No run is there. Received: {text!r}. Looked at {paths.url!r}. Next: podlift runs.")
     try:
-        found = Plan.from_json(read_file(paths.plan), paths.plan)
+        found = read_plan(paths)
     except OSError as error:
         raise CorruptRunError(f"{paths.url!r} is no run of podlift: {error.strerror or error}: plan.json.") from None
     root, run_id = paths.parts
     if found.run_id != run_id:
         raise CorruptRunError(f"{paths.url!r} holds the run {found.run_id!r}: a run's directory has the run's name.")
     # A directory that was copied, or is mounted elsewhere, is read where it is found.
-    return Run(replace(found, root=root))
+    return Run(replace(found, root=root, local=""))
 
 
 def runs(*, root: str | Path | None = None, limit: int | None = 20) -> list[RunInfo]:
@@ -134,7 +138,10 @@ def runs(*, root: str | Path | None = None, limit: int | None = 20) -> list[RunI
     """
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, or None for all. Received: {limit!r}.")
-    folder = RootPaths(resolve_root(root, os.environ)).runs
+    place = resolve_root(root, os.environ)
+    if in_bucket(place):
+        return distant.each(distant.runs(place, limit), _distant_info)
+    folder = RootPaths(place).runs
     newest_first = sorted(_candidates(folder), reverse=True)
     found = (_info(f"{folder}/{name}", whole=whole) for _, name, whole in newest_first)
     return list(itertools.islice((info for info in found if info is not None), limit))
@@ -183,6 +190,13 @@ def _info(url: str, *, whole: bool) -> RunInfo | None:
         return RunInfo(id=name, url=url, status=None, problem=str(error) or repr(error))
 
 
+def _distant_info(url: str) -> RunInfo:
+    try:
+        return RunInfo(id=url.rpartition("/")[2], url=url, status=attach(url).status())
+    except Exception as error:  # one broken directory must not hide the others
+        return RunInfo(id=url.rpartition("/")[2], url=url, status=None, problem=str(error) or repr(error))
+
+
 def execute(made: Plan) -> Run:
     """Do what a plan says.
 
@@ -197,6 +211,7 @@ def execute(made: Plan) -> Run:
 
 
 def _execute(made: Plan) -> Run:
+    made = distant.placed(made, os.environ)
     members = tuple(bundle.Member(*file) for file in made.files)
     packed = bundle.Bundle(made.digest, members, generated=made.generated)
     backend = backends.load(made.backend)
@@ -206,7 +221,9 @@ def _execute(made: Plan) -> Run:
     Path(made.paths.events).mkdir(parents=True, exist_ok=True)
     try:
         posix.put_new(made.paths.plan, made.to_json().encode())
-    except FileExistsError:
+        if made.local:
+            distant.publish(made)
+    except (FileExistsError, AlreadyExistsError):
         raise InputError(f"This plan was submitted before. Next: podlift status {made.run_id}.") from None
     Recorder(made.paths, "client", 0, SystemClock()).record("submitted")
     backend.start(request)

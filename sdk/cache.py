@@ -23,3 +23,13 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 def environments(cache: Path) -> Path:
     """Return the folder of the virtual environments in a cache folder."""
     return cache / "environments"
+
+
+def bucket_folder(cache: Path, root: str) -> str:
+    """Return where the files of a root in a bucket lie on this machine: what runs here is written, and all else copied.
+
+    Args:
+        cache: the cache folder.
+        root: gs://BUCKET/PREFIX.
+    """
+    return str(cache / "gs" / root.partition("://")[2])

@@ -16,13 +16,16 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from .errors import InputError, Problems, nearest
-from .job import Code, Job, Limits, Resources, Retry
+from .job import Job
+from .policies import Checkpoints, Code, Limits, Resources, Retry
 
 PREFIX = "PODLIFT_"
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 TARGET = ("backend", "root", "name")
 # Set by podlift itself in the processes that it starts; no settings.
 _INTERNAL = {"PODLIFT_RUN", "PODLIFT_TASK", "PODLIFT_ATTEMPT", "PODLIFT_PARENT", "PODLIFT_CALLER_PYTHONPATH"}
+# Where the cloud is emulated: it belongs to the machine, as the addresses of proxies do, and to no run.
+_INTERNAL |= {"PODLIFT_EMULATOR"}
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class Setting:
 
 GROUPS: dict[str, type[BaseModel]] = {
     "": Job, "resources": Resources, "code": Code, "limits": Limits, "retry": Retry,
+    "checkpoints": Checkpoints,
 }  # fmt: skip
 
 

@@ -4,7 +4,19 @@
     ├── InputError (ValueError)   2   something you gave us is wrong; all mistakes at once
     │   ├── RunNotFoundError      2   (LookupError) no run of that name or URL
     │   ├── CorruptRunError       2   a run directory that we did not write, or that is damaged
-    │   └── InsideTaskError       2   submit or plan called by the program that is being run
+    │   ├── InsideTaskError       2   submit or plan called by the program that is being run
+    │   ├── FutureFormatError     2   a checkpoint that a newer podlift wrote
+    │   └── CheckpointMismatchError 2 a checkpoint of another model; every name and shape that differs
+    ├── StoreError                3   a store could not do what it was asked; nothing is known to have changed
+    │   ├── AlreadyExistsError    3   write-once, and somebody wrote it before
+    │   ├── MissingError          3   (LookupError) no object of that name
+    │   ├── ConflictError         3   another generation than the expected one is there
+    │   ├── AccessError           3   it does not let us in: credentials or a permission are missing
+    │   └── CorruptObjectError    3   an object's bytes are not those that were written
+    ├── CheckpointError           3   a checkpoint could not be saved or read
+    │   ├── CorruptCheckpointError 3  it does not verify; the sentence names the file
+    │   ├── FencedError           3   a newer attempt has taken the store over: stop writing
+    │   └── SaveFailedError       3   a save in the background failed
     ├── RunError                  3   the run ended badly; .status says how
     │   ├── RunFailedError        1   the user's program failed
     │   ├── RunCancelledError     4
@@ -16,7 +28,7 @@ Exit codes are stable: 0 done, 1 user error in the job, 2 bad input, 3 infrastru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -67,6 +79,72 @@ class CorruptRunError(InputError):
 
 class InsideTaskError(InputError, RuntimeError):
     """`submit` or `plan` was called by the very program that is being run."""
+
+
+class FutureFormatError(InputError):
+    """A checkpoint was written by a newer podlift than this one."""
+
+
+class CheckpointMismatchError(InputError):
+    """A checkpoint is of another model: each name, shape and dtype that differs is a problem of the list.
+
+    Args:
+        problems: a sentence for each.
+        missing: paths that only the checkpoint has.
+        extra: paths that only the program has.
+        different: what differs, by path.
+    """
+
+    def __init__(
+        self,
+        problems: Sequence[str],
+        *,
+        missing: Sequence[str] = (),
+        extra: Sequence[str] = (),
+        different: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(problems)
+        self.missing, self.extra, self.different = list(missing), list(extra), dict(different or {})
+
+
+class StoreError(PodliftError):
+    """A store could not do what it was asked: the disk is full, read-only, not there, or does not answer."""
+
+
+class AlreadyExistsError(StoreError):
+    """An object of that name exists, and objects are written once."""
+
+
+class MissingError(StoreError, LookupError):
+    """No object of that name exists."""
+
+
+class ConflictError(StoreError):
+    """The object has another generation than the expected one: somebody else wrote it."""
+
+
+class AccessError(StoreError):
+    """The store does not let us in: credentials or a permission are missing, and the sentence says how to get them."""
+
+
+class CorruptObjectError(StoreError):
+    """The bytes of an object are not the ones that were written."""
+
+
+class CheckpointError(PodliftError):
+    """A checkpoint could not be saved or read."""
+
+
+class CorruptCheckpointError(CheckpointError):
+    """A checkpoint does not verify."""
+
+
+class FencedError(CheckpointError):
+    """A newer attempt has taken over: this one may write no more."""
+
+
+class SaveFailedError(CheckpointError):
+    """A save that went on in the background has failed; what was committed before it is untouched."""
 
 
 class RunError(PodliftError):

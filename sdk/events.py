@@ -17,6 +17,7 @@ from .status import Failure, Reason, State, Status
 
 VERSION = 1
 _NAME = re.compile(r"(\d{4})\.([a-z]+(?:-\d+)?)\.(\d{6})\.([a-z_]+)\.json")
+_TIMED = {"started": "started", "entry": "entry", "first_step": "first_step", "final": "finished"}
 _OF_A_SUPERVISOR = ("launched", "started")
 # What the surviving peers of a dead task raise: never the cause while another task has a reason of its own.
 _COLLATERAL = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "ConnectionResetError"}
@@ -115,6 +116,21 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
     return Status(state=state, reason=reason, since=since, **common)
 
 
+def telling(names: Sequence[str]) -> list[str]:
+    """Return the names of the records that `fold` needs: of earlier attempts only those that tell when something was first."""
+    known = [(name, match) for name in names if (match := _NAME.fullmatch(name))]
+    last = max((int(match[1]) for _, match in known), default=0)
+    first: dict[str, int] = {}
+    for _, match in known:
+        first[match[4]] = min(int(match[1]), first.get(match[4], last))
+    strange = [name for name in names if not _NAME.fullmatch(name)]
+    return strange + [
+        name
+        for name, match in known
+        if int(match[1]) in (0, last) or (match[4] in _TIMED and int(match[1]) == first[match[4]])
+    ]
+
+
 def generation(events: Sequence[Event]) -> int:
     """Return how often the run was resumed: each time it has a supervisor of its own, which gives a verdict of its own."""
     return sum(event.kind == "resumed" for event in events)
@@ -176,11 +192,10 @@ def reason_of(event: Event) -> Reason:
 
 
 def _timings(ordered: Sequence[Event], created: float) -> dict[str, float]:
-    wanted = {"started": "started", "entry": "entry", "first_step": "first_step", "final": "finished"}
     found: dict[str, float] = {}
     for event in ordered:
-        if event.kind in wanted and wanted[event.kind] not in found:
-            found[wanted[event.kind]] = round(event.time - created, 3)
+        if event.kind in _TIMED and _TIMED[event.kind] not in found:
+            found[_TIMED[event.kind]] = round(event.time - created, 3)
     return found
 
 

@@ -246,7 +246,10 @@ class _Story:
                 reason = str(event.data.get("reason", "unknown"))
                 ends[number] = _failure_of(event) or ends.get(number) or f"ended as {reason}"
         yield from (f"Before that, attempt {number}: {end}" for number, end in sorted(ends.items())[-_NAMED:])
-        yield f"It was resumed at {self._clock(self._resumed.time)}." if self._resumed else ""
+        if self._resumed is not None:
+            code = self._resumed.data.get("code") or {}
+            other = f" with the code as it was then ({code['difference']})" if code else ""
+            yield f"It was resumed at {self._clock(self._resumed.time)}{other}."
 
     def _has(self, kind: str) -> bool:
         return any(event.kind == kind for event in self._events)

@@ -39,6 +39,10 @@ class RunPaths:
     def plan(self) -> str:
         return posixpath.join(self.url, "plan.json")
 
+    def revision(self, name: str) -> str:
+        """The plan of a run that was resumed with other code; the record of that names it."""
+        return posixpath.join(self.url, "plans", f"{name}.json")
+
     @property
     def events(self) -> str:
         return posixpath.join(self.url, "events")
@@ -55,6 +59,37 @@ class RunPaths:
 
     def cancel(self, number: int) -> str:
         return posixpath.join(self.control, f"{number:06d}.cancel.json")
+
+    def distant_wish(self, generation: int, nonce: str) -> str:
+        """A wish of a client on another machine, for the supervisor of that generation."""
+        return posixpath.join(self.control, f"{generation:04d}-{nonce}.cancel.json")
+
+    def own(self, generation: int) -> str:
+        """Made on the machine whose supervisor looks after a run in a bucket since it was resumed so often."""
+        return posixpath.join(self.url, "mirror", f"{generation:04d}.own")
+
+    def carried(self, generation: int) -> str:
+        """Made there when all that this supervisor has left is in the bucket."""
+        return posixpath.join(self.url, "mirror", f"{generation:04d}.carried")
+
+    @property
+    def mirror_lock(self) -> str:
+        """Locked by who carries between this folder and the bucket."""
+        return posixpath.join(self.url, "mirror", "lock")
+
+    @property
+    def mirror_log(self) -> str:
+        return posixpath.join(self.url, "mirror", "log")
+
+    @property
+    def heartbeat(self) -> str:
+        """Rewritten in the bucket as long as a supervisor lives."""
+        return posixpath.join(self.url, "heartbeat.json")
+
+    @staticmethod
+    def piece(file: str, offset: int) -> str:
+        """One piece of a growing file, as a bucket holds it."""
+        return posixpath.join(file, f"{offset:015d}.part")
 
     @property
     def supervisor_log(self) -> str:
@@ -101,9 +136,34 @@ class RunPaths:
     def metrics(self, attempt: int, task: str) -> str:
         return posixpath.join(self.attempt(attempt), "metrics", f"{task}.jsonl")
 
-    def stop(self, attempt: int) -> str:
-        """Behind which step all tasks of an attempt end; made when somebody asks for the end."""
-        return posixpath.join(self.attempt(attempt), "stop.json")
+    def agreed(self, attempt: int, number: int) -> str:
+        """What all tasks of an attempt do behind which step."""
+        return posixpath.join(self.attempt(attempt), "agreed", f"{number:06d}.json")
+
+    def wanted_back(self, attempt: int) -> str:
+        """A folder; it appears when somebody has asked a task to end (SIGTERM)."""
+        return posixpath.join(self.attempt(attempt), "wanted_back")
+
+    def over(self, attempt: int) -> str:
+        """Made when the supervisor ends the tasks because the attempt is decided."""
+        return posixpath.join(self.attempt(attempt), "over.json")
+
+    def kill(self, index: int) -> str:
+        """Made when a drill has killed a task."""
+        return posixpath.join(self.url, "kills", f"{index:04d}.json")
+
+    def moments(self, task: str) -> str:
+        """How often each moment of a drill has come for a task, over all attempts."""
+        return posixpath.join(self.url, "kills", f"{task}.moments.json")
+
+    def unseeded(self, attempt: int, task: str) -> str:
+        """Where a drill has seen a task ask for random numbers that no seed decides; missing where it did not."""
+        return posixpath.join(self.attempt(attempt), "unseeded", f"{task}.jsonl")
+
+    @property
+    def store(self) -> str:
+        """The checkpoints that podlift makes; those of the program itself lie in `checkpoints`."""
+        return posixpath.join(self.url, "store")
 
     def progress(self, attempt: int, task: str) -> str:
         """How far a task is: a small file that it rewrites with every step."""

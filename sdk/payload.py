@@ -32,6 +32,11 @@ class Payload:
         inputs: where data lies, by name.
         max_steps: training steps after which `fit` ends; None for no limit.
         outside: folders that hold the project's own modules where it was submitted: none may load from there.
+        checkpoints: the job's policy; {} for a run of an earlier podlift, which saves nothing by itself.
+        warm_start: the checkpoint to start with, as `STORE#COMMIT`; "" for none.
+        grace_s: what a task has to end when it was asked to, in seconds.
+        drill: "kills" of tasks on purpose and the "seed" of everything random; {} where nobody drills.
+        store: where checkpoints are kept; "" for the run's own directory.
     """
 
     run_id: str
@@ -52,6 +57,11 @@ class Payload:
     inputs: dict[str, str] = field(default_factory=dict)
     max_steps: int | None = None
     outside: list[str] = field(default_factory=list)
+    checkpoints: dict[str, Any] = field(default_factory=dict)
+    warm_start: str = ""
+    grace_s: float = 5.0
+    drill: dict[str, Any] = field(default_factory=dict)
+    store: str = ""
 
     def to_json(self) -> str:
         """Return the payload as JSON text."""

@@ -51,6 +51,9 @@ class Plan:
         outside: folders of the caller's machine from which no module of the project may load.
         preload: modules that are imported once for all tasks, which are forked then; none where each starts fresh.
         fresh: why each does, "" where none does.
+        warm_start: the checkpoint of another run to start with, as `STORE#COMMIT`; "" for none.
+        drill: "kills" of tasks on purpose and the "seed" of everything random; {} where nobody drills.
+        local: where files of a root in a bucket lie on this machine, "" for a root that is a folder; not in its JSON.
     """
 
     run_id: str
@@ -79,21 +82,24 @@ class Plan:
     outside: list[str] = field(default_factory=list)
     preload: list[str] = field(default_factory=list)
     fresh: str = ""
+    warm_start: str = ""
+    drill: dict[str, Any] = field(default_factory=dict)
+    local: str = ""
 
     @property
     def paths(self) -> RunPaths:
-        """Where the run will live."""
-        return RootPaths(self.root).run(self.run_id)
+        """Where the run's files lie on this machine."""
+        return RootPaths(self.local or self.root).run(self.run_id)
 
     @property
     def url(self) -> str:
-        """The run's directory."""
-        return self.paths.url
+        """The run's directory: a folder, or one in a bucket."""
+        return RootPaths(self.root).run(self.run_id).url
 
     @property
     def bundle(self) -> str:
-        """Path of the archive."""
-        return RootPaths(self.root).bundle(self.digest)
+        """Path of the archive on this machine."""
+        return RootPaths(self.local or self.root).bundle(self.digest)
 
     @property
     def members(self) -> tuple[cluster.Task, ...]:
@@ -102,7 +108,8 @@ class Plan:
 
     def to_json(self) -> str:
         """Return the plan as JSON text."""
-        return json.dumps({"version": VERSION, **asdict(self)}, indent=1, sort_keys=True)
+        data = {name: value for name, value in asdict(self).items() if name != "local"}
+        return json.dumps({"version": VERSION, **data}, indent=1, sort_keys=True)
 
     @staticmethod
     def from_json(text: str | bytes, where: str) -> Plan:
@@ -121,6 +128,7 @@ class Plan:
                 raise CorruptRunError(
                     f"{where!r} was written by another podlift: version {data['version']!r}, known is {VERSION}."
                 )
+            data.pop("local", None)
             known = {item.name: data[item.name] for item in fields(Plan) if item.name in data or _required(item)}
             plan = Plan(**known)
             _check(plan)
@@ -136,7 +144,8 @@ class Plan:
         """Return what the tasks of one attempt have to read."""
         return Payload(
             run_id=self.run_id,
-            run_url=self.url,
+            run_url=self.paths.url,
+            store=RunPaths(self.url).store if self.local else "",
             attempt=attempt,
             kind=self.kind,
             target=self.target,
@@ -153,6 +162,10 @@ class Plan:
             inputs=self.inputs,
             max_steps=self.job["limits"].get("max_steps"),
             outside=self.outside,
+            checkpoints=self.job.get("checkpoints", {}),
+            warm_start=self.warm_start,
+            grace_s=self.job["limits"]["grace_s"],
+            drill=self.drill,
         )
 
     def __str__(self) -> str:
@@ -193,11 +206,27 @@ class Plan:
         lines += [("start", shared if self.preload else f"each task in a Python of its own: {self.fresh}")]
         lines += [("requires", f"{len(needed)} of {source}: {_some(needed)}")] if needed else []
         lines += [("input", f"{name}: {place}") for name, place in self.inputs.items()]
+        lines += (
+            [("checkpoints", _saving(self.job["checkpoints"], self.warm_start))] if "checkpoints" in self.job else []
+        )
         given = [name if isinstance(value, str) else f"{name} (yours)" for name, value in self.job["env"].items()]
         lines += [("variables", ", ".join(given))] if given else []
         if self.dropped:
             lines.append(("not passed", f"{', '.join(self.dropped)}: variables of this shell; --env NAME passes one"))
         return lines
+
+
+def _saving(policy: Mapping[str, Any], warm_start: str) -> str:
+    """Return when and what is saved of a training, in words."""
+    steps = [f"every {policy['every_steps']} steps"] if policy["every_steps"] else []
+    when = steps + ([f"every {policy['every_s']:g} s"] if policy["every_s"] else []) + ["at the end of fit"]
+    kept = f"the last {policy['keep_last']} are kept" + (
+        f", and the best by {policy['best']}" if policy["best"] else ""
+    )
+    saved = (
+        f"fit is protected: saved {', '.join(when)}; {kept}" if policy["auto"] else f"only by ctx.checkpoint(); {kept}"
+    )
+    return saved + (f"; starts with the state of {warm_start}" if warm_start else "")
 
 
 def _some(names: Sequence[str]) -> str:
@@ -254,6 +283,7 @@ def make_plan(
     requirements: dict[str, Any],
     notes: Sequence[Finding] = (),
     preload: Mapping[str, Any] | None = None,
+    warm_start: str = "",
 ) -> Plan:
     """Decide everything about a run.
 
@@ -271,6 +301,7 @@ def make_plan(
         requirements: source, lines and options.
         notes: what the callers found on their way here.
         preload: modules that tasks could share, and what certainly or perhaps speaks against it; None where nobody looked.
+        warm_start: the checkpoint to start with.
     """
     findings = [*notes, *checks.run_all(job, facts)]
     fresh = _why_fresh(job, facts, preload)
@@ -290,6 +321,7 @@ def make_plan(
         requirements=requirements,
         preload=[] if fresh or preload is None else list(preload["modules"]),
         fresh=fresh,
+        warm_start=warm_start,
         findings=[[finding.level, finding.message] for finding in findings],
         **source,
         **bundle,

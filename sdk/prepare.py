@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import backends, cache, checks, config, ids, planner
+from . import backends, cache, checks, config, ids, planner, saved
 from .checks import Facts, Finding
 from .errors import InputError, InsideTaskError, Problems
 from .job import Job
@@ -21,11 +21,10 @@ from .packaging.paths import usable
 from .packaging.preload import Preload
 from .packaging.requirements import Requirements
 from .planner import Plan
-from .roots import check_writable, resolve_root
-from .run import missing_variables
+from .roots import check_writable, in_bucket, resolve_root
 from .runtime.context import inside_task
 from .settings import Entry, Target, gather
-from .storage import data
+from .storage import data, gcs_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,24 +68,32 @@ def make_plan(
     with problems.collect():
         job = Job(**config.nested({**settings.job, "entry": settings.job.get("entry", "none")}))
     backend, root, name = _place(settings.target, environ, problems)
+    local = ""
+    with problems.collect():
+        local = _local(root, job, environ)
     facts = _facts(backend, job, environ, problems)
     packed = None
     places: dict[str, str] = {}
     with problems.collect():
         if isinstance(entry, str) or callable(entry):
-            packed = _package(entry, settings.job.get("project"), job, root, facts, environ)
+            packed = _package(entry, settings.job.get("project"), job, local or root, facts, environ)
     notes: list[Finding] = []
     with problems.collect(), usable("The current folder", "."):
         if job is not None and job.inputs:
             places, notes = data.resolve(job.inputs, Path.cwd())
             network = job.resources.network != "isolated"
             notes += data.refusals(places, disk=facts is None or facts.disk, network=network)
+    warm = ""
+    with problems.collect():
+        if job is not None and job.checkpoints.resume_from is not None:
+            warm = saved.warm_start(job.checkpoints.resume_from, root)
     problems.raise_if_any()
     if job is None or packed is None or facts is None:
         raise AssertionError("a check failed without a problem")
     label = ids.default_name(packed.source.target, packed.source.home.name) if name is None else name
     made = _decide(job, packed, facts, places, run_id=ids.new_run_id(label), root=root, backend=backend)
-    made = replace(made, findings=[*([note.level, note.message] for note in notes), *made.findings])
+    noted = [[note.level, note.message] for note in notes]
+    made = replace(made, local=local, warm_start=warm, findings=[*noted, *made.findings])
     bad = checks.errors(made.findings)
     if bad:
         raise InputError(bad)
@@ -221,12 +228,35 @@ def _place(target: Target, environ: Mapping[str, str], problems: Problems) -> tu
     if backend == "local" or "://" not in str(target.root):
         with problems.collect():
             root = resolve_root(target.root, environ)
-            with usable("The root", root):
-                check_writable(root)
+            if not in_bucket(root):
+                with usable("The root", root):
+                    check_writable(root)
     if target.name is not None:
         with problems.collect():
             ids.check_name(target.name)
     return backend, root, target.name
+
+
+def _local(root: str, job: Job | None, environ: Mapping[str, str]) -> str:
+    """Return where the files of a root in a bucket lie on this machine, "" for a root that is a folder.
+
+    Raises:
+        InputError: the bucket cannot be used, or not by such a job.
+    """
+    if not in_bucket(root):
+        return ""
+    if job is not None and job.resources.network == "isolated":
+        raise InputError(
+            f"network='isolated' leaves no way to the checkpoints of a root in a bucket. Received: root={root!r}. Next: "
+            "name a folder."
+        )
+    remembered = _cache(environ)
+    if remembered is None:
+        raise InputError(
+            "A root in a bucket needs a cache folder here, and nobody's home is known. Set XDG_CACHE_HOME."
+        )
+    gcs_files.check_root(root, patience=gcs_files.FIRST_LOOK)
+    return cache.bucket_folder(remembered, root)
 
 
 def _cache(environ: Mapping[str, str]) -> Path | None:
@@ -274,3 +304,9 @@ def _alone(source: Source) -> list[Finding]:
     folder = str(source.project)
     reason = f"Only the script is packaged: {folder!r} is shared with other things. Name project= to change that."
     return [Finding("note", reason)]
+
+
+def missing_variables(env: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
+    """Return a sentence about the variables that a job copies from its caller, and that are not set here."""
+    missing = sorted(name for name, value in env.items() if not isinstance(value, str) and name not in environ)
+    return [f"env: {', '.join(missing)} is to be copied from here, but is not set here."] if missing else []

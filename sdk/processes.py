@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import os
+import platform
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Protocol
 
 _PR_SET_CHILD_SUBREAPER = 36
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MACHINE_ID = Path("/etc/machine-id")
 
 
 def identity(pid: int) -> str | None:
-    """Return a name that no other process will ever have: boot, pid and start time; None when it is gone or a zombie."""
+    """Return a name that no other process will ever have: machine, boot, pid, start; None when it is gone or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -30,12 +34,20 @@ def identity(pid: int) -> str | None:
 
 def alive(name: str) -> bool:
     """True while the process of that identity runs on this machine."""
-    return identity(int(name.split(":")[1])) == name
+    found = identity(int(name.split(":")[1]))
+    return found is not None and _without_machine(found) == _without_machine(name)
 
 
 def same_machine(name: str) -> bool:
-    """True if the identity was made on this machine since it was started."""
-    return name.split(":")[0] == _boot()
+    """True if the identity was made on this machine, since it was started or before."""
+    machine, dot, boot = name.split(":")[0].rpartition(".")
+    # An earlier podlift did not name the machine: then only the same boot is known to be here.
+    return machine == _machine() if dot else boot == _boot().rpartition(".")[2]
+
+
+def _without_machine(name: str) -> str:
+    start, _, rest = name.partition(":")
+    return f"{start.rpartition('.')[2]}:{rest}"
 
 
 class Process(Protocol):
@@ -153,7 +165,14 @@ def signal_group(process: Process, number: signal.Signals) -> None:
 
 
 def _boot() -> str:
-    return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else "no-boot-id"
+    return f"{_machine()}.{_BOOT_ID.read_text().strip() if _BOOT_ID.exists() else 'no-boot-id'}"
+
+
+@cache
+def _machine() -> str:
+    # Containers of one image share the id, and have names of their own.
+    known = _MACHINE_ID.read_bytes() if _MACHINE_ID.exists() else b""
+    return hashlib.sha256(known + platform.node().encode()).hexdigest()[:12]
 
 
 def _identity_by_ps(pid: int) -> str | None:

@@ -89,7 +89,7 @@ def decide(history: Sequence[Ended], policy: Mapping[str, Any], *, drill: bool =
             why=f"Not started again: {stuck} attempts in a row ended {where}. Another one would end there too.",
         )
     left = "" if allowed is None else f" {allowed - used - 1} more after that."
-    delay_s = 0.0 if budget == "preemption" else _delay(history, budget)
+    delay_s = 0.0 if drill or budget == "preemption" else _delay(history, budget)
     return Decision(
         restart=True, delay_s=delay_s, why=f"Started again after {_CAUSES[budget]} ({last.reason.value}).{left}"
     )

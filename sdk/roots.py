@@ -1,8 +1,9 @@
-"""The root: the folder below which runs, bundles and models live."""
+"""The root: the folder, or the place in a bucket, below which runs, bundles and models live."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path, PurePath
@@ -12,13 +13,17 @@ from .errors import InputError, Problems
 from .packaging.paths import usable
 
 _DEFAULT_ROOT = "~/.podlift"
+# What stands for other names in a listing is no name here, and a part that starts with a dot is none of a store's.
+_IN_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[^/.*?\[\]{}\\][^/*?\[\]{}\\]*)*")
 
 
 def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
-    """Return the absolute path of the root: what is given, else `PODLIFT_ROOT`, else the project's file, else the default.
+    """Return the root: what is given, else `PODLIFT_ROOT`, else the project's file, else the default.
+
+    It is an absolute path, or gs://BUCKET/PREFIX.
 
     Raises:
-        InputError: it is no path, or a URL: this version keeps runs on disk.
+        InputError: it is no path, or another URL.
     """
     if root is None:
         root = environ.get("PODLIFT_ROOT") or _of_project() or _DEFAULT_ROOT
@@ -26,9 +31,35 @@ def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
     if not isinstance(root, (str, PurePath)) or not text:
         raise InputError(f"The root is no folder. Received: {root!r}. Leave it out for {_DEFAULT_ROOT!r}.")
     if "://" in text:
-        raise InputError(f"This version keeps runs on disk only. Received: root={text!r}. Use a folder.")
+        return _in_bucket(text)
     with usable("The root", text):
         return str(Path(text).expanduser().resolve())
+
+
+def in_bucket(root: str) -> bool:
+    """True for a root that is no folder of this machine."""
+    return root.startswith("gs://")
+
+
+def folder_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
+    """Return the root for those that work on folders only.
+
+    Raises:
+        InputError: as `resolve_root`, or it lies in a bucket.
+    """
+    found = resolve_root(root, environ)
+    if in_bucket(found):
+        raise InputError(f"This works on folders only. Received: root={found!r}. Name a folder by --root.")
+    return found
+
+
+def _in_bucket(text: str) -> str:
+    if not in_bucket(text):
+        raise InputError(f"Runs live in a folder or below gs://BUCKET/PREFIX. Received: root={text!r}.")
+    text = text.rstrip("/")
+    if not _IN_BUCKET.fullmatch(text) or not text.isprintable():
+        raise InputError(f"This is no place in a bucket. Received: root={text!r}. Expected: gs://BUCKET/PREFIX.")
+    return text
 
 
 def _of_project() -> str | None:
@@ -53,6 +84,14 @@ def check_writable(root: str) -> None:
         place = place.parent
     if not place.is_dir():
         raise InputError(f"The root cannot be made: {str(place)!r} is a file. Received: {root!r}.")
+    above = next(
+        (str(p) for p in [Path(root), *Path(root).parents] if (p / "plan.json").is_file() and (p / "events").is_dir()),
+        None,
+    )
+    if above is not None:
+        raise InputError(
+            f"The root lies inside the run {above!r}, whose folder is its own. Received: {root!r}. Name another (--root)."
+        )
     if not os.access(place, os.W_OK | os.X_OK):
         raise InputError(
             f"The root cannot be written: no permission for {str(place)!r}. Received: {root!r}. Name another (--root)."

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from pathlib import Path, PurePath
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
 
-from . import backends
+from . import backends, saved
 from .backends.base import LogLine
+from .backends.local import far
+from .checkpoint.catalog import Entry
 from .clock import Clock, SystemClock
 from .errors import (
     CorruptRunError,
@@ -19,18 +21,22 @@ from .errors import (
     RunCheckpointedError,
     RunError,
     RunFailedError,
+    StoreError,
     WaitTimeoutError,
 )
-from .events import Event, fold, generation, source_of
+from .events import Event, fold
 from .explanation import About, explain
-from .packaging.paths import usable
+from .layout import RunPaths
+from .packaging.paths import destination
 from .planner import Plan
 from .roots import resolve_root
 from .status import State, Status
-from .storage import posix, trees
-from .storage.records import Recorder, has_ended, read_events, read_metrics
+from .storage import trees
+from .storage.records import has_ended, read_events, read_metrics, read_telling
 
 _POLL_S = 0.1
+# How often a bucket is asked for the last checkpoint.
+_ASK_S = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +89,8 @@ class Run:
         self.plan = plan
         self._clock = clock or SystemClock()
         self._backend = backends.load(plan.backend)
+        self._far = far.of(plan, self._clock)
+        self._saved: tuple[float, tuple[int, float] | None] | None = None
 
     @property
     def id(self) -> str:
@@ -102,7 +110,11 @@ class Run:
             CorruptRunError: its records are damaged.
         """
         with self._sound():
-            return self._look()[1]
+            # Looked at before the records: a supervisor that ends in between has written its verdict.
+            supervised = self._supervised()
+            status = fold(read_telling(self.plan.paths), supervisor_alive=supervised)
+            step, time = self._newest(fresh=status.state.terminal) or (None, None)
+            return replace(status, saved_step=step, saved_at=time)
 
     def why(self) -> str:
         """Return what a person needs to know: how the run is, since when, why, what it waits for, and what to type next.
@@ -113,7 +125,7 @@ class Run:
             CorruptRunError: its records are damaged.
         """
         with self._sound():
-            events, status = self._look()
+            events, status = self._look(logs=True)
             about = About(ref=self._ref(), paths=self.plan.paths, tasks=self.plan.tasks, now=self._clock.now())
             return explain(events, status, about)
 
@@ -130,6 +142,8 @@ class Run:
         while True:
             status = self.status()
             if status.state.terminal:
+                if self.plan.local and self._far is None:
+                    far.settle(self.plan, self._clock, until)
                 return status
             if until is not None and self._clock.monotonic() >= until:
                 raise WaitTimeoutError(
@@ -153,20 +167,21 @@ class Run:
         status = self.wait(timeout_s)
         if status.state is not State.SUCCEEDED:
             raise _error(self, status)
-        paths = self.plan.paths
+        paths = RunPaths(self.url)
         return Result(
             value=status.value,
             metrics=self.last_metrics(),
             run_dir=self.url,
-            model_dir=paths.model,
+            model_dir=paths.outputs_model if self.plan.local else paths.model,
             checkpoint_dir=paths.checkpoints,
             tensorboard_dir=paths.tensorboard,
             outputs_dir=paths.outputs,
-            logs={task: paths.log(status.attempts, task) for task in self.plan.tasks},
+            logs={task: self.plan.paths.log(status.attempts, task) for task in self.plan.tasks},
         )
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return every metric record so far, oldest first: {"time", "step", "epoch", "metrics": {name: number}}."""
+        self._refresh(logs=True)
         found: list[dict[str, Any]] = []
         attempt = 1
         while Path(self.plan.paths.attempt(attempt)).is_dir():
@@ -192,8 +207,11 @@ class Run:
         Raises:
             InputError: the run has no such task or attempt.
         """
+        self._refresh(logs=True)
         if attempt is not None and not follow and not Path(self.plan.paths.attempt(attempt)).is_dir():
             raise InputError(f"The run {self.id} has no attempt {attempt}: it has {self.status().attempts}.")
+        if self._far is not None:
+            return self._far.logs(task=task, attempt=attempt, follow=follow)
         return self._backend.logs(self.plan, task=task, attempt=attempt, follow=follow)
 
     def download(self, dest: str | Path) -> list[str]:
@@ -214,7 +232,9 @@ class Run:
                 f"The run {self.id} is {status.state.value}: what it leaves is collected when it ends. "
                 f"Next: podlift wait {self.id}."
             )
-        target = _destination(dest, Path(self.url))
+        target = destination(dest, Path(self.plan.paths.url))
+        if self._far is not None:
+            self._far.copy.files(["outputs"])
         # A run of an earlier podlift has collected nothing, nor has one whose supervisor was killed.
         return trees.copy_into(self.plan.paths.outputs, target) if Path(self.plan.paths.outputs).is_dir() else []
 
@@ -224,6 +244,7 @@ class Run:
         It is {"files": number, "bytes": number, "skipped": [[path, reason], ...], "skipped_count": number}: the first hundred
         of what the program has left and `download` will not bring.
         """
+        self._refresh()
         last = max(read_events(self.plan.paths, ("collected",)), key=lambda event: event.attempt, default=None)
         try:
             return (
@@ -232,6 +253,14 @@ class Run:
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptRunError(f"A record of {self.url!r} makes no sense: {error!r}. Nothing was changed.") from None
 
+    def checkpoints(self) -> list[Entry]:
+        """Return what was saved of the training, the oldest first: `[entry.step for entry in run.checkpoints()]`.
+
+        Raises:
+            PodliftError: the place where they lie cannot be read.
+        """
+        return saved.entries(RunPaths(self.url))
+
     def cancel(self, grace_s: float | None = None) -> None:
         """Ask for the end of the run, and return at once; a run that has ended stays as it is.
 
@@ -239,45 +268,62 @@ class Run:
             grace_s: between SIGTERM and SIGKILL; by default the job's own.
         """
         if not self.status().state.terminal:
-            self._backend.cancel(self.plan, grace_s=self.plan.job["limits"]["grace_s"] if grace_s is None else grace_s)
+            grace_s = self.plan.job["limits"]["grace_s"] if grace_s is None else grace_s
+            if self._far is not None:
+                self._far.cancel(grace_s)
+            else:
+                self._backend.cancel(self.plan, grace_s=grace_s)
 
-    def resume(self) -> None:
-        """Start a run again that has ended otherwise than by success, and return at once: the same code, a further attempt.
+    def resume(self, code: Literal["same", "current"] = "same") -> str:
+        """Start a run again that has ended otherwise than by success, and return at once: what is new in its code, in words.
 
-        Usage: `run.resume(); run.result()`
+        Usage: `run.resume(); run.result()`, or after the bug is fixed `run.resume(code="current")`
+
+        It is the same run, with a further attempt: training goes on from the last checkpoint. What is new in the code stands
+        in the run's history too: `why()`.
+
+        Args:
+            code: "same", or "current" for what lies in the run's project now.
 
         Raises:
-            InputError: it is still going, it has succeeded, its bundle or a variable that it copies is gone, or somebody
-                else has resumed it at the same moment.
+            InputError: it is still going, it has succeeded, its bundle or a variable that it copies is gone, the current code
+                cannot be packaged, or somebody else has resumed it at the same moment.
         """
-        with self._sound():
-            events, status = self._look()
-        problems = [*_not_resumable(self, status), *missing_variables(self.plan.job["env"], os.environ)]
-        if problems:
-            raise InputError(problems)
-        resumes = generation(events)
-        wishes = len(posix.list_names(self.plan.paths.control))
-        recorder = Recorder(self.plan.paths, source_of("client", resumes + 1), 0, self._clock)
-        try:
-            recorder.record("resumed", attempts=status.attempts, wishes=wishes)
-        except FileExistsError:
-            raise InputError(
-                f"The run {self.id} was resumed by somebody else. Next: podlift status {self.id}."
-            ) from None
-        self._backend.start(self._backend.render(self.plan))
+        from .resuming import resume
 
-    def _look(self) -> tuple[list[Event], Status]:
-        # Looked at before the records: a supervisor that ends in between has written its verdict.
-        supervised = has_ended(self.plan.paths) or self._backend.observe(self.plan).supervised
+        with self._sound():
+            events, status = self._look(logs=True)
+        self.plan, difference = resume(self.plan, events, status, code, self._clock)
+        self._far = far.of(self.plan, self._clock)
+        return str(difference)
+
+    def _refresh(self, *, logs: bool = False) -> None:
+        if self._far is not None:
+            self._far.refresh(logs=logs)
+
+    def _newest(self, *, fresh: bool) -> tuple[int, float] | None:
+        """Return the step and the time of the last checkpoint; a bucket is not asked every time."""
+        now = self._clock.monotonic()
+        if not self.plan.local or fresh or self._saved is None or now - self._saved[0] >= _ASK_S:
+            self._saved = now, saved.newest(RunPaths(self.url))
+        return self._saved[1]
+
+    def _look(self, *, logs: bool = False) -> tuple[list[Event], Status]:
+        self._refresh(logs=logs)
+        supervised = self._supervised()
         events = read_events(self.plan.paths)
         return events, fold(events, supervisor_alive=supervised)
+
+    def _supervised(self) -> bool:
+        self._refresh()
+        return has_ended(self.plan.paths) or (self._far or self._backend).observe(self.plan).supervised
 
     @contextmanager
     def _sound(self) -> Iterator[None]:
         """Say of records that make no sense that they are damaged."""
         try:
             yield
-        except CorruptRunError:
+        except (CorruptRunError, StoreError):
             raise
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, OSError) as error:
             raise CorruptRunError(
@@ -290,38 +336,6 @@ class Run:
             if resolve_root(None, os.environ) == self.plan.root:
                 return self.id
         return self.url
-
-
-def missing_variables(env: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
-    """Return a sentence about the variables that a job copies from its caller, and that are not set here."""
-    missing = sorted(name for name, value in env.items() if not isinstance(value, str) and name not in environ)
-    return [f"env: {', '.join(missing)} is to be copied from here, but is not set here."] if missing else []
-
-
-def _not_resumable(run: Run, status: Status) -> list[str]:
-    if not status.state.terminal:
-        return [f"The run {run.id} is {status.state.value}: there is nothing to resume. Next: podlift wait {run.id}."]
-    if status.state is State.SUCCEEDED:
-        return [f"The run {run.id} has succeeded: there is nothing to resume. Next: submit it again."]
-    if not Path(run.plan.bundle).exists():
-        return [f"The code of the run {run.id} is gone: {run.plan.bundle!r} was removed. Next: submit it again."]
-    return []
-
-
-def _destination(dest: str | Path, run_dir: Path) -> str:
-    """Return the absolute path of a folder that may take files, whether it exists or not."""
-    if not isinstance(dest, (str, PurePath)) or not str(dest) or "://" in str(dest):
-        raise InputError(f"The destination is no folder of this machine. Received: {dest!r}.")
-    with usable("The destination", dest):
-        target = Path(dest).expanduser().resolve()
-        # What lies there is taken for runs.
-        if target.is_relative_to(run_dir.resolve().parent):
-            raise InputError(
-                f"The destination lies among the runs. Received: {str(dest)!r}. Next: name a folder elsewhere."
-            )
-        if target.exists() and not target.is_dir():
-            raise InputError(f"The destination is a file. Received: {str(dest)!r}. Next: name a folder.")
-    return str(target)
 
 
 def _error(run: Run, status: Status) -> RunError:

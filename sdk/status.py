@@ -89,6 +89,8 @@ class Status:
         timings: seconds from submit to each milestone: `started`, `entry`, `first_step`, `finished`.
         created: unix time of the submit, in seconds.
         since: unix time at which it came into this state, in seconds; for a lost run, its last sign of life.
+        saved_step: training step of the last checkpoint; None where there is none.
+        saved_at: unix time of it, in seconds: what was trained since is at risk.
     """
 
     state: State
@@ -99,6 +101,8 @@ class Status:
     timings: dict[str, float] = field(default_factory=dict)
     created: float = 0.0
     since: float = 0.0
+    saved_step: int | None = None
+    saved_at: float | None = None
 
     @property
     def user_fault(self) -> bool:

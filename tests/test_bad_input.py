@@ -32,6 +32,29 @@ def test_a_root_below_a_file_is_refused(write) -> None:
         sdk.submit("train.py", root=file / "runs")
 
 
+def test_a_root_inside_a_run_is_refused(write) -> None:
+    write("train.py", "print(1)")
+    run = sdk.submit("train.py")
+    run.result(60)
+    with pytest.raises(sdk.InputError, match=f"lies inside the run '{run.url}'"):
+        sdk.plan("train.py", root=f"{run.url}/checkpoints/mine")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"every_steps": 0}, "every_steps"),
+        ({"every_s": 0.0}, "every_s"),
+        ({"keep_last": 0}, "keep_last"),
+        ({"best": "highest:loss"}, "min:NAME, or max:NAME"),
+        ({"on_busy": "wait"}, "on_busy"),
+    ],
+)
+def test_a_policy_of_checkpoints_that_makes_no_sense_is_refused(given: dict, said: str) -> None:
+    with pytest.raises(sdk.InputError, match=said):
+        sdk.Checkpoints(**given)
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_root_without_permission_is_refused(write, tmp_path: Path) -> None:
     write("train.py", "print(1)")
@@ -51,10 +74,12 @@ def test_vertex_says_what_it_will_need_and_that_it_is_not_there_yet(write) -> No
     assert caught.value.problems == ("This version of podlift has no backend 'vertex' yet. Use backend='local'.",)
 
 
-def test_a_url_as_root_is_refused(write) -> None:
+def test_a_url_as_root_that_is_no_place_for_runs_is_refused(write) -> None:
     write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError, match="keeps runs on disk only"):
-        sdk.plan("train.py", root="gs://bucket/podlift")
+    with pytest.raises(sdk.InputError, match="a folder or below gs://BUCKET/PREFIX"):
+        sdk.plan("train.py", root="s3://bucket/podlift")
+    with pytest.raises(sdk.InputError, match="no place in a bucket"):
+        sdk.plan("train.py", root="gs://Bucket/podlift")
 
 
 def test_keywords_beside_a_job_or_a_plan_are_refused(write) -> None:

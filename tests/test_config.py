@@ -8,9 +8,12 @@ from sdk.errors import Problems
 
 
 def test_every_field_of_a_job_and_its_values_is_one_setting() -> None:
-    models = [sdk.Job, sdk.Resources, sdk.Code, sdk.Limits, sdk.Retry]
+    models = [sdk.Job, sdk.Resources, sdk.Code, sdk.Limits, sdk.Retry, sdk.Checkpoints]
     fields = [
-        name for model in models for name in model.model_fields if name not in ("resources", "code", "limits", "retry")
+        name
+        for model in models
+        for name in model.model_fields
+        if name not in ("resources", "code", "limits", "retry", "checkpoints")
     ]
     assert sorted(config.SETTINGS) == sorted(fields)
     assert len(set(fields)) == len(fields)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.events import Event, first_failure, fold, parse
+from sdk.events import Event, first_failure, fold, parse, telling
 from sdk.status import Reason, State
 
 
@@ -98,6 +98,28 @@ def test_the_cause_is_the_earliest_error_that_is_no_echo_of_a_dead_peer() -> Non
 def test_a_record_reads_back_as_it_was_written(record: Event) -> None:
     name = f"{record.attempt:04d}.{record.source}.{record.sequence:06d}.{record.kind}.json"
     assert parse(name, record.to_json()) == record
+
+
+TASK_KINDS = st.lists(st.sampled_from(["entry", "first_step", "failed", "done", "result"]), unique=True)
+
+
+@given(st.lists(st.tuples(TASK_KINDS, TASK_KINDS, st.booleans()), max_size=6), st.booleans())
+def test_a_status_needs_few_of_the_records_of_many_attempts(attempts: list, alive: bool) -> None:
+    records, now = {}, 1.0
+    for number, (chief, worker, stopping) in enumerate([([], [], False), *attempts]):
+        own = [("client", "submitted"), ("supervisor", "started")] if number == 0 else []
+        own += [("chief-0", kind) for kind in chief] + [("worker-0", kind) for kind in worker]
+        own += [("supervisor", "attempt_started"), ("supervisor", "exited")] if number else []
+        for sequence, (source, kind) in enumerate([*own, *([("supervisor", "stopping")] if stopping else [])], 1):
+            now += 1
+            name = f"{number:04d}.{source}.{sequence:06d}.{kind}.json"
+            data = {"value": now} if kind == "result" else {}
+            records[name] = Event(attempt=number, source=source, sequence=sequence, kind=kind, time=now, data=data)
+    few = telling(list(records))
+    assert fold([records[name] for name in few], supervisor_alive=alive) == fold(
+        list(records.values()), supervisor_alive=alive
+    )
+    assert telling([*few, "strange"]) == ["strange", *few]
 
 
 @given(st.binary() | st.text().map(str.encode))

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import sdk
+from sdk.checkpoint import catalog, restore
+from sdk.storage.store import open_store
 
 RUNS = sorted((Path(__file__).parent / "golden").glob("*/runs/*"))
 
@@ -56,3 +58,14 @@ def test_a_damaged_record_is_reported_and_not_repaired(tmp_path: Path, name: str
         sdk.attach(copy).status()
     assert (copy / "events" / name).read_bytes() == content
     assert [info.status for info in sdk.runs(root=tmp_path)] == [None]
+
+
+def test_checkpoints_of_the_first_format_are_read() -> None:
+    store = open_store(str(Path(__file__).parent / "golden" / "store-1"))
+    found = restore.newest(store, print)
+    assert found is not None
+    assert (found.manifest.format_version, found.manifest.step, found.manifest.position["at"]["batch"]) == (1, 4, 4)
+    total = found.arrays["total"]
+    assert (total.dtype, total.shape, int.from_bytes(bytes(total.data), "little")) == ("int64", (), 10)
+    assert set(found.blobs[0]) == {"own", "random", "data"}
+    assert [(entry.step, entry.reason) for entry in catalog.entries(store)] == [(2, "interval"), (4, "interval")]

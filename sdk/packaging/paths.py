@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path, PurePath
 
 from ..errors import InputError
 
@@ -39,3 +40,19 @@ def _reason(error: OSError | RuntimeError | ValueError) -> str:
         return (error.strerror or str(error)).lower()
     # "Symlink loop from '/x'", "Could not determine home directory.", "embedded null byte".
     return str(error).rstrip(".").lower()
+
+
+def destination(dest: str | Path, run_dir: Path) -> str:
+    """Return the absolute path of a folder that may take files, whether it exists or not."""
+    if not isinstance(dest, (str, PurePath)) or not str(dest) or "://" in str(dest):
+        raise InputError(f"The destination is no folder of this machine. Received: {dest!r}.")
+    with usable("The destination", dest):
+        target = Path(dest).expanduser().resolve()
+        # What lies there is taken for runs.
+        if target.is_relative_to(run_dir.resolve().parent):
+            raise InputError(
+                f"The destination lies among the runs. Received: {str(dest)!r}. Next: name a folder elsewhere."
+            )
+        if target.exists() and not target.is_dir():
+            raise InputError(f"The destination is a file. Received: {str(dest)!r}. Next: name a folder.")
+    return str(target)

@@ -60,7 +60,9 @@ def needed_by_plans(paths: RootPaths, going: set[str]) -> tuple[set[str], str]:
             if str(path) in going or not plan.exists():
                 continue
             # The digests of single files are found as well: none is a bundle's.
-            digests = _DIGEST.findall(plan.read_bytes() if plan.is_file() else b"")
+            # A run that was resumed with other code has several plans.
+            plans = [plan, *plan.with_name("plans").glob("*.json")]
+            digests = [found for one in plans if one.is_file() for found in _DIGEST.findall(one.read_bytes())]
             if not digests:
                 raise OSError("it holds no digest")
             needed |= {digest.decode() for digest in digests}

@@ -420,6 +420,22 @@ def test_nothing_temporary_is_left_behind(write) -> None:
     assert not any(path.exists() or path.parent.exists() for path in made)
 
 
+def test_a_run_that_a_restart_of_the_machine_has_ended_is_lost(write) -> None:
+    write("train.py", "import time; time.sleep(600)")
+    run = sdk.submit("train.py")
+    event(run, "attempt_started")
+    machine = processes.identity(os.getpid()).split(".")[0]
+    for record in Path(run.plan.paths.events).glob("*.json"):
+        data = json.loads(record.read_bytes())
+        if "supervisor" in data["data"]:
+            pid = int(data["data"]["supervisor"].split(":")[1])
+            data["data"]["supervisor"] = f"{machine}.an-earlier-boot:{pid}:1"
+            record.write_text(json.dumps(data))
+    assert run.status().state is sdk.State.LOST
+    os.kill(pid, signal.SIGTERM)
+    event(run, "final")
+
+
 def test_a_process_identity_is_its_own(write) -> None:
     name = processes.identity(os.getpid())
     assert name is not None

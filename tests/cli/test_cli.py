@@ -14,7 +14,19 @@ import pytest
 import sdk
 from sdk import config
 
-KEYS = {"url", "id", "state", "reason", "exit_code", "attempts", "metrics", "run_dir", "timings"}
+KEYS = {
+    "url",
+    "id",
+    "state",
+    "reason",
+    "exit_code",
+    "attempts",
+    "saved_step",
+    "saved_at",
+    "metrics",
+    "run_dir",
+    "timings",
+}
 
 
 def test_the_first_help_screen_shows_the_few_verbs_and_the_exit_codes(podlift, here) -> None:

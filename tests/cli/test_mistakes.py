@@ -10,7 +10,10 @@ import pytest
 import sdk
 from sdk.cli import app, look, start
 
-KEYS = {"url", "id", "state", "reason", "exit_code", "attempts", "metrics", "run_dir", "timings", "problems"}
+KEYS = {
+    "url", "id", "state", "reason", "exit_code", "attempts", "saved_step", "saved_at", "metrics", "run_dir", "timings",
+    "problems",
+}  # fmt: skip
 
 
 def test_bad_input_is_one_message_with_code_2_and_no_traceback_of_ours(write, podlift, here, root: Path) -> None:

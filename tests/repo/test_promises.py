@@ -19,15 +19,35 @@ SOURCES = sorted((REPO / "sdk").rglob("*.py"))
 # What each layer may import: itself and those before it. DESIGN: the arrows point one way.
 LAYERS = [
     {"errors", "status", "ids", "clock"},
-    {"job", "accelerators", "cluster", "checks", "planner", "events", "payload", "layout", "restarts"},
-    {"storage", "packaging", "processes", "config", "configfile", "cache"},
+    {
+        "values",
+        "policies",
+        "job",
+        "accelerators",
+        "cluster",
+        "checks",
+        "planner",
+        "events",
+        "payload",
+        "layout",
+        "restarts",
+    },
+    {"storage", "packaging", "processes", "config", "configfile", "cache", "plans", "kills"},
+    {"checkpoint"},
     {"runtime"},
     {"backends"},
-    {"run", "explanation", "settings", "roots", "prepare", "prune", "api"},
+    {"saved"},
+    {"run", "explanation", "settings", "roots", "prepare", "prune", "resuming", "api", "drill", "distant"},
+    {"emulator"},
     {"cli", "__main__"},
     {"testing"},
 ]
 PURE = LAYERS[1]
+# What knows a program's variables, random numbers and data; a store, a commit and a manifest do without TensorFlow.
+CHECKPOINTS_OF_TENSORFLOW = {
+    "callback_state", "distributed_input", "keras_epochs", "keras_feed", "keras_order", "legacy_epochs", "loading",
+    "object_state", "pipelines", "position", "randomness", "replicas", "snapshot",
+}  # fmt: skip
 IMPURE = {"os", "time", "random", "subprocess", "socket", "shutil", "tempfile", "secrets", "io"}
 HEAVY = (
     "tensorflow",
@@ -88,11 +108,12 @@ def test_the_pure_layer_touches_no_disk_clock_or_environment(path: Path) -> None
     assert {n for n in imports_of(path) if n.split(".")[0] in IMPURE or n == "pathlib.Path"} == set()
 
 
-def test_tensorflow_is_imported_by_the_runtime_only_and_never_at_the_top() -> None:
+def test_tensorflow_is_imported_by_what_runs_in_a_task_only_and_hardly_at_the_top() -> None:
     frameworks = ("tensorflow", "keras", "tf_keras")
     users = {path for path in SOURCES if any(name.split(".")[0] in frameworks for name in imports_of(path))}
-    assert {room(path) for path in users} <= {"runtime"}
-    assert [p for p in users if any(n.split(".")[0] in frameworks for n in imports_of(p, top_level_only=True))] == []
+    assert {room(path) for path in users} <= {"runtime", "checkpoint"}
+    at_the_top = {p for p in users if any(n.split(".")[0] in frameworks for n in imports_of(p, top_level_only=True))}
+    assert {path.stem for path in at_the_top} <= CHECKPOINTS_OF_TENSORFLOW
 
 
 def test_files_stay_short() -> None:
@@ -141,6 +162,17 @@ def test_what_runs_in_a_training_image_needs_the_standard_library_only() -> None
     ]
     code = f"import sys; sys.path.insert(0, {str(REPO)!r}); import importlib; [importlib.import_module(m) for m in {modules!r}]"
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, capture_output=True)
+
+
+def test_checkpoints_are_kept_without_tensorflow() -> None:
+    names = [m.name for m in pkgutil.iter_modules([str(REPO / "sdk" / "checkpoint")])]
+    modules = [f"sdk.checkpoint.{name}" for name in names if name not in CHECKPOINTS_OF_TENSORFLOW]
+    code = (
+        f"import sys; sys.path.insert(0, {str(REPO)!r}); import importlib; [importlib.import_module(m) for m in {modules!r}]; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('tensorflow', 'keras', 'numpy', 'pydantic')])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert shown.stdout.strip() == "[]"
 
 
 def test_public_names_work_twice_after_every_module_was_imported() -> None:

@@ -22,7 +22,7 @@ from ...planner import Plan
 from ...storage import posix
 from ...storage.records import Recorder, read_events
 from ..base import LogLine, Observation, Request
-from . import logs, namespaces, render
+from . import carrier, logs, namespaces, render
 
 # A supervisor that was never recorded within this time was never started: its client died in between.
 _START_LIMIT_S = 30.0
@@ -65,12 +65,14 @@ class Local:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([home, *callers])}
         if callers:
             env["PODLIFT_CALLER_PYTHONPATH"] = os.pathsep.join(callers)
-        command = [sys.executable, "-m", "sdk.backends.local.supervisor", plan.url]
-        process = processes.spawn(command, env=env, cwd=plan.url, log=plan.paths.supervisor_log)
+        command = [sys.executable, "-m", "sdk.backends.local.supervisor", plan.paths.url]
+        process = processes.spawn(command, env=env, cwd=plan.paths.url, log=plan.paths.supervisor_log)
         _supervisors.append(process)
         Recorder(plan.paths, launcher, 0, SystemClock()).record(
             "launched", supervisor=processes.identity(process.pid) or f"gone:{process.pid}"
         )
+        if plan.local:
+            carrier.start(plan)
 
     def observe(self, plan: Plan) -> Observation:
         """Say whether the supervisor lives."""

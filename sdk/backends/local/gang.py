@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from ... import cluster, processes
@@ -31,6 +33,8 @@ _ECHO_S = 3.0
 # Tasks that are stopped because another one has decided the run have nothing left to say.
 _DECIDED_GRACE_S = 2.0
 _TAIL_LINES = 20
+# A task that trains may save its state when SIGTERM comes, but not when all is decided, or it has had its time already.
+_MAY_SAVE = {Reason.TIMEOUT, Reason.INFRASTRUCTURE}
 # Writing the stacks takes milliseconds, by a handler that needs no lock of Python's.
 _STACKS_S = 0.5
 
@@ -72,7 +76,6 @@ class Gang:
         self._echo_until: float | None = None
         # Made before the tasks start: what it tells is what has happened since.
         self._memory = MemoryWatch()
-        self._stop_file = plan.paths.stop(attempt)
         self._stamps = Stamper(plan.paths, attempt, plan.tasks, clock)
         self._host: Callable[[cluster.Task], str] = (
             (lambda task: cluster.host_name(task, plan.run_id)) if named else (lambda task: "localhost")
@@ -84,8 +87,11 @@ class Gang:
             self._start()
             verdict, grace_s = self._watch()
             self._recorder.record("stopping", state=verdict.state.value, reason=verdict.reason.value)
-            if verdict.state is State.CANCELLED:
+            if verdict.state in (State.CANCELLED, State.CHECKPOINTED):
                 self._let_end(grace_s)
+            if verdict.reason not in _MAY_SAVE:
+                with suppress(FileExistsError):
+                    posix.put_new(self._plan.paths.over(self._attempt), b"{}")
             self._stop(grace_s)
             return verdict
         finally:
@@ -134,9 +140,12 @@ class Gang:
         while True:
             self._reap()
             verdict = self._tasks_verdict()
-            if verdict is not None and verdict.state is not State.FAILED and Path(self._stop_file).exists():
+            if verdict is not None and verdict.state is not State.FAILED and self._asked_to_leave():
                 # The tasks have ended because that was asked of them, and were quicker than this look.
                 return self._ending.asked() or (verdict, 0.0)
+            if verdict is not None and verdict.state is State.CHECKPOINTED:
+                # Its peers are about to leave too, as soon as what they share is saved.
+                return verdict, self._plan.job["limits"]["grace_s"]
             if verdict is not None:
                 return verdict, min(_DECIDED_GRACE_S, self._plan.job["limits"]["grace_s"])
             asked = self._ending.asked()
@@ -146,6 +155,12 @@ class Gang:
             if hang is not None:
                 return self._hung(hang), 0.0
             self._clock.sleep(_POLL_S)
+
+    def _asked_to_leave(self) -> bool:
+        folder = Path(self._plan.paths.agreed(self._attempt, 0)).parent
+        return any(
+            json.loads((folder / name).read_bytes())["action"] == "stop" for name in posix.list_names(str(folder))
+        )
 
     def note(self, kind: str, **data: object) -> None:
         """Record what becomes of this attempt."""
@@ -219,7 +234,7 @@ class Gang:
         """Wait for tasks that ask between their steps whether to stop; one that has never reported a step does not."""
         asked = self._clock.monotonic()
         beats = [read_progress(self._plan.paths.progress(self._attempt, task)) for task in self._plan.tasks]
-        while any(beats) and len(self._codes) < len(self._tasks):
+        while any(beat is not None and beat[1] for beat in beats) and len(self._codes) < len(self._tasks):
             wish = self._ending.cancel_grace()
             if self._clock.monotonic() >= asked + (grace_s if wish is None else min(grace_s, wish)):
                 return

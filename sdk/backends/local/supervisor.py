@@ -20,11 +20,12 @@ from ...clock import Clock, SystemClock
 from ...events import Event, source_of
 from ...layout import RunPaths
 from ...planner import Plan
+from ...plans import read_plan
 from ...restarts import Ended, decide
 from ...status import Failure, Reason, State
 from ...storage import summaries
 from ...storage.records import Recorder, last_step, read_events
-from . import interpreter, janitor, namespaces
+from . import interpreter, janitor, namespaces, redirection
 from .ending import Ending, Verdict, failed
 from .gang import Gang
 from .pip import EnvironmentBuildError, EnvironmentStoppedError
@@ -47,7 +48,7 @@ def main(url: str) -> None:
     recorder = Recorder(paths, source_of("supervisor", before.resumes), 0, clock)
     recorder.record("started", supervisor=processes.identity(os.getpid()))
     try:
-        plan = Plan.from_json(Path(paths.plan).read_bytes(), paths.plan)
+        plan = read_plan(paths)
         verdict = _supervise(plan, before, temporary, recorder, clock)
     except BaseException as error:
         traceback.print_exc()
@@ -101,6 +102,9 @@ def _supervise(plan: Plan, before: Before, temporary: str, recorder: Recorder, c
             named = namespaces.enter(f"{temporary}/hosts", names, isolated=isolated)
             recorder.record("placed", host_names=named, isolated=isolated, temporary=temporary)
 
+            to_emulator = redirection.start(os.environ, temporary)
+            starter = replace(starter, variables={**starter.variables, **to_emulator})
+
             def attempt(number: int) -> Gang:
                 return Gang(
                     plan, number, named=named, temporary=temporary, interpreter=starter, ending=ending, clock=clock
@@ -130,7 +134,7 @@ def _attempts(plan: Plan, gang: Callable[[int], Gang], ending: Ending, clock: Cl
         history.append(
             Ended(state=verdict.state, reason=verdict.reason, step=last_step(plan.paths, number, plan.tasks[0]))
         )
-        decision = decide(history, policy)
+        decision = decide(history, policy, drill=bool(plan.drill))
         if not decision.restart:
             return verdict if not decision.why else _with_note(verdict, decision.why)
         failure = asdict(verdict.failure) if verdict.failure else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from . import interpreter, machine
+from . import bucket, interpreter, machine
 from . import root as roots
 from . import settings as variables
 from .check import Check, Level
@@ -17,14 +17,15 @@ def examine(root: str | None, environ: Mapping[str, str]) -> Iterator[Check]:
     """Yield the findings, the quick ones first.
 
     Args:
-        root: the root's absolute path; None where that is not known.
+        root: the root's absolute path, or its URL; None where that is not known.
         environ: the caller's variables.
     """
+    distant = root is not None and "://" in root
     looks: list[tuple[str, Callable[[], list[Check]]]] = [
         ("python", interpreter.this_interpreter),
         ("settings", lambda: variables.settings(environ)),
-        ("root", lambda: [] if root is None else roots.root(root)),
-        ("disk", lambda: machine.disks(root or "/")),
+        ("root", lambda: [] if root is None else bucket.bucket(root) if distant else roots.root(root)),
+        ("disk", lambda: machine.disks("/" if root is None or distant else root)),
         ("memory", machine.memory),
         ("limits", machine.limits),
         ("fork", machine.processes),

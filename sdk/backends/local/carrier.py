@@ -1,0 +1,232 @@
+"""The process that carries a run between this machine and its bucket, from its submit until all of it is there.
+
+It is no child of the supervisor: it can reach the network where the tasks cannot, it is not ended with what they leave behind,
+and it brings the rest when the supervisor was killed. When it is killed itself, the next client on this machine starts
+another one. What it has done is known by the bucket alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import sdk
+
+from ... import processes
+from ...clock import Clock, SystemClock
+from ...errors import AccessError, ConflictError, MissingError, PodliftError
+from ...events import generation
+from ...layout import RunPaths
+from ...planner import Plan
+from ...plans import read_plan
+from ...storage import posix
+from ...storage.gcs_store import GcsStore
+from ...storage.mirror import KEYS, PATIENCE, Mirror
+from ...storage.records import has_ended, read_events
+
+_POLL_S = 0.25
+_BEAT_S, _WISH_S = 10.0, 2.0
+# A run that is over waits for its bucket so long; the next client goes on.
+_GIVE_UP_S = 900.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
+_carriers: list[subprocess.Popen[bytes]] = []
+
+
+def start(plan: Plan) -> None:
+    """Start the process, unless one is at work; an idle one more leaves by itself."""
+    paths = plan.paths
+    Path(paths.mirror_log).parent.mkdir(parents=True, exist_ok=True)
+    for process in list(_carriers):
+        if process.poll() is not None:
+            _carriers.remove(process)
+    home = str(Path(sdk.__file__).parent.parent)
+    env = {**os.environ, "PYTHONPATH": home}
+    command = [sys.executable, "-m", "sdk.backends.local.carrier", paths.url]
+    _carriers.append(processes.spawn(command, env=env, cwd=paths.url, log=paths.mirror_log))
+
+
+def number_of(paths: RunPaths) -> int:
+    """Return how often a run was resumed, as far as this machine knows."""
+    return generation(read_events(paths, ("resumed",)))
+
+
+def is_carried(paths: RunPaths) -> bool:
+    """True when all that a run has left here is in its bucket."""
+    return os.path.exists(paths.carried(number_of(paths)))  # noqa: PTH110
+
+
+def is_at_work(paths: RunPaths) -> bool:
+    """True while somebody carries."""
+    with _locked(paths) as alone:
+        return not alone
+
+
+def is_starting() -> bool:
+    """True while a process that this one has started may be about to begin."""
+    return any(process.poll() is None for process in _carriers)
+
+
+@contextmanager
+def _locked(paths: RunPaths) -> Iterator[bool]:
+    with open(paths.mirror_lock, "ab") as lock:  # noqa: PTH123
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
+
+
+def main(folder: str) -> None:
+    """Carry the run of that folder until all of it is in its bucket."""
+    paths = RunPaths(folder)
+    while not is_carried(paths):
+        with _locked(paths) as alone:
+            if alone:
+                Carrier(paths, SystemClock()).carry()
+                return
+        time.sleep(_POLL_S)
+
+
+class Carrier:
+    """Carries one run.
+
+    Args:
+        paths: the run's folder.
+        clock: what time it is.
+    """
+
+    def __init__(self, paths: RunPaths, clock: Clock) -> None:
+        from . import Local
+
+        self._paths = paths
+        self._clock = clock
+        self._plan = read_plan(paths)
+        self._backend = Local()
+        self._store = GcsStore(self._plan.url.partition("://")[2], patience=PATIENCE, clock=clock)
+        self._mirror = Mirror(paths, self._plan.url, clock, _say)
+        self._done = threading.Event()
+        self._replaced = threading.Event()
+        self._beaten: str | None = None
+
+    def carry(self) -> None:
+        """Return when all is in the bucket, or it is given up for now."""
+        thread = threading.Thread(target=self._watch, daemon=True)
+        thread.start()
+        try:
+            self._push_all()
+        finally:
+            self._done.set()
+            thread.join(PATIENCE.total_s)
+
+    def _push_all(self) -> None:
+        failures, failing_since = 0, 0.0
+        while not self._replaced.is_set():
+            number = number_of(self._paths)
+            # Asked before: what is written until then is brought.
+            over = not self._lives()
+            try:
+                self._mirror.push(last=over)
+                failures = 0
+                if over and number == number_of(self._paths):
+                    self._finish(number)
+                    return
+            except ConflictError as error:
+                self._replace(str(error))
+                return
+            except (PodliftError, OSError) as error:
+                failures += 1
+                failing_since = self._clock.monotonic() if failures == 1 else failing_since
+                _say(f"not carried, {failures} times in a row: {error}")
+                # Nobody has to wait for a permission that somebody has to give.
+                if over and (isinstance(error, AccessError) or self._clock.monotonic() - failing_since > _GIVE_UP_S):
+                    return
+                self._clock.sleep(min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** min(failures, 10)))
+            self._clock.sleep(_POLL_S)
+
+    def _lives(self) -> bool:
+        return not has_ended(self._paths) and self._backend.observe(self._plan).supervised
+
+    def _finish(self, number: int) -> None:
+        self._done.set()
+        if not has_ended(self._paths):
+            self._beat(supervised=False)
+        with suppress(FileExistsError):
+            posix.put_new(self._paths.carried(number), b"")
+
+    def _watch(self) -> None:
+        """Say that the run is looked after, and look for what others wish, as long as that is so."""
+        beaten = wished = -_BEAT_S
+        while not self._done.wait(_POLL_S):
+            now = self._clock.monotonic()
+            try:
+                if now - wished >= _WISH_S:
+                    wished = now
+                    self._take_wishes()
+                if now - beaten >= _BEAT_S and self._lives():
+                    beaten = now
+                    self._look_for_others()
+                    self._beat(supervised=True)
+            except (PodliftError, OSError) as error:
+                _say(f"no heartbeat: {error}")
+            except Exception:  # whatever it is, the next look may be better, and the records are carried meanwhile
+                traceback.print_exc()
+
+    def _beat(self, *, supervised: bool) -> None:
+        text = json.dumps({"supervised": supervised, "generation": number_of(self._paths)}).encode()
+        for _ in range(2):
+            try:
+                self._beaten = self._store.swap(KEYS.heartbeat, [text], expected=self._beaten).generation
+                return
+            except ConflictError:
+                try:
+                    self._beaten = self._store.stat(KEYS.heartbeat).generation
+                except MissingError:
+                    self._beaten = None
+
+    def _take_wishes(self) -> None:
+        number, prefix = number_of(self._paths), KEYS.distant_wish(0, "").rpartition("/")[0]
+        for found in list(self._store.list(f"{prefix}/")):
+            taken = Path(self._paths.mirror_lock).with_name(found.key.rpartition("/")[2])
+            if found.key.startswith(f"{prefix}/{number:04d}-") and not taken.exists():
+                self._wish(bytes(self._store.get(found.key)))
+                taken.touch()
+
+    def _wish(self, text: bytes) -> None:
+        while True:
+            with suppress(FileExistsError):
+                posix.put_new(self._paths.cancel(len(posix.list_names(self._paths.control)) + 1), text)
+                return
+
+    def _look_for_others(self) -> None:
+        number = number_of(self._paths)
+        found = [each.key for each in self._store.list(f"{KEYS.events}/0000.client-")]
+        resumed = any(int(key.rpartition("/")[2].split(".")[1].removeprefix("client-")) > number for key in found)
+        # One of this machine has its record here by now.
+        if resumed and number == number_of(self._paths):
+            self._replace("the run was resumed on another machine")
+
+    def _replace(self, why: str) -> None:
+        """End the run here: it goes on elsewhere."""
+        _say(f"{why}: the run ends here")
+        self._replaced.set()
+        if self._lives():
+            self._wish(b'{"grace_s": 0}')
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"{time.strftime('%F %T')} {text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

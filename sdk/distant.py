@@ -1,0 +1,149 @@
+"""Runs below a root in a bucket, from this machine: where their files lie here, and what is done once for each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from . import cache, ids
+from .backends.local import carrier, far
+from .clock import SystemClock
+from .errors import CorruptRunError, InputError, MissingError, RunNotFoundError, StoreError
+from .layout import RootPaths, RunPaths
+from .planner import Plan
+from .plans import read_plan
+from .roots import in_bucket, resolve_root
+from .storage import mirror, posix
+from .storage.copies import Copy
+from .storage.gcs_files import FIRST_LOOK, Files
+
+_THREADS = 16
+_T = TypeVar("_T")
+
+
+def url_of(text: str, root: str | Path | None, environ: Mapping[str, str]) -> str:
+    """Return the URL of a run that lies in a bucket, "" for any other."""
+    if in_bucket(text):
+        return resolve_root(text, environ)
+    if ids.is_run_id(text) and not os.path.isdir(text):  # noqa: PTH112
+        place = resolve_root(root, environ)
+        return RootPaths(place).run(text).url if in_bucket(place) else ""
+    return ""
+
+
+def placed(plan: Plan, environ: Mapping[str, str]) -> Plan:
+    """Return a plan that knows where its files lie on this machine: one that was written down does not."""
+    return replace(plan, local=cache.bucket_folder(_cache(environ), plan.root)) if in_bucket(plan.root) else plan
+
+
+def _cache(environ: Mapping[str, str]) -> Path:
+    try:
+        return cache.cache_folder(environ)
+    except RuntimeError:
+        raise InputError(
+            "A root in a bucket needs a cache folder, and nobody's home is known. Set XDG_CACHE_HOME."
+        ) from None
+
+
+def publish(plan: Plan) -> None:
+    """Bring the plan and the code of a new run to the bucket; where that fails, there is no such run here either.
+
+    Raises:
+        AlreadyExistsError: there is such a run.
+        StoreError: the bucket refuses.
+    """
+    try:
+        mirror.publish(plan.paths, plan.url, plan.bundle, RootPaths(plan.root).bundle(plan.digest))
+    except StoreError:
+        shutil.rmtree(plan.paths.url, ignore_errors=True)
+        raise
+    posix.put_new(plan.paths.own(0), b"")
+
+
+def attach(url: str, environ: Mapping[str, str]) -> Plan:
+    """Return the plan of a run in a bucket, of which this machine has the records then.
+
+    Args:
+        url: gs://BUCKET/PREFIX/runs/ID.
+        environ: this process's variables.
+
+    Raises:
+        RunNotFoundError: there is none.
+        CorruptRunError: what is there is not podlift's.
+    """
+    root, run_id = RunPaths(url).parts
+    if not ids.is_run_id(run_id) or RootPaths(root).run(run_id).url != url:
+        raise RunNotFoundError(f"This is no run's directory. Received: {url!r}. Expected: gs://BUCKET/PREFIX/runs/ID.")
+    paths = RootPaths(cache.bucket_folder(_cache(environ), root)).run(run_id)
+    copy = Copy(paths, url, SystemClock())
+    try:
+        copy.plan()
+    except MissingError:
+        raise RunNotFoundError(f"No run is there. Received: {url!r}. Next: podlift runs --root {root}.") from None
+    found = read_plan(paths)
+    if found.run_id != run_id:
+        raise CorruptRunError(f"{url!r} holds the run {found.run_id!r}: a run's directory has the run's name.")
+    # A root may be called by another name since, as that of a bucket that was copied.
+    found = replace(found, root=root, local=paths.parts[0])
+    if not far.is_own(found):
+        return _newest(found, copy)
+    # Of a run of this machine the bucket is asked only whether it was resumed elsewhere.
+    with suppress(StoreError):
+        found = _newest(found, copy)
+    if far.is_own(found) and not carrier.is_carried(paths) and not carrier.is_at_work(paths):
+        carrier.start(found)
+    return found
+
+
+def _newest(plan: Plan, copy: Copy) -> Plan:
+    copy.resumes()
+    return replace(read_plan(plan.paths), root=plan.root, local=plan.local)
+
+
+def adopt(plan: Plan, resumes: int, record: str) -> bool:
+    """Make this machine the one that looks after a run, which somebody resumes here; false if somebody was faster.
+
+    Args:
+        plan: the run, with the plan that it goes on with.
+        resumes: how often it was resumed, this time included.
+        record: the name of the record that says so.
+    """
+    copy = Copy(plan.paths, plan.url, SystemClock())
+    bundle_url = RootPaths(plan.root).bundle(plan.digest)
+    if Path(plan.bundle).exists():
+        mirror.bring_bundle(plan.bundle, bundle_url)
+    for name in posix.list_names(os.path.dirname(plan.paths.revision(""))):  # noqa: PTH120
+        copy.bring(f"plans/{name}")
+    if not far.is_own(plan):
+        # A program may go on from what it has left in its folders.
+        copy.files(mirror.LEFT)
+    if not copy.claim(record):
+        return False
+    with suppress(FileExistsError):
+        posix.put_new(plan.paths.own(resumes), b"")
+    return True
+
+
+def fetch_code(plan: Plan) -> None:
+    """Bring the code of a run to this machine, if the bucket has it."""
+    with suppress(MissingError):
+        mirror.fetch_bundle(RootPaths(plan.root).bundle(plan.digest), plan.bundle)
+
+
+def runs(root: str, limit: int | None) -> list[str]:
+    """Return the URLs of the newest runs below a root in a bucket, the newest first."""
+    made = Files(root, patience=FIRST_LOOK).matching("runs/*/plan.json")
+    newest = sorted(made, key=lambda name: made[name], reverse=True)[:limit]
+    return [f"{root}/{name.rpartition('/')[0]}" for name in newest]
+
+
+def each(urls: Sequence[str], look: Callable[[str], _T]) -> list[_T]:
+    """Return what is found out about each; they are looked at at the same time."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(look, urls))
