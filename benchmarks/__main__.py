@@ -9,9 +9,19 @@ import platform
 import re
 from pathlib import Path
 
-from . import imports, listing, packaging, start, workers
+from . import checkpoints, gcs, imports, kills, listing, packaging, recovery, start, workers
 
-BENCHMARKS = {"imports": imports, "start": start, "workers": workers, "packaging": packaging, "listing": listing}
+BENCHMARKS = {
+    "imports": imports,
+    "start": start,
+    "recovery": recovery,
+    "workers": workers,
+    "packaging": packaging,
+    "listing": listing,
+    "kills": kills,
+    "saving": checkpoints,
+    "gcs": gcs,
+}
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 HEAD = """# Measurements
 
@@ -44,13 +54,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="scripts/bench")
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="which; all by default")
     parser.add_argument("--count", type=int, default=5, help="pairs of each")
+    parser.add_argument("--size-mb", type=float, help="the state that `saving` and `gcs` save; 1000 by default")
+    parser.add_argument("--store", choices=["posix", "gcs"], default="posix", help="where the writer of `kills` writes")
+    parser.add_argument("--faults", type=float, default=0.2, help="the share of faulty requests, for `--store gcs`")
+    parser.add_argument("--only-print", action="store_true", help="leave docs/benchmarks.md as it is")
     options = parser.parse_args()
     page = sections()
     for name in options.names or BENCHMARKS:
         module = BENCHMARKS[name]
-        page[module.TITLE] = "\n".join([f"{machine()}.", "", *module.run(options.count)])
-        print(f"## {module.TITLE}\n\n{page[module.TITLE]}\n")
-        PAGE.write_text(HEAD + "".join(f"\n## {title}\n{body}\n" for title, body in page.items()))
+        given = {"size_mb": options.size_mb} if options.size_mb is not None and name in ("saving", "gcs") else {}
+        given |= {"store": options.store, "faults": options.faults} if name == "kills" else {}
+        title = kills.TITLES.get(options.store, kills.TITLE) if name == "kills" else module.TITLE
+        page[title] = "\n".join([f"{machine()}.", "", *module.run(options.count, **given)])
+        print(f"## {title}\n\n{page[title]}\n")
+        if not options.only_print:
+            PAGE.write_text(HEAD + "".join(f"\n## {title}\n{body}\n" for title, body in page.items()))
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ from .measure import Cost, command, median, ratio
 TITLE = "Start of a two-worker job"
 # A Python in which Ray is installed beside this TensorFlow (`pip install "ray[train]"`); without it Ray is left out. The
 # CPU time of its daemons is not its command's, and is not counted.
-_RAY = os.environ.get("RAY_PYTHON")
+RAY_PYTHON = os.environ.get("RAY_PYTHON")
 PROGRAM = Path(__file__).parent / "programs" / "cnn_loop.py"
 
 
 def run(count: int) -> list[str]:
     """Return the section's lines."""
-    ways = [_by_hand, lambda: _ours("auto"), lambda: _ours("spawn"), *([_by_ray] if _RAY else [])]
+    ways = [_by_hand, lambda: _ours("auto"), lambda: _ours("spawn"), *([_by_ray] if RAY_PYTHON else [])]
     # The first round warms up.
     rounds = [[way() for way in ways] for _ in range(count + 1)][1:]
     by_hand, ours, spawned, *by_ray = (list(results) for results in zip(*rounds, strict=True))
@@ -50,7 +50,7 @@ def _by_ray() -> tuple[float, Cost]:
     with tempfile.TemporaryDirectory() as folder:
         mark = Path(folder) / "first"
         env = {**os.environ, "CUDA_VISIBLE_DEVICES": "-1", "RAY_TRAIN_V2_ENABLED": "1", "RAY_USAGE_STATS_ENABLED": "0"}
-        words = [str(_RAY), str(PROGRAM.with_name("by_ray.py")), str(mark), folder]
+        words = [str(RAY_PYTHON), str(PROGRAM.with_name("by_ray.py")), str(mark), folder]
         started = time.time()
         cost = command(words, env=env)
         return float(mark.read_text()) - started, cost

@@ -41,8 +41,10 @@ COLUMNS = {
 def run(count: int) -> list[str]:
     """Return the section's lines."""
     lines = [f"| workers | start | {' | '.join(COLUMNS.values())} |", f"|---|---|{'---|' * len(COLUMNS)}"]
+    for way in WAYS:
+        _measure(1, way)  # warms up
     for workers in WORKERS:
-        rounds = [{way: _measure(workers, way) for way in WAYS} for _ in range(count + 1)][1:]
+        rounds = [{way: _measure(workers, way) for way in WAYS} for _ in range(count)]
         for way in WAYS:
             values = [statistics.median(getattr(each[way], name) for each in rounds) for name in COLUMNS]
             lines.append(f"| {workers} | `{way}` | {' | '.join(_shown(value) for value in values)} |")

@@ -1,0 +1,163 @@
+"""Checkpoints of a Keras model with Adam: what they cost the training, how long they take, and how fast they come back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import sdk
+
+from .checkpoints_steps import Training, p99, training
+
+TITLE = "Checkpoints"
+PROGRAMS = Path(__file__).parent / "programs"
+# A Python in which Orbax is installed beside this TensorFlow (`pip install orbax-checkpoint`); without it Orbax is left out.
+ORBAX_PYTHON = os.environ.get("ORBAX_PYTHON")
+WAYS = {
+    "podlift": "podlift",
+    "tf-async": "`tf.train.CheckpointManager`, `enable_async=True`",
+    "tf": "`tf.train.CheckpointManager`",
+    "backup": "`keras.callbacks.BackupAndRestore`",
+    "keras": '`model.save("x.keras")`',
+    **({"orbax": "Orbax, `CheckpointManager`"} if ORBAX_PYTHON else {}),
+}
+_SMALL_MB, _SMALL_EVERY, _SMALL_SAVES = 25, 8, 120
+_EVERY, _SAVES = 12, 5
+_LIMIT_S = 1200.0
+
+
+def run(count: int, *, size_mb: float = 1000) -> list[str]:
+    """Return the section's lines.
+
+    Args:
+        count: rounds; each takes every way once, another one first.
+        size_mb: the weights and Adam's slots together.
+    """
+    order = list(WAYS)
+    small, large, alone = ({way: [] for way in order} for _ in range(3))
+    for number in range(count):
+        for way in order[number % len(order) :] + order[: number % len(order)]:
+            small[way].append(_fit(way, _SMALL_MB, _SMALL_EVERY, _SMALL_SAVES))
+            large[way].append(_fit(way, size_mb, _EVERY, _SAVES))
+            alone[way].append(_alone(way, size_mb))
+    return [
+        *_trainings(large, f"A `fit` with {size_mb:.0f} MB of state, saved every {_EVERY} steps."),
+        "",
+        *_trainings(small, f"A `fit` with {_SMALL_MB} MB of state, saved every {_SMALL_EVERY} steps."),
+        "",
+        *_saves(alone, size_mb),
+        "",
+        _SAID.format(count=count),
+    ]
+
+
+_SAID = (
+    "Medians of {count} rounds that take every way in turn, each in a process of its own. A stall is what lies between the "
+    "end of a saved step and the beginning of the next, all callbacks included; its p99 is over all saves of all rounds. "
+    "Lost: the stall and what the steps up to the next save take longer than those while nothing is saved. Memory: the peak "
+    "of the process above its peak without saves. Named: everything has its final name; only podlift has synced it by then, "
+    "for the others the files are synced afterwards, by us. The state is read from the page cache; podlift and "
+    "`CheckpointManager` compare a checksum of every byte, `.keras` that of its archive, the others none."
+)
+
+
+def _trainings(found: dict[str, list[Training]], title: str) -> list[str]:
+    columns = (
+        "stall p50, ms | p99, ms | step while saving | lost per save, s | of a minute | CPU, s | named, s | memory"
+    )
+    lines = [title, "", f"| | saves | {columns} |", "|---|---|---|---|---|---|---|---|---|---|"]
+    for way, rounds in found.items():
+        stalls = [1000 * stall for one in rounds for stall in one.stalls_s]
+        lost = median(one.lost_s for one in rounds)
+        values = [
+            str(len(stalls)),
+            f"{median(stalls):.1f}",
+            f"{p99(stalls):.1f}",
+            _percent(median(one.saving for one in rounds) - 1),
+            f"{lost:.3f}",
+            _percent(lost / 60),
+            f"{median(one.cpu_s for one in rounds):.2f}",
+            f"{median(one.done_s for one in rounds):.2f}",
+            f"{median(one.memory for one in rounds):+.2f}x",
+        ]
+        lines.append(f"| {WAYS[way]} | {' | '.join(values)} |")
+    return lines
+
+
+def _percent(value: float) -> str:
+    return "-" if value != value else f"{100 * value:+.1f}%"
+
+
+def _saves(found: dict[str, list[Any]], size_mb: float) -> list[str]:
+    columns = "returns, ms | named, s | synced, s | raw to synced | CPU, s | memory | restore, GB/s"
+    lines = [f"{size_mb:.0f} MB while nothing trains.", "", f"| | {columns} |", "|---|---|---|---|---|---|---|---|"]
+    raws = [save["raw"] for rounds in found.values() for one in rounds for save in one["saves"]]
+    lines.append(f"| raw `write` and `fsync` | | | {median(raws):.2f} | | | | |")
+    for way, rounds in found.items():
+        saves = [save for one in rounds for save in one["saves"]]
+        state = rounds[0]["state"]
+        values = [
+            f"{1000 * median(save['stall'] for save in saves):.1f}",
+            f"{median(save['named'] for save in saves):.2f}",
+            f"{median(save['synced'] for save in saves):.2f}",
+            f"{median(save['raw'] / save['synced'] for save in saves):.2f}",
+            f"{median(save['cpu'] for save in saves):.2f}",
+            f"{median(save['memory'] for save in saves) / state:+.2f}x",
+            f"{state / 1e9 / median(taken for one in rounds for taken in one['restores']):.2f}",
+        ]
+        lines.append(f"| {WAYS[way]} | {' | '.join(values)} |")
+    return lines
+
+
+def _fit(way: str, size_mb: float, every: int, saves: int) -> Training:
+    # The last save is followed by as many steps as the others.
+    given = {"MB": size_mb, "EVERY": every, "STEPS": every * (saves + 1) - 1, "WAY": way}
+    start = _submitted(every) if way == "podlift" else _by_hand(way, "saving_fit.py")
+    return training(_measured(given, start), every)
+
+
+def _alone(way: str, size_mb: float) -> Any:
+    named = "direct" if way == "podlift" else way
+    return _measured({"MB": size_mb, "ROUNDS": 3, "WAY": named}, _by_hand(way, "saving_alone.py"))
+
+
+def _measured(given: dict[str, Any], start: Callable[[str, dict[str, str]], None]) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        env = {f"SAVING_{name}": str(value) for name, value in {**given, "FOLDER": folder}.items()}
+        start(folder, env)
+        return json.loads(Path(folder, "found.json").read_text())
+
+
+def _by_hand(way: str, program: str) -> Callable[[str, dict[str, str]], None]:
+    python = str(ORBAX_PYTHON) if way == "orbax" else sys.executable
+    words: Sequence[str] = [python, str(PROGRAMS / program)]
+
+    def start(folder: str, env: dict[str, str]) -> None:
+        path = str(PROGRAMS.parent.parent)
+        shown = subprocess.run(
+            words, env={**os.environ, **env, "PYTHONPATH": path}, capture_output=True, text=True, timeout=_LIMIT_S
+        )
+        if shown.returncode != 0:
+            raise RuntimeError(f"{way} in {program} has failed:\n{shown.stderr[-3000:]}")
+
+    return start
+
+
+def _submitted(every: int) -> Callable[[str, dict[str, str]], None]:
+    def start(folder: str, env: dict[str, str]) -> None:
+        job = sdk.Job(
+            str(PROGRAMS / "saving_fit.py"),
+            env=env,
+            code=sdk.Code(project=str(PROGRAMS)),
+            checkpoints=sdk.Checkpoints(every_steps=every, every_s=None, keep_last=2),
+        )
+        sdk.submit(job, root=folder).result(_LIMIT_S)
+
+    return start

@@ -1,0 +1,91 @@
+"""Kills a writer of checkpoints at random moments, and flips every bit of a small checkpoint: nothing may be lost or missed."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+
+from sdk.checkpoint import catalog, opening
+from sdk.checkpoint.contents import Array, Contents
+from sdk.checkpoint.policy import Policy
+from sdk.checkpoint.saver import Saver
+from sdk.clock import SystemClock
+from sdk.storage.posix_store import PosixStore
+from sdk.testing import flips, kills
+from sdk.testing.gcs_kills import kill_many_on_gcs
+
+TITLE = "Kills while saving, and flipped bits"
+TITLES = {"gcs": "Kills while saving to a bucket, among faults"}
+
+
+def run(count: int, *, store: str = "posix", faults: float = 0.2) -> list[str]:
+    """Return the section's lines.
+
+    Args:
+        count: how often a writer is killed.
+        store: "posix" or "gcs".
+        faults: the share of the requests to a bucket that go wrong.
+    """
+    return _on_gcs(count, faults) if store == "gcs" else _on_a_disk(count)
+
+
+def _on_gcs(count: int, faults: float) -> list[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.monotonic()
+        report = kill_many_on_gcs(folder, count, seed=int(time.time()), faults=faults)
+        seconds = time.monotonic() - started
+    return [
+        "| kills with SIGKILL at random moments | faulty requests | acknowledged saves | violations | seconds |",
+        "|---|---|---|---|---|",
+        f"| {report.kills} | {faults:.0%} | {report.acks} | {len(report.violations)} | {seconds:.0f} |",
+        "",
+        "Violations: as on a disk; a commit that is older than all that must be kept may lack its data (a create that lands "
+        "behind its own removal). Faults: errors before and behind the work, connections cut before and behind it, answers "
+        "that break off, stalls, slow transfers, bytes that change on their way there, back, and where they are stored.",
+        *(f"- {wrong}" for wrong in report.violations[:20]),
+    ]
+
+
+def _on_a_disk(count: int) -> list[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.monotonic()
+        report = kills.kill_many(folder, count, seed=int(time.time()))
+        kills_s = time.monotonic() - started
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.monotonic()
+        count_of_flips, missed = _flip(folder)
+        flips_s = time.monotonic() - started
+    lines = ["| | number | violations | seconds |", "|---|---|---|---|"]
+    lines += [
+        f"| kills with SIGKILL at random moments, {report.acks} acknowledged saves | {report.kills} | "
+        f"{len(report.violations)} | {kills_s:.0f} |",
+        f"| flipped bits, one at a time, in every object of a store | {count_of_flips} | {len(missed)} | {flips_s:.0f} |",
+        "",
+        "Violations: what is restored is not bitwise one step's state, is older than the last acknowledged one, or anything "
+        "that a killed writer left does not verify; a flipped bit that nobody notices.",
+    ]
+    return [*lines, *(f"- {wrong}" for wrong in [*report.violations, *missed][:20])]
+
+
+def _flip(folder: str) -> tuple[int, list[str]]:
+    """Flip every bit of the lease, the opening, a pin, a checkpoint's manifest and its bytes."""
+    store, clock = PosixStore(folder), SystemClock()
+    opened = opening.open_first(store, 0, "flips", clock, log=print)
+    saver = Saver(
+        store,
+        opened,
+        task="chief-0",
+        rank=0,
+        tasks=["chief-0"],
+        policy=Policy(),
+        clock=clock,
+        about={"run_id": "flips"},
+        log=print,
+    )
+    arrays = (Array("a", "uint8", (70,), lambda: memoryview(bytes(range(70)))),)
+    ticket = saver.save(Contents(arrays, {"rng": b"12"}), step=1, position={"step": 1})
+    assert ticket is not None
+    commit = ticket.wait().key
+    saver.close()
+    catalog.pin(store, commit, "good")
+    return flips.undetected(folder, commit)

@@ -1,0 +1,101 @@
+"""A worker of two is killed by SIGKILL: how long until the next step, beside a cold start, and beside Ray Train."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .start import PROGRAM, RAY_PYTHON
+
+TITLE = "A killed worker"
+_LIMIT_S = 300.0
+_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Found:
+    """Seconds from the command to the first step, and from the kill to the next one."""
+
+    cold_s: float
+    kill_s: float
+
+
+def run(count: int) -> list[str]:
+    """Return the section's lines."""
+    ways = {"`podlift submit --workers 2`": _ours, **({"Ray Train, two workers": _by_ray} if RAY_PYTHON else {})}
+    # The first round warms up.
+    rounds = [[way() for way in ways.values()] for _ in range(count + 1)][1:]
+    lines = ["| | cold start to the first step, s | kill to the next step, s | ratio |", "|---|---|---|---|"]
+    for name, results in zip(ways, zip(*rounds, strict=True), strict=True):
+        cold, kill = (statistics.median(getattr(found, field) for found in results) for field in ("cold_s", "kill_s"))
+        own = statistics.median(found.kill_s / found.cold_s for found in results)
+        lines.append(f"| {name} | {cold:.1f} | {kill:.1f} | {own:.2f} |")
+    if RAY_PYTHON:
+        ratio = statistics.median(ours.kill_s / theirs.kill_s for ours, theirs in rounds)
+        lines.append(f"| podlift to Ray, pair by pair | | {ratio:.2f} | |")
+    said = "the first restart waits one second on purpose, which is in the figure."
+    return [
+        *lines,
+        "",
+        f"Medians of {count} pairs; SIGKILL to the second worker once both have done {_STEPS} steps; {said}",
+    ]
+
+
+def _ours() -> Found:
+    words = [sys.executable, "-m", "benchmarks.submit_and_account", str(PROGRAM), "2", "STEPS_FOLDER"]
+    return _measure(lambda folder: words, lambda folder: {"PODLIFT_ROOT": folder})
+
+
+def _by_ray() -> Found:
+    quiet = {"CUDA_VISIBLE_DEVICES": "-1", "RAY_TRAIN_V2_ENABLED": "1", "RAY_USAGE_STATS_ENABLED": "0"}
+    program = str(PROGRAM.with_name("by_ray.py"))
+    return _measure(lambda folder: [str(RAY_PYTHON), program, f"{folder}/steps", folder, "steps"], lambda folder: quiet)
+
+
+def _measure(words: Callable[[str], Sequence[str]], env: Callable[[str], dict[str, str]]) -> Found:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryFile() as said:
+        steps = Path(folder) / "steps"
+        steps.mkdir()
+        started = time.time()
+        command = [*words(folder)]
+        given = {**os.environ, "STEPS_FOLDER": str(steps), **env(folder)}
+        process = subprocess.Popen(command, env=given, stdout=said, stderr=subprocess.STDOUT)
+        try:
+            first = _until(lambda: [s for s in _steps(steps) if len(s[1]) >= _STEPS], 2, process)
+            # The pids count up: the first worker to start is the chief by hand, and neither is special to Ray.
+            victim = max(pid for pid, _ in first)
+            killed = time.time()
+            os.kill(victim, signal.SIGKILL)
+            old = {pid for pid, _ in first}
+            again = _until(lambda: [s for s in _steps(steps) if s[0] not in old and s[1]], 2, process)
+            process.wait(_LIMIT_S)
+        except BaseException:
+            said.seek(0)
+            sys.stderr.write(said.read()[-3000:].decode(errors="replace"))
+            process.kill()
+            raise
+        return Found(max(s[0] for _, s in first) - started, max(s[0] for _, s in again) - killed)
+
+
+def _steps(folder: Path) -> list[tuple[int, list[float]]]:
+    files = [path for path in folder.iterdir() if path.name.isdigit()]
+    return [(int(path.name), [float(line) for line in path.read_text().splitlines() if line]) for path in files]
+
+
+def _until(
+    find: Callable[[], list[tuple[int, list[float]]]], number: int, process: subprocess.Popen[bytes]
+) -> list[tuple[int, list[float]]]:
+    deadline = time.monotonic() + _LIMIT_S
+    while len(found := find()) < number:
+        if time.monotonic() > deadline or process.poll() is not None:
+            raise RuntimeError(f"the steps never came; the command's exit code: {process.returncode}")
+        time.sleep(0.02)
+    return found
