@@ -124,6 +124,19 @@ def has_exited(process: Process) -> bool:
         return process.poll() is not None
 
 
+def is_leaving(process: Process) -> bool:
+    """Say whether a child is over, or has nothing left to do but to be over: the kernel has taken its memory (Linux only)."""
+    if has_exited(process) or not _BOOT_ID.exists():
+        return has_exited(process)
+    try:
+        os.readlink(f"/proc/{process.pid}/exe")  # noqa: PTH115
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def adopt_orphans() -> None:
     """Make this process the parent of what its descendants leave behind (Linux only)."""
     if sys.platform.startswith("linux"):

@@ -193,6 +193,10 @@ class Gang:
             self._echo_until = self._echo_until or self._clock.monotonic() + _ECHO_S
             if self._clock.monotonic() < self._echo_until:
                 return None
+        first = self._plan.tasks[0]
+        if first not in self._codes and processes.is_leaving(self._tasks[first]):
+            # Others may fail because it has ended; how it has ended is known in a moment.
+            return None
         return self._explain(record, silent)
 
     def _reap(self) -> None:
