@@ -24,6 +24,7 @@ _PUBLIC = {
     "Limits": "policies",
     "Retry": "policies",
     "Checkpoints": "policies",
+    "Vertex": "policies",
     "FromCaller": "job",
     "Run": "run",
     "RunInfo": "run",
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     )
     from .job import FromCaller, Job
     from .planner import Plan
-    from .policies import Checkpoints, Code, Limits, Resources, Retry
+    from .policies import Checkpoints, Code, Limits, Resources, Retry, Vertex
     from .run import Result, Run, RunInfo
     from .runtime.context import Context, context
     from .status import Reason, State, Status

@@ -20,6 +20,7 @@ from .packaging import bundle
 from .packaging.paths import usable
 from .planner import Plan
 from .plans import read_plan
+from .policies import Vertex
 from .prepare import make_plan, refuse_inside_task, refuse_keywords
 from .roots import in_bucket, resolve_root
 from .run import Run, RunInfo
@@ -34,7 +35,7 @@ def plan(
     args: JsonArgs = None,
     workers: int | None = None,
     accelerator: str | None = None,
-    backend: str | None = None,
+    backend: str | Vertex | None = None,
     root: str | Path | None = None,
     name: str | None = None,
 ) -> Plan:
@@ -47,7 +48,7 @@ def plan(
         args: a list is argv; a dict is keyword arguments of a function, or `--key value` of a script. JSON only.
         workers: tasks in all, the chief included; 1 by default.
         accelerator: a name of the hardware table; "cpu" by default.
-        backend: who runs it; "local" by default.
+        backend: who runs it: "local", "vertex" or a Vertex value; "local" by default.
         root: the folder, or gs://BUCKET/PREFIX, below which runs live; `PODLIFT_ROOT`, else `~/.podlift`.
         name: a label; the run's id is the name and six random characters.
 
@@ -65,7 +66,7 @@ def submit(
     args: JsonArgs = None,
     workers: int | None = None,
     accelerator: str | None = None,
-    backend: str | None = None,
+    backend: str | Vertex | None = None,
     root: str | Path | None = None,
     name: str | None = None,
 ) -> Run:

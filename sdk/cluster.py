@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -17,9 +18,10 @@ class Task:
     """One process of the cluster.
 
     Args:
-        role: "chief" or "worker".
+        role: "chief", "worker", "ps" or "evaluator".
         index: its place among the tasks of that role.
-        pool: the Vertex AI worker pool it stands in: 0 holds the first task, 1 the other workers.
+        pool: the Vertex AI worker pool it stands in: 0 holds the first task, 1 the other workers, 2 parameter servers, 3 the
+            evaluator.
         pool_index: its place in that pool.
     """
 
@@ -34,11 +36,30 @@ class Task:
         return f"{self.role}-{self.index}"
 
 
-def tasks(workers: int, cluster: str = "chief") -> tuple[Task, ...]:
-    """Return the tasks of `workers` training processes, the one that decides the run's success first."""
+def tasks(workers: int, cluster: str = "chief", *, ps: int = 0, evaluator: bool = False) -> tuple[Task, ...]:
+    """Return the tasks of a cluster, the one that decides the run's success first.
+
+    Args:
+        workers: training processes, the chief included.
+        cluster: "chief", or "workers" for a cluster without one.
+        ps: parameter servers.
+        evaluator: whether there is one.
+    """
     first = Task("chief" if cluster == "chief" else "worker", 0, 0, 0)
     offset = 0 if cluster == "chief" else 1
-    return (first, *(Task("worker", i + offset, 1, i) for i in range(workers - 1)))
+    others = (Task("worker", i + offset, 1, i) for i in range(workers - 1))
+    servers = (Task("ps", i, 2, i) for i in range(ps))
+    return (first, *others, *servers, *([Task("evaluator", 0, 3, 0)] if evaluator else []))
+
+
+def members(resources: Mapping[str, Any]) -> tuple[Task, ...]:
+    """Return the tasks that a Job's resources, as JSON, ask for; those of an earlier podlift know fewer roles."""
+    return tasks(
+        resources["workers"],
+        resources["cluster"],
+        ps=resources.get("ps", 0),
+        evaluator=resources.get("evaluator", False),
+    )
 
 
 def host_name(task: Task, run_id: str) -> str:
@@ -61,7 +82,9 @@ def environment(
     roles: dict[str, list[str]] = {}
     pools: dict[str, list[str]] = {}
     for member in members:
-        roles.setdefault(member.role, []).append(addresses[member.name])
+        # An evaluator is no part of the cluster that it is told about.
+        if member.role != "evaluator":
+            roles.setdefault(member.role, []).append(addresses[member.name])
         pools.setdefault(f"workerpool{member.pool}", []).append(addresses[member.name])
     spec = {
         "cluster": pools,

@@ -1,7 +1,7 @@
 """Settings and where they come from: default < the project's file < environment (`PODLIFT_*`) < argument.
 
 Every field of a Job and of its values has one flat name, which is its keyword, its option (`--field-name`) and its
-variable (`PODLIFT_FIELD_NAME`).
+variable (`PODLIFT_FIELD_NAME`). Those of a backend's value begin with the backend's name: `vertex_project`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from .errors import InputError, Problems, nearest
 from .job import Job
-from .policies import Checkpoints, Code, Limits, Resources, Retry
+from .policies import Checkpoints, Code, Limits, Resources, Retry, Vertex
 
 PREFIX = "PODLIFT_"
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
@@ -30,10 +30,11 @@ _INTERNAL |= {"PODLIFT_EMULATOR"}
 
 @dataclass(frozen=True)
 class Setting:
-    """One field: its flat name, the group of the Job it belongs to ("" for the Job itself), its type, its sentence."""
+    """One field: its flat name, the group it belongs to ("" for the Job itself), its name there, its type, its sentence."""
 
     name: str
     group: str
+    field: str
     type: Any
     doc: str
 
@@ -45,8 +46,10 @@ class Setting:
 
 GROUPS: dict[str, type[BaseModel]] = {
     "": Job, "resources": Resources, "code": Code, "limits": Limits, "retry": Retry,
-    "checkpoints": Checkpoints,
+    "checkpoints": Checkpoints, "vertex": Vertex,
 }  # fmt: skip
+# Values of backends: no part of the Job.
+BACKENDS = ("vertex",)
 
 
 def _settings() -> dict[str, Setting]:
@@ -54,7 +57,8 @@ def _settings() -> dict[str, Setting]:
     for group, model in GROUPS.items():
         for name, info in model.model_fields.items():
             if not (isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)):
-                found[name] = Setting(name, group, info.annotation, _doc(model, name))
+                flat_name = f"{group}_{name}" if group in BACKENDS else name
+                found[flat_name] = Setting(flat_name, group, name, info.annotation, _doc(model, name))
     return found
 
 
@@ -146,15 +150,23 @@ def _kinds(annotation: Any) -> set[Any]:
 
 
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return flat settings as the Job's constructor takes them."""
+    """Return flat settings as the Job's constructor takes them; those of backends are left out."""
     found: dict[str, Any] = {}
     for name, value in flat.items():
         group = SETTINGS[name].group
+        if group in BACKENDS:
+            continue
         if group:
             found.setdefault(group, {})[name] = value
         else:
             found[name] = value
     return found
+
+
+def of_backend(backend: str, flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the flat settings of one backend as the constructor of its value takes them."""
+    known = {name: SETTINGS[name] for name in flat if name in SETTINGS}
+    return {setting.field: flat[name] for name, setting in known.items() if setting.group == backend}
 
 
 def flat(job: Job) -> dict[str, Any]:

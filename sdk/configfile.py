@@ -69,7 +69,7 @@ def _of(home: Path, problems: Problems) -> FileSettings:
 def _values(given: Mapping[str, Any], place: str, home: Path, problems: Problems) -> dict[str, Any]:
     known = [*config.SETTINGS, *config.TARGET]
     found = {}
-    for key, value in given.items():
+    for key, value in _flat(given).items():
         name = key.replace("-", "_")
         if name not in known:
             problems.found.append(f"{place}: {key!r} is no setting. {nearest(name, known)}")
@@ -79,6 +79,17 @@ def _values(given: Mapping[str, Any], place: str, home: Path, problems: Problems
             problems.found.append(f"{place}: the {name} is no text. Received: {value!r}.")
         else:
             found[name] = _placed(name, value, home)
+    return found
+
+
+def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table with those of backends opened: `[vertex] project` is `vertex_project`."""
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in config.BACKENDS and isinstance(value, dict):
+            found.update({f"{key}_{inner}": item for inner, item in value.items()})
+        else:
+            found[key] = value
     return found
 
 

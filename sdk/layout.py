@@ -22,6 +22,14 @@ class RootPaths:
     def bundle(self, digest: str) -> str:
         return posixpath.join(self.root, "bundles", f"{digest}.tar")
 
+    def runtime(self, digest: str) -> str:
+        """What of podlift a container needs, with the pure-Python packages that this part imports."""
+        return posixpath.join(self.root, "runtime", f"{digest}.tar")
+
+    def stage(self, digest: str) -> str:
+        """The program that a container runs first."""
+        return posixpath.join(self.root, "stages", f"{digest}.py")
+
 
 @dataclass(frozen=True)
 class RunPaths:
@@ -116,6 +124,30 @@ class RunPaths:
     @property
     def tensorboard(self) -> str:
         return posixpath.join(self.url, "logs")
+
+    def order(self, job: int) -> str:
+        """What the containers of a vendor's job have to do."""
+        return posixpath.join(self.url, "jobs", f"{job:04d}.order.json")
+
+    def intent(self, job: int) -> str:
+        """What will be asked of the vendor; written before it is asked."""
+        return posixpath.join(self.url, "jobs", f"{job:04d}.intent.json")
+
+    def made(self, job: int) -> str:
+        """What the vendor calls its job."""
+        return posixpath.join(self.url, "jobs", f"{job:04d}.made.json")
+
+    @property
+    def joins(self) -> str:
+        """Containers that have started, one file each."""
+        return posixpath.join(self.url, "joins")
+
+    def join(self, task: str, nonce: str) -> str:
+        return posixpath.join(self.joins, f"{task}.{nonce}.json")
+
+    def claim(self, attempt: int) -> str:
+        """Which containers form an attempt; the first task's writes it, and with that the attempt exists."""
+        return posixpath.join(self.attempt(attempt), "claim.json")
 
     def event(self, attempt: int, source: str, sequence: int, kind: str) -> str:
         return posixpath.join(self.events, f"{attempt:04d}.{source}.{sequence:06d}.{kind}.json")

@@ -16,8 +16,6 @@ from .payload import Payload
 
 VERSION = 1
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_LARGEST = 5
-_SHOWN = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +51,7 @@ class Plan:
         fresh: why each does, "" where none does.
         warm_start: the checkpoint of another run to start with, as `STORE#COMMIT`; "" for none.
         drill: "kills" of tasks on purpose and the "seed" of everything random; {} where nobody drills.
+        backend_options: the backend's own value as JSON, such as a Vertex; {} for "local".
         local: where files of a root in a bucket lie on this machine, "" for a root that is a folder; not in its JSON.
     """
 
@@ -84,6 +83,7 @@ class Plan:
     fresh: str = ""
     warm_start: str = ""
     drill: dict[str, Any] = field(default_factory=dict)
+    backend_options: dict[str, Any] = field(default_factory=dict)
     local: str = ""
 
     @property
@@ -104,7 +104,7 @@ class Plan:
     @property
     def members(self) -> tuple[cluster.Task, ...]:
         """The cluster's tasks."""
-        return cluster.tasks(self.job["resources"]["workers"], self.job["resources"]["cluster"])
+        return cluster.members(self.job["resources"])
 
     def to_json(self) -> str:
         """Return the plan as JSON text."""
@@ -169,74 +169,9 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        lines = [*self._about_run(), *self._about_code(), *self._about_surroundings()]
-        lines += [(level, message) for level, message in self.findings]
-        return "\n".join(f"{name:<12} {text}" for name, text in lines)
+        from .plantext import lines
 
-    def _about_run(self) -> list[tuple[str, str]]:
-        start = f"{self.target}:{self.function}" if self.function else " ".join([self.target, *self.argv])
-        return [
-            ("run", self.run_id),
-            ("directory", self.url),
-            ("backend", self.backend),
-            ("tasks", f"{len(self.tasks)} x {self.job['resources']['accelerator']}: {', '.join(self.tasks)}"),
-            ("entry", f"{self.kind} {start}, started in {self.cwd or 'the top'} of the bundle"),
-        ]
-
-    def _about_code(self) -> list[tuple[str, str]]:
-        count, size = sum(not file[0].endswith("/") for file in self.files), sum(file[1] for file in self.files)
-        largest = sorted((file for file in self.files if file[1]), key=lambda file: (-file[1], file[0]))[:_LARGEST]
-        lines = [
-            ("bundle", f"{count} files, {_megabytes(size)} of {self.project}, sha256 {self.digest[:12]}"),
-            ("largest", ", ".join(f"{file[0]} ({_megabytes(file[1])})" for file in largest) or "none"),
-            ("sys.path", ", ".join(root or "the top" for root in self.roots)),
-        ]
-        lines += [("written", f"{path}, by podlift") for path in self.generated]
-        lines += [("left out", text) for text in self.left_out[:_SHOWN]]
-        if len(self.left_out) > _SHOWN:
-            lines.append(("left out", f"and {len(self.left_out) - _SHOWN} more: podlift plan --json lists them all"))
-        return lines
-
-    def _about_surroundings(self) -> list[tuple[str, str]]:
-        versions = f"{self.facts['python']} with TensorFlow {self.facts['tensorflow']}, Keras {self.facts['keras']}"
-        isolated = self.job["code"].get("isolated", False)
-        needed, source = self.requirements.get("lines", []), self.requirements.get("source", "")
-        lines = [("python", f"{self.facts['python']}, a fresh environment" if isolated else f"{versions}, as here")]
-        shared = f"forked from one process that has imported {', '.join(self.preload)}"
-        lines += [("start", shared if self.preload else f"each task in a Python of its own: {self.fresh}")]
-        lines += [("requires", f"{len(needed)} of {source}: {_some(needed)}")] if needed else []
-        lines += [("input", f"{name}: {place}") for name, place in self.inputs.items()]
-        lines += (
-            [("checkpoints", _saving(self.job["checkpoints"], self.warm_start))] if "checkpoints" in self.job else []
-        )
-        given = [name if isinstance(value, str) else f"{name} (yours)" for name, value in self.job["env"].items()]
-        lines += [("variables", ", ".join(given))] if given else []
-        if self.dropped:
-            lines.append(("not passed", f"{', '.join(self.dropped)}: variables of this shell; --env NAME passes one"))
-        return lines
-
-
-def _saving(policy: Mapping[str, Any], warm_start: str) -> str:
-    """Return when and what is saved of a training, in words."""
-    steps = [f"every {policy['every_steps']} steps"] if policy["every_steps"] else []
-    when = steps + ([f"every {policy['every_s']:g} s"] if policy["every_s"] else []) + ["at the end of fit"]
-    kept = f"the last {policy['keep_last']} are kept" + (
-        f", and the best by {policy['best']}" if policy["best"] else ""
-    )
-    saved = (
-        f"fit is protected: saved {', '.join(when)}; {kept}" if policy["auto"] else f"only by ctx.checkpoint(); {kept}"
-    )
-    return saved + (f"; starts with the state of {warm_start}" if warm_start else "")
-
-
-def _some(names: Sequence[str]) -> str:
-    """Return the first names of many, and how many more there are."""
-    more = len(names) - _SHOWN
-    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.2f} MB" if size >= 10_000 else f"{size} bytes"
+        return "\n".join(f"{name:<12} {text}" for name, text in lines(self))
 
 
 def _required(item: Any) -> bool:
@@ -284,6 +219,7 @@ def make_plan(
     notes: Sequence[Finding] = (),
     preload: Mapping[str, Any] | None = None,
     warm_start: str = "",
+    options: Mapping[str, Any] | None = None,
 ) -> Plan:
     """Decide everything about a run.
 
@@ -302,6 +238,7 @@ def make_plan(
         notes: what the callers found on their way here.
         preload: modules that tasks could share, and what certainly or perhaps speaks against it; None where nobody looked.
         warm_start: the checkpoint to start with.
+        options: the backend's own value as JSON.
     """
     findings = [*notes, *checks.run_all(job, facts)]
     fresh = _why_fresh(job, facts, preload)
@@ -314,7 +251,8 @@ def make_plan(
         job=job,
         argv=list(argv),
         kwargs=kwargs,
-        tasks=[task.name for task in cluster.tasks(job["resources"]["workers"], job["resources"]["cluster"])],
+        tasks=[task.name for task in cluster.members(job["resources"])],
+        backend_options=dict(options or {}),
         facts={name: value for name, value in asdict(facts).items() if name != "dropped"},
         dropped=list(facts.dropped),
         inputs=inputs,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
 
 from . import accelerators
 from .values import Texts, Value, as_text, text_or_texts
@@ -17,6 +17,13 @@ def _metric(value: str) -> str:
     return value
 
 
+def _regions(value: Any) -> Any:
+    named = tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+    if not named:
+        raise ValueError("must name one at least, such as us-central1")
+    return named
+
+
 def _accelerator(value: str) -> str:
     return accelerators.lookup(value).name
 
@@ -27,6 +34,12 @@ class Resources(Value):
     Args:
         workers: training tasks in all, the chief included; at least 1.
         accelerator: a name of the hardware table.
+        ps: parameter servers, for ParameterServerStrategy, beside the workers.
+        evaluator: one task more, outside of the cluster, that evaluates what the others save.
+        provisioning: Vertex AI only. "spot": cheaper machines that may be taken away at any time. "flex": waits until
+            machines are free.
+        machine: Vertex AI only: a machine type, where the one that the hardware table gives is not wanted.
+        disk_gb: Vertex AI only: the boot disk of each machine, in GB.
         cluster: "chief" is the shape that Vertex AI gives (one chief, the rest workers); "workers" gives workers only,
             for scripts that take task 0 of `worker` for the chief.
         network: local mode only. "host": tasks share this machine's network. "isolated": they run in a network
@@ -36,6 +49,11 @@ class Resources(Value):
 
     workers: Annotated[int, Field(ge=1, le=1000)] = 1
     accelerator: Annotated[str, AfterValidator(_accelerator)] = "cpu"
+    ps: Annotated[int, Field(ge=0, le=1000)] = 0
+    evaluator: bool = False
+    provisioning: Literal["standard", "spot", "flex"] = "standard"
+    machine: Annotated[str, Field(min_length=1)] | None = None
+    disk_gb: Annotated[int, Field(ge=1)] = 100
     cluster: Literal["chief", "workers"] = "chief"
     network: Literal["host", "isolated"] = "host"
 
@@ -70,7 +88,7 @@ class Code(Value):
 
 
 class Limits(Value):
-    """How long things may take.
+    """How long things may take, and what they may cost.
 
     Args:
         timeout_s: the whole run, in seconds; None for no limit.
@@ -80,6 +98,8 @@ class Limits(Value):
             limit. A program that reports no batches is judged by what it prints and by the CPU time that it takes.
         grace_s: between asking a task to stop and killing it, in seconds.
         exit_wait_s: how long a chief that is done waits for the other tasks to finish before they are stopped, in seconds.
+        max_cost_usd: a run that may cost more is refused, in US dollars; None for no limit.
+        allow_unknown_price: with `max_cost_usd`, start what has no known price all the same.
     """
 
     timeout_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
@@ -87,6 +107,8 @@ class Limits(Value):
     hang_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = 1800.0
     grace_s: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] = 5.0
     exit_wait_s: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] = 60.0
+    max_cost_usd: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
+    allow_unknown_price: bool = False
 
 
 class Retry(Value):
@@ -126,3 +148,30 @@ class Checkpoints(Value):
     on_busy: Literal["skip", "block"] = "skip"
     auto: bool = True
     resume_from: Annotated[str, BeforeValidator(as_text)] | None = None
+
+
+class Vertex(Value):
+    """Where on Vertex AI a run goes: `sdk.submit("train.py", backend=Vertex(project="my-project", bucket="my-bucket"))`.
+
+    Args:
+        project: the id of the Google Cloud project.
+        regions: where to run; the first one is asked for first.
+        bucket: where runs live, as BUCKET or BUCKET/PREFIX, unless `root` names a place; the prefix is "podlift" by default.
+        service_account: whose permissions the program has; by default those of Vertex AI's own agent.
+        image: the container image: anything with Python and TensorFlow.
+        labels: of the jobs, beside podlift's own.
+        raw: merged into the body of the request, last: what podlift has no field for. A list is replaced as a whole, or one
+            of its items by its number: `{"jobSpec": {"workerPoolSpecs": {"0": {...}}}}`; None removes.
+    """
+
+    project: Annotated[str, Field(min_length=1)] | None = None
+    regions: Annotated[
+        str | tuple[Annotated[str, Field(min_length=1)], ...],
+        BeforeValidator(text_or_texts),
+        AfterValidator(_regions),
+    ] = ("us-central1",)
+    bucket: Annotated[str, Field(min_length=1)] | None = None
+    service_account: Annotated[str, Field(min_length=1)] | None = None
+    image: Annotated[str, Field(min_length=1)] | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    raw: dict[str, JsonValue] = Field(default_factory=dict)

@@ -21,9 +21,9 @@ from .packaging.paths import usable
 from .packaging.preload import Preload
 from .packaging.requirements import Requirements
 from .planner import Plan
-from .roots import check_writable, in_bucket, resolve_root
+from .roots import check_writable, cloud_root, in_bucket, resolve_root
 from .runtime.context import inside_task
-from .settings import Entry, Target, gather
+from .settings import Entry, Settings, Target, gather
 from .storage import data, gcs_files
 
 
@@ -67,10 +67,15 @@ def make_plan(
     job = None
     with problems.collect():
         job = Job(**config.nested({**settings.job, "entry": settings.job.get("entry", "none")}))
-    backend, root, name = _place(settings.target, environ, problems)
+    backend, options = _backend(settings, problems)
+    root = _root(backend, options, settings, environ, problems)
+    name = settings.target.name
+    if name is not None:
+        with problems.collect():
+            ids.check_name(name)
     local = ""
     with problems.collect():
-        local = _local(root, job, environ)
+        local = _local(root, job, environ, ask=backend == "local")
     facts = _facts(backend, job, environ, problems)
     packed = None
     places: dict[str, str] = {}
@@ -91,7 +96,8 @@ def make_plan(
     if job is None or packed is None or facts is None:
         raise AssertionError("a check failed without a problem")
     label = ids.default_name(packed.source.target, packed.source.home.name) if name is None else name
-    made = _decide(job, packed, facts, places, run_id=ids.new_run_id(label), root=root, backend=backend)
+    where = {"run_id": ids.new_run_id(label), "root": root, "backend": backend, "options": options}
+    made = _decide(job, packed, facts, places, where)
     noted = [[note.level, note.message] for note in notes]
     made = replace(made, local=local, warm_start=warm, findings=[*noted, *made.findings])
     bad = checks.errors(made.findings)
@@ -166,17 +172,13 @@ def _compared(needed: Requirements, *, isolated: bool) -> list[Finding]:
     return [*requirements.pins(needed, here), *requirements.differences(needed, here)]
 
 
-def _decide(
-    job: Job, packed: _Packed, facts: Facts, inputs: dict[str, str], *, run_id: str, root: str, backend: str
-) -> Plan:
+def _decide(job: Job, packed: _Packed, facts: Facts, inputs: dict[str, str], where: dict[str, Any]) -> Plan:
     source, needed = packed.source, packed.needed
     return planner.make_plan(
         job=job.model_dump(mode="json"),
         argv=[] if source.function and isinstance(job.args, dict) else job.argv(),
         kwargs=job.args if isinstance(job.args, dict) else {},
-        run_id=run_id,
-        root=root,
-        backend=backend,
+        **where,
         source=_source_data(source),
         bundle=_bundle_data(packed.bundle),
         facts=facts,
@@ -219,26 +221,41 @@ def refuse_inside_task(verb: str) -> None:
         )
 
 
-def _place(target: Target, environ: Mapping[str, str], problems: Problems) -> tuple[str, str, str | None]:
-    """Return backend, root and name; what is wrong with them goes to `problems`."""
-    backend, root = "local" if target.backend is None else target.backend, "/"
+def _backend(settings: Settings, problems: Problems) -> tuple[str, dict[str, Any]]:
+    """Return the backend's name and its own value as JSON; what is wrong with them goes to `problems`."""
+    name = settings.values.get("backend") or "local"
     with problems.collect():
-        backends.check_name(backend, None if target.root is None else str(target.root))
-    # A gs:// root is right for a backend of a cloud: what is wrong there was said above.
-    if backend == "local" or "://" not in str(target.root):
-        with problems.collect():
-            root = resolve_root(target.root, environ)
-            if not in_bucket(root):
-                with usable("The root", root):
-                    check_writable(root)
-    if target.name is not None:
-        with problems.collect():
-            ids.check_name(target.name)
-    return backend, root, target.name
+        backends.check_name(name)
+        given = config.of_backend(name, settings.values)
+        if name in config.BACKENDS:
+            return name, config.GROUPS[name](**given).model_dump(mode="json")
+    return name, {}
 
 
-def _local(root: str, job: Job | None, environ: Mapping[str, str]) -> str:
+def _root(
+    backend: str, options: Mapping[str, Any], settings: Settings, environ: Mapping[str, str], problems: Problems
+) -> str:
+    """Return where runs live; what is wrong with that goes to `problems`."""
+    given, root = settings.target.root, "/"
+    with problems.collect():
+        if backend in backends.IN_CLOUD:
+            explicit = given is not None and settings.origins.get("root") == "argument"
+            return cloud_root(backend, options.get("bucket"), None if given is None else str(given), explicit=explicit)
+        root = resolve_root(given, environ)
+        if backend == "local" and not in_bucket(root):
+            with usable("The root", root):
+                check_writable(root)
+    return root
+
+
+def _local(root: str, job: Job | None, environ: Mapping[str, str], *, ask: bool) -> str:
     """Return where the files of a root in a bucket lie on this machine, "" for a root that is a folder.
+
+    Args:
+        root: the root.
+        job: what is to run there.
+        environ: this process's variables.
+        ask: whether the bucket is asked if it can be used.
 
     Raises:
         InputError: the bucket cannot be used, or not by such a job.
@@ -255,7 +272,8 @@ def _local(root: str, job: Job | None, environ: Mapping[str, str]) -> str:
         raise InputError(
             "A root in a bucket needs a cache folder here, and nobody's home is known. Set XDG_CACHE_HOME."
         )
-    gcs_files.check_root(root, patience=gcs_files.FIRST_LOOK)
+    if ask:
+        gcs_files.check_root(root, patience=gcs_files.FIRST_LOOK)
     return cache.bucket_folder(remembered, root)
 
 

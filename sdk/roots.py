@@ -13,6 +13,9 @@ from .errors import InputError, Problems
 from .packaging.paths import usable
 
 _DEFAULT_ROOT = "~/.podlift"
+_PREFIX = "podlift"
+# Where runs of a cloud live as long as nobody has named a bucket: a plan shows it, and nothing starts there.
+NO_BUCKET = f"gs://<bucket>/{_PREFIX}"
 # What stands for other names in a listing is no name here, and a part that starts with a dot is none of a store's.
 _IN_BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[^/.*?\[\]{}\\][^/*?\[\]{}\\]*)*")
 
@@ -39,6 +42,34 @@ def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
 def in_bucket(root: str) -> bool:
     """True for a root that is no folder of this machine."""
     return root.startswith("gs://")
+
+
+def cloud_root(backend: str, bucket: str | None, root: str | None, *, explicit: bool) -> str:
+    """Return the root of a backend whose machines see no folder of this one.
+
+    Args:
+        backend: its name.
+        bucket: where it is told to keep runs, as BUCKET or BUCKET/PREFIX.
+        root: what is said for every backend: a folder there means the runs of this machine.
+        explicit: True where this very call names the root.
+
+    Raises:
+        InputError: it is no place in a bucket, or two are named.
+    """
+    named = _in_bucket(f"gs://{bucket.removeprefix('gs://').rstrip('/')}") if bucket else ""
+    if named and "/" not in named.removeprefix("gs://"):
+        named += f"/{_PREFIX}"
+    if root is not None and "://" in root:
+        found = _in_bucket(root)
+        if named and found.split("/")[2] != named.split("/")[2]:
+            raise InputError(f"Two buckets are named: {found!r} as the root, and {bucket!r} as {backend}'s. Name one.")
+        return found
+    if root is not None and explicit:
+        raise InputError(
+            f"Machines of {backend} see no folder of this one. Received: root={root!r}. Expected: gs://BUCKET/PREFIX, or "
+            "nothing and a bucket."
+        )
+    return named or NO_BUCKET
 
 
 def folder_root(root: str | Path | None, environ: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 from . import config, configfile
 from .errors import InputError, Problems
 from .job import Job
+from .policies import Vertex
 
 Entry = str | Path | Callable[..., Any]
 # Stands for an entry that the environment or the project's file is to name.
@@ -23,7 +24,7 @@ _MERGED = ("env", "inputs")
 class Target:
     """Where a run goes: None where nothing was said."""
 
-    backend: str | None = None
+    backend: str | Vertex | None = None
     root: str | Path | None = None
     name: str | None = None
 
@@ -47,7 +48,12 @@ class Settings:
     @property
     def job(self) -> dict[str, Any]:
         """The settings that make a Job."""
-        return {name: value for name, value in self.values.items() if name in config.SETTINGS}
+        known = config.SETTINGS
+        return {
+            name: value
+            for name, value in self.values.items()
+            if name in known and known[name].group not in config.BACKENDS
+        }
 
     @property
     def target(self) -> Target:
@@ -92,7 +98,7 @@ def defaults() -> dict[str, Any]:
     """Return what holds for every setting that nobody says anything about."""
     found: dict[str, Any] = {}
     for setting in config.SETTINGS.values():
-        info = config.GROUPS[setting.group].model_fields[setting.name]
+        info = config.GROUPS[setting.group].model_fields[setting.field]
         found[setting.name] = None if info.is_required() else info.get_default(call_default_factory=True)
     return {**found, "backend": "local", "root": "~/.podlift", "name": None}
 
@@ -132,10 +138,15 @@ def _start(what: Entry | Job, arguments: Mapping[str, Any], variables: Mapping[s
 
 def _target(given: Target, problems: Problems) -> dict[str, Any]:
     """Return what arguments say about the target; an empty one is a mistake that is told later."""
-    found = {}
+    found: dict[str, Any] = {}
     for name in config.TARGET:
         value = getattr(given, name)
-        if value is not None and not isinstance(value, str) and not (name == "root" and isinstance(value, PurePath)):
+        if name == "backend" and isinstance(value, Vertex):
+            found |= {
+                "backend": "vertex",
+                **{f"vertex_{field}": getattr(value, field) for field in value.model_fields_set},
+            }
+        elif value is not None and not isinstance(value, str) and not (name == "root" and isinstance(value, PurePath)):
             problems.found.append(f"The {name} is no text. Received: {value!r}.")
         elif value is not None:
             found[name] = value

@@ -15,6 +15,7 @@ def test_every_field_of_a_job_and_its_values_is_one_setting() -> None:
         for name in model.model_fields
         if name not in ("resources", "code", "limits", "retry", "checkpoints")
     ]
+    fields += [f"vertex_{name}" for name in sdk.Vertex.model_fields]
     assert sorted(config.SETTINGS) == sorted(fields)
     assert len(set(fields)) == len(fields)
 
@@ -35,6 +36,12 @@ def test_every_setting_has_a_sentence_in_the_docstring_of_its_class() -> None:
         ("PODLIFT_ENV", '{"A": "b"}', "env", {"A": "b"}),
         ("PODLIFT_PROJECT", "folder", "project", "folder"),
         ("PODLIFT_ROOT", "somewhere", "root", "somewhere"),
+        ("PODLIFT_EVALUATOR", "yes", "evaluator", True),
+        ("PODLIFT_MAX_COST_USD", "12.5", "max_cost_usd", 12.5),
+        ("PODLIFT_VERTEX_PROJECT", "mine", "vertex_project", "mine"),
+        ("PODLIFT_VERTEX_REGIONS", "us-central1,us-east1", "vertex_regions", "us-central1,us-east1"),
+        ("PODLIFT_VERTEX_REGIONS", '["us-central1"]', "vertex_regions", ["us-central1"]),
+        ("PODLIFT_VERTEX_LABELS", '{"team": "a"}', "vertex_labels", {"team": "a"}),
     ],
 )
 def test_a_variable_sets_its_field(variable: str, text: str, name: str, value: object) -> None:

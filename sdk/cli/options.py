@@ -21,6 +21,9 @@ _OWN_FORM = ("env", "inputs")
 _METAVARS = {
     "entry": "ENTRY", "workers": "N", "accelerator": "A", "project": "FOLDER", "args": "JSON", "max_steps": "N",
     "user": "N",
+    "ps": "N", "disk_gb": "N", "max_cost_usd": "USD", "machine": "TYPE", "vertex_project": "ID", "vertex_regions": "R[,R]",
+    "vertex_bucket": "BUCKET", "vertex_service_account": "EMAIL", "vertex_image": "URI", "vertex_labels": "JSON",
+    "vertex_raw": "JSON",
     "infrastructure": "N", "preemption": "N", "include": "PATH", "exclude": "PATTERN", "requirements": "auto|none|FILE",
 }  # fmt: skip
 

@@ -31,13 +31,13 @@ def test_bad_input_is_one_message_with_code_2_and_no_traceback_of_ours(write, po
 def test_all_mistakes_of_the_options_are_said_at_once(write, here) -> None:
     shown = here(
         *("plan", "trian.py", "--workers", "x", "--timeout-s", "soon", "--accelerator", "gpu9", "--network", "foo"),
-        *("--project", "/nonexist", "--name", "A B", "--backend", "vertex"),
+        *("--project", "/nonexist", "--name", "A B", "--backend", "vertx"),
         *("--env", "1B=2", "--env", "TF_CONFIG=1", "--input", "train", "--timeout", "soon", "--max-steps", "0"),
     )
     assert shown.code == 2
     for part in (
         *("--workers: must be a number. Received: 'x'.", "--timeout-s: must be a number", "gpu9", "network"),
-        *("'/nonexist'", "'A B'", "vertex"),
+        *("'/nonexist'", "'A B'", "Did you mean 'vertex'?"),
         *("--input takes NAME=VALUE. Number 1 of 1 has no '='", "'1B'", "'TF_CONFIG'", "max_steps"),
         *("--timeout and --timeout-s are two ways",),
     ):

@@ -27,6 +27,7 @@ LAYERS = [
         "cluster",
         "checks",
         "planner",
+        "plantext",
         "events",
         "payload",
         "layout",

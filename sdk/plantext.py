@@ -1,0 +1,84 @@
+"""A plan as a person reads it: pairs of a word and what it is, in the order in which they matter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .planner import Plan
+
+_LARGEST = 5
+_SHOWN = 8
+
+
+def lines(plan: Plan) -> list[tuple[str, str]]:
+    """Return what there is to say about a plan."""
+    found = [*_about_run(plan), *_about_code(plan), *_about_surroundings(plan)]
+    return [*found, *((level, message) for level, message in plan.findings)]
+
+
+def _about_run(plan: Plan) -> list[tuple[str, str]]:
+    start = f"{plan.target}:{plan.function}" if plan.function else " ".join([plan.target, *plan.argv])
+    return [
+        ("run", plan.run_id),
+        ("directory", plan.url),
+        ("backend", plan.backend),
+        ("tasks", f"{len(plan.tasks)} x {plan.job['resources']['accelerator']}: {', '.join(plan.tasks)}"),
+        ("entry", f"{plan.kind} {start}, started in {plan.cwd or 'the top'} of the bundle"),
+    ]
+
+
+def _about_code(plan: Plan) -> list[tuple[str, str]]:
+    count, size = sum(not file[0].endswith("/") for file in plan.files), sum(file[1] for file in plan.files)
+    largest = sorted((file for file in plan.files if file[1]), key=lambda file: (-file[1], file[0]))[:_LARGEST]
+    lines = [
+        ("bundle", f"{count} files, {_megabytes(size)} of {plan.project}, sha256 {plan.digest[:12]}"),
+        ("largest", ", ".join(f"{file[0]} ({_megabytes(file[1])})" for file in largest) or "none"),
+        ("sys.path", ", ".join(root or "the top" for root in plan.roots)),
+    ]
+    lines += [("written", f"{path}, by podlift") for path in plan.generated]
+    lines += [("left out", text) for text in plan.left_out[:_SHOWN]]
+    if len(plan.left_out) > _SHOWN:
+        lines.append(("left out", f"and {len(plan.left_out) - _SHOWN} more: podlift plan --json lists them all"))
+    return lines
+
+
+def _about_surroundings(plan: Plan) -> list[tuple[str, str]]:
+    versions = f"{plan.facts['python']} with TensorFlow {plan.facts['tensorflow']}, Keras {plan.facts['keras']}"
+    isolated = plan.job["code"].get("isolated", False)
+    needed, source = plan.requirements.get("lines", []), plan.requirements.get("source", "")
+    lines = [("python", f"{plan.facts['python']}, a fresh environment" if isolated else f"{versions}, as here")]
+    shared = f"forked from one process that has imported {', '.join(plan.preload)}"
+    lines += [("start", shared if plan.preload else f"each task in a Python of its own: {plan.fresh}")]
+    lines += [("requires", f"{len(needed)} of {source}: {_some(needed)}")] if needed else []
+    lines += [("input", f"{name}: {place}") for name, place in plan.inputs.items()]
+    lines += [("checkpoints", _saving(plan.job["checkpoints"], plan.warm_start))] if "checkpoints" in plan.job else []
+    given = [name if isinstance(value, str) else f"{name} (yours)" for name, value in plan.job["env"].items()]
+    lines += [("variables", ", ".join(given))] if given else []
+    if plan.dropped:
+        lines.append(("not passed", f"{', '.join(plan.dropped)}: variables of this shell; --env NAME passes one"))
+    return lines
+
+
+def _saving(policy: Mapping[str, Any], warm_start: str) -> str:
+    """Return when and what is saved of a training, in words."""
+    steps = [f"every {policy['every_steps']} steps"] if policy["every_steps"] else []
+    when = steps + ([f"every {policy['every_s']:g} s"] if policy["every_s"] else []) + ["at the end of fit"]
+    kept = f"the last {policy['keep_last']} are kept" + (
+        f", and the best by {policy['best']}" if policy["best"] else ""
+    )
+    saved = (
+        f"fit is protected: saved {', '.join(when)}; {kept}" if policy["auto"] else f"only by ctx.checkpoint(); {kept}"
+    )
+    return saved + (f"; starts with the state of {warm_start}" if warm_start else "")
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first names of many, and how many more there are."""
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.2f} MB" if size >= 10_000 else f"{size} bytes"
