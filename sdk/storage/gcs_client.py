@@ -1,6 +1,6 @@
 """The connections to Google Cloud Storage: one pool for each process and address, with a place for every thread.
 
-They speak the JSON API themselves, with the credentials and errors of Google's own libraries. The functions of
+They speak the JSON API themselves, with the credentials of Google's own libraries where they are. The functions of
 google-cloud-storage join all bytes of an upload in memory, read a download in pieces of 8 KiB, and ask for its bucket by
 themselves, in threads of their own.
 """
@@ -14,11 +14,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import requests
-from google.auth import default
-from google.auth.transport.requests import AuthorizedSession
 from requests.adapters import HTTPAdapter
 
 from ..errors import InputError
+from .gcs_metadata import MachineToken
 
 EMULATORS = ("PODLIFT_EMULATOR", "STORAGE_EMULATOR_HOST")
 _POOL = 64
@@ -63,12 +62,24 @@ def _connected(emulator: str) -> Connection:
         # Neither a proxy nor a .netrc of this machine has anything to do with it.
         session.trust_env = False
     else:
-        credentials: Any = default(scopes=[_SCOPE])[0]
-        session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call,unused-ignore]
-        address = f"https://storage.{getattr(credentials, 'universe_domain', 'googleapis.com')}"
+        session, address = _authorized()
     for scheme in ("http://", "https://"):
         session.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=_POOL))
     return Connection(session=session, address=address)
+
+
+def _authorized() -> tuple[requests.Session, str]:
+    try:
+        from google.auth import default
+        from google.auth.transport.requests import AuthorizedSession
+    except ImportError:
+        # A training image has a metadata server in its place.
+        session = requests.Session()
+        session.auth = MachineToken()
+        return session, "https://storage.googleapis.com"
+    credentials: Any = default(scopes=[_SCOPE])[0]
+    authorized = AuthorizedSession(credentials)  # type: ignore[no-untyped-call,unused-ignore]
+    return authorized, f"https://storage.{getattr(credentials, 'universe_domain', 'googleapis.com')}"
 
 
 # Two processes that speak through one connection read each other's answers.

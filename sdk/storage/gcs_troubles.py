@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from typing import Any
 
-from google.api_core.exceptions import GoogleAPICallError
-from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, RefreshError
 from requests import exceptions as http
 from urllib3.exceptions import HTTPError
 
 from ..errors import AccessError, ConflictError, CorruptObjectError, MissingError, StoreError
+from .gcs_metadata import TokenError
+from .gcs_refusals import RefusedError
 from .gcs_wire import DamagedError
 
 _AGAIN = (408, 429, 500, 502, 503, 504)
@@ -55,21 +56,25 @@ def of(error: Exception, bucket: str) -> Trouble | None:
         error: what a library has raised.
         bucket: whom it was about.
     """
-    if isinstance(error, GoogleAPICallError):
+    if isinstance(error, RefusedError):
         return _refused(error, bucket)
     if isinstance(error, DamagedError):
         return Trouble(kind=CorruptObjectError, text=f"it is damaged: {error}", again=True, answered=True)
     if isinstance(error, SlowError):
         return Trouble(kind=StoreError, text="it goes too slowly, and the time for it is over", unsure=True)
-    if isinstance(error, GoogleAuthError):
-        return _unknown_to(error)
+    if isinstance(error, TokenError):
+        return _without_token(error)
+    # Who has raised an error of google-auth has imported it; a training image need not have it.
+    auth: Any = sys.modules.get("google.auth.exceptions")
+    if auth is not None and isinstance(error, auth.GoogleAuthError):
+        return _unknown_to(error, auth)
     if isinstance(error, (http.RequestException, HTTPError)):
         return _unreached(error)
     return None
 
 
-def _refused(error: GoogleAPICallError, bucket: str) -> Trouble:
-    code, said = int(error.code or 0), _message(error)
+def _refused(error: RefusedError, bucket: str) -> Trouble:
+    code, said = error.code, _message(error)
     if code == 401:
         return Trouble(
             kind=AccessError, text=f"the credentials are not accepted (401): {said}. {_LOGIN[:-1]}", answered=True
@@ -109,13 +114,20 @@ def _forbidden(said: str, bucket: str) -> str:
     )
 
 
-def _unknown_to(error: GoogleAuthError) -> Trouble:
+def _without_token(error: TokenError) -> Trouble:
+    if error.again:
+        return Trouble(kind=StoreError, text=f"there is no access token now: {error}", again=True)
+    text = f"there is no access token: {error}. Next: look whether this machine has a service account"
+    return Trouble(kind=AccessError, text=text)
+
+
+def _unknown_to(error: Exception, auth: Any) -> Trouble:
     said = _line(str(error))
-    if isinstance(error, DefaultCredentialsError):
+    if isinstance(error, auth.DefaultCredentialsError):
         return Trouble(kind=AccessError, text=f"there are no credentials here: {said}. {_LOGIN[:-1]}")
     if getattr(error, "retryable", False) or "Transport" in type(error).__name__:
         return Trouble(kind=StoreError, text=f"the credentials cannot be renewed now: {said}", again=True)
-    what = "cannot be renewed" if isinstance(error, RefreshError) else "are not accepted"
+    what = "cannot be renewed" if isinstance(error, auth.RefreshError) else "are not accepted"
     return Trouble(kind=AccessError, text=f"the credentials {what}: {said}. {_LOGIN[:-1]}")
 
 
@@ -149,24 +161,22 @@ def _reason(error: BaseException) -> str:
     return _line(re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|HTTPS?ConnectionPool\([^)]*\):? ?", "", said))
 
 
-def _is_rate(error: GoogleAPICallError) -> bool:
-    reasons = [item.get("reason", "") for item in getattr(error, "errors", ()) if isinstance(item, dict)]
-    return any("ratelimit" in reason.lower() for reason in reasons)
+def _is_rate(error: RefusedError) -> bool:
+    return any("ratelimit" in str(item.get("reason", "")).lower() for item in error.errors)
 
 
-def _asked(error: GoogleAPICallError) -> float | None:
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+def _asked(error: RefusedError) -> float | None:
+    given = next((value for name, value in error.headers.items() if name.lower() == "retry-after"), "")
     try:
-        return max(0.0, float(headers.get("Retry-After", "")))
+        return max(0.0, float(given))
     except ValueError:
         return None
 
 
-def _message(error: Any) -> str:
-    """Return the service's own words; the client puts the request's method and URL before them."""
-    items = [item for item in getattr(error, "errors", ()) if isinstance(item, dict)]
-    said = next((str(item["message"]) for item in items if item.get("message")), "")
-    return _line(said or re.sub(r"^(GET|POST|PUT|DELETE) \S+?: ", "", str(error.message)))
+def _message(error: RefusedError) -> str:
+    """Return the service's own words, those of its first item where it has any."""
+    said = next((str(item["message"]) for item in error.errors if item.get("message")), "")
+    return _line(said or error.message)
 
 
 def _line(text: str) -> str:

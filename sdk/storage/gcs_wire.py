@@ -9,12 +9,12 @@ from typing import Any
 from urllib.parse import quote
 
 import requests
-from google.api_core.exceptions import from_http_response
 from urllib3.exceptions import ProtocolError
 
 from .checksums import crc32c
 from .gcs_body import Body
 from .gcs_client import Connection
+from .gcs_refusals import refusal
 from .store import Buffer
 
 NONCE = "podlift-nonce"
@@ -134,7 +134,7 @@ class Wire:
         if 200 <= response.status_code < 300:
             return response
         with response:
-            raise from_http_response(response)  # type: ignore[no-untyped-call,unused-ignore]
+            raise refusal(response)
 
 
 def _json(response: requests.Response) -> Any:

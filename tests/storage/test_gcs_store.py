@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from google.api_core.exceptions import from_http_status
 from google.auth.exceptions import RefreshError, TransportError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +19,7 @@ from urllib3.exceptions import MaxRetryError, NameResolutionError, NewConnection
 from sdk.errors import AccessError, ConflictError, CorruptObjectError, InputError, MissingError, StoreError
 from sdk.storage import gcs_troubles
 from sdk.storage.gcs_body import Body
+from sdk.storage.gcs_refusals import RefusedError
 from sdk.storage.gcs_store import OBJECT_BYTES, GcsStore
 from sdk.storage.patience import Patience
 from sdk.storage.store import DAMAGED, Store, open_store
@@ -150,28 +150,28 @@ SENTENCES = {
     "certificate": (http.SSLError("CERTIFICATE_VERIFY_FAILED"), StoreError, False, "not to be trusted"),
     "token": (RefreshError("invalid_grant: expired"), AccessError, False, "cannot be renewed.*Next: gcloud auth"),
     "token server": (TransportError("unreachable"), StoreError, True, "cannot be renewed now"),
-    "401": (from_http_status(401, "Invalid Credentials"), AccessError, False, r"\(401\): Invalid.*Next: gcloud auth"),
+    "401": (RefusedError(401, "Invalid Credentials"), AccessError, False, r"\(401\): Invalid.*Next: gcloud auth"),
     "403": (
-        from_http_status(403, SERVICE_ACCOUNT),
+        RefusedError(403, SERVICE_ACCOUNT),
         AccessError,
         False,
         r"\(403\): job@.*objects.create.*gs://b --member=serviceAccount:job@project.iam.gserviceaccount.com --role=roles/",
     ),
     "403 rate": (
-        from_http_status(403, "x", errors=[{"reason": "userRateLimitExceeded", "message": "Slow."}]),
+        RefusedError(403, "x", errors=[{"reason": "userRateLimitExceeded", "message": "Slow."}]),
         StoreError,
         True,
         r"asks to slow down \(403\): Slow",
     ),
-    "404": (from_http_status(404, "No such object: b/x"), MissingError, False, "no such object"),
-    "404 bucket": (from_http_status(404, "The specified bucket does not exist."), StoreError, False, "no bucket 'b'"),
-    "412": (from_http_status(412, "x"), ConflictError, False, "generation is another one"),
-    "408": (from_http_status(408, "x"), StoreError, True, r"\(408\)"),
-    "429": (from_http_status(429, "Slow."), StoreError, True, r"slow down \(429\): Slow"),
-    "500": (from_http_status(500, "x"), StoreError, True, r"has failed \(500\)"),
-    "501": (from_http_status(501, "x"), StoreError, False, r"refuses it \(501\)"),
-    "400": (from_http_status(400, "Invalid argument."), StoreError, False, r"refuses it \(400\): Invalid argument"),
-    "400 crc": (from_http_status(400, "Provided CRC32C is wrong."), CorruptObjectError, True, "other bytes came there"),
+    "404": (RefusedError(404, "No such object: b/x"), MissingError, False, "no such object"),
+    "404 bucket": (RefusedError(404, "The specified bucket does not exist."), StoreError, False, "no bucket 'b'"),
+    "412": (RefusedError(412, "x"), ConflictError, False, "generation is another one"),
+    "408": (RefusedError(408, "x"), StoreError, True, r"\(408\)"),
+    "429": (RefusedError(429, "Slow."), StoreError, True, r"slow down \(429\): Slow"),
+    "500": (RefusedError(500, "x"), StoreError, True, r"has failed \(500\)"),
+    "501": (RefusedError(501, "x"), StoreError, False, r"refuses it \(501\)"),
+    "400": (RefusedError(400, "Invalid argument."), StoreError, False, r"refuses it \(400\): Invalid argument"),
+    "400 crc": (RefusedError(400, "Provided CRC32C is wrong."), CorruptObjectError, True, "other bytes came there"),
 }
 
 
