@@ -24,6 +24,7 @@ LAYERS = [
         "policies",
         "job",
         "accelerators",
+        "hardware",
         "cluster",
         "checks",
         "planner",

@@ -1,0 +1,84 @@
+"""What a plan for this machine has to say about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .. import accelerators
+from .findings import TENSORFLOW_RANGE, Facts, Finding, error
+
+
+def run(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
+    """Return the findings of a plan that runs here."""
+    checks = (_hardware, _tensorflow, _legacy_keras, _isolation, _open_ports, _crowding)
+    return [finding for check in checks for finding in check(job, facts)]
+
+
+def _hardware(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
+    asked = job["resources"]["accelerator"]
+    if "local" in accelerators.row(asked).backends:
+        return []
+    return [
+        error(
+            f"Local mode has no {asked}: it runs tasks on this machine's CPUs; backend='vertex' gets one",
+            {"resources.accelerator": "cpu"},
+        )
+    ]
+
+
+def _tensorflow(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
+    if job["code"].get("isolated"):
+        return []
+    if facts.tensorflow is None:
+        return [
+            Finding(
+                "warning",
+                f"TensorFlow is not installed for {facts.executable}: a program that imports it will fail. "
+                "Next: pip install 'podlift[tf]'.",
+            )
+        ]
+    release = tuple(int(part) for part in facts.tensorflow.split(".")[:2])
+    low, high = TENSORFLOW_RANGE
+    if low <= release <= high:
+        return []
+    return [
+        Finding(
+            "warning",
+            f"TensorFlow {facts.tensorflow} is outside the range that podlift was tried with: "
+            f"{low[0]}.{low[1]} to {high[0]}.{high[1]}.",
+        )
+    ]
+
+
+def _legacy_keras(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
+    if job["code"]["keras"] != "legacy" or facts.tf_keras is not None:
+        return []
+    return [Finding("error", "keras='legacy' needs tf_keras, which is not installed. Next: pip install 'podlift[tf]'.")]
+
+
+def _isolation(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
+    if job["resources"]["network"] != "isolated" or facts.isolation is None:
+        return []
+    return [Finding("error", f"network='isolated' cannot be had here: {facts.isolation} Use network='host'.")]
+
+
+def _open_ports(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
+    if job["resources"]["workers"] == 1 or job["resources"]["network"] == "isolated":
+        return []
+    return [
+        Finding(
+            "note",
+            "TensorFlow's servers listen on every network interface while this runs, without authentication. On an "
+            "untrusted network use network='isolated' (docs/security.md).",
+        )
+    ]
+
+
+def _crowding(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
+    workers = job["resources"]["workers"]
+    if workers <= 4 * facts.cpus:
+        return []
+    return [
+        Finding("warning", f"{workers} tasks share {facts.cpus} CPUs: expect about {workers}/{facts.cpus} of the time.")
+    ]

@@ -1,0 +1,57 @@
+"""Machine types: which of them a training job may have, and the few whose price is known.
+
+Source: documentation of Vertex AI, training/configure-compute (read 2026-11-20).
+"""
+
+from __future__ import annotations
+
+import re
+
+from . import ENGINE, VERTEX, Rate, rates
+
+DEFAULT = "n1-standard-4"
+_SIZES = (4, 8, 16, 32, 64, 96)
+N1 = (
+    *(f"n1-standard-{size}" for size in _SIZES),
+    *(f"n1-highmem-{size}" for size in (2, *_SIZES)),
+    *(f"n1-highcpu-{size}" for size in _SIZES[2:]),
+)
+LISTED = (
+    *N1,
+    *(f"e2-standard-{size}" for size in (4, 8, 16, 32)),
+    *(f"e2-highmem-{size}" for size in (2, 4, 8, 16)),
+    *(f"e2-highcpu-{size}" for size in (16, 32)),
+    *(f"c2-standard-{size}" for size in (4, 8, 16, 30, 60)),
+)
+# Of these the documentation names the family, not every size.
+_OPEN = re.compile(r"n[24]-(standard|highmem|highcpu)-[1-9][0-9]*|m1-[a-z]+-[1-9][0-9]*")
+_VCPUS = re.compile(r"(?:n[124]|e2|c2|g2|g4)-[a-z]+-(\d+)")
+
+# a3-highgpu-1g: the part beside its GPU. The larger ones are not in the sources.
+RATES: dict[str, tuple[Rate, ...]] = {
+    "n1-standard-4": rates(0.21849885, source=VERTEX),
+    "a3-highgpu-1g": rates(1.183, 0.361, source=ENGINE),
+}
+# System agents starve beside a GPU there (documentation of Vertex AI, configure-compute).
+TIGHT = ("n1-highmem-2",)
+# The usual next guesses for what is not listed.
+EXAMPLES = (
+    *LISTED,
+    "n2-standard-4",
+    "n2-standard-8",
+    "n2-standard-16",
+    "n2-standard-32",
+    "n2-highmem-8",
+    "n4-standard-8",
+)
+
+
+def allowed(machine: str) -> bool:
+    """True if a task without accelerators may have a machine of this type."""
+    return machine in LISTED or _OPEN.fullmatch(machine) is not None
+
+
+def vcpus(machine: str) -> int | None:
+    """Return the number of CPUs that the machine type's name tells, None where it tells none."""
+    found = _VCPUS.fullmatch(machine)
+    return int(found[1]) if found else None

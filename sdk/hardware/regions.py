@@ -1,0 +1,28 @@
+"""Regions of Vertex AI. Source: those that google-cloud-aiplatform 2.7.0 accepts (constants/base.py, read 2026-11-21)."""
+
+from __future__ import annotations
+
+import re
+
+KNOWN = (
+    "africa-south1", "asia-east1", "asia-east2", "asia-northeast1", "asia-northeast2", "asia-northeast3", "asia-south1",
+    "asia-south2", "asia-southeast1", "asia-southeast2", "australia-southeast1", "australia-southeast2", "europe-central2",
+    "europe-north1", "europe-north2", "europe-southwest1", "europe-west1", "europe-west2", "europe-west3", "europe-west4",
+    "europe-west6", "europe-west8", "europe-west9", "europe-west12", "me-central1", "me-central2", "me-west1",
+    "northamerica-northeast1", "northamerica-northeast2", "southamerica-east1", "southamerica-west1", "us-central1",
+    "us-east1", "us-east4", "us-east5", "us-east7", "us-south1", "us-west1", "us-west2", "us-west3", "us-west4", "us-west8",
+)  # fmt: skip
+# The only one with every accelerator (documentation of Vertex AI, general/locations, read 2026-11-20).
+DEFAULT = "us-central1"
+_REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
+
+
+def is_region(text: str) -> bool:
+    """True for what looks like a region: `us-central1`, but neither `us` nor the zone `us-central1-a`."""
+    return _REGION.fullmatch(text) is not None
+
+
+def nearby(region: str, known: tuple[str, ...]) -> str:
+    """Return the region of `known` that is on the same continent as `region`, or the first one."""
+    continent = region.partition("-")[0]
+    return next((name for name in known if name.partition("-")[0] == continent), known[0])

@@ -1,0 +1,187 @@
+"""The table of hardware: what people type, and that no row contradicts another."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import sdk
+from sdk import accelerators
+from sdk.accelerators import ROWS, lookup, pools
+from sdk.hardware import machines, regions
+
+
+@pytest.mark.parametrize(
+    ("typed", "name", "machine", "kind", "count"),
+    [
+        ("cpu", "cpu", "n1-standard-4", None, None),
+        ("l4", "l4", "g2-standard-4", "NVIDIA_L4", 1),
+        ("L4:1", "l4", "g2-standard-4", "NVIDIA_L4", 1),
+        (" l4:4 ", "l4:4", "g2-standard-48", "NVIDIA_L4", 4),
+        ("nvidia-l4:8", "l4:8", "g2-standard-96", "NVIDIA_L4", 8),
+        ("NVIDIA_L4:2", "l4:2", "g2-standard-24", "NVIDIA_L4", 2),
+        ("NVIDIA_TESLA_T4", "t4", "n1-standard-4", "NVIDIA_TESLA_T4", 1),
+        ("t4:2", "t4:2", "n1-standard-8", "NVIDIA_TESLA_T4", 2),
+        ("t4:4", "t4:4", "n1-standard-16", "NVIDIA_TESLA_T4", 4),
+        ("v100:4", "v100:4", "n1-standard-16", "NVIDIA_TESLA_V100", 4),
+        ("v100:8", "v100:8", "n1-standard-32", "NVIDIA_TESLA_V100", 8),
+        ("p4", "p4", "n1-standard-4", "NVIDIA_TESLA_P4", 1),
+        ("a100", "a100", "a2-highgpu-1g", "NVIDIA_TESLA_A100", 1),
+        ("a100:8", "a100:8", "a2-highgpu-8g", "NVIDIA_TESLA_A100", 8),
+        ("a100:16", "a100:16", "a2-megagpu-16g", "NVIDIA_TESLA_A100", 16),
+        ("a100-80gb:8", "a100-80gb:8", "a2-ultragpu-8g", "NVIDIA_A100_80GB", 8),
+        ("a100_80gb", "a100-80gb", "a2-ultragpu-1g", "NVIDIA_A100_80GB", 1),
+        ("h100:8", "h100:8", "a3-highgpu-8g", "NVIDIA_H100_80GB", 8),
+        ("h100-mega:8", "h100-mega:8", "a3-megagpu-8g", "NVIDIA_H100_MEGA_80GB", 8),
+        ("h200:8", "h200:8", "a3-ultragpu-8g", "NVIDIA_H200_141GB", 8),
+        ("b200:8", "b200:8", "a4-highgpu-8g", "NVIDIA_B200", 8),
+        ("gb200:4", "gb200:4", "a4x-highgpu-4g", "NVIDIA_GB200", 4),
+        ("rtx-pro-6000:2", "rtx-pro-6000:2", "g4-standard-96", "NVIDIA_RTX_PRO_6000", 2),
+        ("v2-8", "v2-8", "cloud-tpu", "TPU_V2", 8),
+        ("tpu-v3-8", "v3-8", "cloud-tpu", "TPU_V3", 8),
+        ("v5e-1", "v5e-1", "ct5lp-hightpu-1t", None, None),
+        ("tpu-v5e-4", "v5e-4", "ct5lp-hightpu-4t", None, None),
+        ("v5litepod-4", "v5e-4", "ct5lp-hightpu-4t", None, None),
+        ("v5e-8", "v5e-8", "ct5lp-hightpu-8t", None, None),
+        ("v5e-16", "v5e-16", "ct5lp-hightpu-4t", None, None),
+        ("v6e-8", "v6e-8", "ct6e-standard-8t", None, None),
+    ],
+)
+def test_names_that_people_type_are_one_machine_type_and_one_accelerator(typed, name, machine, kind, count) -> None:
+    found = lookup(typed)
+    assert (found.name, found.machine, found.type, found.count) == (name, machine, kind, count)
+    assert sdk.Resources(accelerator=typed).accelerator == name
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("l4:3", "l4 comes in machines of 1, 2, 4 or 8. Nearest: 'l4:4'."),
+        ("h200", "h200 comes in machines of 8. Nearest: 'h200:8'."),
+        ("h100-mega", "h100-mega comes in machines of 8. Nearest: 'h100-mega:8'."),
+        ("t4:8", "t4 comes in machines of 1, 2 or 4. Nearest: 't4:4'."),
+        ("a100:x", "Nearest: 'a100'."),
+        ("v4-8", "No training machine has v4. Nearest: 'v3-8'."),
+        ("tpu-v5p-8", "No training machine has v5p. Nearest: 'v5e-8'."),
+        ("v5e8", "Did you mean 'v5e-8'?"),
+        ("a10", "Did you mean 'a100'?"),
+        ("gpu", "Did you mean 'cpu'?"),
+        ("", "Known: "),
+        ("quantum-annealer", "Known: "),
+    ],
+)
+def test_an_unknown_name_is_answered_by_the_nearest_that_can_be_had(typed: str, said: str) -> None:
+    with pytest.raises(sdk.InputError) as caught:
+        lookup(typed)
+    assert str(caught.value).startswith(f"Unknown accelerator. Received: {typed!r}. ")
+    assert said in str(caught.value)
+
+
+@given(st.text(max_size=20))
+def test_any_text_is_a_row_or_an_error_that_names_one(text: str) -> None:
+    try:
+        assert lookup(text) in ROWS
+    except sdk.InputError as error:
+        assert any(name in str(error) for name in accelerators.names())
+
+
+def test_names_and_aliases_mean_one_row_each() -> None:
+    words = [word for row in ROWS for word in (row.name, *row.aliases)]
+    assert len(words) == len(set(words))
+    assert all(lookup(word).name == row.name for row in ROWS for word in (row.name, *row.aliases))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_a_row_says_all_that_a_request_needs_or_why_there_is_none(row: accelerators.Accelerator) -> None:
+    assert row.title
+    if row.refused:
+        instead = lookup(row.instead)
+        assert not instead.refused
+    else:
+        assert row.machine
+        assert not row.instead
+    assert row.machine is None or row.family == "cpu" or row.machine in row.machines
+    if row.family == "gpu":
+        assert row.type and row.count == row.chips and row.hosts == 1 and not row.topology
+    if row.family == "tpu":
+        assert (row.type is None) == (row.count is None) == (row.topology is not None)
+        assert row.runs_tensorflow is not None and row.hosts >= 1 and row.chips % row.hosts == 0
+    assert row.chips or row.family == "cpu"
+    for region in (*(row.regions or ()), *row.seen_in, *(region for rate in row.rates for region in rate.regions)):
+        assert region in regions.KNOWN
+    assert row.regions is not None or row.seen_in or row.refused
+    for rate in row.rates:
+        assert 0 < rate.usd < 1000 and rate.source.date.startswith("202") and rate.source.name
+
+
+def test_types_are_those_of_the_real_client() -> None:
+    code = (
+        "from google.cloud.aiplatform_v1.types import AcceleratorType; from sdk.accelerators import ROWS; "
+        "print([row.type for row in ROWS if row.type and row.type not in AcceleratorType.__members__])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        ("n1-highmem-2", {"t4", "t4:2", "t4:4", "v100", "v100:2", "v100:4", "v100:8"}),
+        ("n1-highcpu-16", {"t4", "t4:2", "t4:4", "v100:2", "v100:4", "v100:8"}),
+        ("n1-standard-32", {"t4:2", "t4:4", "v100:4", "v100:8"}),
+        ("n1-standard-64", {"t4:4", "v100:8"}),
+        ("n1-highcpu-64", {"p100:4", "t4:4", "v100:8"}),
+        ("n1-highmem-96", {"t4:4", "v100:8"}),
+        ("g2-standard-32", {"l4"}),
+        ("n1-standard-2", set()),
+        ("n1-highcpu-8", set()),
+    ],
+)
+def test_a_host_carries_the_numbers_of_gpus_that_are_documented(machine: str, expected: set[str]) -> None:
+    kinds = {name.partition(":")[0] for name in expected} or {"t4", "v100", "l4"}
+    found = {row.name for row in ROWS if machine in row.machines and row.name.partition(":")[0] in kinds}
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("machine", "allowed"),
+    [
+        *[(name, True) for name in ("n2-standard-16", "n4-highcpu-8", "e2-standard-32", "c2-standard-60")],
+        *[(name, True) for name in ("n1-highmem-2", "m1-ultramem-40", "n1-highcpu-96")],
+        *[(name, False) for name in ("n1-standard-1", "n1-standard-2", "n1-highcpu-8", "e2-standard-2", "e2-micro")],
+        *[(name, False) for name in ("c3-standard-8", "n2-standard-0", "n2-standard-16\n", "", "g2-standard-4")],
+    ],
+)
+def test_machine_types_are_those_that_training_may_have(machine: str, allowed: bool) -> None:
+    assert machines.allowed(machine) is allowed
+
+
+def test_pools_keep_their_places_and_parameter_servers_get_no_accelerator() -> None:
+    asked = {"accelerator": "l4:2", "workers": 3, "ps": 2, "evaluator": True}
+    found = [(p.role, p.index, p.replicas, p.machine, p.accelerator.name) for p in pools(asked)]
+    assert found == [
+        ("chief", 0, 1, "g2-standard-24", "l4:2"),
+        ("worker", 1, 2, "g2-standard-24", "l4:2"),
+        ("ps", 2, 2, "n1-standard-4", "cpu"),
+        ("evaluator", 3, 1, "g2-standard-24", "l4:2"),
+    ]
+    small = pools({"accelerator": "cpu", "workers": 1, "ps": 1, "machine": "n2-standard-16"})
+    assert [(p.index, p.machine) for p in small] == [(0, "n2-standard-16"), (2, "n2-standard-16")]
+
+
+@pytest.mark.parametrize(
+    ("region", "expected"), [("us-central1", True), ("us", False), ("us-central1-a", False), ("", False)]
+)
+def test_a_zone_is_no_region(region: str, expected: bool) -> None:
+    assert regions.is_region(region) is expected
+
+
+def test_local_mode_knows_the_names_and_refuses_them_with_a_sentence(write) -> None:
+    write("train.py", "print(1)")
+    with pytest.raises(sdk.InputError, match="Local mode has no l4:4: it runs tasks on this machine's CPUs") as caught:
+        sdk.plan("train.py", accelerator="l4:4")
+    assert "Nearest: accelerator='cpu'." in str(caught.value)
