@@ -58,7 +58,7 @@ class Keeper:
         self._clock = clock
         self._log = log
         self._known: list[_Known] | None = None
-        self._restored = opening.commit if opening.source is None else None
+        self._restored = opening.commit
         self._collected_s: float | None = None
         self._skipped: set[str] = set()
 

@@ -6,12 +6,11 @@ The first task takes the lease, chooses, and writes the choice once; the others 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, field, replace
 
 from ..clock import Clock
-from ..errors import AlreadyExistsError, CheckpointError, CorruptCheckpointError, FencedError, MissingError, StoreError
-from ..storage.store import Store, open_store
+from ..errors import AlreadyExistsError, CorruptCheckpointError, FencedError, MissingError, StoreError
+from ..storage.store import Store
 from . import names, restore
 from .envelope import unwrap, wrap
 from .fields import Fields
@@ -30,7 +29,6 @@ class Opening:
         epoch: all writes of the attempt carry it.
         nonce: of the lease.
         commit: key of the checkpoint to restore; None for a fresh start.
-        source: URL of the store that holds it, where that is another one.
         manifest: of that checkpoint.
     """
 
@@ -38,7 +36,6 @@ class Opening:
     epoch: int
     nonce: str
     commit: str | None = None
-    source: str | None = None
     manifest: Manifest | None = None
     _kept: list[restore.Checkpoint] = field(default_factory=list, compare=False, repr=False)
 
@@ -46,35 +43,23 @@ class Opening:
         """The lease as it must be found before each commit."""
         return Lease(epoch=self.epoch, nonce=self.nonce)
 
-    def read(self, store: Store, *, resume_from: Store | None = None) -> restore.Checkpoint | None:
+    def read(self, store: Store) -> restore.Checkpoint | None:
         """Return the checkpoint to restore, verified; None for a fresh start.
 
         The task that chose it has read it already: its first call returns that and forgets it.
 
         Args:
             store: the attempt's.
-            resume_from: the store that `source` names, if it is open already.
 
         Raises:
             CorruptCheckpointError, StoreError: as `restore.read`.
         """
         if self.commit is None:
             return None
-        if self._kept:
-            return self._kept.pop()
-        return restore.read(_holder(store, self.source, resume_from), self.commit)
+        return self._kept.pop() if self._kept else restore.read(store, self.commit)
 
 
-def open_first(
-    store: Store,
-    attempt: int,
-    holder: str,
-    clock: Clock,
-    *,
-    resume_from: Store | None = None,
-    log: Callable[[str], None],
-    on_corrupt: Literal["raise", "fresh"] = "raise",
-) -> Opening:
+def open_first(store: Store, attempt: int, holder: str, clock: Clock, *, log: Callable[[str], None]) -> Opening:
     """Take the lease, choose the newest checkpoint that verifies wholly, and tell the other tasks.
 
     Args:
@@ -82,9 +67,7 @@ def open_first(
         attempt: the attempt's number.
         holder: names this task for people.
         clock: what time it is.
-        resume_from: another run's store, used as long as the run has no checkpoint of its own.
         log: takes sentences.
-        on_corrupt: what to do when there are checkpoints and none verifies.
 
     Raises:
         CorruptCheckpointError: there are checkpoints and none verifies.
@@ -92,50 +75,28 @@ def open_first(
         StoreError: the store cannot be read or written.
     """
     lease = take(store, holder, clock)
-    found = restore.newest(store, log, on_corrupt)
-    source = None
-    if found is None and resume_from is not None:
-        found = restore.newest(resume_from, log, quarantine=False)
-        if found is None:
-            raise CheckpointError(f"There is no checkpoint to resume from in {resume_from.url}.")
-        source = resume_from.url
-    body = {
-        "attempt": attempt,
-        "epoch": lease.epoch,
-        "nonce": lease.nonce,
-        "commit": found.manifest.key if found else None,
-        "source": source,
-    }
-    _publish(store, attempt, body)
-    return Opening(
+    found = restore.newest(store, log)
+    manifest = found.manifest if found else None
+    opening = Opening(
         attempt=attempt,
         epoch=lease.epoch,
         nonce=lease.nonce,
-        commit=found.manifest.key if found else None,
-        source=source,
-        manifest=found.manifest if found else None,
+        commit=manifest.key if manifest else None,
+        manifest=manifest,
         _kept=[found] if found else [],
     )
+    _publish(store, opening)
+    return opening
 
 
-def join(
-    store: Store,
-    attempt: int,
-    clock: Clock,
-    sleep: Callable[[float], None],
-    wait_s: float,
-    *,
-    resume_from: Store | None = None,
-) -> Opening:
+def join(store: Store, attempt: int, clock: Clock, wait_s: float) -> Opening:
     """Wait for what the first task of the attempt has chosen.
 
     Args:
         store: the run's.
         attempt: the attempt's number.
         clock: what time it is.
-        sleep: sleeps some seconds.
         wait_s: how long the first task may take to read and verify a checkpoint.
-        resume_from: as in `open_first`, if it is open already.
 
     Raises:
         StoreError: nothing came in time.
@@ -153,19 +114,12 @@ def join(
                     f"{names.opening(attempt)} in {store.url}. Its log says what it waits for; do all tasks see "
                     "the same folder?"
                 ) from None
-            sleep(_POLL_S)
+            clock.sleep(_POLL_S)
     if opening.attempt != attempt:
         raise CorruptCheckpointError(f"{names.opening(attempt)!r} of {store.url} is of attempt {opening.attempt}.")
-    if opening.commit is None:
-        return opening
-    manifest = restore.read_manifest(_holder(store, opening.source, resume_from), opening.commit)
-    return Opening(**{**opening.__dict__, "manifest": manifest})
-
-
-def _holder(store: Store, source: str | None, resume_from: Store | None) -> Store:
-    if source is None:
-        return store
-    return resume_from or open_store(source)
+    return (
+        opening if opening.commit is None else replace(opening, manifest=restore.read_manifest(store, opening.commit))
+    )
 
 
 def _parse(data: bytes | bytearray | memoryview) -> Opening:
@@ -178,12 +132,12 @@ def _parse(data: bytes | bytearray | memoryview) -> Opening:
         epoch=fields.count("epoch", 1),
         nonce=fields.text("nonce", "[0-9a-f]+"),
         commit=commit,
-        source=fields.text_or_none("source"),
     )
 
 
-def _publish(store: Store, attempt: int, body: dict[str, object]) -> None:
-    key = names.opening(attempt)
+def _publish(store: Store, opening: Opening) -> None:
+    key = names.opening(opening.attempt)
+    body = {name: getattr(opening, name) for name in ("attempt", "epoch", "nonce", "commit")}
     try:
         store.put_new(key, [wrap("opening", body)])
     except StoreError as error:
@@ -192,9 +146,9 @@ def _publish(store: Store, attempt: int, body: dict[str, object]) -> None:
             nonce = _parse(store.get(key)).nonce
         except MissingError:
             raise error from None
-        if nonce != body["nonce"]:
+        if nonce != opening.nonce:
             if not isinstance(error, AlreadyExistsError):
                 raise
             raise FencedError(
-                f"Attempt {attempt} of {store.url} was opened by another task already. Is the run started twice?"
+                f"Attempt {opening.attempt} of {store.url} was opened by another task already. Is the run started twice?"
             ) from None

@@ -57,20 +57,18 @@ class Policy:
         higher = any(part in self.best.lower() for part in _HIGHER_IS_BETTER)
         return self.best, "max" if higher else "min"
 
-    def due(self, step: int, now: float, *, since_step: int, since_s: float) -> bool:
-        """Tell whether it is time to save.
+    def due_by_steps(self, before: int, now: int) -> bool:
+        """True where a step at which to save lies in what was trained: a multiple, the same in all attempts.
 
         Args:
-            step: where training stands.
-            now: seconds, on the same clock as `since_s`.
-            since_step: step of the last save, or the one that training began with.
-            since_s: when that was.
+            before: steps that were over before.
+            now: steps that are over now.
         """
-        if step <= since_step:
-            return False
-        # A multiple of every_steps, so that all attempts save at the same steps; one that was missed is made up for.
-        by_steps = self.every_steps is not None and step // self.every_steps > since_step // self.every_steps
-        return by_steps or (self.every_s is not None and now - since_s >= self.every_s)
+        return self.every_steps is not None and now // self.every_steps > before // self.every_steps
+
+    def due_by_time(self, seconds: float) -> bool:
+        """True when the last save is so many seconds ago that it is time for another."""
+        return self.every_s is not None and seconds >= self.every_s
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,6 @@ from ..errors import InputError
 from ..storage.store import Store, open_store
 from . import opening, restore
 from .contents import Contents
-from .manifest import Manifest
 from .policy import Policy
 from .restore import Checkpoint
 from .saver import Saver, Ticket
@@ -51,6 +50,16 @@ class Stage:
     steps: int = 0
     history: Mapping[str, Any] | None = None
     epochs: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """The open store, what the tasks have agreed to begin with, who saves, and the stages of earlier attempts."""
+
+    store: Store
+    opening: opening.Opening
+    saver: Saver
+    before: Sequence[Stage]
 
 
 def signature(variables: Iterable[tuple[str, str, Sequence[int]]]) -> str:
@@ -100,12 +109,7 @@ class Session:
         self._about = about
         self._warm_start = warm_start
         self._clock = clock
-        self._store: Store | None = None
-        self._saver: Saver | None = None
-        self._opening: opening.Opening | None = None
-        self._found: Manifest | None = None
-        self._key: str | None = None
-        self._before: list[Stage] = []
+        self._opened: _Opened | None = None
         self._stages: list[Stage] = []
         self._last_save = clock.monotonic()
         self.base = 0
@@ -113,32 +117,34 @@ class Session:
     @property
     def store(self) -> Store:
         """The store, opened at the first use."""
-        if self._store is None:
-            self._open()
-        assert self._store is not None  # noqa: S101
-        return self._store
+        return self._open().store
 
-    def _open(self) -> None:
-        self._store = store = open_store(self._url)
-        if self.rank == 0:
-            holder = f"{self.task} of attempt {self._attempt}, process {os.getpid()}"
-            found = opening.open_first(store, self._attempt, holder, self._clock, log=self.log)
-        else:
-            found = opening.join(store, self._attempt, self._clock, self._clock.sleep, _JOIN_S)
-        self._opening, self._found, self._key = found, found.manifest, found.commit
-        if self._found is not None:
-            self._before = [Stage(**stage) for stage in from_json(self._found.position["stages"])]
-        self._saver = Saver(
-            store,
-            found,
-            task=self.task,
-            rank=self.rank,
-            tasks=self.tasks,
-            policy=self.policy,
-            clock=self._clock,
-            about=self._about(),
-            log=self.log,
-        )
+    def stage(self, number: int) -> Stage:
+        """Return what is known of a stage that has begun."""
+        return self._stages[number]
+
+    def _open(self) -> _Opened:
+        if self._opened is None:
+            store = open_store(self._url)
+            if self.rank == 0:
+                holder = f"{self.task} of attempt {self._attempt}, process {os.getpid()}"
+                found = opening.open_first(store, self._attempt, holder, self._clock, log=self.log)
+            else:
+                found = opening.join(store, self._attempt, self._clock, _JOIN_S)
+            saver = Saver(
+                store,
+                found,
+                task=self.task,
+                rank=self.rank,
+                tasks=self.tasks,
+                policy=self.policy,
+                clock=self._clock,
+                about=self._about(),
+                log=self.log,
+            )
+            stages = from_json(found.manifest.position["stages"]) if found.manifest is not None else []
+            self._opened = _Opened(store, found, saver, [Stage(**stage) for stage in stages])
+        return self._opened
 
     def begin(self, kind: str, signature: str) -> Begun:
         """Begin the next stage, and return what is known of it.
@@ -150,17 +156,17 @@ class Session:
         Raises:
             InputError: an earlier attempt had another stage in this place.
         """
-        _ = self.store
+        opened = self._open()
         number = len(self._stages)
         mine = Stage(kind=kind, signature=signature)
         self.base = sum(stage.steps for stage in self._stages)
         self._last_save = self._clock.monotonic()
-        known = self._before[number] if number < len(self._before) else None
+        known = opened.before[number] if number < len(opened.before) else None
         if known is None:
             self._stages.append(mine)
-            return Begun(self, number, self._warm() if number == 0 and self._found is None else None, {})
-        last = number == len(self._before) - 1
-        checkpoint = self._read(self._key if last else known.commit)
+            return Begun(self, number, self._warm() if number == 0 and opened.opening.commit is None else None, {})
+        last = number == len(opened.before) - 1
+        checkpoint = opened.opening.read(opened.store) if last else self._read(known.commit)
         # What differs in the variables is told where they are restored.
         if known.kind != kind or (checkpoint is None and known.signature != signature):
             other = f"was a {known.kind}" if known.kind != kind else "had other variables"
@@ -170,7 +176,7 @@ class Session:
             )
         if last and known.finished:
             # What comes after will be in other manifests.
-            known = replace(known, commit=self._key or "")
+            known = replace(known, commit=opened.opening.commit or "")
         self._stages.append(known if last or known.finished else replace(known, finished=True))
         position = from_json(checkpoint.manifest.position["at"]) if last and checkpoint is not None else {}
         if known.finished and checkpoint is None:
@@ -180,10 +186,8 @@ class Session:
             )
         return Begun(self, number, checkpoint, position)
 
-    def _read(self, key: str | None) -> Checkpoint | None:
-        if key and key == self._key and self._opening is not None:
-            return self._opening.read(self.store)
-        return restore.read(self.store, key) if key else None
+    def _read(self, commit: str) -> Checkpoint | None:
+        return restore.read(self.store, commit) if commit else None
 
     def _warm(self) -> Checkpoint | None:
         if not self._warm_start:
@@ -194,8 +198,7 @@ class Session:
 
     def due(self) -> bool:
         """True when it is time for the next checkpoint; only the first task is asked."""
-        every_s = self.policy.every_s
-        return every_s is not None and self._clock.monotonic() - self._last_save >= every_s
+        return self.policy.due_by_time(self._clock.monotonic() - self._last_save)
 
     def save(
         self, number: int, contents: Contents, *, at: Mapping[str, Any], steps: int, reason: str, **more: Any
@@ -210,12 +213,11 @@ class Session:
             reason: "interval", "preempt", "final" or "manual".
             more: finished, history and epochs of the stage; metrics and downgrades of the checkpoint.
         """
-        assert self._saver is not None  # noqa: S101
         stage = {name: more.pop(name) for name in ("finished", "history", "epochs") if name in more}
         self._stages[number] = mine = replace(self._stages[number], steps=steps, **stage)
         self._last_save = self._clock.monotonic()
         stages = [*self._stages[:number], mine]
-        return self._saver.save(
+        return self._open().saver.save(
             contents,
             step=self.base + steps,
             position=to_json({"stages": [vars(stage) for stage in stages], "at": dict(at)}),
@@ -235,13 +237,13 @@ class Session:
         Raises:
             SaveFailedError: it could not be saved.
         """
-        if self._saver is not None:
-            self._saver.wait(timeout_s)
+        if self._opened is not None:
+            self._opened.saver.wait(timeout_s)
 
     def close(self, timeout_s: float | None) -> None:
         """Wait for what is being saved, and end."""
-        if self._saver is not None:
-            self._saver.close(timeout_s)
+        if self._opened is not None:
+            self._opened.saver.close(timeout_s)
 
 
 def to_json(value: Any) -> Any:
@@ -281,7 +283,7 @@ class Begun:
     @property
     def known(self) -> Stage:
         """What an earlier attempt has left of it."""
-        return self.session._stages[self.number]
+        return self.session.stage(self.number)
 
     @property
     def blobs(self) -> Mapping[str, bytes]:

@@ -250,8 +250,7 @@ class Protected:
         self.steps += count
         self._protection.kills.at("step", self._session.base + self.steps)
         action = self._protection.agreement.step()
-        every = self._session.policy.every_steps
-        due = action is not None or (every is not None and self.steps // every > (self.steps - count) // every)
+        due = action is not None or self._session.policy.due_by_steps(self.steps - count, self.steps)
         if action == "stop" and self.interrupted:
             return action  # a loop that goes on all the same
         self.interrupted = action == "stop"

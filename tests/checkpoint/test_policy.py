@@ -24,29 +24,32 @@ def commits(*losses: float | None, keep: str = "", damaged: str = "") -> list[Co
 
 
 @pytest.mark.parametrize(
-    ("steps", "seconds", "step", "now", "expected"),
+    ("steps", "before", "now", "expected"),
     [
-        (10, None, 9, 1e9, False),
-        (10, None, 10, 0, True),
-        (10, None, 11, 0, True),
-        (None, 60.0, 1, 59, False),
-        (None, 60.0, 1, 60, True),
-        (10, 60.0, 3, 60, True),
-        (None, None, 10**6, 1e9, False),
-        (1, None, 0, 0, False),
-        (None, 1.0, 0, 1e9, False),
+        (10, 0, 9, False),
+        (10, 0, 10, True),
+        (10, 0, 11, True),
+        (10, 10, 11, False),
+        (None, 0, 10**6, False),
+        (1, 4, 5, True),
     ],
 )
-def test_when_a_checkpoint_is_due(
-    steps: int | None, seconds: float | None, step: int, now: float, expected: bool
+def test_a_checkpoint_is_due_behind_every_so_many_steps(
+    steps: int | None, before: int, now: int, expected: bool
 ) -> None:
-    policy = Policy(every_steps=steps, every_s=seconds)
-    assert policy.due(step, now, since_step=0, since_s=0) is expected
+    assert Policy(every_steps=steps, every_s=None).due_by_steps(before, now) is expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "passed", "expected"), [(60.0, 59, False), (60.0, 60, True), (None, 1e9, False), (1.0, 0, False)]
+)
+def test_a_checkpoint_is_due_after_every_so_many_seconds(seconds: float | None, passed: float, expected: bool) -> None:
+    assert Policy(every_s=seconds).due_by_time(passed) is expected
 
 
 def test_attempts_save_at_the_same_steps_wherever_they_began() -> None:
     policy = Policy(every_steps=10, every_s=None)
-    assert [step for step in range(14, 41) if policy.due(step, 0, since_step=step - 1, since_s=0)] == [20, 30, 40]
+    assert [step for step in range(14, 41) if policy.due_by_steps(step - 1, step)] == [20, 30, 40]
 
 
 @pytest.mark.parametrize(

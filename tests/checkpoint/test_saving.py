@@ -51,7 +51,7 @@ def test_all_tasks_join_what_the_first_one_chose_and_have_their_own_blobs_back(s
     key = attempt.save(2)
     attempt.close()
     first = opening.open_first(store, 1, "first", SystemClock(), log=print)
-    joined = [opening.join(store, 1, SystemClock(), SystemClock().sleep, 10) for _ in range(2)]
+    joined = [opening.join(store, 1, SystemClock(), 10) for _ in range(2)]
     assert all(other == first for other in joined)
     assert {check(other.read(store), 3) for other in (first, *joined)} == {2}
     assert first.commit == key
@@ -59,24 +59,11 @@ def test_all_tasks_join_what_the_first_one_chose_and_have_their_own_blobs_back(s
 
 def test_those_who_join_wait_for_the_first_task_and_not_for_ever(store: PosixStore) -> None:
     with pytest.raises(StoreError, match="has not chosen a checkpoint within 0 s"):
-        opening.join(store, 0, SystemClock(), SystemClock().sleep, 0)
+        opening.join(store, 0, SystemClock(), 0)
     late = threading.Timer(0.1, lambda: opening.open_first(store, 0, "late", SystemClock(), log=print))
     late.start()
-    assert opening.join(store, 0, SystemClock(), SystemClock().sleep, 20).epoch == 1
+    assert opening.join(store, 0, SystemClock(), 20).epoch == 1
     late.join()
-
-
-def test_another_runs_checkpoint_is_where_a_run_without_its_own_begins(store: PosixStore, tmp_path: Path) -> None:
-    attempt = Attempt(store)
-    attempt.save(5)
-    attempt.close()
-    mine = PosixStore(tmp_path / "mine")
-    first = opening.open_first(mine, 0, "warm", SystemClock(), resume_from=store, log=print)
-    joined = opening.join(mine, 0, SystemClock(), SystemClock().sleep, 10)
-    assert joined == first
-    assert check(first.read(mine)) == check(joined.read(mine)) == 5
-    assert first.source == store.url
-    assert files(mine, "commits/") == []
 
 
 def test_a_busy_saver_skips_a_save_by_interval_and_no_other(store: PosixStore) -> None:
