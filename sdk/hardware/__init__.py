@@ -106,7 +106,6 @@ class Accelerator:
         env: variables that TensorFlow needs there.
         flex: whether it can be had as flex-start; None where no source says.
         quota: its part of the quota's name, behind `custom_model_training_`; None where no source says.
-        quota_units: how much of that quota it takes.
         refused: why no job gets it; "" where a job does.
         instead: the nearest row that a job gets.
         notes: what else has to be known.
@@ -136,7 +135,6 @@ class Accelerator:
     env: tuple[tuple[str, str], ...] = ()
     flex: bool | None = False
     quota: str | None = None
-    quota_units: int = 0
     refused: str = ""
     instead: str = ""
     notes: str = ""

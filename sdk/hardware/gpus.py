@@ -25,7 +25,7 @@ def _name(base: str, count: int) -> str:
 
 def _row(base: str, count: int, machines: Sequence[str], **more: object) -> Accelerator:
     facts: dict[str, object] = {
-        "seen_in": _SEEN, "machine": machines[0] if machines else None, "quota_units": count, "chips": count, "count": count,
+        "seen_in": _SEEN, "machine": machines[0] if machines else None, "chips": count, "count": count,
         **more,
     }  # fmt: skip
     host = facts["machine"]

@@ -71,7 +71,7 @@ def _by_cores() -> list[Accelerator]:
             generation, f"{generation}-{cores}", hosts=cores // 8, chips=cores // 2, instead=f"{generation}-8",
             aliases=(f"tpu-{generation}-{cores}",), machine="cloud-tpu", machines=("cloud-tpu",), count=cores,
             type=f"TPU_{generation.upper()}", rates=price if cores == 8 else (), includes_machine=True,
-            quota=f"tpu_{generation}", quota_units=cores,
+            quota=f"tpu_{generation}",
         )
         for generation, price in prices.items()
         for cores in (8, 32, 64, 128, 256, 512)
@@ -97,7 +97,7 @@ def _v5e() -> list[Accelerator]:
             _row(
                 "v5e", name, hosts=chips // each, chips=chips, instead="v5e-8", machine=machine, machines=(machine,),
                 topology=topology, vcpus=vcpus, ram_gb=ram_gb, rates=_v5e_rates(chips), includes_machine=True, env=_PJRT,
-                aliases=(f"tpu-{name}", name.replace("v5e", "v5litepod")), quota="tpu_v5e", quota_units=chips,
+                aliases=(f"tpu-{name}", name.replace("v5e", "v5litepod")), quota="tpu_v5e",
             )
         )  # fmt: skip
     return rows

@@ -25,6 +25,7 @@ LAYERS = [
         "job",
         "accelerators",
         "hardware",
+        "pricing",
         "cluster",
         "checks",
         "planner",
