@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
+from .. import cluster
 from ..clock import SystemClock
 from ..errors import EXIT_CHECKPOINTED, EXIT_USER, CheckpointError, StoreError
 from ..layout import RunPaths
@@ -25,7 +26,7 @@ from ..payload import Payload
 from ..storage.records import Recorder, read_events
 from . import context, determinism, limits, outside, protection, reporting
 from .agreement import Agreement
-from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together
+from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together, steps_per_execution
 from .progress import Progress
 from .protect_fit import FitProtection
 from .unpack import unpack
@@ -68,15 +69,17 @@ def main(payload_path: str, task: str, home: str) -> int:
         recorder,
         Progress(paths.progress(payload.attempt, task)),
     )
+    together = cluster.in_step(payload.tasks)
+    takes_part = task in together
     agreement = Agreement(
-        paths, payload.attempt, task, decides=task == payload.tasks[0], alone=len(payload.tasks) == 1, log=_log
+        paths, payload.attempt, task, decides=task == payload.tasks[0], alone=len(together) == 1, log=_log
     )
     guard = protection.make(payload, task, agreement, SystemClock(), _log, recorder.record, reporter.begin)
-    context.enter(payload, task, reporter, guard)
+    context.enter(payload, task, reporter, guard if takes_part else None)
     limit = None if payload.max_steps is None else limits.Limit(payload.max_steps, _log)
-    fits = FitProtection(guard, auto=payload.checkpoints.get("auto", False), limit=limit)
+    fits = FitProtection(guard, auto=payload.checkpoints.get("auto", False), limit=limit).patches() if takes_part else []
     limited = [] if limit is None else limit.patches()
-    install([*_patches(payload, task, reporter, work), *limited, *fits.patches()], _log)
+    install([*_patches(payload, task, reporter, work), *limited, *fits], _log)
     recorder.record("entry")
     code, value, failure = _run(payload, work, guard)
     if os.getpid() != pid:
@@ -94,7 +97,7 @@ def main(payload_path: str, task: str, home: str) -> int:
 
 
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
-    found = reporting.patches(reporter)
+    found = [*reporting.patches(reporter), *steps_per_execution.patches(_log)]
     if payload.drill:
         # After the seeds: what the drill itself sets is not noted.
         found += determinism.patches(int(payload.drill["seed"]))
@@ -104,7 +107,7 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
         found += [keras_multi_worker.PATCH, *restore_together.patches()]
         if payload.writes == "chief" and task == payload.tasks[0]:
             found += chief_writes.chief_patches(_log)
-        elif payload.writes == "chief":
+        elif payload.writes == "chief" and cluster.role_of(task) != "evaluator":
             found += chief_writes.patches(os.environ["TMPDIR"], _log, own_dirs=[str(work)])
     return found
 
@@ -213,7 +216,7 @@ def _wait_for_others(paths: RunPaths, payload: Payload) -> None:
         events = [event for event in read_events(paths, ("done", "exited")) if event.attempt == payload.attempt]
         # One that left by os._exit or exec has recorded nothing; its supervisor has.
         gone = {event.data["task"] if event.kind == "exited" else event.source for event in events}
-        waiting = set(payload.tasks[1:]) - gone
+        waiting = set(cluster.end_by_themselves(payload.tasks)) - {payload.tasks[0]} - gone
         if not waiting:
             return
         if time.monotonic() >= until:

@@ -23,6 +23,8 @@ from .keras_parts import (
     cure_losses,
     cure_optimizers,
     during,
+    keras_version,
+    version,
 )
 
 _KERAS = ((3, 8), (3, 15))  # before 3.8 a loss was not scaled by the number of replicas, so there is nothing to correct
@@ -167,20 +169,9 @@ def _mean_over_replicas(trainer: ModuleType, present: Part, outputs: Any) -> Any
 # --- Does it apply, is it needed ----------------------------------------------------------------------------------
 
 
-def _version(text: str) -> tuple[int, int]:
-    major, minor = text.split(".")[:2]
-    return int(major), int(minor)
-
-
-def _keras_version() -> tuple[int, int]:
-    from keras.src.version import __version__
-
-    return _version(__version__)
-
-
 def _applies(trainer: ModuleType) -> bool:
-    tensorflow = _version(trainer.tf.__version__)
-    return _KERAS[0] <= _keras_version() <= _KERAS[1] and _TENSORFLOW[0] <= tensorflow <= _TENSORFLOW[1]
+    tensorflow = version(trainer.tf.__version__)
+    return _KERAS[0] <= keras_version() <= _KERAS[1] and _TENSORFLOW[0] <= tensorflow <= _TENSORFLOW[1]
 
 
 def _needed(trainer: ModuleType) -> bool:
@@ -215,7 +206,7 @@ def _needed(trainer: ModuleType) -> bool:
     averages_along_an_axis = any(axis is not None for _, axis in asked)
     asked.clear()
     batch = (trainer.tf.distribute.DistributedValues(),) * 2
-    steps = (0, 0) if _keras_version() >= _TWO_STEP_NUMBERS else (0,)
+    steps = (0, 0) if keras_version() >= _TWO_STEP_NUMBERS else (0,)
     trainer.TensorFlowTrainer._maybe_symbolic_build(Model(), iterator=[(*steps, iter([batch]))])
     return averages_along_an_axis or any(isinstance(value, tuple) for value, _ in asked)
 

@@ -98,6 +98,19 @@ def around(owner: Any, name: str) -> Callable[[Function], Function]:
     return install
 
 
+def version(text: str) -> tuple[int, int]:
+    """Return the first two numbers of a version."""
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
+
+
+def keras_version() -> tuple[int, int]:
+    """Return that of the Keras that is being imported; its own name for it may not be there yet."""
+    from keras.src.version import __version__
+
+    return version(__version__)
+
+
 # --- Losses: each replica's counts by its part of what the loss divides by ----------------------------------------
 
 

@@ -1,0 +1,156 @@
+"""Several steps in one call of a compiled function (`steps_per_execution`), with any number of replicas.
+
+Two mistakes stand in its way. The first is TensorFlow's, and hits every loop inside a `tf.function` that calls another
+one which averages over replicas; Keras's `fit` is such a loop as soon as `steps_per_execution` is above 1. The second is
+Keras's: an epoch of `steps_per_epoch` steps trains on more, if it is no multiple. The reasoning:
+docs/decisions/steps-per-execution.md.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from . import Patch
+from .keras_parts import Function, around, keras_version, version
+
+_TENSORFLOW = ((2, 16), (2, 21))
+_KERAS = ((3, 11), (3, 15))  # before 3.11 an epoch yields one number for an execution, not the first and the last step
+_TRAINER = "keras.src.backend.tensorflow.trainer"
+_WHY = (
+    "a collective in a function that a loop calls is not numbered, so steps_per_execution > 1 fails with two or more "
+    'replicas: "You must feed a value for placeholder tensor"'
+)
+
+
+def patches(log: Callable[[str], None]) -> list[Patch]:
+    """Return the cures of both.
+
+    Args:
+        log: gets a line when a loop first needs the first one: nearly no program does.
+    """
+    return [
+        Patch(
+            name="steps-per-execution",
+            why=_WHY,
+            module="tensorflow",
+            applies=lambda tf: _TENSORFLOW[0] <= version(tf.__version__) <= _TENSORFLOW[1],
+            needed=_loses_late_values,
+            apply=lambda tf: _keep_late_values(log),
+            quiet=True,
+        ),
+        Patch(
+            name="last-execution",
+            why="an epoch of steps_per_epoch steps ends with them, although steps_per_execution does not divide them",
+            module=_TRAINER,
+            applies=lambda trainer: _KERAS[0] <= keras_version() <= _KERAS[1],
+            needed=_oversteps,
+            apply=_end_in_time,
+            quiet=True,
+        ),
+    ]
+
+
+# --- TensorFlow: a value that is only known when a function is called ---------------------------------------------
+
+
+def _loses_late_values(tf: ModuleType) -> bool:
+    """Ask the graph of a branch for such a value: it promises one, and no branch is ever given any."""
+    graphs: Any = importlib.import_module("tensorflow.python.ops.control_flow_v2_func_graphs")
+    with _func_graph().FuncGraph("podlift_probe").as_default():
+        branch = graphs.CondBranchFuncGraph("podlift_probe_branch")
+        with branch.as_default():
+            value = branch.capture_call_time_value(lambda: 0, tf.TensorSpec([], tf.int32))
+    return value.graph is branch
+
+
+def _keep_late_values(log: Callable[[str], None]) -> None:
+    """Let the function around a loop or a branch, which is called, ask for the value in their place."""
+    kind, told = _func_graph().FuncGraph, False
+
+    @around(kind, "capture_call_time_value")
+    def capture(original: Function, graph: Any, *args: Any, **options: Any) -> Any:
+        nonlocal told
+        function = graph
+        while getattr(function, "is_control_flow_graph", False):
+            function = function.outer_graph
+        if function is graph or not isinstance(function, kind):
+            return original(graph, *args, **options)
+        if not told:
+            told = True
+            log(f"patch steps-per-execution: {_WHY}")
+        with function.as_default():
+            return original(function, *args, **options)
+
+
+def _func_graph() -> Any:
+    return importlib.import_module("tensorflow.python.framework.func_graph")
+
+
+# --- Keras: the last execution of an epoch ------------------------------------------------------------------------
+
+
+class _Endless:
+    """Data without an end, for the probe."""
+
+    num_batches = None
+
+    def on_epoch_begin(self) -> None:
+        pass
+
+    def on_epoch_end(self) -> None:
+        pass
+
+
+def _oversteps(trainer: ModuleType) -> bool:
+    """Count one step in executions of two."""
+    epochs = object.__new__(trainer.EpochIterator)
+    epochs.data_adapter, epochs.steps_per_epoch, epochs.steps_per_execution = _Endless(), 1, 2
+    epochs._num_batches = epochs._current_iterator = None
+    epochs._steps_seen = 0
+    epochs._get_iterator = lambda: ()
+    return bool([end for _, end, _ in epochs._enumerate_iterator()] != [0])
+
+
+def _end_in_time(trainer: ModuleType) -> None:
+    @around(trainer.EpochIterator, "_enumerate_iterator")
+    def count(original: Function, epochs: Any) -> Iterator[tuple[int, int, Any]]:
+        for begin, end, data in original(epochs):
+            steps = epochs.steps_per_epoch
+            beyond = 0 if not steps else max(0, end + 1 - steps)
+            yield begin, end - beyond, data
+            # Keras compares it with the number of batches that there are.
+            epochs._steps_seen -= beyond
+
+    @around(trainer.TFEpochIterator, "__next__")
+    def execution(original: Function, epochs: Any) -> tuple[int, int, Any]:
+        begin, end, data = original(epochs)
+        steps = end + 1 - begin
+        return begin, end, data if steps == epochs.steps_per_execution else _Some(trainer.tf, data, steps)
+
+
+class _Some:
+    """The next `count` batches; Keras takes what is no iterator of TensorFlow's step by step."""
+
+    def __init__(self, tf: ModuleType, data: Iterator[Any], count: int) -> None:
+        self._tf, self._data, self._left = tf, data, count
+        self._any = False
+
+    def __iter__(self) -> _Some:
+        return self
+
+    def __next__(self) -> Any:
+        if not self._left:
+            raise StopIteration
+        self._left -= 1
+        try:
+            batch = next(self._data)
+        except StopIteration:
+            if self._any:
+                raise
+            # Keras would ask an execution of no steps for its outputs.
+            raise self._tf.errors.OutOfRangeError(None, None, "There is no more data.") from None
+        self._any = True
+        return batch
