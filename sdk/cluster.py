@@ -62,6 +62,27 @@ def members(resources: Mapping[str, Any]) -> tuple[Task, ...]:
     )
 
 
+def role_of(name: str) -> str:
+    """Return the role of the task of that name."""
+    return name.rpartition("-")[0]
+
+
+def in_step(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the tasks that take every training step together, the first one among them, of all tasks of a cluster.
+
+    With parameter servers the first task alone decides what happens when: the others serve it until it ends. An evaluator
+    goes its own way.
+    """
+    if any(role_of(name) == "ps" for name in names):
+        return tuple(names[:1])
+    return tuple(name for name in names if role_of(name) != "evaluator")
+
+
+def end_by_themselves(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the tasks that come to an end of their own: servers of a cluster with parameter servers are stopped."""
+    return (*in_step(names), *(name for name in names if role_of(name) == "evaluator"))
+
+
 def host_name(task: Task, run_id: str) -> str:
     """Return the name that the task's machine would have on Vertex AI; the ten hex digits come from the run's id."""
     token = hashlib.sha256(run_id.encode()).hexdigest()[:10]

@@ -240,7 +240,8 @@ def make_plan(
         warm_start: the checkpoint to start with.
         options: the backend's own value as JSON.
     """
-    findings = [*notes, *checks.run_all(job, facts)]
+    found = checks.run_all(job, facts, backend=backend, target=options or {}, root=root, run_id=run_id)
+    findings = [*notes, *found]
     fresh = _why_fresh(job, facts, preload)
     if fresh and job["code"]["start"] == "fork":
         findings.append(Finding("warning", f"start='fork' is not followed: {fresh}."))
@@ -282,6 +283,6 @@ def _why_fresh(job: Mapping[str, Any], facts: Facts, preload: Mapping[str, Any] 
         return "TensorFlow is not installed"
     if job["resources"]["accelerator"] != "cpu":
         return "it was never tried with an accelerator"
-    if start == "auto" and job["resources"]["workers"] == 1:
+    if start == "auto" and len(cluster.members(job["resources"])) == 1:
         return "a single task has nobody to share an import with"
     return ""

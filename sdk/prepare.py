@@ -98,8 +98,9 @@ def make_plan(
     label = ids.default_name(packed.source.target, packed.source.home.name) if name is None else name
     where = {"run_id": ids.new_run_id(label), "root": root, "backend": backend, "options": options}
     made = _decide(job, packed, facts, places, where)
-    noted = [[note.level, note.message] for note in notes]
-    made = replace(made, local=local, warm_start=warm, findings=[*noted, *made.findings])
+    made = replace(made, local=local, warm_start=warm)
+    notes += backends.load(backend).review(made, starting=verb != "plan")
+    made = replace(made, findings=[*([note.level, note.message] for note in notes), *made.findings])
     bad = checks.errors(made.findings)
     if bad:
         raise InputError(bad)
@@ -149,7 +150,7 @@ def _package(
             source,
             [member.path for member in packed.members],
             kwargs,
-            chief=job is not None and job.resources.workers > 1 and job.resources.cluster == "chief",
+            chief=job is not None and job.resources.cluster == "chief" and job.resources.workers + job.resources.ps > 1,
             requirements=needed,
             isolated=isolated,
             legacy=code is not None and code.keras == "legacy",

@@ -6,16 +6,23 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..checks import Facts
+from ..checks import Facts, Finding
 from ..planner import Plan
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What will be asked of the backend, as printable data, and the plan it comes from."""
+    """What will be asked of the backend, as printable data, and the plan it comes from.
+
+    Args:
+        plan: the run.
+        body: what is asked.
+        url: who is asked, "" for this machine.
+    """
 
     plan: Plan
     body: dict[str, Any]
+    url: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +59,13 @@ class LogLine:
 
 
 class Backend(Protocol):
-    """Who runs plans. Everything but `render` may talk to the world."""
+    """Who runs plans. Everything but `review` and `render` may talk to the world."""
 
     def probe(self, job: dict[str, Any]) -> Facts:
         """Ask the world what a plan for this Job, as JSON, has to know."""
+
+    def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
+        """Return what only the request shows, and, as errors where it is `starting`, what a run cannot start without. Pure."""
 
     def render(self, plan: Plan) -> Request:
         """Return what `start` will ask for. Pure."""

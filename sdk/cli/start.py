@@ -114,7 +114,8 @@ def plan(
         _write_plan(made, output)
     if json_output:
         request = backends.load(made.backend).render(made)
-        as_json({**json.loads(made.to_json()), "url": made.url, "request": request.body})
+        asked = {"request_url": request.url} if request.url else {}
+        as_json({**json.loads(made.to_json()), "url": made.url, **asked, "request": request.body})
     else:
         answer(str(made))
 

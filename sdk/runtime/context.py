@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import cluster
 from ..layout import RunPaths
 from ..payload import Payload
 from .reporting import Reporter
@@ -70,14 +71,27 @@ class Context:
     def strategy(self) -> Any:
         """The tf.distribute strategy that fits the cluster, made at the first use.
 
-        With several tasks that is MultiWorkerMirroredStrategy: use it before any other TensorFlow operation.
+        With several tasks that is MultiWorkerMirroredStrategy: use it before any other TensorFlow operation. With parameter
+        servers it is ParameterServerStrategy in the first task; workers and servers do not come back from here, they serve
+        it until it ends.
         """
         if self._strategy is None:
-            import tensorflow as tf
-
-            several = len(self.tasks) > 1
-            self._strategy = tf.distribute.MultiWorkerMirroredStrategy() if several else tf.distribute.get_strategy()
+            self._strategy = self._fitting_strategy()
         return self._strategy
+
+    def _fitting_strategy(self) -> Any:
+        import tensorflow as tf
+
+        together = cluster.in_step(self.tasks)
+        if any(cluster.role_of(name) == "ps" for name in self.tasks):
+            resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+            if self.task in together:
+                return tf.distribute.ParameterServerStrategy(resolver)
+            if cluster.role_of(self.task) != "evaluator":
+                serving = {"job_name": resolver.task_type, "task_index": resolver.task_id, "protocol": "grpc"}
+                tf.distribute.Server(resolver.cluster_spec(), **serving).join()
+        several = len(together) > 1 and self.task in together
+        return tf.distribute.MultiWorkerMirroredStrategy() if several else tf.distribute.get_strategy()
 
     @property
     def is_chief(self) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from .. import cluster
 from ..errors import EXIT_CHECKPOINTED
 from ..layout import RunPaths
 from .agreement import Action, Agreement
@@ -132,16 +133,18 @@ def make(
     from ..checkpoint.session import Session
 
     known = {field.name for field in fields(Policy)}
+    together = cluster.in_step(payload.tasks)
+    tasks = together if task in together else (task,)
     session = Session(
         payload.store or RunPaths(payload.run_url).store,
         run_id=payload.run_id,
         attempt=payload.attempt,
         task=task,
-        tasks=payload.tasks,
+        tasks=tasks,
         policy=Policy(**{name: value for name, value in payload.checkpoints.items() if name in known}),
         about=lambda: {
             "run_id": payload.run_id,
-            "world": {"size": len(payload.tasks), "tasks": list(payload.tasks)},
+            "world": {"size": len(tasks), "tasks": list(tasks)},
             "versions": _versions(),
             "code": {"digest": payload.digest, "entry": payload.target},
         },

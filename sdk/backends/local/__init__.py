@@ -14,7 +14,7 @@ from typing import Any
 import sdk
 
 from ... import processes
-from ...checks import Facts
+from ...checks import Facts, Finding
 from ...clock import SystemClock
 from ...errors import PodliftError
 from ...events import Event, generation, source_of
@@ -46,6 +46,10 @@ class Local:
             isolation=namespaces.why_not() if isolated else None,
             dropped=render.dropped(os.environ, job["env"]),
         )
+
+    def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
+        """Return nothing: this machine needs nothing configured."""
+        return []
 
     def render(self, plan: Plan) -> Request:
         """Return each task's command and environment; ports are chosen when the tasks start."""

@@ -237,8 +237,9 @@ class Gang:
     def _let_end(self, grace_s: float) -> None:
         """Wait for tasks that ask between their steps whether to stop; one that has never reported a step does not."""
         asked = self._clock.monotonic()
-        beats = [read_progress(self._plan.paths.progress(self._attempt, task)) for task in self._plan.tasks]
-        while any(beat is not None and beat[1] for beat in beats) and len(self._codes) < len(self._tasks):
+        asking = cluster.in_step(self._plan.tasks)
+        beats = [read_progress(self._plan.paths.progress(self._attempt, task)) for task in asking]
+        while any(beat is not None and beat[1] for beat in beats) and not self._codes.keys() >= set(asking):
             wish = self._ending.cancel_grace()
             if self._clock.monotonic() >= asked + (grace_s if wish is None else min(grace_s, wish)):
                 return

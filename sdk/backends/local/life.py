@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ... import cluster
 from ...clock import Clock
 from ...planner import Plan
 from ...storage.records import read_progress
@@ -81,13 +82,13 @@ class Life:
         return busy or now.log_bytes != before.log_bytes
 
     def _signs(self) -> _Signs:
-        paths, tasks = self._plan.paths, self._plan.tasks
+        paths, tasks = self._plan.paths, cluster.in_step(self._plan.tasks)
         beats = tuple((read_progress(paths.progress(self._attempt, task)) or (0, 0))[1] for task in tasks)
         logs = sum(_size(paths.log(self._attempt, task)) for task in tasks)
         return _Signs(beats, logs, sum(_cpu_s(pid) for pid in self._pids.values()))
 
     def _blame(self, signs: _Signs) -> Hang:
-        steps = {task: beats for task, beats in zip(self._plan.tasks, signs.beats, strict=True)}
+        steps = {task: beats for task, beats in zip(cluster.in_step(self._plan.tasks), signs.beats, strict=True)}
         slow = min(steps, key=lambda task: steps[task])
         if not any(signs.beats):
             said = (
