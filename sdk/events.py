@@ -17,7 +17,14 @@ from .status import Failure, Reason, State, Status
 
 VERSION = 1
 _NAME = re.compile(r"(\d{4})\.([a-z]+(?:-\d+)?)\.(\d{6})\.([a-z_]+)\.json")
-_TIMED = {"started": "started", "entry": "entry", "first_step": "first_step", "final": "finished"}
+# Where nobody supervises, a run has started when its first attempt has.
+_TIMED = {
+    "started": "started",
+    "attempt_started": "started",
+    "entry": "entry",
+    "first_step": "first_step",
+    "final": "finished",
+}
 _OF_A_SUPERVISOR = ("launched", "started")
 # What the surviving peers of a dead task raise: never the cause while another task has a reason of its own.
 _COLLATERAL = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "ConnectionResetError"}
@@ -161,8 +168,9 @@ def _phase(ordered: Sequence[Event], attempt: int, created: float) -> tuple[Stat
             return State.RUNNING, reason, latest[kind]
     if "preparing" in latest and not attempt:
         return State.PENDING, Reason.PREPARING, latest["preparing"]
-    if "started" in latest:
-        return State.RUNNING, Reason.TRAINING, latest.get("attempt_started", latest["started"])
+    begun = latest.get("attempt_started", latest.get("started"))
+    if begun is not None:
+        return State.RUNNING, Reason.TRAINING, begun
     return State.PENDING, Reason.SUBMITTED, created
 
 

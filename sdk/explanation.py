@@ -21,6 +21,8 @@ _SAID = 160
 # What each reason means for whoever reads it, beside the failure's own message.
 MEANINGS: dict[Reason, str] = {
     Reason.SUBMITTED: "",
+    Reason.QUEUED: "Its job waits: for quota that others of the project use, or for machines.",
+    Reason.PROVISIONING: "Its machines are being made, and the image is pulled: that takes some minutes.",
     Reason.PREPARING: "Its environment is being made of its requirements.",
     Reason.TRAINING: "",
     Reason.RESTARTING: "It is about to be started again.",
@@ -42,6 +44,11 @@ MEANINGS: dict[Reason, str] = {
     Reason.CHECKPOINTED: "The program saved its state, and asks to be started again.",
     Reason.INFRASTRUCTURE: "This is no error of the program: what it runs on has failed.",
     Reason.SUPERVISOR_LOST: "Its tasks ended with it; what they have written until then is there.",
+    Reason.QUOTA: "It was never started, or could not go on: the project may not use that much.",
+    Reason.STOCKOUT: "This is no error of the program: there was no machine for it.",
+    Reason.PERMISSION: "It would end the same way until somebody gives that permission.",
+    Reason.IMAGE: "Its containers were never started.",
+    Reason.REFUSED: "It would be refused again as it is.",
 }
 
 
@@ -55,6 +62,7 @@ class About:
         tasks: names of its tasks.
         now: unix time in seconds.
         zone: for the times of day; None for the machine's own.
+        cloud: True where no process of ours looks after it, and its logs are the cloud's.
     """
 
     ref: str
@@ -62,6 +70,7 @@ class About:
     tasks: Sequence[str]
     now: float
     zone: tzinfo | None = None
+    cloud: bool = False
 
 
 def explain(events: Sequence[Event], status: Status, about: About) -> str:
@@ -81,7 +90,8 @@ def explain(events: Sequence[Event], status: Status, about: About) -> str:
         said = story.lost()
     else:
         said = story.ended()
-    return "\n".join(line for line in [story.head(), *said, f"Next: {story.next_command()}"] if line)
+    last = [story.vendor(), f"Next: {story.next_command()}"]
+    return "\n".join(line for line in [story.head(), *said, *last] if line)
 
 
 def duration(seconds: float) -> str:
@@ -120,8 +130,17 @@ class _Story:
         name = self._about.paths.parts[1]
         return f"The run {name} is {status.state.value} ({status.reason.value}) {when}{again}."
 
+    def vendor(self) -> str:
+        status = self._status
+        return f"Vertex AI says {status.vendor}: {status.console}" if status.vendor else ""
+
     def pending(self) -> Iterator[str]:
-        if self._status.reason is Reason.PREPARING:
+        if self._about.cloud:
+            asked = "Its job was not created yet: the process that submitted it does that."
+            preparing = "Its containers were started, and fetch what they need."
+            own = {Reason.SUBMITTED: asked, Reason.PREPARING: preparing}
+            yield own.get(self._status.reason) or MEANINGS[self._status.reason]
+        elif self._status.reason is Reason.PREPARING:
             yield MEANINGS[Reason.PREPARING]
             yield f"What pip says: {self._about.paths.environment_log}"
         elif self._has("launched"):
@@ -151,6 +170,10 @@ class _Story:
     def lost(self) -> Iterator[str]:
         failure, launched = self._status.failure, self._last("started", "launched")
         yield failure.message if failure else ""
+        if self._about.cloud:
+            yield from self._cause()
+            yield from self._earlier()
+            return
         if launched is None:
             yield "Its supervisor was never started: the process that was to start it ended too early."
             yield from self._earlier()
@@ -200,7 +223,9 @@ class _Story:
         if cause:
             yield from cause
         elif not self._has("attempt_started"):
-            yield "Waiting for ports, and for the tasks to be started."
+            yield "Waiting for " + (
+                "its tasks to find each other." if self._about.cloud else "ports, and for the tasks to be started."
+            )
         elif set(tasks) - entered - self._exited():
             yield f"Waiting for {_names([t for t in tasks if t not in entered])} to reach the program."
         elif done:
@@ -217,7 +242,8 @@ class _Story:
         if event is not None:
             yield f"{event.source} has failed: {_said(event)}"
             yield _excerpt(str(event.data.get("traceback", "")))
-            yield f"Whole log: {self._about.paths.log(event.attempt, event.source)}"
+            place = self._about.paths.log(event.attempt, event.source)
+            yield "" if self._about.cloud else f"Whole log: {place}"
             yield from self._peers(event.source)
 
     def _peers(self, cause: str) -> Iterator[str]:

@@ -27,8 +27,13 @@ BUDGETS: dict[Reason, Budget | None] = {
     Reason.OUT_OF_MEMORY: "infrastructure",
     Reason.INFRASTRUCTURE: "infrastructure",
     Reason.SUPERVISOR_LOST: "infrastructure",
+    Reason.STOCKOUT: "infrastructure",
     Reason.PREEMPTED: "preemption",
     Reason.CHECKPOINTED: "preemption",
+    Reason.QUOTA: None,
+    Reason.PERMISSION: None,
+    Reason.IMAGE: None,
+    Reason.REFUSED: None,
     Reason.TIMEOUT: None,
     Reason.CANCELLED: None,
 }

@@ -29,6 +29,8 @@ class Reason(str, Enum):
     """Why a run is in its state."""
 
     SUBMITTED = "submitted"
+    QUEUED = "queued"
+    PROVISIONING = "provisioning"
     PREPARING = "preparing"
     TRAINING = "training"
     RESTARTING = "restarting"
@@ -46,6 +48,11 @@ class Reason(str, Enum):
     PREEMPTED = "preempted"
     INFRASTRUCTURE = "infrastructure"
     SUPERVISOR_LOST = "supervisor_lost"
+    QUOTA = "quota"
+    STOCKOUT = "stockout"
+    PERMISSION = "permission"
+    IMAGE = "image"
+    REFUSED = "refused"
 
 
 _EXIT_CODES = {
@@ -91,6 +98,8 @@ class Status:
         since: unix time at which it came into this state, in seconds; for a lost run, its last sign of life.
         saved_step: training step of the last checkpoint; None where there is none.
         saved_at: unix time of it, in seconds: what was trained since is at risk.
+        vendor: the cloud's own word for its job, such as "JOB_STATE_QUEUED", known to podlift or not; "" for none.
+        console: where a browser shows that job; "" for none.
     """
 
     state: State
@@ -103,6 +112,8 @@ class Status:
     since: float = 0.0
     saved_step: int | None = None
     saved_at: float | None = None
+    vendor: str = ""
+    console: str = ""
 
     @property
     def user_fault(self) -> bool:

@@ -65,6 +65,7 @@ def test_in_a_drill_the_same_step_again_means_nothing() -> None:
 
 def test_every_reason_for_which_an_attempt_can_end_has_a_budget_or_none() -> None:
     going_on = {Reason.SUBMITTED, Reason.PREPARING, Reason.TRAINING, Reason.RESTARTING, Reason.STOPPING}
+    going_on |= {Reason.QUEUED, Reason.PROVISIONING}
     assert set(BUDGETS) == set(Reason) - going_on - {Reason.DONE}
 
 

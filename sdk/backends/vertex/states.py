@@ -1,0 +1,222 @@
+"""What Vertex AI says of a job, and how it goes together with what the run's own records say. Pure.
+
+The records know what the program does; the vendor knows whether there are machines. While a job waits for them there are no
+records at all, and when a machine is taken away nobody is left to write one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...errors import EXIT_CHECKPOINTED
+from ...events import Event, first_failure, is_collateral, reason_of, since_resumed
+from ...status import Failure, Reason, State, Status
+from . import diagnose
+
+PREFIX = "JOB_STATE_"
+# JobState of google.cloud.aiplatform.v1, by its number: over REST the numbers travel.
+NAMES = (
+    "UNSPECIFIED", "QUEUED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLING", "CANCELLED", "PAUSED", "EXPIRED",
+    "UPDATING", "PARTIALLY_SUCCEEDED",
+)  # fmt: skip
+ENDED = frozenset(PREFIX + name for name in ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED"))
+# What each means for a run that goes on; None for what says nothing about it. A job whose containers run says less than the
+# records do.
+_WAITING: dict[str, tuple[State, Reason] | None] = {
+    "UNSPECIFIED": None,
+    "QUEUED": (State.PENDING, Reason.QUEUED),
+    "PENDING": (State.PENDING, Reason.PROVISIONING),
+    "RUNNING": None,
+    "CANCELLING": (State.RUNNING, Reason.STOPPING),
+    "PAUSED": (State.PENDING, Reason.QUEUED),
+    "UPDATING": None,
+}
+_CONSOLE = "https://console.cloud.google.com/agent-platform/locations/{region}/training/{id}?project={project}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class VendorJob:
+    """One custom job, as Vertex AI tells of it.
+
+    Args:
+        name: projects/P/locations/REGION/customJobs/ID.
+        state: "JOB_STATE_RUNNING"; whatever comes is kept, known or not.
+        message: of its error, "" for none.
+        code: of its error, as google.rpc.Code; 0 for none.
+        labels: of the job.
+        created: unix time in seconds; None where it does not say.
+        started: likewise.
+        ended: likewise.
+    """
+
+    name: str
+    state: str
+    message: str = ""
+    code: int = 0
+    labels: Mapping[str, str] | None = None
+    created: float | None = None
+    started: float | None = None
+    ended: float | None = None
+
+    @property
+    def over(self) -> bool:
+        """True when nothing more will happen to it."""
+        return self.state in ENDED
+
+    @property
+    def id(self) -> str:
+        """Its number."""
+        return self.name.rpartition("/")[2]
+
+    @property
+    def region(self) -> str:
+        """Where it runs."""
+        return self.name.split("/")[3]
+
+    @property
+    def console(self) -> str:
+        """Where a browser shows it."""
+        return console(self.name)
+
+
+def console(name: str) -> str:
+    """Return the address at which a browser shows a job."""
+    _, project, _, region, _, number = name.split("/")
+    return _CONSOLE.format(region=region, id=number, project=project)
+
+
+def state_name(value: object) -> str:
+    """Return the name of a state that came as a number or as a name; one that is not known keeps what it has."""
+    text = str(getattr(value, "name", value))
+    if text.isdigit():
+        number = int(text)
+        return PREFIX + (NAMES[number] if number < len(NAMES) else text)
+    return text
+
+
+def merge(status: Status, job: VendorJob | None) -> Status:
+    """Return what a run's records and its vendor's job say together.
+
+    Args:
+        status: what the records say.
+        job: the newest job of the run; None where there is none yet.
+    """
+    if job is None:
+        return status
+    told = replace(status, vendor=job.state, console=job.console)
+    if status.state.terminal:
+        return told
+    known = _WAITING.get(job.state.removeprefix(PREFIX))
+    if known is not None:
+        state, reason = known
+        if reason is Reason.PROVISIONING and status.state is State.RUNNING:
+            # Its machine was taken away: the job waits for another one, and the run has begun.
+            state, reason = State.RUNNING, Reason.RESTARTING
+        return replace(told, state=state, reason=reason, since=_since(status, job))
+    if job.state in (PREFIX + "RUNNING", PREFIX + "UPDATING") and status.state is State.PENDING:
+        return replace(told, reason=Reason.PREPARING, since=job.started or status.since)
+    return told
+
+
+def _since(status: Status, job: VendorJob) -> float:
+    return max(status.since, job.created or 0.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """What a verdict follows from.
+
+    Args:
+        events: the run's records.
+        job: the job, which is over.
+        tasks: names of all tasks; the first one decides about success.
+        asked: True where somebody has asked for the end of the run.
+        provisioning: what kind of machines were asked for: it decides which advice helps.
+    """
+
+    events: Sequence[Event]
+    job: VendorJob
+    tasks: Sequence[str]
+    asked: bool = False
+    provisioning: str = "standard"
+
+
+def verdict(ended: Ended) -> dict[str, Any]:
+    """Return the data of a run's final record, once its job is over: state, reason, failure, and what the vendor said."""
+    state, reason, failure = _decided(ended)
+    return {
+        "state": state.value,
+        "reason": reason.value,
+        "failure": failure,
+        "vendor": ended.job.state,
+        "job": ended.job.name,
+        "why": "",
+    }
+
+
+def _decided(ended: Ended) -> tuple[State, Reason, dict[str, Any] | None]:
+    attempt, events = _last_attempt(ended.events)
+    first = ended.tasks[0]
+    done = any(event.kind == "done" and event.source == first for event in events)
+    codes = {
+        str(event.data.get("task", event.source)): event.data.get("code") for event in events if event.kind == "exited"
+    }
+    vendor = ended.job.state.removeprefix(PREFIX)
+    said = diagnose.diagnose(ended.job.message, ended.job.code, provisioning=ended.provisioning)
+    if vendor == "SUCCEEDED" or (vendor == "PARTIALLY_SUCCEEDED" and done):
+        if ended.asked and not done:
+            return State.CANCELLED, Reason.CANCELLED, None
+        return State.SUCCEEDED, Reason.DONE, None
+    if vendor == "CANCELLED" and said.reason is not Reason.TIMEOUT:
+        return State.CANCELLED, Reason.CANCELLED, None
+    if vendor == "EXPIRED":
+        said = diagnose.EXPIRED
+    record = first_failure(events, attempt)
+    echo = record is not None and is_collateral(record)
+    if record is not None and not (echo and said.certain):
+        message = f"{record.source} failed: {record.data.get('type')}: {record.data.get('message')}"
+        return State.FAILED, reason_of(record), _failure(record.source, message, str(record.data.get("traceback", "")))
+    if ended.asked and not said.certain:
+        return State.CANCELLED, Reason.CANCELLED, None
+    if EXIT_CHECKPOINTED in codes.values():
+        return State.CHECKPOINTED, Reason.CHECKPOINTED, None
+    return State.FAILED, said.reason, _failure(_task(said.replica, ended.tasks), said.message, "")
+
+
+def _last_attempt(events: Sequence[Event]) -> tuple[int, list[Event]]:
+    """Return the number of the last attempt since the run was resumed last, and its records; 0 where there was none."""
+    ordered = sorted(events, key=lambda event: (event.time, event.attempt, event.source, event.sequence))
+    current, resumed = since_resumed(ordered)
+    before = int(resumed.data["attempts"]) if resumed else 0
+    attempt = max((event.attempt for event in current if event.attempt > before), default=0)
+    return attempt, [event for event in current if attempt and event.attempt == attempt]
+
+
+def _task(replica: str, tasks: Sequence[str]) -> str:
+    """Return our name of what Vertex AI calls workerpool1-0; "" for none of ours."""
+    return replica_names(tasks).get(replica, "")
+
+
+def replica_names(tasks: Sequence[str]) -> dict[str, str]:
+    """Return our name of each replica: the first task stands alone in pool 0, the others by their role."""
+    pools = {"ps": 2, "evaluator": 3}
+    counts = {1: 0, 2: 0, 3: 0}
+    found = {"workerpool0-0": tasks[0]}
+    for task in tasks[1:]:
+        pool = pools.get(task.rpartition("-")[0], 1)
+        found[f"workerpool{pool}-{counts[pool]}"] = task
+        counts[pool] += 1
+    return found
+
+
+def _failure(task: str, message: str, traceback: str) -> dict[str, Any]:
+    return {"task": task, "message": message, "traceback": traceback, "log": ""}
+
+
+def lost(job: str) -> Failure:
+    """Return what there is to say of a run whose job is gone: somebody has deleted it."""
+    return Failure(
+        task="", message=f"Vertex AI knows nothing of the job {job} any more, and no client had seen its end."
+    )
