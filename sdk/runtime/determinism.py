@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from types import ModuleType
 
-from .patches import Patch
+from .patches import Patch, plumbing
 
 
 def patches(seed: int) -> list[Patch]:
@@ -26,15 +26,4 @@ def patches(seed: int) -> list[Patch]:
         "keras": keras,
         "tf_keras": keras,
     }
-    return [
-        Patch(
-            name="repeatable",
-            why="the drill compares trainings bit by bit",
-            module=module,
-            applies=lambda module: True,
-            needed=lambda module: True,
-            apply=change,
-            quiet=True,
-        )
-        for module, change in changes.items()
-    ]
+    return plumbing("repeatable", "the drill compares trainings bit by bit", changes)

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from .patches import Patch
+from .patches import Patch, plumbing
 from .patches.keras_parts import Function, around
 
 _CALLBACKS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
@@ -72,18 +72,7 @@ class Limit:
             **dict.fromkeys(_CALLBACKS, self._limit_fit),
             **dict.fromkeys(_MODELS, self._limit_validation),
         }
-        return [
-            Patch(
-                name="max-steps",
-                why="the job's limit",
-                module=module,
-                applies=lambda module: True,
-                needed=lambda module: True,
-                apply=change,
-                quiet=True,
-            )
-            for module, change in changes.items()
-        ]
+        return plumbing("max-steps", "the job's limit", changes)
 
     def _limit_fit(self, module: ModuleType) -> None:
         self._follow(module.CallbackList)

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import CheckpointMismatchError
 from .limits import Limit
-from .patches import Patch
+from .patches import Patch, plumbing
 from .patches.keras_parts import Function, around
 from .protection import Protected, Protection
 
@@ -40,18 +40,11 @@ class FitProtection:
 
     def patches(self) -> list[Patch]:
         """Return what puts the protection in force."""
-        return [
-            Patch(
-                name="checkpoints",
-                why="fit is saved and continued",
-                module=module,
-                applies=lambda module: True,
-                needed=lambda module: True,
-                apply=change,
-                quiet=True,
-            )
-            for module, change in [*((m, self._protect) for m in _CALLBACKS), *((m, self._watch) for m in _TRAINERS)]
-        ]
+        return plumbing(
+            "checkpoints",
+            "fit is saved and continued",
+            {**dict.fromkeys(_CALLBACKS, self._protect), **dict.fromkeys(_TRAINERS, self._watch)},
+        )
 
     def _watch(self, module: ModuleType) -> None:
         if _is_legacy(module.__name__):

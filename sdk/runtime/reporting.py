@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any
 
 from ..storage.records import Recorder
-from .patches import Patch
+from .patches import Patch, plumbing
 from .progress import Progress
 
 
@@ -84,18 +84,11 @@ def _number(name: object, value: Any) -> float | None:
 def patches(reporter: Reporter) -> list[Patch]:
     """Return what makes `fit` of Keras 3 and of tf_keras report without user code."""
     modules = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
-    return [
-        Patch(
-            name="report-metrics",
-            why="the metrics of every epoch of fit go to run.metrics()",
-            module=module,
-            applies=lambda module: True,
-            needed=lambda module: True,
-            apply=lambda module: _report_from(module, reporter),
-            quiet=True,
-        )
-        for module in modules
-    ]
+    return plumbing(
+        "report-metrics",
+        "the metrics of every epoch of fit go to run.metrics()",
+        dict.fromkeys(modules, lambda module: _report_from(module, reporter)),
+    )
 
 
 def _report_from(module: ModuleType, reporter: Reporter) -> None:

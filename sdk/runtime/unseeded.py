@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from .patches import Patch
+from .patches import Patch, plumbing
 
 # These pass on what their caller wants.
 _PASSED_THROUGH = frozenset({"random", "secrets", "uuid", "threading", "concurrent", "multiprocessing"})
@@ -57,27 +57,16 @@ class Unseeded:
 
     def patches(self) -> list[Patch]:
         """Return what has the calls noted, as soon as the program imports each library."""
-        changes: dict[str, Callable[[ModuleType, Note], None]] = {
-            "os": lambda module, note: _always(module, ("urandom", "getrandom"), note),
-            "secrets": lambda module, note: _always(module, _SECRETS, note),
-            "uuid": lambda module, note: _always(module, ("uuid1", "uuid4"), note),
-            "random": _random,
-            "threading": _threading,
-            "numpy": _numpy,
-            "tensorflow": _tensorflow,
+        changes: dict[str, Callable[[ModuleType], None]] = {
+            "os": lambda module: _always(module, ("urandom", "getrandom"), self.note),
+            "secrets": lambda module: _always(module, _SECRETS, self.note),
+            "uuid": lambda module: _always(module, ("uuid1", "uuid4"), self.note),
+            "random": lambda module: _random(module, self.note),
+            "threading": lambda module: _threading(module, self.note),
+            "numpy": lambda module: _numpy(module, self.note),
+            "tensorflow": lambda module: _tensorflow(module, self.note),
         }
-        return [
-            Patch(
-                name="unseeded",
-                why="the drill tells what made two trainings differ",
-                module=module,
-                applies=lambda module: True,
-                needed=lambda module: True,
-                apply=lambda module, change=change: change(module, self.note),  # type: ignore[misc]
-                quiet=True,
-            )
-            for module, change in changes.items()
-        ]
+        return plumbing("unseeded", "the drill tells what made two trainings differ", changes)
 
 
 def _passes_on(module: str) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.abc
 import importlib.machinery
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -36,6 +36,28 @@ class Patch:
     needed: Callable[[ModuleType], bool]
     apply: Callable[[ModuleType], None]
     quiet: bool = False
+
+
+def plumbing(name: str, why: str, changes: Mapping[str, Callable[[ModuleType], None]]) -> list[Patch]:
+    """Return the patches that change modules by name, in every version of them, and say nothing.
+
+    Args:
+        name: of all of them, for the line that says that one failed.
+        why: one sentence.
+        changes: what to do to each module.
+    """
+    return [
+        Patch(
+            name=name,
+            why=why,
+            module=module,
+            applies=lambda module: True,
+            needed=lambda module: True,
+            apply=change,
+            quiet=True,
+        )
+        for module, change in changes.items()
+    ]
 
 
 def install(patches: Sequence[Patch], log: Callable[[str], None]) -> None:
