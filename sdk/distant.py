@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from . import cache, ids
+from . import backends, cache, ids
 from .backends.local import carrier, far
 from .clock import SystemClock
 from .errors import CorruptRunError, InputError, MissingError, RunNotFoundError, StoreError
@@ -63,7 +63,8 @@ def publish(plan: Plan) -> None:
     except StoreError:
         shutil.rmtree(plan.paths.url, ignore_errors=True)
         raise
-    posix.put_new(plan.paths.own(0), b"")
+    if plan.backend not in backends.IN_CLOUD:
+        posix.put_new(plan.paths.own(0), b"")
 
 
 def attach(url: str, environ: Mapping[str, str]) -> Plan:
@@ -113,6 +114,9 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
         plan: the run, with the plan that it goes on with.
         resumes: how often it was resumed, this time included.
         record: the name of the record that says so.
+
+    Raises:
+        RunNotFoundError: somebody removes the run at this moment.
     """
     copy = Copy(plan.paths, plan.url, SystemClock())
     bundle_url = RootPaths(plan.root).bundle(plan.digest)
@@ -120,13 +124,18 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
         mirror.bring_bundle(plan.bundle, bundle_url)
     for name in posix.list_names(os.path.dirname(plan.paths.revision(""))):  # noqa: PTH120
         copy.bring(f"plans/{name}")
-    if not far.is_own(plan):
+    in_cloud = plan.backend in backends.IN_CLOUD
+    if not far.is_own(plan) and not in_cloud:
         # A program may go on from what it has left in its folders.
         copy.files(mirror.LEFT)
-    if not copy.claim(record):
-        return False
-    with suppress(FileExistsError):
-        posix.put_new(plan.paths.own(resumes), b"")
+    try:
+        if not copy.claim(record):
+            return False
+    except MissingError:
+        raise RunNotFoundError(f"The run {plan.url!r} is being removed by somebody else: podlift prune.") from None
+    if not in_cloud:
+        with suppress(FileExistsError):
+            posix.put_new(plan.paths.own(resumes), b"")
     return True
 
 

@@ -72,18 +72,6 @@ def cloud_root(backend: str, bucket: str | None, root: str | None, *, explicit: 
     return named or NO_BUCKET
 
 
-def folder_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
-    """Return the root for those that work on folders only.
-
-    Raises:
-        InputError: as `resolve_root`, or it lies in a bucket.
-    """
-    found = resolve_root(root, environ)
-    if in_bucket(found):
-        raise InputError(f"This works on folders only. Received: root={found!r}. Name a folder by --root.")
-    return found
-
-
 def _in_bucket(text: str) -> str:
     if not in_bucket(text):
         raise InputError(f"Runs live in a folder or below gs://BUCKET/PREFIX. Received: root={text!r}.")

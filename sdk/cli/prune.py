@@ -18,7 +18,7 @@ from .. import prune as pruning
 from ..cache import cache_folder
 from ..clock import SystemClock
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError
-from ..roots import folder_root
+from ..roots import in_bucket, resolve_root
 from .output import answer, as_json, say
 from .start import Json, Root
 from .watch import on_terminal
@@ -32,6 +32,7 @@ _OLDER_THAN = "30d"
 _PLURALS = {
     "run": "runs",
     "bundle": "bundles",
+    "copy": "copies on this machine",
     "cache": "caches",
     "environment": "environments",
     "remains": "remains of earlier removals",
@@ -46,9 +47,9 @@ def prune(
     root: Root = None,
     json_output: Json = False,
 ) -> None:
-    """Remove old runs, and bundles and caches that nobody uses; without --yes, only show them."""
+    """Remove old runs, and bundles, copies and caches that nobody uses; without --yes, only show them."""
     found = pruning.find(
-        folder_root(root, os.environ),
+        resolve_root(root, os.environ),
         older_than_s=seconds(older_than),
         keep=keep,
         now=SystemClock().now(),
@@ -119,7 +120,7 @@ def _conclusion(found: pruning.Pruning, done: pruning.Removal, yes: bool, again:
         return f"Removed {total}" if items else "Nothing was removed."
     if items:
         return f"Would remove {total} Nothing was removed. Next: {again} --yes"
-    if not Path(found.root).is_dir():
+    if not in_bucket(found.root) and not Path(found.root).is_dir():
         return f"There is nothing to remove: there is no root at {found.root!r}."
     return f"There is nothing to remove below {found.root!r}."
 

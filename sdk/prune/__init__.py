@@ -6,12 +6,15 @@ beside them: half of a run never reads as a damaged one, and a bundle that a sub
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
-from ..errors import Problems
+from ..cache import bucket_folder
+from ..errors import MissingError, Problems, StoreError
 from ..layout import RootPaths
-from ..packaging.paths import usable
-from . import bundles, caches, runs
+from ..roots import in_bucket, resolve_root
+from . import bucket, bundles, caches, copies, runs
 from .items import Item, Left, Look, Pruning, Removal, StaysError
 
 __all__ = ["KEEP", "OLDER_THAN_S", "Item", "Left", "Pruning", "Removal", "find", "remove"]
@@ -31,50 +34,81 @@ def find(
     """Say what would go, and change nothing: `find(root, older_than_s=86400, now=time.time())`.
 
     Args:
-        root: the folder below which runs live.
+        root: the folder, or gs://BUCKET/PREFIX, below which runs live.
         older_than_s: runs and caches in which something changed within so many seconds stay.
         keep: so many of the newest runs stay, however old they are.
         now: unix time in seconds.
-        cache: podlift's folder among the user's caches; None leaves caches alone.
+        cache: podlift's folder among the user's caches; None leaves caches alone, and this machine's copies of runs in buckets.
 
     Raises:
-        InputError: a number is negative, or the root is no folder's path.
+        InputError: a number is negative, or the root is none.
+        StoreError: the bucket cannot be read.
     """
     problems = Problems()
     for name, number in (("older_than_s", older_than_s), ("keep", keep)):
         if not number >= 0:
             problems.found.append(f"{name} must be 0 or more. Received: {number!r}.")
     paths = RootPaths("/")
-    with problems.collect(), usable("The root", root):
-        paths = RootPaths(str(Path(root).expanduser().resolve()))
+    with problems.collect():
+        paths = RootPaths(resolve_root(root, {}))
     problems.raise_if_any()
     look = Look(paths=paths, older_than_s=older_than_s, keep=keep, now=now)
-    items = runs.old(look)
-    items += bundles.unneeded(look, {item.path for item in items})
-    items += [] if cache is None else caches.old(look, Path(cache))
-    return Pruning(root=paths.root, now=now, older_than_s=older_than_s, items=tuple(items), left=tuple(look.left))
+    there: set[str] = set()
+    if in_bucket(paths.root):
+        look = replace(look, local="" if cache is None else bucket_folder(Path(cache), paths.root))
+        items, there = bucket.old(look)
+        look = replace(look, going=frozenset(item.name for item in items if item.kind == "run"))
+        items += bucket.unneeded(look, {item.path for item in items})
+    else:
+        items = runs.old(look)
+        items += bundles.unneeded(look, {item.path for item in items})
+    if cache is not None:
+        items += copies.old(look, Path(cache), there) + caches.old(look, Path(cache))
+    left = tuple(look.left)
+    return Pruning(root=paths.root, now=now, older_than_s=older_than_s, items=tuple(items), left=left, local=look.local)
 
 
 def remove(pruning: Pruning) -> Removal:
     """Remove what was found, as far as it is still as it was; one thing that resists does not stop the others."""
     removed, left, problems = [], [], []
-    needed: tuple[set[str], str] | None = None
+    bundles_of = _Bundles(pruning)
     # Bundles come last: a run that resists goes on to need its own.
     for item in sorted(pruning.items, key=lambda item: item.kind == "bundle"):
         try:
             if item.kind == "bundle":
-                needed = needed or bundles.needed_by_plans(RootPaths(pruning.root), set())
-                bundles.remove(item, pruning, *needed)
+                bundles_of.remove(item)
             else:
-                _WAYS[item.kind](item, pruning)
+                (_WAYS_IN_BUCKETS if in_bucket(item.path) else _WAYS)[item.kind](item, pruning)
             removed.append(item)
-        except FileNotFoundError:
+        except (FileNotFoundError, MissingError):
             pass  # somebody else has removed it
         except StaysError as error:
             left.append(Left(path=item.path, why=str(error)))
+        except StoreError as error:
+            problems.append(f"{item.path!r} could not be removed, or only a part of it: {error}")
         except OSError as error:
             problems.append(_explain(item, error))
     return Removal(items=tuple(removed), left=tuple(left), problems=tuple(problems))
+
+
+class _Bundles:
+    """Removes bundles. What the plans of a root need is read once, behind the removal of its runs."""
+
+    def __init__(self, pruning: Pruning) -> None:
+        self._pruning = pruning
+        self._in_bucket: bucket.Bundles | None = None
+        self._in_folders: dict[str, tuple[set[str], str]] = {}
+
+    def remove(self, item: Item) -> None:
+        """Remove one."""
+        if in_bucket(item.path):
+            self._in_bucket = self._in_bucket or bucket.Bundles(self._pruning.root, ())
+            self._in_bucket.remove(item)
+            return
+        root = str(Path(item.path).parent.parent)
+        if root not in self._in_folders:
+            self._in_folders[root] = bundles.needed_by_plans(RootPaths(root), set())
+        bundles.remove(item, self._pruning, *self._in_folders[root])
 
 
 def _explain(item: Item, error: OSError) -> str:
@@ -85,9 +119,14 @@ def _explain(item: Item, error: OSError) -> str:
     return f"{what}: {error.strerror or error} ({error.filename!r})."
 
 
-_WAYS = {
+_WAYS: dict[str, Callable[[Item, Pruning], None]] = {
     "run": runs.remove,
     "remains": runs.remove_remains,
+    "copy": copies.remove,
     "cache": caches.remove_file,
     "environment": caches.remove_environment,
+}
+_WAYS_IN_BUCKETS: dict[str, Callable[[Item, Pruning], None]] = {
+    "run": bucket.remove,
+    "remains": bucket.remove_remains,
 }

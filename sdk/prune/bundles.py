@@ -90,7 +90,7 @@ def remove(item: Item, pruning: Pruning, needed: set[str], unknown: str) -> None
     if unknown or item.name in needed:
         raise StaysError(unknown or "a run needs it")
     bundle = Path(item.path)
-    hidden = Path(RootPaths(pruning.root).bundle(f".{item.name}.{uuid.uuid4().hex[:8]}.pruned"))
+    hidden = bundle.with_name(f".{item.name}.{uuid.uuid4().hex[:8]}.pruned.tar")
     bundle.rename(hidden)
     # Who touched it before it was hidden counts on it; who looks for it from now on writes it anew.
     if pruning.now - hidden.lstat().st_mtime < SETTLED_S:

@@ -18,12 +18,14 @@ class Item:
     """One thing that would go.
 
     Args:
-        kind: "run", "bundle", "cache", "environment", or "remains" of a removal that was cut short.
+        kind: "run", "bundle", "copy" of a run in a bucket, "cache", "environment", or "remains" of a removal that was cut
+            short.
         name: the run's id, the bundle's digest, or the file's name.
-        path: where it lies.
+        path: where it lies; in a bucket its URL.
         size_bytes: what its files hold.
         age_s: seconds since anything in it changed; of an environment, since it was asked for.
-        state: the run's state; "" for the others.
+        state: the run's state; of a copy "gone" where its run is not in the bucket any more, "going" where it goes from there
+            at the same time; "" for the others.
     """
 
     kind: str
@@ -50,8 +52,9 @@ class Pruning:
         root: the root that was looked at.
         now: unix time in seconds at which it was looked at.
         older_than_s: what the runs and caches had to be older than, in seconds.
-        items: what would go: runs first, then bundles, then caches.
+        items: what would go: runs first, then bundles, then copies and caches.
         left: what stays and why.
+        local: the folder of this machine for a root in a bucket; "" for none.
     """
 
     root: str
@@ -59,6 +62,7 @@ class Pruning:
     older_than_s: float
     items: tuple[Item, ...]
     left: tuple[Left, ...]
+    local: str = ""
 
     @property
     def size_bytes(self) -> int:
@@ -87,15 +91,25 @@ class StaysError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """One look: where, by which rules, and what stays for a reason that somebody should know."""
+    """One look: where, by which rules, and what stays for a reason that somebody should know.
+
+    Args:
+        paths: the root.
+        older_than_s: as of `find`; so are `keep` and `now`.
+        local: the folder of this machine for a root in a bucket; "" for none.
+        going: ids of the runs that would go from there.
+        left: what stays.
+    """
 
     paths: RootPaths
     older_than_s: float
     keep: int
     now: float
+    local: str = ""
+    going: frozenset[str] = frozenset()
     left: list[Left] = field(default_factory=list)
 
-    def leave(self, path: Path, why: str) -> None:
+    def leave(self, path: Path | str, why: str) -> None:
         """Note what stays."""
         self.left.append(Left(path=str(path), why=why))
 

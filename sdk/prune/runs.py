@@ -36,7 +36,7 @@ def old(look: Look) -> list[Item]:
             found.append(item)
         elif item.age_s >= look.older_than_s:
             look.leave(path, why)
-    return found + [_item("remains", path, look) for path, info in everything if _is_hidden(path, info)]
+    return found + [_item("remains", path, look) for path, info in everything if is_hidden(path, info)]
 
 
 def _item(kind: str, path: Path, look: Look, state: str = "") -> Item:
@@ -85,12 +85,13 @@ def _newest_first(look: Look, everything: list[folders.Entry]) -> list[folders.E
             look.leave(path, "it is a link, and links are not followed")
         elif stat.S_ISDIR(info.st_mode) and not path.name.startswith("."):
             found.append((path, info))
-        elif not _is_hidden(path, info):
+        elif not is_hidden(path, info):
             look.leave(path, NOT_OURS)
     return sorted(found, key=lambda entry: (_submitted(*entry), entry[0].name), reverse=True)
 
 
-def _is_hidden(path: Path, info: os.stat_result) -> bool:
+def is_hidden(path: Path, info: os.stat_result) -> bool:
+    """True for the name that a run has while it is removed."""
     return stat.S_ISDIR(info.st_mode) and _HIDDEN.fullmatch(path.name) is not None
 
 

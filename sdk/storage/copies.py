@@ -105,11 +105,16 @@ class Copy:
 
         Args:
             record: its file's name.
+
+        Raises:
+            MissingError: somebody removes the run at this moment.
         """
         try:
             self._store.put_new(f"{KEYS.events}/{record}", [read_file(f"{self._paths.events}/{record}")])
         except AlreadyExistsError:
             return False
+        # Whoever removes a run takes its plan first and looks for this record then: one of the two sees the other.
+        self._store.stat(KEYS.plan)
         return True
 
     def bring(self, key: str) -> None:

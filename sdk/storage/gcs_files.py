@@ -6,8 +6,9 @@ import mmap
 import os
 import secrets
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
@@ -26,8 +27,28 @@ if TYPE_CHECKING:
     from .gcs_wire import Found, Wire
 
 _TRIES = 3
+_TOUCHED = "podlift-touched"
 # Of a person who waits for an answer.
 FIRST_LOOK = Patience(connect_s=5.0, read_s=10.0, total_s=20.0, first_s=15.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept:
+    """One object as it is now: `Files.delete` removes this one and no other of its name.
+
+    Attributes:
+        name: below the place.
+        size: bytes.
+        generation: the service's number for its content.
+        metageneration: the service's number for what is said of it.
+        changed: unix time at which either changed last, in seconds, by the service's clock.
+    """
+
+    name: str
+    size: int
+    generation: str
+    metageneration: str
+    changed: float
 
 
 class Files:
@@ -101,6 +122,13 @@ class Files:
         except MissingError:
             return None
 
+    def read(self, name: str) -> Buffer:
+        """Return the bytes of a file, or raise MissingError."""
+        return self._store.ask(
+            f"Cannot read {self._url}/{name}",
+            lambda wire: wire.download(self._prefix + name, expected=None, into=None, check=lambda: None),
+        )
+
     def download(self, name: str, path: str) -> None:
         """Bring a file from the bucket; it is there whole or not at all.
 
@@ -108,10 +136,7 @@ class Files:
             MissingError: there is none.
             OSError: the disk refused.
         """
-        data = self._store.ask(
-            f"Cannot read {self._url}/{name}",
-            lambda wire: wire.download(self._prefix + name, expected=None, into=None, check=lambda: None),
-        )
+        data = self.read(name)
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".podlift-{uuid.uuid4().hex}.part")
@@ -129,23 +154,93 @@ class Files:
         """
 
         def call(wire: Wire) -> float:
-            response = _get(wire, f"/o/{quote(self._prefix + name, safe='')}", {"fields": "updated"})
+            response = _send(wire, "GET", self._path(name), {"fields": "updated"})
             return (parsedate_to_datetime(response.headers["Date"]) - _time(response.json()["updated"])).total_seconds()
 
         return max(0.0, self._store.ask(f"Cannot look at {self._url}/{name}", call))
 
     def matching(self, pattern: str) -> dict[str, float]:
         """Return the names that match, `*` within a folder, with the unix time at which each was made."""
-        found: dict[str, float] = {}
         query = {"matchGlob": self._prefix + pattern, "fields": "nextPageToken,items(name,timeCreated)"}
-        what = f"Cannot list {self._url}"
+        items = [item for page, _ in self._pages(query) for item in page.get("items", ())]
+        return {item["name"][len(self._prefix) :]: _time(item["timeCreated"]).timestamp() for item in items}
+
+    def folder(self, name: str) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the names of the folders and of the files directly in a folder below this place."""
+        start = f"{self._prefix}{name}/"
+        query = {"prefix": start, "delimiter": "/", "fields": "nextPageToken,prefixes,items(name)"}
+        pages = [page for page, _ in self._pages(query)]
+        folders = [found[len(start) : -1] for page in pages for found in page.get("prefixes", ())]
+        files = [item["name"][len(start) :] for page in pages for item in page.get("items", ())]
+        # The console keeps an empty object for each folder.
+        return folders, [file for file in files if file]
+
+    def kept(self, prefix: str) -> tuple[Sequence[Kept], float]:
+        """Return every object whose name starts so, and the service's own unix time when it began to look."""
+        fields = "name,size,generation,metageneration,updated"
+        query = {"prefix": self._prefix + prefix, "fields": f"nextPageToken,items({fields})"}
+        found, times = [], []
+        for page, time in self._pages(query):
+            found += [self._kept(item) for item in page.get("items", ())]
+            times.append(time)
+        return found, times[0]
+
+    def _kept(self, item: Mapping[str, Any]) -> Kept:
+        return Kept(
+            name=item["name"][len(self._prefix) :],
+            size=int(item.get("size", 0)),
+            generation=str(item["generation"]),
+            metageneration=str(item["metageneration"]),
+            changed=_time(item["updated"]).timestamp(),
+        )
+
+    def _pages(self, query: Mapping[str, str]) -> Iterator[tuple[Any, float]]:
+        """Yield the pages of a listing, each with the service's time."""
+
+        def call(wire: Wire, asked: Mapping[str, str]) -> tuple[Any, float]:
+            response = _send(wire, "GET", "/o", asked)
+            return response.json(), parsedate_to_datetime(response.headers["Date"]).timestamp()
+
         while True:
-            page = self._store.ask(what, partial(_objects, query=query))
-            for item in page.get("items", ()):
-                found[item["name"][len(self._prefix) :]] = _time(item["timeCreated"]).timestamp()
+            page, time = self._store.ask(f"Cannot list {self._url}", partial(call, asked=query))
+            yield page, time
             if not page.get("nextPageToken"):
-                return found
+                return
             query = {**query, "pageToken": page["nextPageToken"]}
+
+    def delete(self, kept: Kept) -> bool:
+        """Remove an object unless it has changed; false if it was gone, be it by a request of ours whose answer was lost.
+
+        Raises:
+            ConflictError: it has changed.
+        """
+        wanted = {"ifGenerationMatch": kept.generation, "ifMetagenerationMatch": kept.metageneration}
+        what = f"Cannot delete {self._url}/{kept.name}"
+        try:
+            self._store.ask(what, lambda wire: _send(wire, "DELETE", self._path(kept.name), wanted))
+        except MissingError:
+            return False
+        except ConflictError:
+            # Of one that is gone some say so, and some that its generation is not the expected one.
+            if self._stat(kept.name) is not None:
+                raise ConflictError(
+                    f"{self._url}/{kept.name} was changed by somebody else; it is left alone."
+                ) from None
+            return False
+        return True
+
+    def touch(self, name: str) -> bool:
+        """Let an object look as if it had changed now, so that whoever has looked before leaves it alone; false without one."""
+        about = {"metadata": {_TOUCHED: secrets.token_hex(8)}}
+        what = f"Cannot touch {self._url}/{name}"
+        try:
+            self._store.ask(what, lambda wire: _send(wire, "PATCH", self._path(name), {}, json=about))
+        except MissingError:
+            return False
+        return True
+
+    def _path(self, name: str) -> str:
+        return f"/o/{quote(self._prefix + name, safe='')}"
 
     def bucket(self) -> Mapping[str, Any]:
         """Return what the service says of the bucket; {} where it does not let us know.
@@ -154,9 +249,11 @@ class Files:
             StoreError: the bucket is not there, or nothing can be listed in it.
         """
         query = {"prefix": self._prefix, "maxResults": "1", "fields": "nextPageToken"}
-        self._store.ask(f"Cannot use {self._url}", lambda wire: _get(wire, "/o", query).json())
+        self._store.ask(f"Cannot use {self._url}", lambda wire: _send(wire, "GET", "/o", query).json())
         try:
-            return dict(self._store.ask(f"Cannot look at gs://{self._bucket}", lambda wire: _get(wire, "", {}).json()))
+            return dict(
+                self._store.ask(f"Cannot look at gs://{self._bucket}", lambda wire: _send(wire, "GET", "", {}).json())
+            )
         except AccessError:
             # Who may read and write objects need not know anything of the bucket itself.
             return {}
@@ -179,22 +276,20 @@ def check_root(url: str, *, patience: Patience) -> None:
         )
 
 
-def _get(wire: Wire, path: str, query: Mapping[str, str]) -> Any:
-    from google.api_core.exceptions import from_http_response
+def _send(wire: Wire, method: str, path: str, query: Mapping[str, str], **more: Any) -> Any:
+    from .gcs_refusals import refusal
 
-    response = wire.connection.session.get(
+    response = wire.connection.session.request(
+        method,
         f"{wire.connection.address}/storage/v1/b/{quote(wire.bucket, safe='')}{path}",
         params=dict(query),
         timeout=wire.timeout,
         allow_redirects=False,
+        **more,
     )
     if not 200 <= response.status_code < 300:
-        raise from_http_response(response)  # type: ignore[no-untyped-call,unused-ignore]
+        raise refusal(response)
     return response
-
-
-def _objects(wire: Wire, *, query: Mapping[str, str]) -> Any:
-    return _get(wire, "/o", query).json()
 
 
 def _time(text: str) -> datetime:

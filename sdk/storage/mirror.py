@@ -36,6 +36,8 @@ _LONG = Patience(connect_s=5.0, read_s=60.0, total_s=600.0, first_s=60.0)
 # A piece is brought when it is so long, or so old.
 _PIECE_BYTES, _PIECE_S, _LARGEST_BYTES = 256 << 10, 1.0, 8 << 20
 _THREADS, _TRIES = 8, 3
+# Whoever prunes leaves a bundle alone for twice as long: `SETTLED_S` there. An object can be touched once a second only.
+_FRESH_S = 1800.0
 # What the program itself has left in the run's folders, beside what was collected.
 LEFT = ("outputs", "checkpoints", "logs")
 # What objects cannot say of the files they were.
@@ -243,14 +245,18 @@ def publish(paths: RunPaths, url: str, bundle: str, bundle_url: str) -> None:
 
 
 def bring_bundle(bundle: str, bundle_url: str) -> None:
-    """Bring an archive to the bucket unless it is there.
+    """Bring an archive to the bucket unless it is there; then nobody prunes it before the plan that needs it is there too.
 
     Raises:
         StoreError: the bucket refuses.
     """
     folder, _, name = bundle_url.rpartition("/")
     files = Files(folder, patience=_LONG)
-    files.upload(name, bundle, dict(files.list(name)).get(name), new=True)
+    found, now = files.kept(name)
+    if any(each.name == name and now - each.changed < _FRESH_S for each in found):
+        return
+    if not found or not files.touch(name):
+        files.upload(name, bundle, None, new=True)
 
 
 def fetch_bundle(bundle_url: str, bundle: str) -> None:
