@@ -242,7 +242,7 @@ def make_plan(
     """
     found = checks.run_all(job, facts, backend=backend, target=options or {}, root=root, run_id=run_id)
     findings = [*notes, *found]
-    fresh = _why_fresh(job, facts, preload)
+    fresh = _why_fresh(job, facts, preload) if backend == "local" else "each task has a machine of its own"
     if fresh and job["code"]["start"] == "fork":
         findings.append(Finding("warning", f"start='fork' is not followed: {fresh}."))
     return Plan(

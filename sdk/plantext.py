@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import accelerators, pricing
+
 if TYPE_CHECKING:
     from .planner import Plan
 
@@ -14,7 +16,8 @@ _SHOWN = 8
 
 def lines(plan: Plan) -> list[tuple[str, str]]:
     """Return what there is to say about a plan."""
-    found = [*_about_run(plan), *_about_code(plan), *_about_surroundings(plan)]
+    cloud = _about_cloud(plan) if plan.backend == "vertex" else []
+    found = [*_about_run(plan), *cloud, *_about_code(plan), *_about_surroundings(plan)]
     return [*found, *((level, message) for level, message in plan.findings)]
 
 
@@ -27,6 +30,22 @@ def _about_run(plan: Plan) -> list[tuple[str, str]]:
         ("tasks", f"{len(plan.tasks)} x {plan.job['resources']['accelerator']}: {', '.join(plan.tasks)}"),
         ("entry", f"{plan.kind} {start}, started in {plan.cwd or 'the top'} of the bundle"),
     ]
+
+
+def _about_cloud(plan: Plan) -> list[tuple[str, str]]:
+    options, disk_gb = plan.backend_options, plan.job["resources"]["disk_gb"]
+    lines = [
+        ("project", options["project"] or "<project>"),
+        ("region", ", then ".join(options["regions"])),
+        ("image", options["image"] or "<image>"),
+    ]
+    for pool in accelerators.pools(plan.job["resources"]):
+        row = pool.accelerator
+        chips = "" if row.family == "cpu" else f" with {row.title or row.name} x {row.count or row.chips}"
+        lines.append(
+            (f"pool {pool.index}", f"{pool.role}: {pool.replicas} x {pool.machine}{chips}, {disk_gb} GB of disk")
+        )
+    return [*lines, *pricing.lines(plan.job, options)]
 
 
 def _about_code(plan: Plan) -> list[tuple[str, str]]:
@@ -45,13 +64,20 @@ def _about_code(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _about_surroundings(plan: Plan) -> list[tuple[str, str]]:
+    if plan.backend != "local":
+        here = [("python", "that of the image; requirements that it lacks are installed when a task starts")]
+        return [*here, *_about_program(plan)]
     versions = f"{plan.facts['python']} with TensorFlow {plan.facts['tensorflow']}, Keras {plan.facts['keras']}"
     isolated = plan.job["code"].get("isolated", False)
-    needed, source = plan.requirements.get("lines", []), plan.requirements.get("source", "")
     lines = [("python", f"{plan.facts['python']}, a fresh environment" if isolated else f"{versions}, as here")]
     shared = f"forked from one process that has imported {', '.join(plan.preload)}"
     lines += [("start", shared if plan.preload else f"each task in a Python of its own: {plan.fresh}")]
-    lines += [("requires", f"{len(needed)} of {source}: {_some(needed)}")] if needed else []
+    return [*lines, *_about_program(plan)]
+
+
+def _about_program(plan: Plan) -> list[tuple[str, str]]:
+    needed, source = plan.requirements.get("lines", []), plan.requirements.get("source", "")
+    lines = [("requires", f"{len(needed)} of {source}: {_some(needed)}")] if needed else []
     lines += [("input", f"{name}: {place}") for name, place in plan.inputs.items()]
     lines += [("checkpoints", _saving(plan.job["checkpoints"], plan.warm_start))] if "checkpoints" in plan.job else []
     given = [name if isinstance(value, str) else f"{name} (yours)" for name, value in plan.job["env"].items()]

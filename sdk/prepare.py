@@ -68,6 +68,8 @@ def make_plan(
     with problems.collect():
         job = Job(**config.nested({**settings.job, "entry": settings.job.get("entry", "none")}))
     backend, options = _backend(settings, problems)
+    if verb != "plan" and not problems.found:
+        backends.load(backend).warm_up()
     root = _root(backend, options, settings, environ, problems)
     name = settings.target.name
     if name is not None:
@@ -78,10 +80,11 @@ def make_plan(
         local = _local(root, job, environ, ask=backend == "local")
     facts = _facts(backend, job, environ, problems)
     packed = None
+    cloud = backend in backends.IN_CLOUD
     places: dict[str, str] = {}
     with problems.collect():
         if isinstance(entry, str) or callable(entry):
-            packed = _package(entry, settings.job.get("project"), job, local or root, facts, environ)
+            packed = _package(entry, settings.job.get("project"), job, local or root, facts, environ, elsewhere=cloud)
     notes: list[Finding] = []
     with problems.collect(), usable("The current folder", "."):
         if job is not None and job.inputs:
@@ -124,6 +127,8 @@ def _package(
     root: str,
     facts: Facts | None,
     environ: Mapping[str, str],
+    *,
+    elsewhere: bool,
 ) -> _Packed:
     """Find the code, read what it needs, choose its files, and read its modules for what would fail."""
     problems = Problems()
@@ -143,7 +148,9 @@ def _package(
     )
     kwargs = None if job is None else job.args if isinstance(job.args, dict) else {}
     isolated = code is not None and code.isolated
-    notes = [*_alone(source), *source.notes, *needed.notes, *packed.notes, *_compared(needed, isolated=isolated)]
+    notes = [*_alone(source), *source.notes, *needed.notes, *packed.notes]
+    # What an image holds is not known here.
+    notes += [] if elsewhere else _compared(needed, isolated=isolated)
     shared = Preload()
     with problems.collect():
         found, shared = imports.check(
