@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ..clock import Clock, SystemClock
-from ..errors import InputError
 from ..job import Job
 from ..kills import Kill, parse
+from ..layout import RunPaths
 from ..planner import Plan
 from ..run import Run
 from ..settings import Entry, Target
@@ -71,10 +71,6 @@ def execute(plan: Plan, kills: Sequence[str], log: Callable[[str], None], clock:
         InputError: the training is too short for the random kills.
         RunError: an undisturbed training has failed.
     """
-    if plan.local:
-        raise InputError(
-            "A drill compares checkpoints that lie in a folder, not in a bucket. Next: name one by --root."
-        )
     return _Drill(plan, kills, log, clock).report()
 
 
@@ -115,7 +111,7 @@ class _Drill:
             run.result()
         self._seconds.append(status.timings["finished"])
         self._sources.update(dict.fromkeys(runs.sources(run)))
-        return comparison.end_of(run.plan.paths)
+        return comparison.end_of(RunPaths(run.url))
 
     def _train(self, plan: Plan, role: str) -> tuple[Run, Status]:
         self._urls[role] = plan.url
@@ -132,7 +128,7 @@ class _Drill:
         run, status = self._train(plan, "killed")
         if status.state is State.CANCELLED:
             run.result()
-        events, done = read_events(plan.paths), runs.done(plan)
+        events, done = read_events(run.plan.paths), runs.done(run.plan)
         found = losses.killed(kills, done, events)
         common = {
             **self._common(one),
@@ -147,7 +143,7 @@ class _Drill:
             why = f"{run.id} is {status.state.value} ({status.reason.value}): {said}"
             fault = status.user_fault or status.state is State.CHECKPOINTED
             return Report(verdict="failed", notes=(*notes, why), user_fault=fault, **common)
-        end = comparison.end_of(plan.paths)
+        end = comparison.end_of(RunPaths(run.url))
         common["seconds_lost"] = round(status.timings["finished"] - sum(self._seconds) / len(self._seconds), 3)
         return _judged(one, end, run, notes, common)
 

@@ -14,6 +14,7 @@ from ..checkpoint import catalog, restore
 from ..checkpoint.restore import Checkpoint, Loaded
 from ..errors import CorruptCheckpointError
 from ..layout import RunPaths
+from ..roots import in_bucket
 from ..storage.store import Store, open_store
 
 # To say by how much arrays differ, numbers are compared one by one: of large arrays, the first ones.
@@ -83,13 +84,13 @@ class End:
 
 
 def end_of(paths: RunPaths) -> End | None:
-    """Return the end of a run's training; None where nothing was saved.
+    """Return the end of the training of a run whose directory is a folder or in a bucket; None where nothing was saved.
 
     Raises:
         StoreError: the checkpoints cannot be read.
         CorruptCheckpointError: there are some, and none verifies.
     """
-    if not Path(paths.store).is_dir():
+    if not in_bucket(paths.store) and not Path(paths.store).is_dir():
         return None
     store = open_store(paths.store)
     found = restore.newest(store, lambda line: None, quarantine=False)

@@ -120,7 +120,10 @@ def train(plan: Plan, role: str, log: Callable[[str], None], clock: Clock) -> tu
     try:
         # Not before: the log may lie in the project, and what was planned must not change until it is packaged.
         log(f"{role}: {run.url}")
-        return run, _watch(run, log, clock)
+        status = _watch(run, log, clock)
+        # One in a bucket is over when all of it is there.
+        run.wait()
+        return run, status
     except BaseException:
         with suppress(PodliftError):
             run.cancel(grace_s=0)

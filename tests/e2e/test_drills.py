@@ -71,6 +71,23 @@ def test_a_fit_that_is_killed_while_it_saves_ends_with_the_same_weights(write, r
 
 
 @pytest.mark.full
+def test_a_drill_whose_runs_lie_in_a_bucket_compares_what_is_there(write, podlift_gcs, monkeypatch, tmp_path) -> None:
+    podlift_gcs.client().create_bucket("mine")
+    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+    write("train.py", FIT)
+    root = "gs://mine/podlift"
+    code, told, said = drill_by_command("train.py", "--kill", "chief-0@step:13", "--every-steps", "5", "--root", root)
+    assert (code, told["verdict"], told["weights_equal"]) == (0, "passed", True), said
+    assert (told["attempts"], told["steps"], told["kills"][0]["step"]) == (2, 60, 13)
+    assert told["kills"][0]["restored"] in (5, 10)
+    assert all(url.startswith(f"{root}/runs/") for url in told["runs"].values())
+    # All of it is there: nobody has to wait for what is still on its way.
+    assert [info.status.state for info in sdk.runs(root=root)] == [sdk.State.SUCCEEDED] * 3
+    assert not list((tmp_path / "here").glob("podlift/gs/*/*/runs/*/store"))
+
+
+@pytest.mark.full
 def test_a_fit_survives_kills_at_every_moment(podlift_drill, write) -> None:
     write("train.py", FIT)
     moments = [
