@@ -218,10 +218,11 @@ def _patched(value: Any, patch: Any) -> Any:
     if not isinstance(patch, Mapping):
         return patch
     if isinstance(value, list) and patch and all(name.isdigit() for name in patch):
-        found = dict(enumerate(value))
+        # What is put behind the end keeps its number, as an evaluator's pool does.
+        found = [*value, *({} for _ in range(len(value), 1 + max(map(int, patch))))]
         for name, item in patch.items():
-            found[int(name)] = _patched(found.get(int(name), {}), item)
-        return [found[number] for number in sorted(found) if found[number] is not None]
+            found[int(name)] = _patched(found[int(name)], item)
+        return [item for item in found if item is not None]
     merged = dict(value) if isinstance(value, Mapping) else {}
     for name, item in patch.items():
         if item is None:

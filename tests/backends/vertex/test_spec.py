@@ -1,0 +1,350 @@
+"""The request of a custom job: every row of the hardware table, whole, and read by Google's own message."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+import sdk
+from sdk import accelerators, cluster
+from sdk.backends.vertex import Vertex, spec
+from sdk.planner import Plan
+from sdk.runtime.container.loader import LOADER
+
+# `GOLDEN=write pytest tests/backends/vertex/test_spec.py` writes it anew: read the difference before it is committed.
+GOLDEN = Path(__file__).parents[2] / "golden" / "vertex" / "bodies.json"
+PLACE: dict[str, Any] = {
+    "project": "my-project",
+    "bucket": "my-bucket",
+    "image": "us-docker.pkg.dev/my-project/train/tf:2.19",
+}
+ROWS = [row for row in accelerators.ROWS if "vertex" in row.backends and not row.refused]
+# What no row shows: name -> a Job's values, and what else of the Vertex is set.
+SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "one task": ({}, {}),
+    "parameter servers and no workers": ({"resources": {"ps": 2}}, {}),
+    "every pool": ({"resources": {"workers": 3, "ps": 2, "evaluator": True, "accelerator": "l4"}}, {}),
+    "a chief and an evaluator": ({"resources": {"evaluator": True}}, {}),
+    "workers without a chief": ({"resources": {"workers": 3, "cluster": "workers"}}, {}),
+    "spot": ({"resources": {"accelerator": "l4", "provisioning": "spot"}, "limits": {"timeout_s": 3600.5}}, {}),
+    "flex": ({"resources": {"accelerator": "a100:8", "provisioning": "flex"}, "limits": {"timeout_s": 86400}}, {}),
+    "machine and disk": ({"resources": {"machine": "n2-standard-16", "disk_gb": 200}}, {}),
+    "variables": ({"env": {"PRICE": "$(HOME) costs $5", "TWO": "$$", "TOKEN": sdk.FromCaller()}}, {}),
+    "legacy keras": ({"code": {"keras": "legacy"}}, {}),
+    "service account and labels": (
+        {},
+        {"service_account": "train@my-project.iam.gserviceaccount.com", "labels": {"team": "vision"}},
+    ),
+    "raw": (
+        {"resources": {"workers": 2}},
+        {
+            "raw": {
+                "encryptionSpec": {"kmsKeyName": "projects/p/locations/us-central1/keyRings/r/cryptoKeys/k"},
+                "labels": {"podlift-project": None},
+                "jobSpec": {
+                    "network": "projects/12345/global/networks/vpc",
+                    "workerPoolSpecs": {"1": {"diskSpec": {"bootDiskType": "pd-standard"}}},
+                },
+            }
+        },
+    ),
+}  # fmt: skip
+_GROUPS = {"resources": sdk.Resources, "limits": sdk.Limits, "code": sdk.Code}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Plan:
+    """A plan for Vertex AI; each test puts its own job into it."""
+    folder = tmp_path_factory.mktemp("digits")
+    (folder / "train.py").write_text("print(1)\n")
+    environment = pytest.MonkeyPatch()
+    with environment.context() as patched:
+        for name in [name for name in os.environ if name.startswith("PODLIFT_")]:
+            patched.delenv(name)
+        made = sdk.plan(folder / "train.py", backend=sdk.Vertex(**PLACE), name="digits")
+    return replace(made, run_id="digits-aaaaaa", project="/home/me/digits")
+
+
+def planned(base: Plan, job: Mapping[str, Any], place: Mapping[str, Any]) -> Plan:
+    made = sdk.Job("train.py", **{k: _GROUPS[k](**v) if k in _GROUPS else v for k, v in job.items()})
+    data = made.model_dump(mode="json")
+    names = [task.name for task in cluster.members(data["resources"])]
+    options = sdk.Vertex(**PLACE, **place).model_dump(mode="json")
+    return replace(base, job=data, tasks=names, backend_options=options)
+
+
+def of_row(base: Plan, row: accelerators.Accelerator) -> Plan:
+    workers = 1 if row.family == "tpu" else 2
+    return planned(base, {"resources": {"workers": workers, "accelerator": row.name}}, {})
+
+
+@pytest.fixture(scope="module")
+def bodies(base: Plan) -> dict[str, dict[str, Any]]:
+    """The request of each row and of each shape, with a word in the place of the loader's text."""
+    rows = {f"row {row.name}": spec.render(of_row(base, row)) for row in ROWS}
+    shapes = {name: spec.render(planned(base, *shape)) for name, shape in SHAPES.items()}
+    return {
+        name: json.loads(json.dumps(body).replace(json.dumps(LOADER), '"<loader>"'))
+        for name, body in {**rows, **shapes}.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def custom_job() -> Any:
+    """Google's own message; importing it takes a second."""
+    from google.cloud.aiplatform_v1 import CustomJob
+
+    return CustomJob
+
+
+def test_the_requests_are_the_ones_that_were_reviewed(bodies: dict[str, Any]) -> None:
+    if os.environ.get("GOLDEN") == "write":
+        GOLDEN.write_text(json.dumps(bodies, indent=1, sort_keys=True) + "\n")
+    golden = json.loads(GOLDEN.read_text())
+    assert sorted(bodies) == sorted(golden)
+    for name, body in bodies.items():
+        assert body == golden[name], name
+
+
+def test_google_reads_every_request_and_nothing_of_it_is_lost(bodies: dict[str, Any], custom_job: Any) -> None:
+    for name, body in bodies.items():
+        read = custom_job.from_json(json.dumps(body), ignore_unknown_fields=False)
+        again = json.loads(
+            custom_job.to_json(read, use_integers_for_enums=False, always_print_fields_with_no_presence=False)
+        )
+        # Messages without a content are not told apart from missing ones, except in a list, where the place counts.
+        assert len(read.job_spec.worker_pool_specs) == len(body["jobSpec"]["workerPoolSpecs"]), name
+        for written, pool in zip(body["jobSpec"]["workerPoolSpecs"], again["jobSpec"]["workerPoolSpecs"], strict=True):
+            assert written == pool, name
+
+
+def test_every_row_that_a_job_gets_is_there(bodies: dict[str, Any]) -> None:
+    assert len(ROWS) > 30
+    for row in ROWS:
+        machine = bodies[f"row {row.name}"]["jobSpec"]["workerPoolSpecs"][0]["machineSpec"]
+        assert machine["machineType"] in (row.machine, *row.machines)
+        assert machine.get("acceleratorType") == row.type
+        assert machine.get("acceleratorCount") == row.count
+        assert machine.get("tpuTopology") == row.topology
+
+
+def test_the_place_of_a_pool_is_its_role_and_an_empty_one_keeps_its_place(bodies: dict[str, Any]) -> None:
+    def replicas(name: str) -> list[str]:
+        return [pool.get("replicaCount", "") for pool in bodies[name]["jobSpec"]["workerPoolSpecs"]]
+
+    assert replicas("one task") == ["1"]
+    assert replicas("parameter servers and no workers") == ["1", "", "2"]
+    assert bodies["parameter servers and no workers"]["jobSpec"]["workerPoolSpecs"][1] == {}
+    assert replicas("every pool") == ["1", "2", "2", "1"]
+    assert replicas("a chief and an evaluator") == ["1", "", "", "1"]
+    assert replicas("workers without a chief") == ["1", "2"]
+
+
+def test_a_worker_that_restarts_takes_the_others_along_where_they_train_in_lockstep(bodies: dict[str, Any]) -> None:
+    def together(name: str) -> bool | None:
+        return bodies[name]["jobSpec"]["scheduling"].get("restartJobOnWorkerRestart")
+
+    assert together("workers without a chief") is True
+    assert together("a chief and an evaluator") is True
+    assert together("every pool") is None
+    assert together("one task") is None
+
+
+def test_parameter_servers_have_no_accelerator(bodies: dict[str, Any]) -> None:
+    pools = bodies["every pool"]["jobSpec"]["workerPoolSpecs"]
+    assert ["acceleratorType" in pool["machineSpec"] for pool in pools] == [True, True, False, True]
+
+
+def test_the_command_is_the_loader_and_its_arguments_name_what_it_fetches(base: Plan) -> None:
+    stage, order = "a" * 64, "b" * 64
+    body = spec.render(planned(base, {}, {}), number=2, stage=stage, order_digest=order)
+    container = body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
+    assert container["command"] == ["python3", "-c", LOADER]
+    run = "podlift/runs/digits-aaaaaa"
+    assert container["args"] == [
+        "my-bucket",
+        f"podlift/stages/{stage}.py",
+        stage,
+        f"{run}/jobs/0002.order.json",
+        order,
+    ]
+    assert body["labels"]["podlift-job"] == "2"
+    # Kubernetes expands $(NAME) in commands and arguments as it does in variables.
+    assert "$" not in LOADER + "".join(container["args"])
+
+
+def test_the_callers_own_values_are_in_the_request_that_is_sent_and_in_no_other(base: Plan) -> None:
+    plan = planned(base, {"env": {"TOKEN": sdk.FromCaller(), "PLAIN": "x"}}, {})
+
+    def variables(**more: Any) -> dict[str, str]:
+        container = spec.render(plan, **more)["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
+        return {variable["name"]: variable["value"] for variable in container["env"]}
+
+    assert variables()["TOKEN"] == "***"
+    sent = variables(copied={"TOKEN": "s$(HOME)"})
+    assert (sent["TOKEN"], sent["PLAIN"]) == ("s$$(HOME)", "x")
+    assert sent["PODLIFT_RUN"] == plan.url
+    assert sent["PODLIFT_TASKS"] == "chief-0"
+    assert spec.copied_names(plan) == ["TOKEN"]
+
+
+def kubernetes(text: str) -> str:
+    """What becomes of a variable's value in a container: `$$` is `$`, and `$(NAME)` the value of NAME."""
+    return re.sub(r"\$(\$|\(([^)]*)\))", lambda found: "$" if found[1] == "$" else f"<{found[2]}>", text)
+
+
+@given(st.text(alphabet="$()Aa b", max_size=20))
+def test_a_value_arrives_as_it_was_given(text: str) -> None:
+    assert kubernetes(spec.escaped(text)) == text
+
+
+def test_what_is_not_configured_is_shown_and_refused_at_the_start(base: Plan) -> None:
+    bare = replace(
+        base,
+        root="gs://<bucket>/podlift",
+        backend_options=sdk.Vertex().model_dump(mode="json"),
+    )
+    body, backend = spec.render(bare), Vertex()
+    assert body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]["imageUri"] == "<image>"
+    assert body["jobSpec"]["baseOutputDirectory"]["outputUriPrefix"] == "gs://<bucket>/podlift/runs/digits-aaaaaa"
+    assert "/projects/<project>/locations/us-central1/" in backend.render(bare).url
+    for starting, level in ((False, "warning"), (True, "error")):
+        found = backend.review(bare, starting=starting)
+        assert [finding.level for finding in found] == [level] * 3
+        said = " ".join(finding.message for finding in found)
+        for part in ("project", "container image", "bucket", "PODLIFT_VERTEX_PROJECT", "--vertex-image"):
+            assert part in said
+    assert backend.review(base, starting=True) == []
+
+
+POOLS = ("jobSpec", "workerPoolSpecs")
+FIRST_NAME = ("containerSpec", "env", 0, "name")
+
+
+def of_pools(patch: object) -> dict[str, Any]:
+    return {"jobSpec": {"workerPoolSpecs": patch}}
+
+
+@pytest.mark.parametrize(
+    ("patch", "path", "value"),
+    [
+        ({"displayName": "other"}, ("displayName",), "other"),
+        (of_pools({"0": {"replicaCount": "2"}}), (*POOLS, 0, "replicaCount"), "2"),
+        (of_pools({"2": {"replicaCount": "1"}}), (*POOLS, slice(1, None)), [{}, {"replicaCount": "1"}]),
+        (of_pools([{}]), POOLS, [{}]),
+        (of_pools({"0": {"containerSpec": {"env": {"0": None}}}}), (*POOLS, 0, *FIRST_NAME), "PODLIFT_TASKS"),
+    ],
+)
+def test_a_patch_goes_where_it_says(base: Plan, patch: dict[str, Any], path: tuple[Any, ...], value: object) -> None:
+    plan = planned(base, {}, {"raw": patch})
+    found: Any = spec.render(plan)
+    for part in path:
+        found = found[part]
+    assert found == value
+    notes = Vertex().review(plan, starting=True)
+    assert [note.level for note in notes] == ["note"]
+    assert next(iter(patch)) in notes[0].message
+
+
+def test_the_order_names_everything_by_key_and_digest_and_holds_no_secret(base: Plan) -> None:
+    job = {
+        "env": {"TOKEN": sdk.FromCaller()},
+        "resources": {"workers": 2, "accelerator": "v5e-4"},
+        "limits": {"max_steps": 7},
+    }
+    found = spec.order(planned(base, job, {}), 1, "c" * 64)
+    assert json.loads(json.dumps(found)) == found
+    assert found["bundle"] == {"key": f"podlift/bundles/{base.digest}.tar", "sha256": base.digest}
+    assert found["runtime"] == {"key": f"podlift/runtime/{'c' * 64}.tar", "sha256": "c" * 64}
+    assert found["tensorflow"] == ["2.16", "2.20"], "tensorflow-tpu stops there"
+    assert found["run"] == base.url
+    assert found["env_copied"] == ["TOKEN"]
+    payload = found["payload"]
+    assert (payload["attempt"], payload["bundle"], payload["run_url"], payload["store"]) == (0, "", "", "")
+    assert (payload["tasks"], payload["max_steps"]) == (["chief-0", "worker-0"], 7)
+
+
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,20}", fullmatch=True)
+texts = st.text(max_size=30)
+words = st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789-_", min_size=1, max_size=20)
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> dict[str, Any]:
+    return {
+        "env": draw(st.dictionaries(names, texts, max_size=4)),
+        "args": draw(st.lists(texts, max_size=3)),
+        "resources": {
+            "workers": draw(st.integers(1, 4)),
+            "ps": draw(st.integers(0, 2)),
+            "evaluator": draw(st.booleans()),
+            "accelerator": draw(st.sampled_from([row.name for row in ROWS])),
+            "provisioning": draw(st.sampled_from(["standard", "spot", "flex"])),
+            "disk_gb": draw(st.integers(1, 100_000)),
+            "machine": draw(st.none() | words),
+        },
+        "limits": {"timeout_s": draw(st.none() | st.floats(1e-3, 1e9))},
+        "code": {"keras": draw(st.sampled_from(["auto", "legacy"]))},
+    }
+
+
+@st.composite
+def places(draw: st.DrawFn) -> dict[str, Any]:
+    return {
+        "regions": tuple(draw(st.lists(st.sampled_from(["us-central1", "europe-west4"]), min_size=1, max_size=2))),
+        "service_account": draw(st.none() | texts.filter(bool)),
+        "labels": draw(st.dictionaries(words, words, max_size=3)),
+    }
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(job=jobs(), place=places())
+def test_no_job_renders_a_request_that_google_cannot_read(base: Plan, custom_job: Any, job: Any, place: Any) -> None:
+    try:
+        plan = planned(base, job, place)
+    except sdk.InputError:
+        assume(False)
+        raise
+    body = spec.render(plan)
+    read = custom_job.from_json(json.dumps(body), ignore_unknown_fields=False)
+    assert [pool.replica_count for pool in read.job_spec.worker_pool_specs] == [
+        int(pool.get("replicaCount", 0)) for pool in body["jobSpec"]["workerPoolSpecs"]
+    ]
+    expected = {k: v for k, v in plan.job["env"].items() if not k.startswith("PODLIFT")}
+    sent = {
+        variable.name: kubernetes(variable.value) for variable in read.job_spec.worker_pool_specs[0].container_spec.env
+    }
+    assert {name: sent[name] for name in expected} == expected
+
+
+def test_a_plan_asks_nobody_and_imports_nothing_of_googles(write: Any) -> None:
+    write("train.py", "import tensorflow as tf\n")
+    code = (
+        "import json, socket, sys\n"
+        "def refuse(*args, **kwargs): raise AssertionError(args)\n"
+        "socket.socket.connect = socket.getaddrinfo = refuse\n"
+        "from sdk.cli.app import run\n"
+        "code = run(['plan', 'train.py', '--backend', 'vertex', '--accelerator', 'l4', '--json'])\n"
+        # Packages of a namespace are there from the start, and are empty.
+        "of = ('google', 'tensorflow', 'keras', 'grpc', 'requests')\n"
+        "loaded = {n for n, module in sys.modules.items() if getattr(module, '__file__', None)}\n"
+        "heavy = [n for n in loaded if n.partition('.')[0] in of]\n"
+        "print(json.dumps([code, heavy]))\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    plan, told = shown.stdout.splitlines()
+    assert json.loads(told) == [0, []], shown.stderr
+    body = json.loads(plan)["request"]
+    assert body["jobSpec"]["workerPoolSpecs"][0]["machineSpec"]["acceleratorType"] == "NVIDIA_L4"
+    assert json.loads(plan)["request_url"].endswith("/v1/projects/<project>/locations/us-central1/customJobs")
