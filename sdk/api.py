@@ -217,6 +217,7 @@ def _execute(made: Plan) -> Run:
     packed = bundle.Bundle(made.digest, members, generated=made.generated)
     backend = backends.load(made.backend)
     request = backend.render(made)
+    backend.check(request)
     bundle.write(packed, Path(made.project), Path(made.bundle))
     # Before the plan, which makes it a run: a run whose records are gone is damaged.
     Path(made.paths.events).mkdir(parents=True, exist_ok=True)

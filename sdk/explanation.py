@@ -52,7 +52,7 @@ MEANINGS: dict[Reason, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class About:
     """What the records do not say.
 

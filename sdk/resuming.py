@@ -17,7 +17,7 @@ from .events import Event, generation, source_of
 from .job import Job
 from .packaging import bundle
 from .planner import Plan
-from .policies import Code
+from .policies import Code, Vertex
 from .settings import Target
 from .status import State, Status
 from .storage import posix
@@ -73,12 +73,13 @@ def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock
         plan, difference = _current(plan)
         bundle.write(_packed(plan), Path(plan.project), Path(plan.bundle))
         data |= {"plan": _revised(plan, events), "code": {"digest": plan.digest, "difference": str(difference)}}
-    elif plan.local and not Path(plan.facts["executable"]).exists():
+    elif plan.local and plan.backend == "local" and not Path(plan.facts["executable"]).exists():
         # Another machine has its Python elsewhere.
         plan = replace(plan, facts={**plan.facts, "executable": sys.executable})
         data |= {"plan": _revised(plan, events)}
     backend = backends.load(plan.backend)
     request = backend.render(plan)
+    backend.check(request)
     recorder = Recorder(plan.paths, source_of("client", generation(events) + 1), 0, clock)
     try:
         recorder.record("resumed", **data)
@@ -147,7 +148,8 @@ def _current(plan: Plan) -> tuple[Plan, Difference]:
         entry = os.path.join(plan.project, plan.target)  # noqa: PTH118
     given = {name: value for name, value in plan.job.items() if name not in ("entry", "code")}
     job = Job(entry, code=Code(**{**plan.job["code"], "project": plan.project}), **given)
-    target = Target(backend=plan.backend, root=plan.root, name=None)
+    where = Vertex(**plan.backend_options) if plan.backend == "vertex" else plan.backend
+    target = Target(backend=where, root=plan.root, name=None)
     made = prepare.make_plan(job, {}, target, {}, verb="resume")
     difference = _difference(plan.files, made.files)
     return replace(made, run_id=plan.run_id, root=plan.root, local=plan.local, warm_start=plan.warm_start), difference

@@ -51,7 +51,7 @@ class Result:
         checkpoint_dir: likewise (`AIP_CHECKPOINT_DIR`).
         tensorboard_dir: likewise (`AIP_TENSORBOARD_LOG_DIR`).
         outputs_dir: what the first task left: `work/` and `model/`; there is no such folder where it left nothing.
-        logs: the log file of every task of the last attempt.
+        logs: the log file of every task of the last attempt; none where a cloud keeps them: `Run.logs` reads those too.
     """
 
     value: Any
@@ -89,7 +89,8 @@ class Run:
         self.plan = plan
         self._clock = clock or SystemClock()
         self._backend = backends.load(plan.backend)
-        self._far = far.of(plan, self._clock)
+        self._far = self._backend.remote(plan, self._clock)
+        self._cloud = plan.backend in backends.IN_CLOUD
         self._saved: tuple[float, tuple[int, float] | None] | None = None
 
     @property
@@ -104,15 +105,11 @@ class Run:
         return f"Run({self.url!r})"
 
     def status(self) -> Status:
-        """Return how the run is doing now.
-
-        Raises:
-            CorruptRunError: its records are damaged.
-        """
+        """Return how the run is doing now, or raise CorruptRunError where its records are damaged."""
         with self._sound():
             # Looked at before the records: a supervisor that ends in between has written its verdict.
             supervised = self._supervised()
-            status = fold(read_telling(self.plan.paths), supervisor_alive=supervised)
+            status = self._told(fold(read_telling(self.plan.paths), supervisor_alive=supervised))
             step, time = self._newest(fresh=status.state.terminal) or (None, None)
             return replace(status, saved_step=step, saved_at=time)
 
@@ -126,7 +123,7 @@ class Run:
         """
         with self._sound():
             events, status = self._look(logs=True)
-            about = About(ref=self._ref(), paths=self.plan.paths, tasks=self.plan.tasks, now=self._clock.now())
+            about = About(self._ref(), self.plan.paths, self.plan.tasks, self._clock.now(), cloud=self._cloud)
             return explain(events, status, about)
 
     def wait(self, timeout_s: float | None = None) -> Status:
@@ -176,7 +173,7 @@ class Run:
             checkpoint_dir=paths.checkpoints,
             tensorboard_dir=paths.tensorboard,
             outputs_dir=paths.outputs,
-            logs={task: self.plan.paths.log(status.attempts, task) for task in self.plan.tasks},
+            logs={} if self._cloud else {t: self.plan.paths.log(status.attempts, t) for t in self.plan.tasks},
         )
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -294,7 +291,7 @@ class Run:
         with self._sound():
             events, status = self._look(logs=True)
         self.plan, difference = resume(self.plan, events, status, code, self._clock)
-        self._far = far.of(self.plan, self._clock)
+        self._far = self._backend.remote(self.plan, self._clock)
         return str(difference)
 
     def _refresh(self, *, logs: bool = False) -> None:
@@ -303,16 +300,19 @@ class Run:
 
     def _newest(self, *, fresh: bool) -> tuple[int, float] | None:
         """Return the step and the time of the last checkpoint; a bucket is not asked every time."""
-        now = self._clock.monotonic()
-        if not self.plan.local or fresh or self._saved is None or now - self._saved[0] >= _ASK_S:
-            self._saved = now, saved.newest(RunPaths(self.url))
-        return self._saved[1]
+        now, known = self._clock.monotonic(), self._saved
+        if not self.plan.local or fresh or known is None or now - known[0] >= _ASK_S:
+            known = self._saved = now, saved.newest(RunPaths(self.url))
+        return known[1]
 
     def _look(self, *, logs: bool = False) -> tuple[list[Event], Status]:
         self._refresh(logs=logs)
         supervised = self._supervised()
         events = read_events(self.plan.paths)
-        return events, fold(events, supervisor_alive=supervised)
+        return events, self._told(fold(events, supervisor_alive=supervised))
+
+    def _told(self, status: Status) -> Status:
+        return self._far.told(status) if self._far is not None else status
 
     def _supervised(self) -> bool:
         self._refresh()

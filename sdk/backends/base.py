@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..checks import Facts, Finding
+from ..clock import Clock
 from ..planner import Plan
+from ..status import Status
+
+if TYPE_CHECKING:
+    from ..storage.copies import Copy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,8 +63,32 @@ class LogLine:
     time: float | None = field(default=None, compare=False)
 
 
+class Remote(Protocol):
+    """A run that others look after than a process of this machine."""
+
+    copy: Copy
+
+    def refresh(self, *, logs: bool = False) -> None:
+        """Read what is new, not more often than is polite; with `logs` what tasks have written too."""
+
+    def observe(self, plan: Plan) -> Observation:
+        """Say whether somebody is looking after the run."""
+
+    def told(self, status: Status) -> Status:
+        """Return what the records say together with what else is known."""
+
+    def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
+        """Yield the lines that tasks wrote; with `follow` until the run has ended."""
+
+    def cancel(self, grace_s: float) -> None:
+        """Ask for the end of the run; returns at once."""
+
+
 class Backend(Protocol):
     """Who runs plans. Everything but `review` and `render` may talk to the world."""
+
+    def warm_up(self) -> None:
+        """Begin with what takes time and is needed to start a run: one will be started soon."""
 
     def probe(self, job: dict[str, Any]) -> Facts:
         """Ask the world what a plan for this Job, as JSON, has to know."""
@@ -69,6 +98,9 @@ class Backend(Protocol):
 
     def render(self, plan: Plan) -> Request:
         """Return what `start` will ask for. Pure."""
+
+    def check(self, request: Request) -> None:
+        """Raise InputError for what `start` could not do. Nothing was written yet."""
 
     def start(self, request: Request) -> None:
         """Start a run whose directory exists. A second call for the same run starts nothing."""
@@ -81,3 +113,6 @@ class Backend(Protocol):
 
     def cancel(self, plan: Plan, *, grace_s: float) -> None:
         """Ask for the end of a run; returns at once. Cancelling twice is cancelling once."""
+
+    def remote(self, plan: Plan, clock: Clock) -> Remote | None:
+        """Return the way to a run that others look after; None for one that this machine does."""

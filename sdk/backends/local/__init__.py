@@ -15,14 +15,14 @@ import sdk
 
 from ... import processes
 from ...checks import Facts, Finding
-from ...clock import SystemClock
+from ...clock import Clock, SystemClock
 from ...errors import PodliftError
 from ...events import Event, generation, source_of
 from ...planner import Plan
 from ...storage import posix
 from ...storage.records import Recorder, read_events
 from ..base import LogLine, Observation, Request
-from . import carrier, logs, namespaces, render
+from . import carrier, far, logs, namespaces, render
 
 # A supervisor that was never recorded within this time was never started: its client died in between.
 _START_LIMIT_S = 30.0
@@ -47,6 +47,9 @@ class Local:
             dropped=render.dropped(os.environ, job["env"]),
         )
 
+    def warm_up(self) -> None:
+        """Do nothing: what a supervisor needs it loads itself."""
+
     def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
         """Return nothing: this machine needs nothing configured."""
         return []
@@ -54,6 +57,9 @@ class Local:
     def render(self, plan: Plan) -> Request:
         """Return each task's command and environment; ports are chosen when the tasks start."""
         return Request(plan=plan, body=render.body(plan))
+
+    def check(self, request: Request) -> None:
+        """Find nothing wrong: the plan's own checks have looked at this machine."""
 
     def start(self, request: Request) -> None:
         """Start the supervisor, once for each run."""
@@ -108,6 +114,10 @@ class Local:
             pass  # another client has wished at the same moment
         except OSError as error:
             raise PodliftError(f"The run cannot be cancelled: {error}.") from error
+
+    def remote(self, plan: Plan, clock: Clock) -> far.Far | None:
+        """Return the way to a run in a bucket whose supervisor is another machine's."""
+        return far.of(plan, clock)
 
 
 def _version(distribution: str) -> str | None:
