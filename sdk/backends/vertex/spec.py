@@ -92,14 +92,14 @@ def render(
     }
     spec = {
         "workerPoolSpecs": _pools(plan, container),
-        "scheduling": _scheduling(plan),
+        **_scheduling(plan),
         "baseOutputDirectory": {"outputUriPrefix": plan.url},
     }
     if plan.backend_options["service_account"]:
         spec["serviceAccount"] = plan.backend_options["service_account"]
     body = {"displayName": plan.run_id, "labels": _labels(plan, number), "jobSpec": spec}
-    patched = _patched(body, plan.backend_options["raw"])
-    return {name: value for name, value in patched.items() if value != {}}
+    patched: dict[str, Any] = _patched(body, plan.backend_options["raw"])
+    return patched
 
 
 def order(plan: Plan, number: int, runtime: str) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def _scheduling(plan: Plan) -> dict[str, Any]:
     if len(plan.tasks) > 1 and not resources["ps"]:
         # In training in lockstep no task can go on without the others.
         found["restartJobOnWorkerRestart"] = True
-    return found
+    return {"scheduling": found} if found else {}
 
 
 def _duration(seconds: float) -> str:

@@ -153,7 +153,7 @@ def test_the_place_of_a_pool_is_its_role_and_an_empty_one_keeps_its_place(bodies
 
 def test_a_worker_that_restarts_takes_the_others_along_where_they_train_in_lockstep(bodies: dict[str, Any]) -> None:
     def together(name: str) -> bool | None:
-        return bodies[name]["jobSpec"]["scheduling"].get("restartJobOnWorkerRestart")
+        return bodies[name]["jobSpec"].get("scheduling", {}).get("restartJobOnWorkerRestart")
 
     assert together("workers without a chief") is True
     assert together("a chief and an evaluator") is True
