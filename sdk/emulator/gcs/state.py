@@ -155,6 +155,15 @@ class State:
         )
         return [Entry(*row) for row in self._tables.run(query, bucket, name, generation, limit)]
 
+    def live(self) -> list[tuple[str, str, int, str]]:
+        """Return bucket, name, generation and blob of every live object."""
+        return self._tables.run("SELECT bucket, name, generation, blob FROM objects WHERE live").fetchall()
+
+    @property
+    def changes(self) -> int:
+        """What grows whenever something is written."""
+        return self._tables.changes
+
     def commit(
         self,
         bucket: str,

@@ -70,6 +70,11 @@ class Tables:
         return self._db.execute(statement, values)
 
     @property
+    def changes(self) -> int:
+        """How many rows were written since the folder was opened."""
+        return self._db.total_changes
+
+    @property
     def in_transaction(self) -> bool:
         """True within `transaction`."""
         return self._db.in_transaction

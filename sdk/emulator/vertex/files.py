@@ -1,0 +1,153 @@
+"""Files that programs may be writing: find them, read them as a whole, replace them. Nothing here knows of objects."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import signal
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+_FICLONE = 0x40049409
+_MAX_PART_BYTES = 255
+
+
+@dataclass(frozen=True)
+class Found:
+    """A file, or with a name that ends with a slash, a folder.
+
+    Args:
+        signature: what differs once it was written; () for a folder.
+        changed_ns: when it was last written, or renamed. Programs can set all other times.
+    """
+
+    signature: tuple[int, ...]
+    changed_ns: int
+
+
+class Use(Enum):
+    """Whether a program has a file open for writing."""
+
+    FREE = "nobody writes it"
+    WRITTEN = "somebody does"
+    UNKNOWN = "this file system does not say"
+
+
+def walk(top: str, prefix: str = "") -> Iterator[tuple[str, Found]]:
+    """Yield all files and folders below a folder by their relative names; no links, and nothing that is no UTF-8."""
+    try:
+        entries = list(os.scandir(top))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        name = prefix + entry.name
+        with suppress(FileNotFoundError, UnicodeEncodeError):
+            name.encode()
+            about = entry.stat(follow_symlinks=False)
+            if stat.S_ISREG(about.st_mode):
+                yield name, Found(signature(about), about.st_ctime_ns)
+            elif stat.S_ISDIR(about.st_mode):
+                yield f"{name}/", Found((), about.st_ctime_ns)
+                yield from walk(entry.path, f"{name}/")
+
+
+def signature(about: os.stat_result) -> tuple[int, ...]:
+    """Return what differs once a file was written."""
+    return about.st_ino, about.st_size, about.st_mtime_ns
+
+
+def is_path(name: str) -> bool:
+    """True if an object's name can be that of a file or folder."""
+    parts = name.removesuffix("/").split("/")
+    return "\0" not in name and all(
+        part not in ("", ".", "..") and len(part.encode()) <= _MAX_PART_BYTES for part in parts
+    )
+
+
+@contextmanager
+def held(path: Path) -> Iterator[tuple[int, Use]]:
+    """Open a file; while it is FREE, the kernel lets nobody begin to write it before the block ends.
+
+    Raises:
+        OSError: it is gone, or no file.
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        yield handle, _lease(handle)
+    finally:
+        os.close(handle)
+
+
+def _lease(handle: int) -> Use:
+    if not hasattr(fcntl, "F_SETLEASE"):
+        return Use.UNKNOWN
+    try:
+        # Whoever comes to write waits for us; the signal that tells us would end the process unless it is this one.
+        fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+    except OSError as error:
+        return Use.WRITTEN if error.errno == errno.EAGAIN else Use.UNKNOWN
+    return Use.FREE
+
+
+def is_written(path: Path) -> bool:
+    """True while a program has the file open for writing."""
+    try:
+        with held(path) as (_, use):
+            return use is Use.WRITTEN
+    except OSError:
+        return False
+
+
+def make_parents(top: Path, name: str) -> list[str]:
+    """Make the folders above a file; return the names of those that were made, each with a slash behind it.
+
+    Raises:
+        NotADirectoryError: a file or a link has such a name.
+    """
+    made, place = [], ""
+    for part in name.removesuffix("/").split("/")[:-1]:
+        place += f"{part}/"
+        try:
+            (top / place).mkdir()
+            made.append(place)
+        except FileExistsError:
+            # Through a link one would write anywhere on the machine.
+            if not stat.S_ISDIR(os.lstat(top / place.removesuffix("/")).st_mode):
+                raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(top / place)) from None
+    return made
+
+
+def place(source: Path, staged: Path, target: Path) -> tuple[int, ...]:
+    """Put a copy of a file in another one's place, in one step; whoever reads the old one reads on.
+
+    Args:
+        source: what never changes.
+        staged: a name on the same file system as `target`, of this call alone.
+        target: the file.
+
+    Returns:
+        Its signature.
+
+    Raises:
+        OSError: the source is gone, or something else has the name.
+    """
+    try:
+        with source.open("rb") as old, staged.open("wb") as new:
+            # Never a link: a program may write into the file as it lies there.
+            try:
+                fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
+            except OSError:
+                shutil.copyfileobj(old, new, 1 << 20)
+            os.fchmod(new.fileno(), 0o644)
+        about = staged.stat()
+        staged.rename(target)
+    finally:
+        staged.unlink(missing_ok=True)
+    return signature(about)

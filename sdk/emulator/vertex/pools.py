@@ -1,0 +1,275 @@
+"""The worker pools of an emulated job, really run: each replica is a process of this machine that sees what Vertex AI shows."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...backends.local.deaths import MemoryWatch, OutOfMemory
+from ...backends.local.ports import Reservation
+from ...errors import InputError
+from ..gcs.errors import ApiError
+from . import environment
+from .container import Config, Containers, Emit
+from .environment import Replica
+from .view import BucketView
+
+# What a virtual machine gets before it is taken away, and what is left of it for a container.
+PREEMPTION_GRACE_S = 15.0
+_KILLED = 137
+_END_S = 30.0
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_LOCALHOST = "127.0.0.1"
+# The module is $0. Of what an executor image does, this is what can be done without one.
+_PACKAGE = """
+python3 -m pip install -q --disable-pip-version-check --no-index --no-deps --no-build-isolation --target {target} {files} || {{
+  echo {failed} >&2
+  exit 1
+}}
+exec python3 -m "$0" "$@"
+"""
+
+
+def why_not() -> str | None:
+    """Return why replicas cannot have /gcs and each other's names here; None if they can. Tries it, without a job."""
+    with tempfile.TemporaryDirectory(prefix="podlift-emulator-") as scratch:
+        containers = Containers(_config(Path(scratch), Path(scratch), [], {}), lambda *_: None, lambda *_: None)
+        containers.close()
+    return _refusal(containers.refused)
+
+
+def _refusal(refused: Mapping[str, str]) -> str | None:
+    if refused["root"]:
+        return (
+            f"Emulated jobs see no /gcs, and their host names do not resolve: this system lets them have no root of their own "
+            f"({refused['root']}). Next: run the emulator as root, or allow user namespaces."
+        )
+    if refused["pids"]:
+        return (
+            f"A process that an emulated job leaves behind may outlive a kill of the emulator: this system lets it have no "
+            f"PID namespace ({refused['pids']})."
+        )
+    return None
+
+
+class Gang:
+    """One try of all replicas of a job.
+
+    None of its methods may be called in the thread that owns the state of the buckets.
+
+    Args:
+        job: a CustomJob as JSON: camelCase, whole numbers as such.
+        job_id: its number.
+        project: of the request.
+        region: where it "runs".
+        url: the emulator's.
+        scratch: a folder of this object alone, which need not exist.
+        buckets: what is seen as /gcs.
+        emit: called with a replica's name, "stdout" or "stderr", and a line; in a thread of its own, in order.
+
+    Raises:
+        InputError: only an image could say what a replica runs.
+    """
+
+    def __init__(
+        self,
+        job: Mapping[str, Any],
+        *,
+        job_id: str,
+        project: str,
+        region: str,
+        url: str,
+        scratch: Path,
+        buckets: BucketView,
+        emit: Emit,
+    ) -> None:
+        problems = environment.problems(job)
+        if problems:
+            raise InputError(problems)
+        self._job, self._url, self._scratch, self._buckets, self._emit = job, url, scratch, buckets, emit
+        self._replicas = {replica.name: replica for replica in environment.replicas(job)}
+        self._service = environment.service(job, job_id=job_id, project=project, region=region)
+        token = environment.host_token(job_id)
+        self._hosts = {name: replica.host(token) for name, replica in self._replicas.items()}
+        self._changed = threading.Condition()
+        self._codes: dict[str, int] = {}
+        self._killed: set[str] = set()
+        self._memory = MemoryWatch()
+        self._reservation: Reservation | None = None
+        self._containers: Containers | None = None
+        self._addresses: dict[Replica, str] = {}
+        self._redirected: Mapping[str, str] = {}
+
+    def start(self) -> None:
+        """Start all replicas.
+
+        Raises:
+            OSError: the machine has no process, port or room left.
+            InputError: the proxy in the emulator's environment cannot be used.
+        """
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        self._redirected = self._buckets.redirected(self._url)
+        self._buckets.join()
+        try:
+            self._reservation = Reservation(list(self._replicas))
+            config = _config(self._scratch, self._buckets.folder, self._buckets.buckets, self._hosts)
+            self._containers = Containers(config, self._emit, self._ended)
+            # Without names of their own they are all this machine.
+            named = not self._containers.refused["root"]
+            self._addresses = {
+                replica: f"{self._hosts[name] if named else 'localhost'}:{self._reservation.ports[name]}"
+                for name, replica in self._replicas.items()
+            }
+            _link_python(self._scratch / "bin")
+        except BaseException:
+            self._end()
+            raise
+        for name in self._replicas:
+            self._start(name)
+
+    def start_one(self, replica: str) -> None:
+        """Start a replica that has exited once more, with the same host name and port."""
+        self._buckets.sync()
+        with self._changed:
+            self._codes.pop(replica, None)
+        self._start(replica)
+
+    def exited(self) -> dict[str, int]:
+        """Return the exit codes of the replicas that are over, as a container's: 128 + the signal.
+
+        What they have printed was emitted, and what they have written below /gcs are objects.
+        """
+        with self._changed:
+            return dict(self._codes)
+
+    def wait(self, timeout_s: float, known: int = 0) -> dict[str, int]:
+        """Return what `exited` does, as soon as it has more than `known` entries, or after `timeout_s` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._codes) > known, timeout_s)
+            return dict(self._codes)
+
+    def out_of_memory(self) -> frozenset[str]:
+        """Return the replicas that the kernel has ended because memory ran out; its log and its counters say so."""
+        with self._changed:
+            return frozenset(self._killed)
+
+    def terminate(self, grace_s: float) -> None:
+        """End all replicas: SIGTERM, `grace_s` seconds, SIGKILL for whoever is left. Nobody is when this returns.
+
+        Raises:
+            TimeoutError: the kernel cannot end one of them.
+        """
+        if self._containers is None:
+            return
+        self._containers.stop(list(self._replicas), grace_s)
+        until = time.monotonic() + grace_s + _END_S
+        with self._changed:
+            while len(self._codes) < len(self._replicas):
+                if not self._changed.wait(max(0.0, until - time.monotonic())) and time.monotonic() >= until:
+                    left = sorted(set(self._replicas) - set(self._codes))
+                    raise TimeoutError(f"{', '.join(left)} did not end within {_END_S:g} s of SIGKILL.")
+
+    def preempt(self, replica: str) -> None:
+        """Take a replica's machine away: SIGTERM, 15 s, SIGKILL. Returns at once; `exited` tells when it is over."""
+        if self._containers is not None:
+            self._containers.stop([replica], PREEMPTION_GRACE_S)
+
+    def close(self) -> None:
+        """End whoever is left at once, and let go of ports, names and the scratch folder.
+
+        Raises:
+            TimeoutError: the kernel cannot end one of them.
+        """
+        if self._containers is not None:
+            self._end()
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _end(self) -> None:
+        containers, self._containers = self._containers, None
+        try:
+            if containers is not None:
+                containers.close()
+        finally:
+            if self._reservation is not None:
+                self._reservation.close()
+            self._buckets.leave()
+
+    def _ended(self, name: str, code: int, pid: int) -> None:
+        if code == _KILLED and pid and self._memory.ended(pid) is OutOfMemory.YES:
+            self._killed.add(name)
+        self._buckets.settle()
+        with self._changed:
+            self._codes[name] = code
+            self._changed.notify_all()
+
+    def _start(self, name: str) -> None:
+        replica = self._replicas[name]
+        pool = environment.pools(self._job)[replica.pool]
+        home = self._scratch / name
+        (home / "tmp").mkdir(parents=True, exist_ok=True)
+        command = environment.command(pool)
+        own: dict[str, str] = {}
+        if "pythonPackageSpec" in pool:
+            command, own = self._package(pool["pythonPackageSpec"], home)
+        known = {**self._service, **environment.cluster(replica, self._addresses, self._job["jobSpec"])}
+        machine = {
+            "PATH": f"{self._scratch / 'bin'}:{Path(sys.executable).parent}:{_PATH}",
+            "HOME": str(home),
+            "TMPDIR": str(home / "tmp"),
+            "HOSTNAME": self._hosts[name],
+            "LANG": "C.UTF-8",
+        }
+        emulated = environment.emulated(self._url, self._hosts.values())
+        given = environment.expand(environment.given_env(pool), known)
+        env = {**machine, **self._redirected, **emulated, **own, **known, **given}
+        if self._containers is not None:
+            self._containers.start(name, host=self._hosts[name], command=command, env=env, cwd=str(home))
+
+    def _package(self, spec: Mapping[str, Any], home: Path) -> tuple[list[str], dict[str, str]]:
+        """Return what installs the packages of a pool and runs the module, and the variables that it needs."""
+        target, fetched = home / "packages", []
+        for place, uri in enumerate(spec.get("packageUris", ())):
+            bucket, _, name = uri.removeprefix("gs://").partition("/")
+            file = home / str(place) / name.rpartition("/")[2]
+            file.parent.mkdir(exist_ok=True)
+            try:
+                self._buckets.fetch(bucket, name, file)
+            except (ApiError, OSError) as error:
+                said = f"podlift emulator: the package {uri} cannot be read: {error}"
+                return ["/bin/sh", "-c", f"echo {shlex.quote(said)} >&2; exit 1"], {}
+            fetched.append(shlex.quote(str(file)))
+        failed = (
+            "podlift emulator: the packages cannot be installed here: pip has no network, and they must be wheels or source "
+            "archives whose build needs nothing but the setuptools of this interpreter."
+        )
+        script = _PACKAGE.format(target=shlex.quote(str(target)), files=" ".join(fetched), failed=shlex.quote(failed))
+        words = ["/bin/sh", "-c", script, spec["pythonModule"], *spec.get("args", ())]
+        return words, {"PYTHONPATH": str(target)}
+
+
+def _config(scratch: Path, gcs: Path, buckets: list[str], hosts: Mapping[str, str]) -> Config:
+    root, file = scratch / "root", scratch / "hosts"
+    root.mkdir(exist_ok=True)
+    own = Path("/etc/hosts")
+    text = own.read_text() if own.exists() else f"{_LOCALHOST} localhost\n"
+    names = "".join(f"{_LOCALHOST} {host}\n" for host in hosts.values())
+    file.write_text(f"{text.rstrip()}\n{names}")
+    return Config(root=str(root), gcs=str(gcs), buckets=buckets, hosts=str(file))
+
+
+def _link_python(folder: Path) -> None:
+    """Make `python3` and its kin mean the interpreter that runs the emulator, whatever else is installed."""
+    folder.mkdir(exist_ok=True)
+    python = shlex.quote(sys.executable)
+    for name, words in (("python3", ""), ("python", ""), ("pip", "-m pip "), ("pip3", "-m pip ")):
+        # No link: an interpreter looks for its packages from where it was called.
+        file = folder / name
+        file.write_text(f'#!/bin/sh\nexec {python} {words}"$@"\n')
+        file.chmod(0o755)
