@@ -98,9 +98,7 @@ class Protection:
 
     def hurry(self) -> None:
         """Let nothing that is asked of the store take longer than this task still has."""
-        hurry = getattr(self.session.store, "hurry", None)
-        if hurry is not None:
-            hurry(self._grace_s)
+        self.session.store.hurry(self._grace_s)
 
     def leave(self) -> NoReturn:
         """End this task, whose state is on its way, with the exit code that asks for another start."""

@@ -1,4 +1,4 @@
-"""All that a checkpoint asks of the place where its bytes live: six verbs over whole, checked, write-once objects."""
+"""All that a checkpoint asks of the place where its bytes live: verbs over whole, checked, write-once objects, and haste."""
 
 from __future__ import annotations
 
@@ -83,6 +83,15 @@ class Store(Protocol):
 
     def swap(self, key: str, data: Sequence[Buffer], *, expected: str | None) -> Stat:
         """Replace an object if its generation is still the expected one; None creates it. Else ConflictError."""
+
+    def hurry(self, within_s: float) -> None:
+        """From now on give up every call that is not done so many seconds from now: the process must leave.
+
+        A store whose calls wait for nobody need not change anything.
+
+        Args:
+            within_s: seconds from now, for all calls together. What is given up raises StoreError.
+        """
 
 
 def open_store(url: str) -> Store:

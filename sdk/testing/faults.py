@@ -118,6 +118,9 @@ class FaultyStore:
     def delete(self, key: str, *, generation: str | None = None) -> None:
         self._call("delete", key, lambda: self._inner.delete(key, generation=generation))
 
+    def hurry(self, within_s: float) -> None:
+        self._inner.hurry(within_s)
+
     def _writing(self, op: str, key: str, data: Sequence[Buffer], write: Callable[[Sequence[Buffer]], Any]) -> Any:
         fault = self._next(op, key)
         if fault and fault.do in ("flip", "cut"):

@@ -151,6 +151,16 @@ class StoreContract:
         assert len(_race(count, MissingError, racers=4)) == 4
         assert bytes(store.get("count")) == b"20"
 
+    def test_who_must_leave_soon_is_served_as_long_as_there_is_time(self, store: Store) -> None:
+        first = store.put_new("x", [b"first"])
+        store.hurry(120.0)
+        store.hurry(60.0)
+        second = store.swap("x", [b"second"], expected=first.generation)
+        assert bytes(store.get("x")) == b"second"
+        assert list(store.list("")) == [store.stat("x")] == [second]
+        store.delete("x", generation=second.generation)
+        assert list(store.list("")) == []
+
 
 def _race(call: Callable[[int], Any], lost: type[Exception], racers: int = _RACERS) -> list[int]:
     """Call from many threads at once; return the numbers of those that did not raise `lost`."""

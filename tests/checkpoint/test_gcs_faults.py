@@ -23,6 +23,7 @@ from sdk.clock import SystemClock
 from sdk.errors import AccessError, AlreadyExistsError, CorruptCheckpointError, SaveFailedError, StoreError
 from sdk.storage.gcs_store import GcsStore
 from sdk.storage.patience import Patience
+from sdk.testing.faults import FaultyStore
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
 
 from .parts import CLOCK, Attempt, check, contents, files, restored
@@ -203,7 +204,7 @@ def test_12_whoever_must_leave_soon_does_not_wait_for_a_slow_upload(gcs: GcsServ
     saved(store, 1)
     attempt = Attempt(store, 1)
     gcs.faults({"kind": "drip", "bytes_per_s": 50, "operation": "objects.insert", "object": DATA})
-    store.hurry(0.3)
+    FaultyStore(store).hurry(0.3)
     with pytest.raises(SaveFailedError, match="step 2 was not saved"):
         attempt.save(2, reason="preempt")
     gcs.faults()
