@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from . import local
+from . import local, vertex
 from .findings import TENSORFLOW_RANGE, Facts, Finding
+from .strategies import strategies_in
 
-__all__ = ["TENSORFLOW_RANGE", "Facts", "Finding", "errors", "run_all"]
+__all__ = ["TENSORFLOW_RANGE", "Facts", "Finding", "errors", "run_all", "strategies_in"]
 
 
 def run_all(
@@ -32,7 +33,12 @@ def run_all(
         run_id: its id, likewise.
         strategies: names of the classes of tf.distribute that the program mentions (`strategies_in`).
     """
-    return list(dict.fromkeys(local.run(job, facts)))
+    if backend == "vertex":
+        found = vertex.run(job, target or {}, facts, root=root, run_id=run_id, strategies=strategies)
+    else:
+        found = local.run(job, facts)
+    # Several checks may come to one verdict.
+    return list({(finding.level, finding.message): finding for finding in found}.values())
 
 
 def errors(findings: Sequence[Sequence[str]]) -> list[str]:

@@ -106,6 +106,7 @@ class Accelerator:
         env: variables that TensorFlow needs there.
         flex: whether it can be had as flex-start; None where no source says.
         quota: its part of the quota's name, behind `custom_model_training_`; None where no source says.
+        reservation: True where machines must have been reserved before.
         refused: why no job gets it; "" where a job does.
         instead: the nearest row that a job gets.
         notes: what else has to be known.
@@ -135,6 +136,7 @@ class Accelerator:
     env: tuple[tuple[str, str], ...] = ()
     flex: bool | None = False
     quota: str | None = None
+    reservation: bool = False
     refused: str = ""
     instead: str = ""
     notes: str = ""

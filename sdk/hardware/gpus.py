@@ -108,7 +108,7 @@ def _blackwell() -> list[Accelerator]:
     )  # fmt: skip
     gb200 = _row(
         "gb200", 4, ["a4x-highgpu-4g"], type="NVIDIA_GB200", title="NVIDIA GB200", memory_gib=186,
-        notes="with a reservation only: Vertex(raw=...) names it",
+        reservation=True, notes="with a reservation only: Vertex(raw=...) names it",
     )  # fmt: skip
     return [*pro, b200, gb200]
 

@@ -6,6 +6,8 @@ Source: documentation of Vertex AI, training/configure-compute (read 2026-11-20)
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from difflib import get_close_matches
 
 from . import ENGINE, VERTEX, Rate, rates
 
@@ -34,16 +36,8 @@ RATES: dict[str, tuple[Rate, ...]] = {
 }
 # System agents starve beside a GPU there (documentation of Vertex AI, configure-compute).
 TIGHT = ("n1-highmem-2",)
-# The usual next guesses for what is not listed.
-EXAMPLES = (
-    *LISTED,
-    "n2-standard-4",
-    "n2-standard-8",
-    "n2-standard-16",
-    "n2-standard-32",
-    "n2-highmem-8",
-    "n4-standard-8",
-)
+# Sizes to offer of the families whose sizes are not listed.
+_OFFERED = (*LISTED, *(f"{family}-standard-{size}" for family in ("n2", "n4") for size in (4, 8, 16, 32)))
 
 
 def allowed(machine: str) -> bool:
@@ -55,3 +49,24 @@ def vcpus(machine: str) -> int | None:
     """Return the number of CPUs that the machine type's name tells, None where it tells none."""
     found = _VCPUS.fullmatch(machine)
     return int(found[1]) if found else None
+
+
+def nearest(machine: str, known: Sequence[str] = _OFFERED) -> str:
+    """Return the machine type of `known` that is nearest to one that cannot be had.
+
+    It is one of the same family and shape, the next larger if there is one; else one with a similar name, else the first.
+    """
+    prefix, _, size = machine.rpartition("-")
+    alike = sorted(
+        (int(name.rpartition("-")[2]), name) for name in known if name.rpartition("-")[::2] == (prefix, _size(name))
+    )
+    if alike and size.isdecimal():
+        return next((name for number, name in alike if number >= int(size)), alike[-1][1])
+    close = get_close_matches(machine, known, n=1)
+    return close[0] if close else known[0]
+
+
+def _size(name: str) -> str:
+    """Return the number at the end of a machine type, "" for one that ends otherwise."""
+    size = name.rpartition("-")[2]
+    return size if size.isdecimal() else ""

@@ -1,0 +1,50 @@
+"""What a plan for Vertex AI has to say about itself. Every refusal names the nearest plan that is not refused for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from . import vertex_cost, vertex_hardware, vertex_limits, vertex_raw, vertex_target
+from .findings import Facts, Finding
+from .vertex_hardware import Json
+
+_CHECKS = (
+    vertex_hardware.offered,
+    vertex_hardware.one_task,
+    vertex_hardware.machine,
+    vertex_hardware.region,
+    vertex_hardware.provisioning,
+    vertex_target.regions,
+    vertex_target.project,
+    vertex_target.account,
+    vertex_target.image,
+    vertex_target.labels,
+    vertex_limits.disk,
+    vertex_limits.variables,
+    vertex_limits.shape,
+    vertex_limits.times,
+    vertex_raw.replicas,
+    vertex_raw.mixed,
+    vertex_cost.limit,
+)
+
+
+def run(
+    job: Json, target: Json, facts: Facts, *, root: str = "", run_id: str = "", strategies: Sequence[str] = ()
+) -> list[Finding]:
+    """Return the findings of a plan that runs on Vertex AI.
+
+    Args:
+        job: the Job as JSON.
+        target: the Vertex as JSON.
+        facts: what was asked of the world.
+        root: where the run will live; "" where that is not decided.
+        run_id: its id, likewise.
+        strategies: names of the classes of tf.distribute that the program mentions.
+    """
+    found = [finding for check in _CHECKS for finding in check(job, target)]
+    found += vertex_hardware.tensorflow(job, target, facts)
+    found += vertex_limits.roles(job, target, strategies)
+    found += vertex_limits.display_name(run_id)
+    found += vertex_target.place(job, target, root)
+    return found

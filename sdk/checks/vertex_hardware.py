@@ -1,0 +1,176 @@
+"""Checks of what a job for Vertex AI runs on: accelerator, machine, region, how the machines are had.
+
+Each takes the Job and the Vertex as JSON and returns what it has to say. The sources are those of the table of hardware.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import accelerators
+from ..accelerators import Accelerator
+from ..errors import nearest
+from ..hardware import machines, regions
+from .findings import TENSORFLOW_RANGE, Facts, Finding, error, warning
+
+WEEK_S = 7 * 86400.0
+_PROVISIONING = ("standard", "spot", "flex")
+_IMAGE_RELEASE = re.compile(r"/?tensorflow[a-z-]*:(\d+)\.(\d+)")
+
+Json = Mapping[str, Any]
+
+
+def hardware(job: Json) -> Accelerator:
+    """Return the row that a job gets: of one that nobody gets, the row that is nearest to it."""
+    asked = accelerators.lookup(job["resources"]["accelerator"])
+    return accelerators.row(asked.instead) if asked.refused else asked
+
+
+def offered(job: Json, target: Json) -> list[Finding]:
+    """An accelerator that no training job gets, or not with TensorFlow, or not without a reservation."""
+    asked = accelerators.lookup(job["resources"]["accelerator"])
+    if asked.refused:
+        return [error(f"No job gets {asked.name}: {asked.refused}", {"resources.accelerator": asked.instead})]
+    if asked.reservation and "reservationAffinity" not in str(target.get("raw", "")):
+        return [
+            error(
+                f"{asked.name} can be had with a reservation only, and Vertex(raw=...) sets no reservationAffinity in a "
+                "machineSpec",
+                {"resources.accelerator": "b200:8"},
+            )
+        ]
+    return []
+
+
+def one_task(job: Json, target: Json) -> list[Finding]:
+    """A TPU with more than one task: Vertex AI allows one pool with one replica."""
+    asked, row = job["resources"], hardware(job)
+    change = {
+        f"resources.{name}": alone
+        for name, alone in (("workers", 1), ("ps", 0), ("evaluator", False))
+        if asked.get(name, alone) != alone
+    }
+    if row.family != "tpu" or not change:
+        return []
+    said = ", ".join(f"{name.rpartition('.')[2]}={asked[name.rpartition('.')[2]]!r}" for name in change)
+    return [error(f"A job with TPUs has exactly one task, whatever its topology. Received: {said}", change)]
+
+
+def machine(job: Json, target: Json) -> list[Finding]:
+    """A machine type that training may not have, or that does not carry this accelerator so many times."""
+    asked, row = job["resources"].get("machine"), hardware(job)
+    if asked is None:
+        return []
+    if row.family == "cpu":
+        return [] if machines.allowed(asked) else [_plain(asked)]
+    if asked not in row.machines:
+        return [_carrying(asked, row)]
+    if asked in machines.TIGHT:
+        return [warning(f"{asked} has so little memory beside an accelerator that the logs may stop")]
+    return []
+
+
+def _plain(asked: str) -> Finding:
+    owners = [row for row in accelerators.ROWS if asked in row.machines and row.family != "cpu"]
+    attached = [row for row in owners if asked in machines.N1]
+    if owners and not attached:
+        row = min(owners, key=lambda row: (bool(row.refused), row.hosts, row.chips))
+        name = row.instead or row.name
+        change: dict[str, Any] = {"resources.accelerator": name, "resources.machine": accelerators.row(name).machine}
+        return error(f"A machine {asked!r} comes with an accelerator, and accelerator='cpu' asks for none", change)
+    return error(
+        f"Training may not have the machine type {asked!r}: e2, n1, n2, n4, c2 and m1 machines are allowed, and of n1 none "
+        "that is smaller than n1-standard-4",
+        {"resources.machine": machines.nearest(asked)},
+    )
+
+
+def _carrying(asked: str, row: Accelerator) -> Finding:
+    same = [other for other in accelerators.ROWS if asked in other.machines and _kind(other) == _kind(row)]
+    spread = next((f"; there it would be on {other.hosts} machines" for other in same if other.chips == row.chips), "")
+    said = f"The machine type {asked!r} does not come with {row.name}{spread}: {_some(row.machines)} does"
+    if len(same) == 1 and not same[0].refused and asked not in machines.N1:
+        return error(said, {"resources.accelerator": same[0].name})
+    return error(said, {"resources.machine": machines.nearest(asked, row.machines)})
+
+
+def _kind(row: Accelerator) -> str:
+    return row.name.partition(":")[0] if row.family == "gpu" else row.name.partition("-")[0]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:4]) + (f" or one of {len(names) - 4} more" if len(names) > 4 else "")
+
+
+def region(job: Json, target: Json) -> list[Finding]:
+    """An accelerator that a region does not have, or of which it is not known."""
+    row = hardware(job)
+    asked = [name for name in target.get("regions") or () if regions.is_region(name)]
+    if row.regions is not None:
+        bad = [name for name in asked if name not in row.regions]
+        if not bad:
+            return []
+        left = [name for name in asked if name in row.regions] or [regions.nearby(bad[0], row.regions)]
+        has = f"{row.name} can be trained on in {', '.join(row.regions)}, not in {', '.join(bad)}"
+        return [error(has, {"target.regions": left})]
+    doubt = [name for name in asked if name not in row.seen_in]
+    if not doubt or row.family == "cpu":
+        return []
+    return [warning(f"It is not known whether {', '.join(doubt)} has {row.name}; {', '.join(row.seen_in)} has")]
+
+
+def provisioning(job: Json, target: Json) -> list[Finding]:
+    """Spot and flex-start where they cannot be had."""
+    asked, row = job["resources"].get("provisioning", "standard"), hardware(job)
+    standard = {"resources.provisioning": "standard"}
+    if asked not in _PROVISIONING:
+        hint = nearest(str(asked), _PROVISIONING)
+        return [error(f"Unknown provisioning. Received: {asked!r}. {hint.rstrip('.')}", standard)]
+    # Judged by what was asked for: the nearest row may have one machine where that has many.
+    hosts = accelerators.lookup(job["resources"]["accelerator"]).hosts
+    if asked == "spot" and hosts > 1:
+        return [error("Spot machines cannot be had for TPUs on several machines", standard)]
+    return _flex(job, row, standard) if asked == "flex" else []
+
+
+def _flex(job: Json, row: Accelerator, standard: dict[str, Any]) -> list[Finding]:
+    found = []
+    if row.family == "tpu":
+        found.append(error(f"Flex-start is for GPUs, not for TPUs. Received: accelerator={row.name!r}", standard))
+    elif row.flex is False:
+        listed = dict.fromkeys(_kind(other) for other in accelerators.ROWS if other.flex)
+        said = f"Flex-start is offered for {', '.join(listed)}. Received: accelerator={row.name!r}"
+        found.append(error(said, standard))
+    elif row.flex is None:
+        found.append(warning(f"It is not known whether flex-start is offered for {row.name}"))
+    different = sorted({(pool.machine, pool.accelerator.name) for pool in accelerators.pools(job["resources"])})
+    if len(different) > 1:
+        said = ", ".join(f"{machine} with {name}" for machine, name in different)
+        found.append(error(f"Flex-start needs the same machine in every pool. Received: {said}", standard))
+    timeout_s = job["limits"].get("timeout_s")
+    if timeout_s is not None and timeout_s > WEEK_S:
+        found.append(
+            error(f"Flex-start ends after 7 days. Received: timeout_s={timeout_s:g}", {"limits.timeout_s": WEEK_S})
+        )
+    return found
+
+
+def tensorflow(job: Json, target: Json, facts: Facts) -> list[Finding]:
+    """A TensorFlow that the hardware does not run: what is in the image counts, so this is a hint."""
+    row = hardware(job)
+    low, high = TENSORFLOW_RANGE
+    if row.tensorflow is not None:
+        low, high = max(low, row.tensorflow[0]), min(high, row.tensorflow[1])
+    span = f"{low[0]}.{low[1]} to {high[0]}.{high[1]}"
+    why = f"{row.name} needs TensorFlow" if row.tensorflow else "podlift was tried with TensorFlow"
+    found = []
+    tagged = _IMAGE_RELEASE.search(target.get("image") or "")
+    if tagged and not low <= (int(tagged[1]), int(tagged[2])) <= high:
+        found.append(warning(f"{why} {span}, and the image's name says {tagged[1]}.{tagged[2]}"))
+    here = re.match(r"(\d+)\.(\d+)", facts.tensorflow or "")
+    if here and not tagged and not low <= (int(here[1]), int(here[2])) <= high:
+        ends = f": tensorflow-tpu ends with {high[0]}.{high[1]}" if row.tensorflow else ""
+        found.append(warning(f"{why} {span} in the image{ends}; here it is {facts.tensorflow}"))
+    return found

@@ -1,0 +1,91 @@
+"""Checks of what `Vertex(raw=...)` does to the pools. Everything else in it is Vertex AI's to judge."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..accelerators import ROWS, pools
+from .findings import Finding, error, warning
+from .vertex_hardware import Json, hardware
+
+MAX_POOLS = 4
+
+
+def replicas(job: Json, target: Json) -> list[Finding]:
+    """Pools that Vertex AI does not take: too many, several chiefs, several evaluators, a second replica of a TPU."""
+    patched = dict(_patched(target))
+    found = []
+    if any(index >= MAX_POOLS for index in patched):
+        said = f"A job has at most {MAX_POOLS} pools. Received: number {max(patched)} in raw"
+        kept = {str(index): pool for index, pool in patched.items() if index < MAX_POOLS}
+        found.append(error(said, {"target.raw": _with_pools(target, kept)}))
+    tpu = hardware(job).family == "tpu"
+    for index, pool in patched.items():
+        count = pool.get("replicaCount")
+        if count is None or not str(count).isdecimal() or int(count) <= 1:
+            continue
+        what = {0: "There is one chief, in pool 0", 3: "There is one evaluator at most, in pool 3"}.get(index)
+        if what is None and tpu:
+            what = "A job with TPUs has exactly one task"
+        if what:
+            fixed = {"target.raw": _without(target, index, "replicaCount")}
+            found.append(error(f"{what}. Received: replicaCount {count!r} in raw", fixed))
+    return found
+
+
+def mixed(job: Json, target: Json) -> list[Finding]:
+    """Accelerators of several kinds in one job: they must be had in one zone."""
+    own = {pool.index: pool.accelerator.type for pool in pools(job["resources"])}
+    # A row whose machine type says everything has no type of its own.
+    own[0] = own[0] or (hardware(job).name if hardware(job).family == "tpu" else None)
+    found = []
+    for index, pool in _patched(target):
+        kind = (pool.get("machineSpec") or {}).get("acceleratorType")
+        others = sorted({name for place, name in own.items() if name and place != index and name != kind})
+        if not kind or not others:
+            continue
+        fixed = {"target.raw": _without(target, index, "machineSpec")}
+        beside = f"Received: {kind!r} in raw beside {', '.join(others)}"
+        if "TPU" in kind or hardware(job).family == "tpu":
+            found.append(error(f"A job with TPUs has one pool, without GPUs. {beside}", fixed))
+        elif apart := _apart(kind, others, target):
+            found.append(error(f"Accelerators of one job must be in one zone, and {apart}. {beside}", fixed))
+        else:
+            found.append(
+                warning(f"Accelerators of one job must be in one zone; it is not known where both are. {beside}")
+            )
+    return found
+
+
+def _apart(kind: str, others: list[str], target: Json) -> str:
+    """Return why no region of the target has all kinds, "" if one may have."""
+    for name in (kind, *others):
+        known = next((row.regions for row in ROWS if row.type == name and row.regions is not None), None)
+        if known is not None and not set(known) & set(target.get("regions") or ()):
+            return f"{name} is in {', '.join(known)} only"
+    return ""
+
+
+def _patched(target: Json) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """Yield the pools that raw touches, by their place."""
+    spec = (target.get("raw") or {}).get("jobSpec")
+    named = spec.get("workerPoolSpecs") if isinstance(spec, Mapping) else None
+    if isinstance(named, list):
+        named = {str(index): pool for index, pool in enumerate(named)}
+    for index, pool in (named or {}).items() if isinstance(named, Mapping) else ():
+        if str(index).isdecimal() and isinstance(pool, Mapping):
+            yield int(index), pool
+
+
+def _with_pools(target: Json, kept: dict[str, Any]) -> dict[str, Any]:
+    raw = copy.deepcopy(dict(target["raw"]))
+    raw["jobSpec"]["workerPoolSpecs"] = kept
+    return raw
+
+
+def _without(target: Json, index: int, name: str) -> dict[str, Any]:
+    kept = {str(place): dict(pool) for place, pool in _patched(target)}
+    kept[str(index)].pop(name, None)
+    return _with_pools(target, kept)

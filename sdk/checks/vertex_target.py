@@ -1,0 +1,177 @@
+"""Checks of where on Vertex AI a job goes: regions, project, bucket, account, image, labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from ..hardware import regions as known_regions
+from ..pricing import first_region
+from .findings import Finding, error, warning
+from .vertex_hardware import Json
+
+MAX_LABEL = 64
+# Set by podlift on every job.
+OWN_LABELS = ("podlift-run", "podlift-job", "podlift-project")
+_PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]+")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[^\s*?\[\]{}\\]*)?")
+_ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]*@[a-z0-9][a-z0-9.-]*\.gserviceaccount\.com")
+_RETIRED = re.compile(r"(?:us|europe|asia)-docker\.pkg\.dev/vertex-ai/training/tf-([a-z]+)[.-]([^:@]*)")
+# When images that Google had built stopped being available (training/pre-built-containers, read 2026-11-20).
+_GONE = {
+    ("cpu", "2-17"): "2026-07-11", ("gpu", "2-17"): "2026-07-11", ("cpu", "2-16"): "2026-06-28", ("gpu", "2-16"): "2026-06-28",
+    ("cpu", "2-15"): "2025-11-14", ("gpu", "2-15"): "2025-11-14", ("tpu", "2-15"): "2025-10-23",
+}  # fmt: skip
+
+
+def regions(job: Json, target: Json) -> list[Finding]:
+    """Regions that are none, or that nobody knows."""
+    asked = list(target.get("regions") or ())
+    if not asked:
+        return [error("No region is named", {"target.regions": [known_regions.DEFAULT]})]
+    found = []
+    mended = list(dict.fromkeys(_region(name) for name in asked))
+    bad = [name for name in asked if not known_regions.is_region(name)]
+    if bad:
+        said = f"{', '.join(map(repr, bad))} is no region: a job runs in a region, not in a zone or a continent"
+        found.append(error(said, {"target.regions": mended}))
+    twice = sorted({name for name in asked if asked.count(name) > 1})
+    if twice:
+        found.append(error(f"{', '.join(twice)} is named more than once in regions", {"target.regions": mended}))
+    for name in dict.fromkeys(asked):
+        if known_regions.is_region(name) and name not in known_regions.KNOWN:
+            near = get_close_matches(name, known_regions.KNOWN, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            found.append(warning(f"{name!r} is no region of Vertex AI that is known here.{hint}".rstrip(".")))
+    return found
+
+
+def _region(name: str) -> str:
+    """Return the region that somebody meant: of a zone its own, of a continent one of it."""
+    text = name.strip().lower().replace("_", "-")
+    text = re.sub(r"(\d)-[a-z]$", r"\1", text)
+    if known_regions.is_region(text):
+        return text
+    near = get_close_matches(text, known_regions.KNOWN, n=1)
+    if text in ("us", "eu", "europe", "asia", "global", ""):
+        return known_regions.nearby(
+            {"eu": "europe"}.get(text, text or "us"), (known_regions.DEFAULT, *known_regions.KNOWN)
+        )
+    return near[0] if near else known_regions.DEFAULT
+
+
+def project(job: Json, target: Json) -> list[Finding]:
+    """A project's id that cannot be one."""
+    asked = target.get("project")
+    if asked is None or _PROJECT.fullmatch(asked):
+        return []
+    mended = re.sub(r"[^a-z0-9-]+", "-", asked.rpartition("/")[2].strip().lower()).strip("-")[:30].rstrip("-")
+    change = {"target.project": mended} if _PROJECT.fullmatch(mended) else None
+    return [
+        error(
+            "A project's id has 6 to 30 lowercase letters, digits and dashes, a letter first (its number works too). Received: "
+            f"{asked!r}",
+            change,
+        )
+    ]
+
+
+def place(job: Json, target: Json, root: str = "") -> list[Finding]:
+    """A bucket that is none, and a run's root outside of it."""
+    found = []
+    asked = target.get("bucket")
+    bucket = (asked or "").removeprefix("gs://").strip("/")
+    if asked and not _BUCKET.fullmatch(bucket):
+        mended = re.sub(r"[^a-z0-9._-]+", "-", bucket.partition("/")[0].lower()).strip("-._")
+        change = {"target.bucket": mended} if _BUCKET.fullmatch(mended) else None
+        said = f"A bucket's name has lowercase letters, digits, dashes, dots and underscores. Received: {asked!r}"
+        return [error(said, change)]
+    beside = f"gs://{bucket if '/' in bucket else f'{bucket}/podlift'}" if bucket else "gs://BUCKET/podlift"
+    if root and not root.startswith("gs://"):
+        change = {"root": beside} if bucket else None
+        more = "" if bucket else ". Next: root='gs://BUCKET/podlift', or Vertex(bucket=...)"
+        found.append(
+            error(
+                f"Machines of Vertex AI see buckets only, no folder of this one. Received: root={root!r}{more}", change
+            )
+        )
+    elif root and bucket and root.removeprefix("gs://").partition("/")[0] != bucket.partition("/")[0]:
+        said = f"Two buckets are named. Received: root={root!r}, bucket={asked!r}"
+        # What stands for a bucket in a plan that has none is no bucket.
+        found += [] if root.startswith("gs://<") else [error(said, {"root": beside})]
+    return found
+
+
+def account(job: Json, target: Json) -> list[Finding]:
+    """A service account that is none."""
+    asked = target.get("service_account")
+    if asked is None or _ACCOUNT.fullmatch(asked):
+        return []
+    name = re.sub(r"[^a-z0-9-]+", "-", asked.rpartition("/")[2].partition("@")[0].lower()).strip("-")
+    owner = target.get("project") or ""
+    person = "@" in asked and "gserviceaccount" not in asked
+    usable = name and re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", owner) and not person
+    change: dict[str, Any] = {
+        "target.service_account": f"{name}@{owner}.iam.gserviceaccount.com" if usable else None,
+    }
+    said = "A job runs as a service account, not as a person" if person else "This is no service account"
+    return [error(f"{said}: NAME@PROJECT.iam.gserviceaccount.com. Received: {asked!r}", change)]
+
+
+def image(job: Json, target: Json) -> list[Finding]:
+    """An image that cannot be pulled any more, or a name that is none."""
+    asked = target.get("image")
+    if asked is None:
+        return []
+    if "://" in asked or re.search(r"\s", asked):
+        mended = re.sub(r"\s", "", asked.partition("://")[2] or asked)
+        said = f"An image is named without a scheme and without spaces. Received: {asked!r}"
+        return [error(said, {"target.image": mended})]
+    retired = _RETIRED.match(asked)
+    if retired is None:
+        return []
+    kind, version = retired[1], retired[2].partition(".")[0]
+    when = _GONE.get((kind, version))
+    release = version.replace("-", ".") if re.fullmatch(r"\d+-\d+", version) else "2.17"
+    mine = f"{first_region(target)}-docker.pkg.dev/{target.get('project') or 'PROJECT'}/images/tensorflow:{release}"
+    gone = f"has not been available since {when}" if when else "is one of those that are no longer kept up"
+    return [
+        error(
+            f"Google's image {asked!r} {gone}: no prebuilt image for TensorFlow is left. Any image with Python and TensorFlow "
+            "works, in a registry of the same region",
+            {"target.image": mine},
+        )
+    ]
+
+
+def labels(job: Json, target: Json) -> list[Finding]:
+    """Labels that Google does not take, or that are podlift's."""
+    asked: Mapping[str, str] = target.get("labels") or {}
+    problems = [f"{key!r} is set by podlift" for key in asked if key in OWN_LABELS]
+    problems += [f"the key {key!r} {why}" for key in asked if (why := _wrong(key, key=True))]
+    problems += [f"the value {text!r} of {key!r} {why}" for key, text in asked.items() if (why := _wrong(text))]
+    if not problems:
+        return []
+    mended = {_label(key) or "label": _label(text) for key, text in asked.items() if key not in OWN_LABELS}
+    said = "Labels are lowercase letters, digits, dashes and underscores, 64 characters at most"
+    return [error(f"{said}: {'; '.join(problems)}", {"target.labels": mended})]
+
+
+def _wrong(text: str, *, key: bool = False) -> str:
+    if key and not text:
+        return "is empty"
+    if len(text) > MAX_LABEL:
+        return f"has {len(text)} characters"
+    bad = "".join(dict.fromkeys(char for char in text if not _fits(char)))
+    return f"holds {bad!r}" if bad else ""
+
+
+def _fits(char: str) -> bool:
+    # Letters of any alphabet, as long as they are not capital ones.
+    return char in "-_" or (char.isalnum() and char == char.lower())
+
+
+def _label(text: str) -> str:
+    return "".join(char if _fits(char) else "-" for char in text.lower())[:MAX_LABEL]

@@ -1,0 +1,639 @@
+"""Plans for Vertex AI that are refused, their near misses that are not, and that the nearest plan that is named is one."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import sdk
+from sdk import checks
+from sdk.accelerators import ROWS
+from sdk.checks import Facts, Finding, strategies_in
+
+REPO = Path(sdk.__file__).parent.parent
+FACTS = Facts(
+    python="3.11.9", executable="python3", tensorflow="2.19.0", keras="3.10.0", tf_keras=None, cpus=2, isolation=None
+)
+TARGET = {"project": "my-project", "bucket": "my-bucket", "image": "us-central1-docker.pkg.dev/my-project/images/tf:1"}
+RESERVED = {
+    "jobSpec": {"workerPoolSpecs": {"0": {"machineSpec": {"reservationAffinity": {"reservationAffinityType": 2}}}}}
+}
+DAY = 86400.0
+
+
+def in_raw(index: int, **pool: Any) -> dict[str, Any]:
+    return {"jobSpec": {"workerPoolSpecs": {str(index): pool}}}
+
+
+class Asked:
+    """A plan as the checks see it, with some of its settings changed by their dotted names."""
+
+    def __init__(self, changes: dict[str, Any]) -> None:
+        job = sdk.Job("train.py", limits={"timeout_s": 3600.0}).model_dump(mode="json")
+        target = sdk.Vertex(**TARGET).model_dump(mode="json")
+        # As they are in a plan's JSON.
+        self.values = json.loads(
+            json.dumps({**job, "target": target, "root": "gs://my-bucket/podlift", "run_id": "run-abc"})
+        )
+        self.strategies: tuple[str, ...] = ()
+        self.facts = FACTS
+        self.change(changes)
+
+    def change(self, changes: dict[str, Any]) -> None:
+        for name, value in changes.items():
+            if name in ("strategies", "facts"):
+                setattr(self, name, value)
+                continue
+            place = self.values
+            *above, last = name.split(".")
+            for step in above:
+                place = place[step]
+            place[last] = copy.deepcopy(value)
+
+    def findings(self) -> list[Finding]:
+        values = self.values
+        return checks.run_all(
+            values,
+            self.facts,
+            backend="vertex",
+            target=values["target"],
+            root=values["root"],
+            run_id=values["run_id"],
+            strategies=self.strategies,
+        )
+
+    def of(self, level: str) -> list[Finding]:
+        return [finding for finding in self.findings() if finding.level == level]
+
+
+R, L, T, C = "resources.", "limits.", "target.", "code."
+ENV_99 = {f"NAME_{number}": "1" for number in range(99)}
+TF = "us-docker.pkg.dev/vertex-ai/training/tf-"
+MINE = "us-central1-docker.pkg.dev/my-project/images/tensorflow:"
+BEST = "Nearest: accelerator='v5e-8'."
+REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
+    # Hardware that no job gets.
+    ("v6e", {R + "accelerator": "v6e-8"}, "TensorFlow is not supported on v6e", BEST),
+    ("v6e-1", {R + "accelerator": "v6e-1"}, "TensorFlow is not supported on v6e", "accelerator='v5e-1'"),
+    ("v6e-4", {R + "accelerator": "v6e-4"}, "TensorFlow is not supported on v6e", "accelerator='v5e-4'"),
+    ("a v6e pod", {R + "accelerator": "v6e-256"}, "TensorFlow is not supported on v6e", BEST),
+    ("tpu7x", {R + "accelerator": "tpu7x-4"}, "documented for JAX alone", "accelerator='v5e-4'"),
+    ("a v5e pod", {R + "accelerator": "v5e-16"}, "spans 4 machines", BEST),
+    ("the largest v5e pod", {R + "accelerator": "v5e-256"}, "spans 64 machines", BEST),
+    ("eight chips in two machines", {R + "accelerator": "v5e-8@4t"}, "spans 2 machines", BEST),
+    ("a v2 pod", {R + "accelerator": "v2-32"}, "spans 4 machines", "accelerator='v2-8'"),
+    ("a v3 pod", {R + "accelerator": "v3-128"}, "spans 16 machines", "accelerator='v3-8'"),
+    ("p100", {R + "accelerator": "p100"}, "support for P100 ended on 2026-09-15", "accelerator='t4'"),
+    ("p100:4", {R + "accelerator": "p100:4"}, "support for P100 ended", "accelerator='t4:4'"),
+    ("k80", {R + "accelerator": "k80"}, "K80 is no longer offered", "accelerator='t4'"),
+    ("gb200 unreserved", {R + "accelerator": "gb200:4"}, "with a reservation only", "accelerator='b200:8'"),
+    # A TPU with more than one task.
+    ("a TPU twice", {R + "accelerator": "v5e-8", R + "workers": 2}, "exactly one task", "Nearest: workers=1."),
+    ("a TPU and servers", {R + "accelerator": "v2-8", R + "ps": 1}, "Received: ps=1", "Nearest: ps=0."),
+    ("a TPU and an evaluator", {R + "accelerator": "v3-8", R + "evaluator": True}, "evaluator=True", "evaluator=False"),
+    (
+        "a TPU and all of them",
+        {R + "accelerator": "v5e-1", R + "workers": 3, R + "ps": 1, R + "evaluator": True},
+        "Received: workers=3, ps=1, evaluator=True",
+        "Nearest: workers=1, ps=0, evaluator=False.",
+    ),
+    # Machine types.
+    (
+        "n1-standard-1",
+        {R + "machine": "n1-standard-1"},
+        "may not have the machine type 'n1-standard-1'",
+        "'n1-standard-4'",
+    ),
+    ("n1-standard-2", {R + "machine": "n1-standard-2"}, "none that is smaller", "machine='n1-standard-4'"),
+    ("n1-highcpu-8", {R + "machine": "n1-highcpu-8"}, "may not have", "machine='n1-highcpu-16'"),
+    ("e2-standard-2", {R + "machine": "e2-standard-2"}, "may not have", "machine='e2-standard-4'"),
+    ("e2-standard-64", {R + "machine": "e2-standard-64"}, "may not have", "machine='e2-standard-32'"),
+    ("c2-standard-8x", {R + "machine": "c2-standard-8x"}, "may not have", "machine='c2-standard-8'"),
+    ("c3", {R + "machine": "c3-standard-8"}, "e2, n1, n2, n4, c2 and m1", "machine='c2-standard-8'"),
+    ("n2 misspelt", {R + "machine": "n2standard16"}, "may not have", "machine='n2-standard-16'"),
+    ("no machine type at all", {R + "machine": "big"}, "'big'", "machine="),
+    ("a GPU's machine", {R + "machine": "a2-highgpu-1g"}, "comes with an accelerator", "accelerator='a100'"),
+    ("a TPU's machine", {R + "machine": "ct5lp-hightpu-4t"}, "comes with an accelerator", "accelerator='v5e-4'"),
+    (
+        "a v6e's machine",
+        {R + "machine": "ct6e-standard-8t"},
+        "comes with",
+        "accelerator='v5e-8', machine='ct5lp-hightpu-8t'",
+    ),
+    (
+        "an L4 machine for four",
+        {R + "accelerator": "l4", R + "machine": "g2-standard-48"},
+        "does not come with l4",
+        "Nearest: accelerator='l4:4'.",
+    ),
+    (
+        "a host that is too large for one GPU",
+        {R + "accelerator": "t4", R + "machine": "n1-standard-32"},
+        "does not come with t4",
+        "machine='n1-standard-16'",
+    ),
+    (
+        "V100 on 96 CPUs",
+        {R + "accelerator": "v100:4", R + "machine": "n1-highmem-96"},
+        "does not come with v100:4",
+        "machine='n1-highmem-32'",
+    ),
+    (
+        "a T4 on n2",
+        {R + "accelerator": "t4", R + "machine": "n2-standard-8"},
+        "'n2-standard-8' does not come with t4",
+        "machine='n1-standard-8'",
+    ),
+    (
+        "an A100 elsewhere",
+        {R + "accelerator": "a100:2", R + "machine": "a2-ultragpu-2g"},
+        "does not come with a100:2: a2-highgpu-2g does",
+        "machine='a2-highgpu-2g'",
+    ),
+    (
+        "eight chips on four",
+        {R + "accelerator": "v5e-8", R + "machine": "ct5lp-hightpu-4t"},
+        "there it would be on 2 machines",
+        "machine='ct5lp-hightpu-8t'",
+    ),
+    (
+        "four chips on eight",
+        {R + "accelerator": "v5e-4", R + "machine": "ct5lp-hightpu-8t"},
+        "does not come with v5e-4",
+        "accelerator='v5e-8'",
+    ),
+    # Regions.
+    (
+        "v5e in Europe",
+        {R + "accelerator": "v5e-8", T + "regions": ["europe-west4"]},
+        "us-central1, us-east1, us-west1, us-west4, not in europe-west4",
+        "regions=['us-central1']",
+    ),
+    (
+        "v2 in one of two regions",
+        {R + "accelerator": "v2-8", T + "regions": ["us-east1", "europe-west4"]},
+        "not in us-east1",
+        "Nearest: regions=['europe-west4'].",
+    ),
+    (
+        "v3 in Asia",
+        {R + "accelerator": "v3-8", T + "regions": ["asia-east1"]},
+        "us-central1, europe-west4, not in asia-east1",
+        "regions=['us-central1']",
+    ),
+    (
+        "V100 on the other coast",
+        {R + "accelerator": "v100", T + "regions": ["us-west2"]},
+        "v100 can be trained on in us-central1, us-east1",
+        "regions=['us-central1']",
+    ),
+    (
+        "V100 in another part of Europe",
+        {R + "accelerator": "v100:2", T + "regions": ["europe-west1"]},
+        "not in europe-west1",
+        "regions=['europe-west4']",
+    ),
+    ("a zone", {T + "regions": ["us-central1-a"]}, "not in a zone or a continent", "regions=['us-central1']"),
+    ("a continent", {T + "regions": ["europe"]}, "'europe' is no region", "regions=['europe-central2']"),
+    ("a region twice", {T + "regions": ["us-east1", "us-east1"]}, "more than once", "regions=['us-east1']"),
+    ("no region", {T + "regions": []}, "No region is named", "regions=['us-central1']"),
+    # Spot and flex-start.
+    (
+        "spot on a TPU pod",
+        {R + "accelerator": "v5e-16", R + "provisioning": "spot"},
+        "Spot machines cannot be had for TPUs on several machines",
+        "provisioning='standard'",
+    ),
+    (
+        "flex on a TPU",
+        {R + "accelerator": "v5e-8", R + "provisioning": "flex"},
+        "Flex-start is for GPUs, not for TPUs",
+        "provisioning='standard'",
+    ),
+    (
+        "flex on T4",
+        {R + "accelerator": "t4", R + "provisioning": "flex"},
+        "Flex-start is offered for l4, a100, h100, h200, b200",
+        "provisioning='standard'",
+    ),
+    ("flex on V100", {R + "accelerator": "v100", R + "provisioning": "flex"}, "'v100'", "provisioning='standard'"),
+    ("flex without a GPU", {R + "provisioning": "flex"}, "Received: accelerator='cpu'", "provisioning='standard'"),
+    (
+        "flex for more than a week",
+        {R + "accelerator": "l4", R + "provisioning": "flex", L + "timeout_s": 8 * DAY},
+        "Flex-start ends after 7 days. Received: timeout_s=691200",
+        "timeout_s=604800.0",
+    ),
+    (
+        "flex on different machines",
+        {R + "accelerator": "l4", R + "provisioning": "flex", R + "ps": 1, R + "workers": 2},
+        "the same machine in every pool. Received: g2-standard-4 with l4, n1-standard-4 with cpu",
+        "provisioning='standard'",
+    ),
+    ("unknown provisioning", {R + "provisioning": "sport"}, "Did you mean 'spot'?", "provisioning='standard'"),
+    # What a job has no room for.
+    ("a small disk", {R + "disk_gb": 99}, "A boot disk has 100 to 64000 GB. Received: disk_gb=99", "disk_gb=100"),
+    ("a large disk", {R + "disk_gb": 64001}, "Received: disk_gb=64001", "disk_gb=64000"),
+    (
+        "many variables",
+        {"env": ENV_99},
+        "at most 100 variables, and podlift sets 2. Received: 99",
+        "Nearest: 98 of them",
+    ),
+    (
+        "many variables for a TPU",
+        {"env": dict(list(ENV_99.items())[:97]), R + "accelerator": "v5e-8"},
+        "podlift sets 4",
+        "Nearest: 96 of them",
+    ),
+    # Settings of local mode.
+    ("an isolated network", {R + "network": "isolated"}, "network='isolated' is for local mode", "network='host'"),
+    ("no chief", {R + "cluster": "workers", R + "workers": 2}, "always gives a chief", "cluster='chief'"),
+    ("an isolated environment", {C + "isolated": True}, "the image is the environment", "isolated=False"),
+    # Roles.
+    (
+        "servers that nobody uses",
+        {R + "ps": 2, R + "workers": 3, "strategies": ("MultiWorkerMirroredStrategy",)},
+        "MultiWorkerMirroredStrategy trains without parameter servers",
+        "Nearest: ps=0.",
+    ),
+    (
+        "servers beside one machine",
+        {R + "ps": 1, R + "workers": 2, "strategies": ("MirroredStrategy", "OneDeviceStrategy")},
+        "MirroredStrategy trains without",
+        "ps=0",
+    ),
+    ("two evaluators", {R + "evaluator": 2}, "one evaluator at most. Received: evaluator=2", "evaluator=True"),
+    # Where it goes.
+    ("a project's name", {T + "project": "My Project"}, "A project's id has", "project='my-project'"),
+    (
+        "a project's path",
+        {T + "project": "projects/my-project"},
+        "Received: 'projects/my-project'",
+        "project='my-project'",
+    ),
+    ("a short project", {T + "project": "ab"}, "6 to 30", ""),
+    ("a capital bucket", {T + "bucket": "My_Bucket!", "root": ""}, "A bucket's name", "bucket='my_bucket'"),
+    ("a folder", {"root": "/home/me/runs"}, "buckets only, no folder", "root='gs://my-bucket/podlift'"),
+    ("a folder, no bucket", {"root": "/r", T + "bucket": None}, "Next: root='gs://BUCKET/podlift'", ""),
+    ("two buckets", {"root": "gs://other/podlift"}, "Two buckets are named", "root='gs://my-bucket/podlift'"),
+    (
+        "a short account",
+        {T + "service_account": "trainer"},
+        "This is no service account: NAME@PROJECT.iam.gserviceaccount.com. Received: 'trainer'",
+        "service_account='trainer@my-project.iam.gserviceaccount.com'",
+    ),
+    ("a person", {T + "service_account": "me@example.com"}, "not as a person", "service_account=None"),
+    ("a long name", {"run_id": "r" * 129}, "at most 128 characters. Received: 129", ""),
+    # Images.
+    ("prebuilt 2.17", {T + "image": TF + "gpu.2-17.py310:latest"}, "since 2026-07-11", f"image='{MINE}2.17'"),
+    ("prebuilt 2.16", {T + "image": TF + "cpu.2-16.py310:latest"}, "since 2026-06-28", f"image='{MINE}2.16'"),
+    (
+        "prebuilt 2.15",
+        {T + "image": TF.replace("us-", "europe-") + "gpu.2-15.py310:latest"},
+        "since 2025-11-14",
+        f"image='{MINE}2.15'",
+    ),
+    ("prebuilt for TPUs", {T + "image": TF + "tpu.2-15.cp310:latest"}, "since 2025-10-23", f"image='{MINE}2.15'"),
+    ("an old prebuilt", {T + "image": TF + "cpu.2-11:latest"}, "no longer kept up", f"image='{MINE}2.11'"),
+    ("the base of pods", {T + "image": TF + "tpu-pod-base-cp310:latest"}, "no longer kept up", f"image='{MINE}2.17'"),
+    ("an image with a scheme", {T + "image": "https://gcr.io/p/tf:1"}, "without a scheme", "image='gcr.io/p/tf:1'"),
+    ("an image with a space", {T + "image": "gcr.io/p/tf :1"}, "without spaces", "image='gcr.io/p/tf:1'"),
+    # Labels.
+    ("a capital label", {T + "labels": {"Team": "ml"}}, "the key 'Team' holds 'T'", "labels={'team': 'ml'}"),
+    ("a label with a dot", {T + "labels": {"team": "a.b c"}}, "of 'team' holds '. '", "labels={'team': 'a-b-c'}"),
+    ("a long label", {T + "labels": {"k" * 65: ""}}, "has 65 characters", f"labels={{'{'k' * 64}': ''}}"),
+    ("an empty label", {T + "labels": {"": "x"}}, "the key '' is empty", "labels={'label': 'x'}"),
+    ("podlift's label", {T + "labels": {"podlift-run": "x"}}, "'podlift-run' is set by podlift", "labels={}"),
+    # Pools that raw changes.
+    ("two chiefs", {T + "raw": in_raw(0, replicaCount="2")}, "one chief, in pool 0", "raw="),
+    ("two evaluators in raw", {T + "raw": in_raw(3, replicaCount=2)}, "one evaluator at most, in pool 3", "raw="),
+    ("five pools", {T + "raw": in_raw(4, replicaCount=1)}, "at most 4 pools", "raw="),
+    (
+        "a TPU twice in raw",
+        {R + "accelerator": "v5e-8", T + "raw": in_raw(1, replicaCount=3)},
+        "exactly one task. Received: replicaCount 3 in raw",
+        "raw=",
+    ),
+    (
+        "a GPU beside a TPU",
+        {R + "accelerator": "v5e-8", T + "raw": in_raw(1, machineSpec={"acceleratorType": "NVIDIA_L4"})},
+        "one pool, without GPUs",
+        "raw=",
+    ),
+    (
+        "GPUs that are never in one zone",
+        {
+            R + "accelerator": "l4",
+            R + "workers": 2,
+            T + "regions": ["us-east4"],
+            T + "raw": in_raw(1, machineSpec={"acceleratorType": "NVIDIA_TESLA_V100"}),
+        },
+        "must be in one zone, and NVIDIA_TESLA_V100 is in us-central1",
+        "raw=",
+    ),
+    # Money.
+    (
+        "too long for the money",
+        {R + "workers": 4, L + "timeout_s": 10 * 3600.0, L + "max_cost_usd": 5.0},
+        "It may cost 8.74 USD: 0.87 USD an hour for 10 h in us-central1. Received: max_cost_usd=5",
+        "timeout_s=20580.0",
+    ),
+    (
+        "no limit of time",
+        {L + "timeout_s": None, L + "max_cost_usd": 1.0},
+        "It may cost 36.71 USD",
+        "timeout_s=16440.0",
+    ),
+    (
+        "spot would do",
+        {R + "accelerator": "v5e-8", L + "timeout_s": 10 * 3600.0, L + "max_cost_usd": 30.0},
+        "It may cost 110.40 USD: 11.04 USD an hour for 10 h in us-central1",
+        "provisioning='spot'",
+    ),
+    (
+        "too little for anything",
+        {R + "accelerator": "h100", L + "max_cost_usd": 0.5},
+        "No run of 10 min fits",
+        "max_cost_usd=11.16",
+    ),
+    (
+        "an unknown price",
+        {R + "accelerator": "l4", L + "max_cost_usd": 1000.0},
+        "no source tells what the machine g2-standard-4 costs",
+        "allow_unknown_price=True",
+    ),
+    (
+        "an unknown price of flex-start",
+        {R + "accelerator": "a100", R + "provisioning": "flex", L + "max_cost_usd": 1000.0},
+        "a100 costs as flex-start",
+        "allow_unknown_price=True",
+    ),
+    (
+        "an unknown price elsewhere",
+        {T + "regions": ["us-central1", "europe-west4"], L + "max_cost_usd": 1000.0},
+        "n1-standard-4 costs in europe-west4",
+        "allow_unknown_price=True",
+    ),
+    (
+        "known parts that are too dear",
+        {R + "accelerator": "l4:8", L + "timeout_s": DAY, L + "max_cost_usd": 100.0, L + "allow_unknown_price": True},
+        "It may cost at least 123.65 USD",
+        "timeout_s=69840.0",
+    ),
+]
+
+
+@pytest.mark.parametrize(("changes", "said", "nearest"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED])
+def test_a_plan_that_cannot_run_is_refused_with_the_reason_and_the_nearest_that_can(
+    changes, said: str, nearest: str
+) -> None:
+    asked = Asked(changes)
+    refused = [finding for finding in asked.of("error") if said in finding.message]
+    assert len(refused) == 1, [finding.message for finding in asked.findings()]
+    assert nearest in refused[0].message
+    assert bool(refused[0].nearest) == bool(nearest)
+    if not nearest:
+        return
+    for finding in asked.of("error"):
+        asked.change(dict(finding.nearest))
+    assert [finding.message for finding in asked.of("error")] == []
+
+
+def test_there_are_sixty_refusals_and_each_is_another() -> None:
+    assert len({row[0] for row in REFUSED}) == len(REFUSED) >= 60
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {R + "accelerator": "v5e-8", R + "provisioning": "spot"},
+        {R + "accelerator": "v5e-8", R + "machine": "ct5lp-hightpu-8t", T + "regions": ["us-west4", "us-east1"]},
+        {R + "accelerator": "v2-8", T + "regions": ["asia-east1"]},
+        {R + "accelerator": "l4", R + "machine": "g2-standard-32", R + "workers": 1000},
+        {R + "accelerator": "t4:2", R + "machine": "n1-standard-32"},
+        {R + "accelerator": "v100:8", R + "machine": "n1-highmem-96"},
+        {R + "accelerator": "gb200:4", T + "raw": RESERVED},
+        {R + "accelerator": "l4", R + "provisioning": "flex", R + "workers": 4, L + "timeout_s": 7 * DAY},
+        {R + "provisioning": "spot", R + "workers": 4, R + "ps": 2, R + "evaluator": True},
+        {R + "machine": "n2-standard-16"},
+        {R + "machine": "n1-highmem-2"},
+        {R + "machine": "m1-ultramem-40"},
+        {R + "disk_gb": 64_000},
+        {"env": dict(list(ENV_99.items())[:98])},
+        {R + "ps": 2, R + "workers": 3, "strategies": ("ParameterServerStrategy", "MirroredStrategy")},
+        {R + "ps": 2, R + "workers": 3, "strategies": ()},
+        {R + "workers": 3, "strategies": ("MultiWorkerMirroredStrategy",)},
+        {T + "project": "example.com:my-project"},
+        {T + "project": "123456789012"},
+        {T + "project": None, T + "image": None, T + "bucket": None, "root": "gs://<bucket>/podlift"},
+        {T + "bucket": "my-bucket/some/prefix", "root": "gs://my-bucket/other"},
+        {T + "service_account": "trainer@my-project.iam.gserviceaccount.com"},
+        {T + "service_account": "123456-compute@developer.gserviceaccount.com"},
+        {T + "image": "tensorflow/tensorflow:2.19.0-gpu"},
+        {T + "image": "us-docker.pkg.dev/vertex-ai/training/pytorch-gpu.2-3.py310:latest"},
+        {T + "image": "us-docker.pkg.dev/my-project/training/tf-gpu.2-17:latest"},
+        {T + "labels": {"team": "", "größe": "k" * 64, "a_b-c": "1"}},
+        {T + "raw": in_raw(0, replicaCount="1", machineSpec={"gpuPartitionSize": "1g.5gb"})},
+        {T + "raw": {"jobSpec": {"workerPoolSpecs": [{"replicaCount": 1}], "persistentResourceId": "warm"}}},
+        {T + "raw": {"jobSpec": {"network": "projects/1/global/networks/mine"}, "encryptionSpec": None}},
+        {L + "max_cost_usd": 0.22},
+        {R + "accelerator": "l4", L + "max_cost_usd": 9.0, L + "allow_unknown_price": True},
+        {"run_id": "r" * 128},
+    ],
+    ids=repr,
+)
+def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
+    assert [finding.message for finding in Asked(changes).of("error")] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({T + "regions": ["us-centrall1"]}, "no region of Vertex AI that is known here. Did you mean 'us-central1'?"),
+        ({T + "regions": ["mars-north1"]}, "'mars-north1' is no region of Vertex AI that is known here"),
+        ({R + "accelerator": "l4", T + "regions": ["us-east4"]}, "not known whether us-east4 has l4; us-central1 has"),
+        ({R + "accelerator": "a100-80gb", R + "provisioning": "flex"}, "not known whether flex-start is offered"),
+        ({R + "accelerator": "t4", R + "machine": "n1-highmem-2"}, "so little memory beside an accelerator"),
+        (
+            {R + "accelerator": "v5e-8", "facts": "2.21.0"},
+            "v5e-8 needs TensorFlow 2.16 to 2.20 in the image: tensorflow-tpu",
+        ),
+        ({"facts": "2.14.1"}, "podlift was tried with TensorFlow 2.16 to 2.21 in the image; here it is 2.14.1"),
+        ({T + "image": "tensorflow/tensorflow:2.13.0-gpu"}, "2.16 to 2.21, and the image's name says 2.13"),
+        (
+            {R + "accelerator": "v5e-4", T + "image": "x/tensorflow-tpu:2.21"},
+            "v5e-4 needs TensorFlow 2.16 to 2.20, and",
+        ),
+        ({L + "timeout_s": 8 * DAY}, "No source says that a job may run longer than 7 days"),
+        ({L + "timeout_s": 30.0}, "exit_wait_s=60 is as long as the job may run at all: timeout_s=30"),
+        ({R + "provisioning": "spot", L + "grace_s": 60.0}, "more than a spot machine gives: 15 s at best"),
+        ({R + "ps": 1}, "Parameter servers without workers"),
+        (
+            {
+                R + "accelerator": "l4",
+                R + "workers": 2,
+                T + "raw": in_raw(1, machineSpec={"acceleratorType": "NVIDIA_TESLA_T4"}),
+            },
+            "it is not known where both are. Received: 'NVIDIA_TESLA_T4' in raw beside NVIDIA_L4",
+        ),
+    ],
+)
+def test_what_is_doubtful_is_a_warning(changes: dict[str, Any], said: str) -> None:
+    if "facts" in changes:
+        changes = {**changes, "facts": Facts(**{**FACTS.__dict__, "tensorflow": changes["facts"]})}
+    asked = Asked(changes)
+    assert [finding.message for finding in asked.of("warning") if said in finding.message], asked.findings()
+    assert asked.of("error") == []
+
+
+def test_the_version_of_an_image_that_fits_makes_the_one_here_irrelevant() -> None:
+    old = Facts(**{**FACTS.__dict__, "tensorflow": "2.14.1"})
+    assert Asked({"facts": old, T + "image": "tensorflow/tensorflow:2.19.0"}).of("warning") == []
+
+
+def test_all_problems_of_a_plan_are_said_at_once_and_each_once() -> None:
+    asked = Asked(
+        {
+            R + "accelerator": "v6e-8", R + "workers": 2, R + "disk_gb": 10, R + "provisioning": "flex",
+            R + "network": "isolated", T + "labels": {"A": "b"}, T + "regions": ["us-central1", "europe-west4"],
+            T + "image": TF + "tpu.2-15.cp310:latest", "root": "/tmp/runs", "env": ENV_99, C + "isolated": True,
+        }
+    )  # fmt: skip
+    said = [finding.message for finding in asked.of("error")]
+    assert len(said) == len(set(said)) == 11
+    for part in (
+        "v6e",
+        "one task",
+        "boot disk",
+        "Flex",
+        "network",
+        "Labels",
+        "europe-west4",
+        "image",
+        "folder",
+        "variables",
+    ):
+        assert any(part in message for message in said), part
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_the_plain_plan_of_every_row_passes_or_leads_to_one_that_does(row) -> None:
+    asked = Asked({R + "accelerator": row.name, **({T + "raw": RESERVED} if row.reservation else {})})
+    assert bool(asked.of("error")) == bool(row.refused)
+    asked.change({name: value for finding in asked.of("error") for name, value in finding.nearest})
+    assert asked.of("error") == []
+
+
+OPEN = [row for row in ROWS if not row.refused]
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_a_row_on_any_of_its_machines_and_regions_passes(data: st.DataObject) -> None:
+    row = data.draw(st.sampled_from(OPEN))
+    hows = ["standard", "spot", *(["flex"] if row.flex else [])]
+    asked = Asked(
+        {
+            R + "accelerator": row.name,
+            R + "machine": data.draw(st.none() | st.sampled_from(row.machines or ("n1-standard-4", "n2-standard-16"))),
+            R + "workers": 1 if row.family == "tpu" else data.draw(st.integers(1, 1000)),
+            R + "provisioning": data.draw(st.sampled_from(hows)),
+            R + "disk_gb": data.draw(st.integers(100, 64_000)),
+            T + "regions": data.draw(st.lists(st.sampled_from(row.regions or row.seen_in), min_size=1, unique=True)),
+            T + "raw": RESERVED if row.reservation else {},
+        }
+    )
+    assert asked.of("error") == []
+
+
+ANY = {
+    R + "accelerator": st.sampled_from([row.name for row in ROWS]),
+    R + "machine": st.none()
+    | st.sampled_from(sorted({m for row in ROWS for m in row.machines}))
+    | st.text(max_size=12),
+    R + "workers": st.integers(1, 4),
+    R + "ps": st.integers(0, 2),
+    R + "evaluator": st.booleans() | st.just(3),
+    R + "provisioning": st.sampled_from(["standard", "spot", "flex", "other"]),
+    R + "disk_gb": st.integers(1, 100_000),
+    L + "timeout_s": st.none() | st.floats(1, 1e7),
+    L + "max_cost_usd": st.none() | st.floats(0.01, 1e5),
+    T + "regions": st.lists(
+        st.sampled_from(["us-central1", "europe-west4", "us-east4", "us-east1-b", "asia", "", "x"])
+    ),
+    T + "labels": st.dictionaries(st.text(max_size=70), st.text(max_size=70), max_size=3),
+    T + "image": st.none() | st.sampled_from([TF + "gpu.2-17.py310:latest", "a/b:c", "docker://a/b", " a "]),
+    T + "service_account": st.none() | st.text(max_size=20),
+    "root": st.sampled_from(["", "/tmp/x", "gs://my-bucket/podlift", "gs://other/x"]),
+    C + "isolated": st.booleans(),
+    R + "network": st.sampled_from(["host", "isolated"]),
+}
+
+
+@given(st.fixed_dictionaries({}, optional=ANY))
+@settings(max_examples=300, deadline=None)
+def test_following_what_is_named_leads_from_any_plan_to_one_that_is_accepted(changes: dict[str, Any]) -> None:
+    asked = Asked(changes)
+    for _ in range(5):
+        refused = asked.of("error")
+        if not refused:
+            return
+        for finding in refused:
+            assert finding.nearest, finding.message
+            asked.change(dict(finding.nearest))
+    raise AssertionError([finding.message for finding in asked.of("error")])
+
+
+def test_a_plan_says_when_the_job_would_be_stopped_although_nobody_has_said_so() -> None:
+    assert "No timeout_s: Vertex AI stops the job after 7 days." in [
+        f.message for f in Asked({L + "timeout_s": None}).of("note")
+    ]
+
+
+def test_checks_of_local_mode_are_left_out_for_vertex_and_the_other_way_round() -> None:
+    job = sdk.Job("train.py", resources={"workers": 100}, code={"keras": "legacy"}).model_dump(mode="json")
+    crowded = [finding.message for finding in checks.run_all(job, FACTS)]
+    assert any("share 2 CPUs" in message for message in crowded)
+    assert any("tf_keras" in message for message in crowded)
+    there = [
+        finding.message for finding in checks.run_all(job, FACTS, backend="vertex", target=sdk.Vertex().model_dump())
+    ]
+    assert not set(crowded) & set(there)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import tensorflow as tf\ns = tf.distribute.MultiWorkerMirroredStrategy()", ("MultiWorkerMirroredStrategy",)),
+        ("from tensorflow.distribute import MirroredStrategy as M\nM()", ("MirroredStrategy",)),
+        (
+            "a.TPUStrategy\nb.experimental.ParameterServerStrategy\na.TPUStrategy",
+            ("TPUStrategy", "ParameterServerStrategy"),
+        ),
+        ("# MirroredStrategy\n'MirroredStrategy'\nNotMirroredStrategy()", ()),
+        ("def broken(:", ()),
+        ("\0", ()),
+        ("", ()),
+    ],
+)
+def test_strategies_are_read_from_the_code_and_not_from_its_comments(source: str, expected: tuple[str, ...]) -> None:
+    assert strategies_in(source) == expected
+
+
+def test_checks_import_nothing_heavy() -> None:
+    code = (
+        "import sys; bare = set(sys.modules); import sdk.checks, sdk.pricing; "
+        "print(sorted({m.partition('.')[0] for m in set(sys.modules) - bare} - set(sys.stdlib_module_names)))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPO).stdout
+    assert shown.strip() == "['sdk']"
