@@ -145,10 +145,11 @@ class Creation:
         if not self._intend():
             # Somebody else was about to ask, and may have: a client that was killed, or one that is at it.
             self._unsure = True
+            theirs = self._store.stat(KEYS.intent(self._asked.number)).generation
             found = self._look()
             if found is not None:
                 return found
-            self._take_over()
+            self._take_over(theirs)
         return self._ask()
 
     def _intend(self) -> bool:
@@ -163,10 +164,10 @@ class Creation:
         about = {"nonce": secrets.token_hex(8), "created": self._clock.now(), "regions": list(self._asked.regions)}
         return json.dumps({**about, "body": self._asked.shown}, sort_keys=True).encode()
 
-    def _take_over(self) -> None:
-        key = KEYS.intent(self._asked.number)
+    def _take_over(self, theirs: str) -> None:
+        """Make somebody's intent ours; whoever else looked at the same one comes too late."""
         try:
-            self._store.swap(key, [self._intent()], expected=self._store.stat(key).generation)
+            self._store.swap(KEYS.intent(self._asked.number), [self._intent()], expected=theirs)
         except ConflictError:
             raise UnsureError(
                 f"Another process is starting the run {self._asked.run_id} at this moment. Next: podlift status "

@@ -1,0 +1,167 @@
+"""What Vertex AI says of a job and what the run's records say make one status."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from google.cloud.aiplatform_v1 import JobState
+from sdk import Reason, State, Status
+from sdk.backends.vertex import states
+from sdk.backends.vertex.states import Ended, VendorJob, merge, state_name, verdict
+from sdk.events import Event
+
+NAME = "projects/p/locations/us-central1/customJobs/77"
+TASKS = ["chief-0", "worker-0", "worker-1"]
+
+
+def job(state: str, **more: Any) -> VendorJob:
+    return VendorJob(name=NAME, state=f"JOB_STATE_{state}", created=100.0, **more)
+
+
+def status(state: str = "PENDING", reason: str = "submitted") -> Status:
+    return Status(state=State(state), reason=Reason(reason), created=90.0, since=95.0)
+
+
+def event(kind: str, time: float, attempt: int = 1, source: str = "chief-0", **data: Any) -> Event:
+    return Event(attempt=attempt, source=source, sequence=int(time), kind=kind, time=time, data=data)
+
+
+def decided(events: list[Event], vendor: VendorJob, **more: Any) -> tuple[str, str]:
+    found = verdict(Ended(events=events, job=vendor, tasks=TASKS, **more))
+    return found["state"], found["reason"]
+
+
+def test_every_state_of_googles_own_enum_has_a_name_and_a_meaning() -> None:
+    assert [f"JOB_STATE_{name}" for name in states.NAMES] == [state.name for state in JobState]
+    for state in JobState:
+        told = merge(status(), job(state.name.removeprefix("JOB_STATE_")))
+        assert told.vendor == state.name
+        assert isinstance(told.state, State)
+    ended = {state.name for state in JobState if VendorJob(name=NAME, state=state.name).over}
+    assert {name.removeprefix("JOB_STATE_") for name in ended} == {
+        "SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("value", [JobState.JOB_STATE_RUNNING, 3, "3", "JOB_STATE_RUNNING"])
+def test_a_state_may_be_told_as_a_number_or_as_a_name(value: object) -> None:
+    assert state_name(value) == "JOB_STATE_RUNNING"
+
+
+@pytest.mark.parametrize(("value", "kept"), [(12, "JOB_STATE_12"), ("JOB_STATE_HIBERNATING", "JOB_STATE_HIBERNATING")])
+def test_a_state_that_is_not_known_is_kept_and_changes_nothing(value: object, kept: str) -> None:
+    before = status("RUNNING", "training")
+    told = merge(before, VendorJob(name=NAME, state=state_name(value)))
+    assert (told.state, told.reason, told.vendor) == (before.state, before.reason, kept)
+
+
+@pytest.mark.parametrize(
+    ("vendor", "state", "reason"),
+    [
+        ("QUEUED", "PENDING", "queued"),
+        ("PENDING", "PENDING", "provisioning"),
+        ("RUNNING", "PENDING", "preparing"),
+        ("PAUSED", "PENDING", "queued"),
+        ("CANCELLING", "RUNNING", "stopping"),
+    ],
+)
+def test_before_the_first_record_the_vendor_says_what_is_waited_for(vendor: str, state: str, reason: str) -> None:
+    told = merge(status(), job(vendor))
+    assert (told.state.value, told.reason.value) == (state, reason)
+    assert told.console.startswith("https://console.cloud.google.com/")
+    assert told.console.endswith("us-central1/training/77?project=p")
+
+
+def test_once_it_trains_the_records_know_more() -> None:
+    told = merge(status("RUNNING", "training"), job("RUNNING"))
+    assert (told.state, told.reason) == (State.RUNNING, Reason.TRAINING)
+
+
+def test_a_job_that_waits_for_another_machine_is_being_restarted() -> None:
+    told = merge(status("RUNNING", "training"), job("PENDING"))
+    assert (told.state, told.reason) == (State.RUNNING, Reason.RESTARTING)
+
+
+def test_a_verdict_is_not_changed_by_what_the_vendor_says() -> None:
+    told = merge(status("FAILED", "user_error"), job("SUCCEEDED"))
+    assert (told.state, told.reason) == (State.FAILED, Reason.USER_ERROR)
+
+
+def test_without_a_job_the_records_stand_alone() -> None:
+    assert merge(status(), None) == status()
+
+
+FAILED = event("failed", 20.0, type="KeyError", message="'column'", traceback='Traceback\n  File "t.py", line 1\n')
+ECHO = event("failed", 21.0, source="worker-0", type="UnavailableError", message="Socket closed", traceback="")
+
+
+def test_the_root_cause_is_the_tasks_own_and_not_what_the_vendor_says_of_it() -> None:
+    vendor = job("FAILED", message="The replica workerpool0-0 exited with a non-zero status of 1.", code=3)
+    found = verdict(Ended(events=[event("attempt_started", 10.0), ECHO, FAILED], job=vendor, tasks=TASKS))
+    assert (found["state"], found["reason"]) == ("FAILED", "user_error")
+    assert found["failure"]["task"] == "chief-0"
+    assert "KeyError: 'column'" in found["failure"]["message"]
+    assert found["failure"]["traceback"].startswith("Traceback")
+
+
+def test_what_only_echoes_a_lost_machine_yields_to_what_the_vendor_knows() -> None:
+    vendor = job("FAILED", message="Resources are insufficient in region: us-central1.", code=8)
+    assert decided([event("attempt_started", 10.0), ECHO], vendor) == ("FAILED", "stockout")
+
+
+def test_without_a_record_the_vendors_text_is_the_cause_and_names_our_task() -> None:
+    vendor = job("FAILED", message="The replica workerpool1-1 ran out of memory and exited with 137.", code=3)
+    found = verdict(Ended(events=[], job=vendor, tasks=TASKS))
+    assert (found["reason"], found["failure"]["task"]) == ("out_of_memory", "worker-1")
+
+
+@pytest.mark.parametrize(
+    ("vendor", "asked", "done", "expected"),
+    [
+        ("SUCCEEDED", False, True, ("SUCCEEDED", "done")),
+        ("SUCCEEDED", False, False, ("SUCCEEDED", "done")),
+        ("SUCCEEDED", True, True, ("SUCCEEDED", "done")),
+        ("SUCCEEDED", True, False, ("CANCELLED", "cancelled")),
+        ("PARTIALLY_SUCCEEDED", False, True, ("SUCCEEDED", "done")),
+        ("PARTIALLY_SUCCEEDED", False, False, ("FAILED", "infrastructure")),
+        ("CANCELLED", True, False, ("CANCELLED", "cancelled")),
+        ("CANCELLED", False, False, ("CANCELLED", "cancelled")),
+        ("FAILED", True, False, ("CANCELLED", "cancelled")),
+        ("FAILED", False, False, ("FAILED", "infrastructure")),
+        ("EXPIRED", False, False, ("FAILED", "stockout")),
+    ],
+)
+def test_how_a_job_ended_and_what_was_asked_for_decide(vendor, asked, done, expected) -> None:
+    events = [event("attempt_started", 10.0), *([event("done", 30.0)] if done else [])]
+    assert decided(events, job(vendor), asked=asked) == expected
+
+
+def test_a_program_that_wants_to_be_started_again_and_was_not_is_checkpointed() -> None:
+    events = [event("attempt_started", 10.0), event("exited", 20.0, task="chief-0", code=75)]
+    vendor = job("FAILED", message="The replica workerpool0-0 exited with a non-zero status of 134.", code=3)
+    assert decided(events, vendor) == ("CHECKPOINTED", "checkpointed")
+
+
+def test_a_failure_of_an_earlier_attempt_or_of_before_a_resume_is_not_the_cause() -> None:
+    vendor = job("FAILED", message="Internal error occurred for the current attempt", code=13)
+    later = event("attempt_started", 40.0, attempt=2)
+    assert decided([event("attempt_started", 10.0), FAILED, later], vendor) == ("FAILED", "infrastructure")
+    resumed = Event(attempt=0, source="client-1", sequence=1, kind="resumed", time=30.0, data={"attempts": 1})
+    assert decided([event("attempt_started", 10.0), FAILED, resumed], vendor) == ("FAILED", "infrastructure")
+
+
+def test_replicas_have_the_names_of_tasks_whatever_the_pools() -> None:
+    names = states.replica_names(["worker-0", "worker-1", "ps-0", "ps-1", "evaluator-0"])
+    assert names == {
+        "workerpool0-0": "worker-0",
+        "workerpool1-0": "worker-1",
+        "workerpool2-0": "ps-0",
+        "workerpool2-1": "ps-1",
+        "workerpool3-0": "evaluator-0",
+    }
+
+
+def test_merging_changes_only_what_it_says() -> None:
+    before = status("RUNNING", "training")
+    told = merge(before, job("RUNNING"))
+    assert dataclasses.replace(told, vendor="", console="") == before

@@ -1,0 +1,266 @@
+"""A job is made exactly once, whatever is lost on the way: here the service is scripted, and time passes at once."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sdk import Reason
+from sdk.backends.vertex.client import RefusedError, UnsureError
+from sdk.backends.vertex.states import VendorJob
+from sdk.backends.vertex.submit import Asked, Creation, Made, NotMadeError, cancel_strays, note, read_made
+from sdk.storage.posix_store import PosixStore
+
+REGIONS = ("us-central1", "europe-west4")
+STOCKOUT = RefusedError("Resources are insufficient in region: us-central1.", 429)
+QUOTA = RefusedError("The following quota metrics exceed quota limits: aiplatform.googleapis.com/x", 429)
+BUSY = RefusedError("Quota exceeded for quota metric 'R' and limit 'R per minute' of service 'a'", 429)
+DENIED = RefusedError("Permission 'aiplatform.customJobs.create' denied on resource", 403)
+LOST = UnsureError("No answer came.")
+
+
+class Clock:
+    """Time that passes when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class Service:
+    """A job service that does what a script says: "made", or an error, with "+" before it if the job is made all the same.
+
+    Args:
+        clock: what time it is.
+        script: what becomes of each create call; "made" after its end.
+        late_s: so long after its creation the list does not show a job.
+    """
+
+    def __init__(self, clock: Clock, *script: object, late_s: float = 0.0) -> None:
+        self.clock = clock
+        self.script = list(script)
+        self.late_s = late_s
+        self.jobs: list[VendorJob] = []
+        self.creates: list[str] = []
+        self.cancelled: list[str] = []
+        self.before: Callable[[], None] = lambda: None
+
+    def create(self, region: str, job: Any) -> VendorJob:
+        self.before()
+        self.creates.append(region)
+        step = self.script.pop(0) if self.script else "made"
+        if isinstance(step, Exception):
+            raise step
+        name = f"projects/p/locations/{region}/customJobs/{len(self.jobs) + 1}"
+        labels = {"podlift-run": "r-aaaaaa", "podlift-job": "1"}
+        made = VendorJob(name=name, state="JOB_STATE_QUEUED", labels=labels, created=self.clock.now())
+        self.jobs.append(made)
+        if step == "lost":
+            raise LOST
+        return made
+
+    def list(self, region: str, labels: Mapping[str, str]) -> list[VendorJob]:
+        assert labels == {"podlift-run": "r-aaaaaa"}
+        now = self.clock.now()
+        return [j for j in self.jobs if j.region == region and now >= (j.created or 0.0) + self.late_s]
+
+    def cancel(self, name: str) -> None:
+        self.cancelled.append(name)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> PosixStore:
+    return PosixStore(str(tmp_path / "run"))
+
+
+def creation(store: PosixStore, service: Service, clock: Clock, **more: Any) -> Creation:
+    given = {"run_id": "r-aaaaaa", "number": 1, "regions": REGIONS, "shown": {"displayName": "r"}, "job": object()}
+    return Creation(Asked(**{**given, **more}), store, service, clock)
+
+
+def test_the_intent_is_written_before_anything_is_asked(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock)
+
+    def look() -> None:
+        intent = json.loads(bytes(store.get("jobs/0001.intent.json")))
+        assert intent["body"] == {"displayName": "r"}
+        assert intent["nonce"]
+        assert intent["created"] == 1000.0
+
+    service.before = look
+    made = creation(store, service, clock).ensure()
+    assert made == Made(name="projects/p/locations/us-central1/customJobs/1")
+    assert read_made(store, 1) == made
+    assert service.creates == ["us-central1"]
+
+
+def test_asked_a_second_time_nothing_is_made(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock)
+    first = creation(store, service, clock).ensure()
+    assert creation(store, service, clock).ensure() == first
+    assert len(service.creates) == 1
+
+
+def test_a_lost_reply_is_looked_up_before_a_second_job_is_made(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock, "lost")
+    made = creation(store, service, clock).ensure()
+    assert len(service.creates) == 1
+    assert made.name == service.jobs[0].name
+    assert made.unsure
+
+
+def test_a_list_that_is_late_is_waited_for(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock, "lost", late_s=20.0)
+    made = creation(store, service, clock).ensure()
+    assert (len(service.creates), made.name) == (1, service.jobs[0].name)
+
+
+def test_a_request_that_never_arrived_is_sent_again_after_the_list_was_searched(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock, LOST)
+    made = creation(store, service, clock).ensure()
+    assert len(service.creates) == 2
+    assert clock.now() >= 1000.0 + 30.0, "the list had the time to be late"
+    assert made.unsure
+
+
+def test_of_two_jobs_that_a_late_list_has_let_begin_one_is_cancelled(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock, "lost", late_s=100.0)
+    made = creation(store, service, clock).ensure()
+    assert len(service.jobs) == 2
+    assert made == Made(name=service.jobs[1].name, unsure=True)
+    assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == []
+    clock.sleep(100.0)
+    assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == [service.jobs[0].name]
+    assert service.cancelled == [service.jobs[0].name]
+
+
+def test_jobs_of_another_number_are_no_strays(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock)
+    made = creation(store, service, clock).ensure()
+    assert cancel_strays(service, REGIONS, "r-aaaaaa", 2, Made(name="projects/p/locations/l/customJobs/9")) == []
+    assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == []
+
+
+def test_without_any_answer_it_says_so_and_the_next_client_finds_what_was_made(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock, LOST, LOST, LOST)
+    with pytest.raises(UnsureError, match=r"tried 3 times.*found by its label"):
+        creation(store, service, clock).ensure()
+    assert len(service.creates) == 3
+    with pytest.raises(LookupError):
+        store.get("jobs/0001.made.json")
+    # One of the three was carried out after all.
+    service.create("us-central1", object())
+    made = creation(store, service, clock).ensure()
+    assert made == Made(name=service.jobs[0].name, unsure=True)
+    assert len(service.creates) == 4
+
+
+def test_a_client_that_was_killed_between_create_and_note_has_made_the_only_job(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock)
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    service.before = die
+    with pytest.raises(KeyboardInterrupt):
+        creation(store, service, clock).ensure()
+    service.before = lambda: None
+    service.create("us-central1", object())
+    made = creation(store, service, clock).ensure()
+    assert (len(service.creates), made.name) == (1, service.jobs[0].name)
+
+
+def test_a_client_that_was_killed_before_it_asked_is_taken_over_after_the_list_was_searched(
+    store: PosixStore, clock: Clock
+) -> None:
+    store.put_new("jobs/0001.intent.json", [b"{}"])
+    service = Service(clock)
+    made = creation(store, service, clock).ensure()
+    assert clock.now() >= 1030.0
+    assert (len(service.creates), made.unsure) == (1, True)
+
+
+def test_of_two_clients_that_take_over_one_asks(store: PosixStore, clock: Clock) -> None:
+    store.put_new("jobs/0001.intent.json", [b"{}"])
+    other = Service(clock)
+
+    class Looking(Service):
+        """The other client finds nothing at the same time, and takes over while this one still looks."""
+
+        def list(self, region: str, labels: Mapping[str, str]) -> list[VendorJob]:
+            if not other.creates:
+                other.creates.append("...")
+                creation(store, other, Clock()).ensure()
+                bytes(store.get("jobs/0001.made.json"))
+                store.delete("jobs/0001.made.json")  # this one does not see it yet
+            return []
+
+    looking = Looking(clock)
+    with pytest.raises(UnsureError, match="Another process"):
+        creation(store, looking, clock).ensure()
+    assert len(other.jobs) == 1
+    assert looking.creates == []
+
+
+def test_of_two_jobs_the_one_that_was_noted_first_stays(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock)
+    first = note(store, service, 1, Made(name="projects/p/locations/us-central1/customJobs/1"))
+    assert note(store, service, 1, Made(name="projects/p/locations/us-central1/customJobs/2")) == first
+    assert service.cancelled == ["projects/p/locations/us-central1/customJobs/2"]
+
+
+@pytest.mark.parametrize("refusal", [STOCKOUT, QUOTA])
+def test_where_there_is_none_the_next_region_is_asked(store: PosixStore, clock: Clock, refusal: Exception) -> None:
+    service = Service(clock, refusal)
+    assert creation(store, service, clock).ensure().region == "europe-west4"
+    assert service.creates == list(REGIONS)
+
+
+def test_a_region_in_which_the_bucket_does_not_lie_is_not_asked_and_that_is_said(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock, STOCKOUT)
+    asked = creation(store, service, clock, excluded=lambda region: "the bucket lies in us-central1")
+    with pytest.raises(NotMadeError, match="europe-west4 was not asked: the bucket lies in us-central1") as caught:
+        asked.ensure()
+    assert caught.value.reason is Reason.STOCKOUT
+    assert service.creates == ["us-central1"]
+
+
+def test_every_region_that_has_refused_is_named(store: PosixStore, clock: Clock) -> None:
+    with pytest.raises(NotMadeError, match=r"europe-west4 has refused.*us-central1: The job asks for more") as caught:
+        creation(store, Service(clock, QUOTA, STOCKOUT), clock).ensure()
+    assert caught.value.reason is Reason.STOCKOUT
+
+
+def test_what_no_region_would_take_is_asked_once(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock, DENIED)
+    with pytest.raises(NotMadeError, match="roles/aiplatform.user") as caught:
+        creation(store, service, clock).ensure()
+    assert (caught.value.reason, service.creates) == (Reason.PERMISSION, ["us-central1"])
+
+
+def test_too_many_requests_in_a_minute_are_waited_for(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock, BUSY, BUSY)
+    creation(store, service, clock).ensure()
+    assert service.creates == ["us-central1"] * 3
+    assert clock.now() >= 1040.0
+
+
+def test_a_refusal_after_a_lost_reply_may_be_the_first_jobs_own_doing(store: PosixStore, clock: Clock) -> None:
+    # The job that was made, and that the list shows late, has used the quota up.
+    service = Service(clock, "lost", QUOTA, late_s=31.0)
+    made = creation(store, service, clock).ensure()
+    assert (made.name, len(service.jobs)) == (service.jobs[0].name, 1)
