@@ -231,7 +231,7 @@ def refuse_inside_task(verb: str) -> None:
 
 def _backend(settings: Settings, problems: Problems) -> tuple[str, dict[str, Any]]:
     """Return the backend's name and its own value as JSON; what is wrong with them goes to `problems`."""
-    name = settings.values.get("backend") or "local"
+    name = settings.values.get("backend", "local")
     with problems.collect():
         backends.check_name(name)
         given = config.of_backend(name, settings.values)

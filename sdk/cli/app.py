@@ -10,7 +10,7 @@ import typer
 
 from .. import __version__
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError, PodliftError
-from . import checkpoints, doctor, drill, emulator, get, look, prune, resume, settings, start
+from . import accelerators, checkpoints, diff, doctor, drill, emulator, get, look, prune, resume, settings, start
 from .output import EXIT_DETACHED, answer, as_json, prepare_streams, refusal, say, settle_streams
 
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
@@ -43,7 +43,7 @@ def build() -> typer.Typer:
         Exit codes: 0 done, 1 user error in the job, 2 bad input, 3 infrastructure, 4 cancelled, 75 checkpointed.
         """
 
-    begin = (start.submit, start.plan, drill.drill)
+    begin = (start.submit, start.plan, diff.diff, drill.drill)
     watch = (
         look.runs,
         look.status,
@@ -55,7 +55,7 @@ def build() -> typer.Typer:
         get.get,
         checkpoints.checkpoints,
     )
-    for verb in (*begin, *watch, settings.config, doctor.doctor, prune.prune, emulator.emulator):
+    for verb in (*begin, *watch, accelerators.accelerators, settings.config, doctor.doctor, prune.prune, emulator.emulator):
         app.command()(verb)
     return app
 

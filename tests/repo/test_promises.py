@@ -30,6 +30,7 @@ LAYERS = [
         "checks",
         "planner",
         "plantext",
+        "difference",
         "events",
         "payload",
         "layout",

@@ -1,0 +1,41 @@
+"""The verb that compares two plans: diff."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import api, backends, difference
+from ..errors import EXIT_DONE, EXIT_USER
+from ..packaging.paths import usable
+from ..planner import Plan
+from .output import answer, as_json
+from .start import Json, Root
+
+A = Annotated[str, typer.Argument(metavar="A", help="a plan's file, or a run's id or directory", show_default=False)]
+B = Annotated[str, typer.Argument(metavar="B", help="another one", show_default=False)]
+
+
+def diff(a: A, b: B, root: Root = None, json_output: Json = False) -> None:
+    """Show what makes two plans, or the plans of two runs, differ.
+
+    Exit codes are those of diff: 0 for no difference, 1 for some, 2 where one of the two cannot be read.
+    """
+    plans = (_plan(a, root), _plan(b, root))
+    named = [difference.anonymous(plan) for plan in plans]
+    bodies = [backends.load(plan.backend).render(plan).body for plan in named]
+    changes = difference.compare(*plans, (bodies[0], bodies[1]))
+    if json_output:
+        as_json(difference.as_json(changes))
+    elif changes:
+        answer("\n".join(f"{change.section:<12} {change}" for change in changes))
+    raise typer.Exit(EXIT_USER if changes else EXIT_DONE)
+
+
+def _plan(text: str, root: str | None) -> Plan:
+    if text.endswith(".json"):
+        with usable("The plan", text):
+            return Plan.from_json(Path(text).read_bytes(), text)
+    return api.attach(text, root=root).plan

@@ -1,0 +1,109 @@
+"""`podlift diff A B`, and how `--backend vertex` is told on the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+
+def test_diff_ends_as_diff_does_and_takes_files_and_runs(write, here) -> None:
+    write("code/train.py", "print(1)")
+    assert here("plan", "code/train.py", "-o", "a.json").code == 0
+    assert here("plan", "code/train.py", "-o", "same.json").code == 0
+    assert here("plan", "code/train.py", "--workers", "2", "-o", "b.json").code == 0
+    assert here("diff", "a.json", "same.json") == (0, "", "")
+    shown = here("diff", "a.json", "b.json")
+    assert (shown.code, shown.stderr) == (1, "")
+    assert "job          ~ resources.workers: 1 -> 2\n" in shown.stdout
+    found = json.loads(here("diff", "a.json", "b.json", "--json").stdout)
+    assert found["tasks"][0]["path"] == "worker-0"
+
+    run = json.loads(here("submit", "code/train.py", "--json").stdout)
+    assert here("diff", "a.json", run["id"]) == (0, "", "")
+    assert here("diff", run["url"], "b.json").code == 1
+
+
+@pytest.mark.parametrize("other", ["nothing.json", "train.json", "nothing-aaaaaa"])
+def test_what_cannot_be_read_is_named_and_is_no_difference(write, here, other: str) -> None:
+    write("train.py", "print(1)")
+    write("train.json", "{}")
+    assert here("plan", "train.py", "-o", "a.json").code == 0
+    shown = here("diff", "a.json", other)
+    assert (shown.code, shown.stdout) == (2, "")
+    assert other in shown.stderr
+
+
+def test_a_place_on_vertex_may_stand_in_the_file_the_environment_and_the_options(
+    write, here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("train.py", "print(1)")
+    write(
+        "podlift.toml", 'backend = "vertex"\n[vertex]\nproject = "from-file"\nbucket = "from-file"\nimage = "img:1"\n'
+    )
+    monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", "from-environment/below")
+    shown = here("plan", "train.py", "--vertex-regions", "us-east1,us-west1", "--vertex-labels", '{"a": "b"}', "--json")
+    plan = json.loads(shown.stdout)
+    options = plan["backend_options"]
+    assert {name: options[name] for name in ("project", "image", "regions", "labels")} == {
+        "project": "from-file",
+        "image": "img:1",
+        "regions": ["us-east1", "us-west1"],
+        "labels": {"a": "b"},
+    }
+    assert plan["root"] == "gs://from-environment/below"
+    assert plan["request"]["labels"]["a"] == "b"
+    settings = {row["name"]: row["origin"] for row in json.loads(here("config", "--json").stdout)["settings"]}
+    assert settings["vertex_project"] == str(Path.cwd() / "podlift.toml")
+    assert settings["vertex_bucket"] == "PODLIFT_VERTEX_BUCKET"
+
+
+def test_a_mistake_in_the_files_table_is_named(write, here) -> None:
+    write("train.py", "print(1)")
+    write("podlift.toml", '[vertex]\nprojekt = "x"\n')
+    shown = here("plan", "train.py")
+    assert shown.code == 2
+    assert "'vertex_projekt' is no setting. Did you mean 'vertex_project'?" in shown.stderr
+
+
+def test_the_plan_in_words_names_pools_image_price_and_quotas(write, here) -> None:
+    write("train.py", "print(1)")
+    shown = here(
+        "plan", "train.py", "--backend", "vertex", "--workers", "3", "--ps", "1", "--evaluator", "--accelerator", "t4"
+    )
+    for part in (
+        "pool 0       chief: 1 x n1-standard-4 with NVIDIA T4 x 1, 100 GB of disk",
+        "pool 1       worker: 2 x ",
+        "pool 2       ps: 1 x n1-standard-4, 100 GB",
+        "pool 3       evaluator: 1 x ",
+        "image        <image>",
+        "price        ",
+        "quota        aiplatform.googleapis.com/custom_model_training_nvidia_t4_gpus: 4",
+    ):
+        assert part in shown.stdout, shown.stdout + shown.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--root", "somewhere"), "see no folder of this one. Received: root='somewhere'"),
+        (("--root", "gs://one-bucket/x", "--vertex-bucket", "another"), "Two buckets are named"),
+        (("--vertex-bucket", "B"), "This is no place in a bucket"),
+        (("--vertex-regions", ","), "must name one at least"),
+        (("--vertex-raw", "["), "--vertex-raw: must be JSON"),
+    ],
+)
+def test_a_place_that_is_none_is_refused(write, here, words: tuple[str, ...], said: str) -> None:
+    write("train.py", "print(1)")
+    shown = here("plan", "train.py", "--backend", "vertex", *words)
+    assert shown.code == 2
+    assert said in shown.stderr
+
+
+def test_nothing_is_submitted_to_a_place_that_is_not_configured(write, here) -> None:
+    write("train.py", "print(1)")
+    shown = here("submit", "train.py", "--backend", "vertex")
+    assert (shown.code, shown.stdout) == (2, "")
+    for part in ("No project is configured", "No container image", "No bucket"):
+        assert part in shown.stderr
