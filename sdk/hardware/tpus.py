@@ -37,16 +37,13 @@ _PODS = ("4x4", "4x8", "8x8", "8x16", "16x16")
 
 
 def _many_hosts(hosts: int) -> str:
-    return (
-        f"it spans {hosts} machines, and for TensorFlow on several TPU machines only base images that are no longer kept up "
-        "are documented"
-    )
+    return f"it spans {hosts} machines, and TensorFlow on several TPU machines needs images that are no longer kept up"
 
 
 def _row(generation: str, name: str, *, hosts: int, chips: int, instead: str, **more: object) -> Accelerator:
     oldest = _OLDEST.get(generation)
     why = _NO_TENSORFLOW.get(generation) or (_many_hosts(hosts) if hosts > 1 else "")
-    facts: dict[str, object] = {"title": f"Cloud TPU {generation.removeprefix('tpu')}", **more}
+    facts: dict[str, object] = {"title": f"TPU {generation.removeprefix('tpu')}", **more}
     return Accelerator(
         name=name,
         family="tpu",

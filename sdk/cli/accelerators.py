@@ -1,0 +1,118 @@
+"""The verb that shows what can be asked for: accelerators."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .. import pricing
+from ..accelerators import ROWS, Accelerator
+from ..errors import Problems, nearest
+from ..hardware import regions
+from .output import answer, as_json, say
+from .start import Json
+from .watch import on_terminal
+
+_FAMILIES = ("cpu", "gpu", "tpu")
+_UNKNOWN = "unknown"
+Family = Annotated[
+    str | None, typer.Option("--family", metavar="|".join(_FAMILIES), help="only these devices", show_default=False)
+]
+Region = Annotated[
+    str | None,
+    typer.Option("--region", metavar="R", help="only what is there, at the prices there", show_default=False),
+]
+
+
+def accelerators(family: Family = None, region: Region = None, json_output: Json = False) -> None:
+    """Show what --accelerator takes: machines, prices of Vertex AI, regions; "unknown" is what no source tells."""
+    problems = Problems()
+    if family is not None and family not in _FAMILIES:
+        problems.found.append(f"Unknown family. Received: {family!r}. {nearest(family, _FAMILIES)}")
+    if region is not None and not regions.is_region(region):
+        problems.found.append(f"This is no region. Received: {region!r}. {nearest(region, regions.KNOWN)}")
+    problems.raise_if_any()
+    if region is not None and region not in regions.KNOWN:
+        say(f"{region!r} is no region that is known here. {nearest(region, regions.KNOWN)}")
+    rows = [row for row in ROWS if family in (None, row.family) and _may_be_in(row, region)]
+    where = region or regions.DEFAULT
+    if json_output:
+        as_json({"region": where, "currency": pricing.CURRENCY, "accelerators": [_object(row, where) for row in rows]})
+        return
+    header = ["name", "machine", "hardware", "TensorFlow", "USD/h", "spot USD/h", "regions", "notes"]
+    if on_terminal():
+        table = Table(*header, box=None)
+        for row in rows:
+            # Why a row is refused is long, and a plan says it.
+            notes = [f"refused, nearest: {row.instead}"] if row.refused else []
+            table.add_row(*map(Text, [*_line(row, where)[:-1], "; ".join(filter(None, [*notes, row.notes]))]))
+        Console().print(table)
+    else:
+        answer("\n".join("\t".join(line) for line in [header, *(_line(row, where) for row in rows)]))
+    say(f"Prices of {where}, one machine, without its boot disk; ~ is an estimate from Compute Engine's list.")
+
+
+def _may_be_in(row: Accelerator, region: str | None) -> bool:
+    return region is None or row.regions is None or region in row.regions
+
+
+def _price(row: Accelerator, region: str, provisioning: str) -> pricing.Price:
+    resources = {"accelerator": row.name, "provisioning": provisioning}
+    return pricing.price({"resources": resources, "limits": {}}, {}, region)
+
+
+def _line(row: Accelerator, region: str) -> list[str]:
+    notes = [f"refused: {row.refused}; nearest: {row.instead}"] if row.refused else []
+    return [
+        row.name,
+        row.machine or "none",
+        _hardware(row),
+        _releases(row) if row.runs_tensorflow is not False else "none",
+        _amount(_price(row, region, "standard")),
+        _amount(_price(row, region, "spot")),
+        ", ".join(row.regions) if row.regions is not None else ", ".join([*row.seen_in, f"others {_UNKNOWN}"]),
+        "; ".join(filter(None, [*notes, row.notes])),
+    ]
+
+
+def _hardware(row: Accelerator) -> str:
+    if not row.chips:
+        return row.title
+    memory = _UNKNOWN if row.memory_gib is None else f"{row.memory_gib} GiB"
+    spread = f" in {row.hosts} machines" if row.hosts > 1 else ""
+    laid_out = f", {row.topology}" if row.topology else ""
+    return f"{row.chips} x {row.title}{laid_out}, {memory} each{spread}"
+
+
+def _releases(row: Accelerator) -> str:
+    if row.tensorflow is None:
+        return "any" if row.runs_tensorflow else _UNKNOWN
+    return " to ".join(".".join(map(str, release)) for release in row.tensorflow)
+
+
+def _amount(price: pricing.Price) -> str:
+    if price.own is None:
+        return f"{_UNKNOWN}, over {price.at_least:.2f}" if price.at_least else _UNKNOWN
+    return f"{'' if price.exact else '~'}{price.own:.2f}"
+
+
+def _object(row: Accelerator, region: str) -> dict[str, Any]:
+    names = (
+        "name", "family", "backends", "title", "machine", "machines", "type", "count", "topology", "chips", "hosts",
+        "memory_gib", "vcpus", "ram_gb", "regions", "seen_in", "runs_tensorflow", "flex", "quota", "reservation", "refused",
+        "instead", "notes",
+    )  # fmt: skip
+    standard, spot = _price(row, region, "standard"), _price(row, region, "spot")
+    return {
+        **{name: getattr(row, name) for name in names},
+        "tensorflow": row.tensorflow and [".".join(map(str, release)) for release in row.tensorflow],
+        "per_hour": standard.own,
+        "spot_per_hour": spot.own,
+        "price_exact": standard.exact if standard.own is not None else None,
+        "price_source": standard.source or None,
+        "price_date": standard.date or None,
+    }

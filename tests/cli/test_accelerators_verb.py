@@ -1,0 +1,71 @@
+"""podlift accelerators: the table, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sdk.accelerators import ROWS
+
+
+def cells(stdout: str) -> dict[str, list[str]]:
+    header, *lines = [line.split("\t") for line in stdout.splitlines()]
+    assert all(len(line) == len(header) for line in lines)
+    return {line[0]: line for line in lines}
+
+
+def test_every_row_is_shown_and_what_no_source_tells_is_unknown(here) -> None:
+    shown = here("accelerators")
+    table = cells(shown.stdout)
+    assert shown.code == 0
+    assert list(table) == [row.name for row in ROWS]
+    assert table["cpu"][1:6] == ["n1-standard-4", "no accelerator", "any", "0.22", "unknown"]
+    assert table["v5e-8"][2:6] == ["8 x TPU v5e, 2x4, 16 GiB each", "2.15 to 2.20", "~11.04", "~2.25"]
+    assert table["l4:4"][1:5] == ["g2-standard-48", "4 x NVIDIA L4, 24 GiB each", "unknown", "unknown, over 2.58"]
+    assert table["l4:4"][6] == "us-central1, others unknown"
+    assert table["h200:8"][4:6] == ["unknown", "unknown"]
+    assert table["v6e-8"][3] == "none"
+    assert table["v6e-8"][7] == "refused: TensorFlow is not supported on v6e; nearest: v5e-8"
+    assert "Prices of us-central1" in shown.stderr
+
+
+def test_a_family_and_a_region_leave_out_the_others(here) -> None:
+    table = cells(here("accelerators", "--family", "tpu", "--region", "us-west4").stdout)
+    assert {name.partition("-")[0] for name in table} == {"v5e"}
+    assert table["v5e-4"][4:6] == ["unknown", "~2.21"]
+    assert "v100" not in cells(here("accelerators", "--region", "us-west4").stdout)
+    assert "l4" in cells(here("accelerators", "--region", "us-west4").stdout), "nobody knows that it is not there"
+
+
+def test_json_holds_every_number_or_null(here) -> None:
+    found = json.loads(here("accelerators", "--json").stdout)
+    rows = {row["name"]: row for row in found["accelerators"]}
+    assert (found["region"], found["currency"], len(rows)) == ("us-central1", "USD", len(ROWS))
+    v5e, l4 = rows["v5e-4"], rows["l4"]
+    assert v5e["per_hour"] == pytest.approx(4 * 1.20 * 1.15)
+    assert (v5e["machine"], v5e["topology"], v5e["hosts"], v5e["tensorflow"]) == (
+        "ct5lp-hightpu-4t",
+        "2x2",
+        1,
+        ["2.15", "2.20"],
+    )
+    assert (v5e["vcpus"], v5e["ram_gb"], v5e["price_exact"], v5e["price_date"]) == (112, 192, False, "2026-11-20")
+    assert (l4["per_hour"], l4["regions"], l4["ram_gb"], l4["tensorflow"]) == (None, None, None, None)
+
+
+def test_mistakes_are_said_at_once_and_an_unknown_region_is_a_warning(here) -> None:
+    shown = here("accelerators", "--family", "gpus", "--region", "us-central1-a")
+    assert shown.code == 2
+    assert "Unknown family. Received: 'gpus'. Did you mean 'gpu'?" in shown.stderr
+    assert "This is no region. Received: 'us-central1-a'. Did you mean 'us-central1'?" in shown.stderr
+    warned = here("accelerators", "--region", "us-centrall1", "--family", "cpu")
+    assert warned.code == 0
+    assert "Did you mean 'us-central1'?" in warned.stderr
+    assert cells(warned.stdout)["cpu"][4] == "unknown"
+
+
+def test_a_terminal_gets_a_table(in_terminal) -> None:
+    code, screen = in_terminal("accelerators", "--family", "tpu", at=())
+    assert code == 0
+    assert "v5e-8" in screen and "\t" not in screen

@@ -1,0 +1,148 @@
+"""What a run on Vertex AI may cost, and the quotas it counts against."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdk import pricing
+from sdk.accelerators import ROWS
+from sdk.hardware import FEE
+
+# Of the sources: Vertex AI's own page, and Compute Engine's list.
+CPU, H100 = 0.21849885, 9.79655057
+
+
+def job(timeout_s: float | None = 3600.0, **resources: Any) -> dict[str, Any]:
+    return {"resources": {"accelerator": "cpu", **resources}, "limits": {"timeout_s": timeout_s}}
+
+
+@pytest.mark.parametrize(
+    ("resources", "per_hour", "spot"),
+    [
+        ({}, CPU, None),
+        ({"workers": 3, "ps": 2, "evaluator": True}, 6 * CPU, None),
+        ({"accelerator": "t4"}, 0.35 * FEE + CPU, None),
+        ({"accelerator": "t4", "workers": 4}, 4 * (0.35 * FEE + CPU), None),
+        ({"accelerator": "v100", "machine": "n1-standard-4"}, 2.48 * FEE + CPU, None),
+        ({"accelerator": "a100:8"}, 8 * 3.673385 * FEE, 8 * 1.293355 * FEE),
+        ({"accelerator": "a100", "workers": 2, "ps": 1}, 2 * 3.673385 * FEE + CPU, None),
+        ({"accelerator": "h100"}, H100 + 1.183 * FEE, (2.99 + 0.361) * FEE),
+        ({"accelerator": "v5e-1"}, 1.38, 0.245 * FEE),
+        ({"accelerator": "v5e-8"}, 8 * 1.38, 8 * 0.245 * FEE),
+        ({"accelerator": "v2-8"}, 4.50 * FEE, 1.35 * FEE),
+        ({"accelerator": "v3-8"}, 8.00 * FEE, 2.04 * FEE),
+        ({"accelerator": "h100:8"}, None, None),
+        ({"accelerator": "a100:16"}, None, None),
+        ({"accelerator": "l4"}, None, None),
+        ({"accelerator": "gb200:4"}, None, None),
+        ({"machine": "n2-standard-16"}, None, None),
+    ],
+)
+def test_a_job_costs_the_sum_of_its_machines_and_nothing_is_guessed(resources, per_hour, spot) -> None:
+    found = pricing.price(job(**resources), {"regions": ["us-central1"]})
+    assert found.per_hour == (None if per_hour is None else pytest.approx(per_hour))
+    assert found.spot == (None if spot is None else pytest.approx(spot))
+    assert found.currency == "USD"
+
+
+def test_the_cap_is_the_price_for_all_of_the_timeout_and_the_default_is_a_week() -> None:
+    assert pricing.price(job(7200.0, accelerator="v5e-4"), {}).cap == pytest.approx(2 * 4 * 1.38)
+    assert pricing.price(job(None, accelerator="v5e-4"), {}).cap == pytest.approx(7 * 24 * 4 * 1.38)
+    assert pricing.price(job(7200.0, accelerator="v5e-4", provisioning="spot"), {}).cap == pytest.approx(
+        8 * 0.245 * FEE
+    )
+    assert pricing.price(job(accelerator="a100", provisioning="flex"), {}).cap is None
+
+
+def test_a_price_says_where_it_comes_from_and_whether_it_is_an_estimate() -> None:
+    exact = pricing.price(job(), {})
+    assert (exact.exact, exact.source, exact.date, exact.missing) == (True, "price page of Vertex AI", "2026-10", ())
+    mixed = pricing.price(job(accelerator="t4"), {})
+    assert (mixed.exact, mixed.date) == (False, "2026-10")
+    assert mixed.source == "price list of Compute Engine x 1.15, price page of Vertex AI"
+    assert pricing.price(job(accelerator="a100"), {}).date == "2025-03"
+
+
+def test_prices_hold_where_the_source_says_and_nowhere_else() -> None:
+    spot = job(accelerator="v5e-4", provisioning="spot")
+    assert pricing.price(spot, {"regions": ["us-west4"]}).own == pytest.approx(4 * 0.48 * FEE)
+    assert pricing.price(spot, {"regions": ["us-east1"]}).own == pytest.approx(4 * 0.245 * FEE)
+    assert pricing.price(spot, {"regions": ["us-east1"]}, "us-west4").own == pytest.approx(4 * 0.48 * FEE)
+    assert pricing.price(job(accelerator="v5e-4"), {"regions": ["us-east1"]}).own is None
+    assert pricing.price(job(), {"regions": ["europe-west4"]}).missing == ("n1-standard-4",)
+
+
+def test_the_known_parts_of_an_unknown_price_are_a_lower_bound() -> None:
+    found = pricing.price(job(accelerator="l4:4", workers=2), {})
+    assert (found.own, found.cap, found.missing) == (None, None, ("the machine g2-standard-48",))
+    assert found.at_least == pytest.approx(2 * 4 * 0.56 * FEE)
+
+
+PREFIX = "aiplatform.googleapis.com/custom_model_training_"
+
+
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({"workers": 3}, {"cpus": 12, "pd_ssd": 300}),
+        ({"accelerator": "l4:4", "workers": 2, "disk_gb": 200}, {"nvidia_l4_gpus": 8, "pd_ssd": 400}),
+        ({"accelerator": "t4:2", "ps": 1}, {"nvidia_t4_gpus": 2, "cpus": 12, "pd_ssd": 200}),
+        (
+            {"accelerator": "t4", "provisioning": "spot"},
+            {"preemptible_nvidia_t4_gpus": 1, "preemptible_cpus": 4, "pd_ssd": 100},
+        ),
+        ({"accelerator": "a100-80gb", "provisioning": "flex"}, {"preemptible_nvidia_a100_80gb_gpus": 1, "pd_ssd": 100}),
+        ({"accelerator": "v5e-8"}, {"tpu_v5e": None, "pd_ssd": 100}),
+        ({"accelerator": "v5e-8", "provisioning": "spot"}, {None: None, "pd_ssd": 100}),
+        ({"accelerator": "h200:8"}, {None: 8, "pd_ssd": 100}),
+        ({"machine": "n2-standard-16"}, {"n2_cpus": 16, "pd_ssd": 100}),
+    ],
+)
+def test_quotas_are_named_as_google_names_them_and_counted(resources, expected) -> None:
+    found = {
+        quota.metric and quota.metric.removeprefix(PREFIX): quota.amount for quota in pricing.quotas(job(**resources))
+    }
+    assert found == expected
+
+
+def test_a_plan_prints_what_it_costs_and_what_it_needs() -> None:
+    target = {"regions": ["us-central1"]}
+    assert pricing.lines(job(36000.0, accelerator="v5e-8"), target) == [
+        (
+            "price",
+            "11.04 USD an hour on demand in us-central1; 2.25 USD on spot; an estimate: price list of Compute Engine x 1.15, "
+            "2026-11-20; boot disks come on top",
+        ),
+        ("cap", "110.40 USD at most, for 10 h: the timeout"),
+        ("quota", f"{PREFIX}tpu_v5e (TPU v5e)"),
+        ("quota", f"{PREFIX}pd_ssd: 100 (GB of boot disks)"),
+    ]
+    unknown = dict(pricing.lines(job(None, accelerator="h200:8"), target)[:2])
+    assert unknown == {
+        "price": "unknown on demand in us-central1; no source tells the price of h200:8 and the machine a3-ultragpu-8g",
+        "cap": "unknown, for 7 days: Vertex AI's default timeout",
+    }
+
+
+@given(st.sampled_from(ROWS), st.sampled_from(["standard", "spot", "flex"]), st.integers(1, 50))
+def test_more_workers_cost_more_and_every_job_has_its_lines(row, how: str, workers: int) -> None:
+    one, many = (pricing.price(job(accelerator=row.name, provisioning=how, workers=n), {}) for n in (1, workers))
+    assert many.at_least == pytest.approx(workers * one.at_least)
+    assert (many.own is None) == (one.own is None)
+    labels = [label for label, _ in pricing.lines(job(accelerator=row.name, provisioning=how, workers=workers), {})]
+    assert labels[:2] == ["price", "cap"] and set(labels[2:]) == {"quota"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        *[(86400, "1 day"), (604800, "7 days"), (36000, "10 h"), (5400, "90 min")],
+        *[(45, "45 s"), (20580, "343 min"), (0.5, "0.5 s"), (3601, "1.00 h")],
+    ],
+)
+def test_durations_are_said_in_the_largest_unit_that_fits(seconds: float, said: str) -> None:
+    assert pricing.duration(seconds) == said
