@@ -162,7 +162,7 @@ class Jobs:
         """
         service = self._service(name.split("/")[3])
         try:
-            return _seen(self._read(lambda: service.get_custom_job(name=name, timeout=_READ_S)))
+            return self._read(lambda: _seen(service.get_custom_job(name=name, timeout=_READ_S)))
         except RefusedError as error:
             if error.status == 404:
                 raise MissingError(f"Vertex AI knows no job {name!r}.") from error

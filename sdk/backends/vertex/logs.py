@@ -6,6 +6,7 @@ look, each look begins some seconds before the last line of the one before, and 
 
 from __future__ import annotations
 
+import json
 import time as clocktime
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -199,7 +200,8 @@ def _pieces(text: str) -> Iterator[tuple[str, str]]:
 
 def _entry(item: Mapping[str, Any]) -> Entry:
     payload = item.get("jsonPayload") or {}
-    text = payload["message"] if "message" in payload else item.get("textPayload", "")
+    # A line of JSON that the program prints is taken apart; what has no message is put together again.
+    text = payload.get("message", json.dumps(payload)) if payload else item.get("textPayload", "")
     labels = (item.get("resource") or {}).get("labels") or {}
     time = _seconds(str(item.get("timestamp") or item.get("receiveTimestamp") or ""))
     replica = str(labels.get("task_name", ""))

@@ -134,6 +134,7 @@ class Ended:
         tasks: names of all tasks; the first one decides about success.
         asked: True where somebody has asked for the end of the run.
         provisioning: what kind of machines were asked for: it decides which advice helps.
+        timeout_s: how long the job might run, in seconds; None for Vertex AI's own limit.
     """
 
     events: Sequence[Event]
@@ -141,6 +142,7 @@ class Ended:
     tasks: Sequence[str]
     asked: bool = False
     provisioning: str = "standard"
+    timeout_s: float | None = None
 
 
 def verdict(ended: Ended) -> dict[str, Any]:
@@ -169,8 +171,11 @@ def _decided(ended: Ended) -> tuple[State, Reason, dict[str, Any] | None]:
         if ended.asked and not done:
             return State.CANCELLED, Reason.CANCELLED, None
         return State.SUCCEEDED, Reason.DONE, None
-    if vendor == "CANCELLED" and said.reason is not Reason.TIMEOUT:
+    if vendor == "CANCELLED" and not _timed_out(ended, said):
         return State.CANCELLED, Reason.CANCELLED, None
+    if _timed_out(ended, said):
+        limit = "" if ended.timeout_s is None else f" timeout_s={ended.timeout_s:g}."
+        return State.FAILED, Reason.TIMEOUT, _failure("", f"The job took longer than it may.{limit}", "")
     if vendor == "EXPIRED":
         said = diagnose.EXPIRED
     record = first_failure(events, attempt)
@@ -183,6 +188,27 @@ def _decided(ended: Ended) -> tuple[State, Reason, dict[str, Any] | None]:
     if EXIT_CHECKPOINTED in codes.values():
         return State.CHECKPOINTED, Reason.CHECKPOINTED, None
     return State.FAILED, said.reason, _failure(_task(said.replica, ended.tasks), said.message, "")
+
+
+def _timed_out(ended: Ended, said: diagnose.Diagnosis) -> bool:
+    """True where the vendor has ended a job at its time limit, which it may call cancelled or failed."""
+    if said.reason is Reason.TIMEOUT and said.certain:
+        return True
+    job = ended.job
+    ran_s = (job.ended or 0.0) - (job.started or job.ended or 0.0)
+    return (
+        not ended.asked
+        and job.state == PREFIX + "CANCELLED"
+        and ended.timeout_s is not None
+        and ran_s >= ended.timeout_s
+    )
+
+
+def is_explained(ended: Ended) -> bool:
+    """True where the verdict will not get better: the vendor's own words come about a minute behind the end of a job."""
+    attempt, events = _last_attempt(ended.events)
+    silent = ended.job.state == PREFIX + "FAILED" and not ended.job.message
+    return not silent or first_failure(events, attempt) is not None
 
 
 def _last_attempt(events: Sequence[Event]) -> tuple[int, list[Event]]:

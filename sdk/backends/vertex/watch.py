@@ -36,6 +36,8 @@ _START_LIMIT_S = 600.0
 # How much longer than the grace that was asked for, before the vendor is asked for the end.
 _MARGIN_S = 15.0
 _STRAYS_S = 30.0
+# The text of a job's error stands in it about a minute after its end.
+_ERROR_S = 120.0
 
 
 class Watch:
@@ -186,7 +188,7 @@ class Watch:
             self._job = None
             self._lost = self._too_late(number)
             return
-        if self._job is not None and (self._job.over and self._job.name == made.name):
+        if has_ended(self._plan.paths) and self._job is not None and self._job.name == made.name and self._job.over:
             return
         try:
             self._job = self._jobs.get(made.name)
@@ -245,7 +247,10 @@ class Watch:
             tasks=self._plan.tasks,
             asked=bool(self._wishes()),
             provisioning=self._plan.job["resources"]["provisioning"],
+            timeout_s=self._plan.job["limits"]["timeout_s"],
         )
+        if not states.is_explained(ended) and self._clock.now() < (self._job.ended or 0.0) + _ERROR_S:
+            return
         finish(self._store, self._number(), self._job.ended or self._clock.now(), states.verdict(ended))
         self.copy.refresh(self._plan.tasks, logs=True)
 

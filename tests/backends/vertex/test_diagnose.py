@@ -1,6 +1,7 @@
 """Every error text that is known leads to a reason, a sentence and something to do."""
 
 import pytest
+
 from sdk import Reason
 from sdk.backends.vertex.diagnose import diagnose
 

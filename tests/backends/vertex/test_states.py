@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from google.cloud.aiplatform_v1 import JobState
+
 from sdk import Reason, State, Status
 from sdk.backends.vertex import states
 from sdk.backends.vertex.states import Ended, VendorJob, merge, state_name, verdict

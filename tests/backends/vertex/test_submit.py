@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from sdk import Reason
 from sdk.backends.vertex.client import RefusedError, UnsureError
 from sdk.backends.vertex.states import VendorJob
@@ -129,7 +130,9 @@ def test_a_list_that_is_late_is_waited_for(store: PosixStore, clock: Clock) -> N
     assert (len(service.creates), made.name) == (1, service.jobs[0].name)
 
 
-def test_a_request_that_never_arrived_is_sent_again_after_the_list_was_searched(store: PosixStore, clock: Clock) -> None:
+def test_a_request_that_never_arrived_is_sent_again_after_the_list_was_searched(
+    store: PosixStore, clock: Clock
+) -> None:
     service = Service(clock, LOST)
     made = creation(store, service, clock).ensure()
     assert len(service.creates) == 2
@@ -169,7 +172,9 @@ def test_without_any_answer_it_says_so_and_the_next_client_finds_what_was_made(s
     assert len(service.creates) == 4
 
 
-def test_a_client_that_was_killed_between_create_and_note_has_made_the_only_job(store: PosixStore, clock: Clock) -> None:
+def test_a_client_that_was_killed_between_create_and_note_has_made_the_only_job(
+    store: PosixStore, clock: Clock
+) -> None:
     service = Service(clock)
 
     def die() -> None:
@@ -230,7 +235,9 @@ def test_where_there_is_none_the_next_region_is_asked(store: PosixStore, clock: 
     assert service.creates == list(REGIONS)
 
 
-def test_a_region_in_which_the_bucket_does_not_lie_is_not_asked_and_that_is_said(store: PosixStore, clock: Clock) -> None:
+def test_a_region_in_which_the_bucket_does_not_lie_is_not_asked_and_that_is_said(
+    store: PosixStore, clock: Clock
+) -> None:
     service = Service(clock, STOCKOUT)
     asked = creation(store, service, clock, excluded=lambda region: "the bucket lies in us-central1")
     with pytest.raises(NotMadeError, match="europe-west4 was not asked: the bucket lies in us-central1") as caught:
@@ -247,7 +254,7 @@ def test_every_region_that_has_refused_is_named(store: PosixStore, clock: Clock)
 
 def test_what_no_region_would_take_is_asked_once(store: PosixStore, clock: Clock) -> None:
     service = Service(clock, DENIED)
-    with pytest.raises(NotMadeError, match="roles/aiplatform.user") as caught:
+    with pytest.raises(NotMadeError, match=r"roles/aiplatform\.user") as caught:
         creation(store, service, clock).ensure()
     assert (caught.value.reason, service.creates) == (Reason.PERMISSION, ["us-central1"])
 

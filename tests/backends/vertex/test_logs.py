@@ -1,0 +1,196 @@
+"""Lines of tasks come from Cloud Logging once each, in order, until the job has ended: here a list of entries answers."""
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+import pytest
+
+from sdk import InputError
+from sdk.backends.vertex import logs, states
+from sdk.backends.vertex.logs import Pace, Reader, chosen, entries, lines, selection
+
+START = 1_700_000_000.0
+NAMES = states.replica_names(["chief-0", "worker-0"])
+
+
+class Clock:
+    """Time that passes when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.time = START
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+class Logging:
+    """Cloud Logging with a page of two entries; an entry is there from the time at which it arrives."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.kept: list[tuple[float, dict[str, Any]]] = []
+        self.filters: list[str] = []
+
+    def add(self, at: float, text: str, task: str = "workerpool0-0", late_s: float = 0.0, **payload: Any) -> None:
+        stamp = datetime.fromtimestamp(START + at, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f") + "123Z"
+        labels = {"job_id": "77", "task_name": task}
+        body = payload or {"textPayload": text}
+        entry = {"insertId": f"i{len(self.kept)}", "timestamp": stamp, "resource": {"labels": labels}, **body}
+        self.kept.append((START + at + late_s, entry))
+
+    def ask(self, body: dict[str, Any]) -> Mapping[str, Any]:
+        assert body["orderBy"] == "timestamp asc"
+        assert body["resourceNames"] == ["projects/p"]
+        self.filters.append(body["filter"])
+        parts = dict(part.split('"')[:2] for part in body["filter"].split(" AND "))
+        found = sorted(
+            (entry for arrives, entry in self.kept if arrives <= self.clock.now() and self._wanted(entry, parts)),
+            key=lambda entry: entry["timestamp"],
+        )
+        start = int(body.get("pageToken", 0))
+        page: dict[str, Any] = {"entries": found[start : start + 2]}
+        return {**page, "nextPageToken": str(start + 2)} if start + 2 < len(found) else page
+
+    @staticmethod
+    def _wanted(entry: Mapping[str, Any], parts: Mapping[str, str]) -> bool:
+        labels = entry["resource"]["labels"]
+        return (
+            parts["resource.labels.job_id="] == labels["job_id"]
+            and parts.get("resource.labels.task_name=", labels["task_name"]) == labels["task_name"]
+            and entry["timestamp"] >= parts.get("timestamp>=", "")
+            and entry["timestamp"] < parts.get("timestamp<", "9")
+        )
+
+
+class Job:
+    """A job that ends at a time."""
+
+    def __init__(self, clock: Clock, ends: float) -> None:
+        self.clock, self.ends, self.asked = clock, START + ends, 0
+
+    def over(self) -> tuple[bool, float]:
+        self.asked += 1
+        return self.clock.now() >= self.ends, self.ends
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def logging(clock: Clock) -> Logging:
+    return Logging(clock)
+
+
+def reader(logging: Logging, pace: Pace | None = None) -> Reader:
+    return Reader(logging.ask, "p", "77", pace=pace or Pace(), clock=logging.clock)
+
+
+def texts(found: Iterator[logs.Entry]) -> list[str]:
+    return [entry.text for entry in found]
+
+
+def test_the_filter_is_the_one_that_googles_own_command_uses() -> None:
+    assert selection("77") == 'resource.type="ml_job" AND resource.labels.job_id="77"'
+    assert selection("77", "workerpool1-0", 0.5, 1.0) == (
+        'resource.type="ml_job" AND resource.labels.job_id="77" AND resource.labels.task_name="workerpool1-0" AND '
+        'timestamp>="1970-01-01T00:00:00.500000Z" AND timestamp<"1970-01-01T00:00:01.000000Z"'
+    )
+
+
+def test_every_page_is_read(logging: Logging) -> None:
+    for number in range(5):
+        logging.add(-10 + number, str(number))
+    assert [entry.text for entry in entries(logging.ask, "p", selection("77"))] == list("01234")
+    assert len(logging.filters) == 3
+
+
+def test_one_task_is_asked_for_at_the_service(logging: Logging) -> None:
+    logging.add(-3, "chief")
+    logging.add(-2, "worker", "workerpool1-0")
+    assert texts(reader(logging).read(chosen("worker-0", ["chief-0", "worker-0"], NAMES))) == ["worker"]
+
+
+def test_an_unknown_task_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(InputError, match="Did you mean 'worker-0'"):
+        chosen("worker-1", ["chief-0", "worker-0"], NAMES)
+    assert chosen("service", ["chief-0"], NAMES) == "service"
+    assert chosen(None, ["chief-0"], NAMES) is None
+
+
+def test_following_yields_each_line_once_and_ends_behind_the_job(logging: Logging, clock: Clock) -> None:
+    for number in range(40):
+        logging.add(number, str(number))
+    job = Job(clock, ends=40)
+    assert texts(reader(logging).follow(None, job)) == [str(number) for number in range(40)]
+    assert clock.now() >= START + 40 + Pace().settle_s
+    assert job.asked <= 1 + (40 + Pace().settle_s) / Pace().poll_s + 2, "nobody asks more often than is polite"
+
+
+def test_a_line_that_arrives_late_is_read_all_the_same(logging: Logging, clock: Clock) -> None:
+    logging.add(1, "early")
+    logging.add(2, "late", late_s=9.0)
+    logging.add(8, "younger")
+    logging.add(39.9, "last words", late_s=10.0)
+    assert sorted(texts(reader(logging).follow(None, Job(clock, ends=40)))) == sorted(
+        ["early", "late", "younger", "last words"]
+    )
+
+
+def test_lines_of_one_instant_are_told_apart_by_their_ids(logging: Logging, clock: Clock) -> None:
+    for text in "abc":
+        logging.add(1, text)
+    assert texts(reader(logging).follow(None, Job(clock, ends=3))) == ["a", "b", "c"]
+
+
+def test_what_is_young_is_left_for_the_next_look_while_the_job_runs(logging: Logging, clock: Clock) -> None:
+    logging.add(-1, "young")
+    one = reader(logging)
+    assert texts(one.read(None, whole=False)) == []
+    clock.sleep(10)
+    assert texts(one.read(None, whole=False)) == ["young"]
+    assert texts(one.read(None)) == []
+
+
+def test_an_emulator_is_asked_without_waiting(logging: Logging, clock: Clock) -> None:
+    logging.add(0, "a")
+    assert texts(reader(logging, logs.AT_ONCE).follow(None, Job(clock, ends=0.3))) == ["a"]
+    assert clock.now() < START + 2
+
+
+def attempt_at(time: float) -> int:
+    return 1 if time < START + 100 else 2
+
+
+def test_entries_are_lines_of_tasks_and_attempts(logging: Logging, clock: Clock) -> None:
+    logging.add(1, "one\ntwo\n")
+    logging.add(2, "10%\r20%\rdone")
+    logging.add(3, "said by the service", "service")
+    logging.add(101, "again", "workerpool1-0")
+    clock.sleep(200)
+    found = list(lines(reader(logging).read(None), NAMES, attempt_at, None))
+    assert [(line.task, line.attempt, line.text, line.end) for line in found] == [
+        ("chief-0", 1, "one", "\n"),
+        ("chief-0", 1, "two", "\n"),
+        ("chief-0", 1, "10%", "\r"),
+        ("chief-0", 1, "20%", "\r"),
+        ("chief-0", 1, "done", "\n"),
+        ("worker-0", 2, "again", "\n"),
+    ]
+    assert found[0].time == pytest.approx(START + 1, abs=0.01)
+    second = list(lines(reader(logging).read(None), NAMES, attempt_at, 2))
+    assert [line.text for line in second] == ["again"]
+
+
+def test_lines_of_json_keep_their_message_or_all_they_have(logging: Logging, clock: Clock) -> None:
+    logging.add(0, "", jsonPayload={"message": "said", "step": 3})
+    logging.add(0, "", jsonPayload={"step": 4})
+    assert texts(reader(logging).read(None)) == ["said", '{"step": 4}']
