@@ -155,11 +155,7 @@ def _counted(pool: Pool, disk_gb: int) -> Iterator[tuple[str | None, str, int | 
     row = pool.accelerator
     if row.family != "cpu":
         # Whether a TPU's quota counts cores or chips is not documented.
-        yield (
-            row.quota,
-            f"{row.name.partition(':')[0]} {row.family.upper()}s",
-            row.count if row.family == "gpu" else None,
-        )
+        yield row.quota, row.title, row.count if row.family == "gpu" else None
     family = pool.machine.partition("-")[0]
     if family in _CPU_QUOTAS:
         yield _CPU_QUOTAS[family], f"CPUs of {family} machines", machines.vcpus(pool.machine)
