@@ -63,12 +63,13 @@ class Job(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One entry of the log."""
+    """One entry of the log; `error` for what was printed to stderr."""
 
     id: str
     time: float
     replica: str
     text: str
+    error: bool = False
 
 
 def selection(job_id: str, replica: str | None = None, since: float | None = None, until: float | None = None) -> str:
@@ -169,7 +170,7 @@ def lines(
         attempt: the lines of one attempt, from 1; None for all.
     """
     for entry in found:
-        task = names.get(entry.replica)
+        task = names.get(SERVICE if _is_chatter(entry) else entry.replica)
         number = attempt_at(entry.time)
         if task is None or attempt not in (None, number):
             continue
@@ -184,10 +185,16 @@ def chosen(task: str | None, tasks: Sequence[str], names: Mapping[str, str]) -> 
         InputError: the run has no such task.
     """
     if task is None or task == SERVICE:
-        return task
+        # What podlift says in a container stands among the lines of its task.
+        return None
     if task not in tasks:
         raise InputError(f"The run has no task {task!r}. {nearest(task, [*tasks, SERVICE])}")
     return next(replica for replica, name in names.items() if name == task)
+
+
+def _is_chatter(entry: Entry) -> bool:
+    """True for what podlift itself says in a container, but for what goes wrong: it is no output of the program."""
+    return entry.text.startswith("podlift: ") and not entry.error
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str]]:
@@ -211,6 +218,7 @@ def _entry(item: Mapping[str, Any]) -> Entry:
         time=time,
         replica=replica,
         text=str(text),
+        error=str(item.get("severity", "")) in ("ERROR", "CRITICAL"),
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from ...errors import EXIT_CHECKPOINTED
 from ...events import Event, first_failure, is_collateral, reason_of, since_resumed
 from ...status import Failure, Reason, State, Status
+from ..local import deaths
 from . import diagnose
 
 PREFIX = "JOB_STATE_"
@@ -162,9 +163,7 @@ def _decided(ended: Ended) -> tuple[State, Reason, dict[str, Any] | None]:
     attempt, events = _last_attempt(ended.events)
     first = ended.tasks[0]
     done = any(event.kind == "done" and event.source == first for event in events)
-    codes = {
-        str(event.data.get("task", event.source)): event.data.get("code") for event in events if event.kind == "exited"
-    }
+    exits = [event for event in events if event.kind == "exited" and event.data.get("code")]
     vendor = ended.job.state.removeprefix(PREFIX)
     said = diagnose.diagnose(ended.job.message, ended.job.code, provisioning=ended.provisioning)
     if vendor == "SUCCEEDED" or (vendor == "PARTIALLY_SUCCEEDED" and done):
@@ -179,15 +178,27 @@ def _decided(ended: Ended) -> tuple[State, Reason, dict[str, Any] | None]:
     if vendor == "EXPIRED":
         said = diagnose.EXPIRED
     record = first_failure(events, attempt)
+    silent = _silent(events, exits)
     echo = record is not None and is_collateral(record)
-    if record is not None and not (echo and said.certain):
+    if record is not None and not (echo and (said.certain or silent)):
         message = f"{record.source} failed: {record.data.get('type')}: {record.data.get('message')}"
         return State.FAILED, reason_of(record), _failure(record.source, message, str(record.data.get("traceback", "")))
     if ended.asked and not said.certain:
         return State.CANCELLED, Reason.CANCELLED, None
-    if EXIT_CHECKPOINTED in codes.values():
+    if not said.certain and EXIT_CHECKPOINTED in [event.data["code"] for event in exits]:
         return State.CHECKPOINTED, Reason.CHECKPOINTED, None
+    if not said.certain and silent:
+        task, code = str(silent[0].data["task"]), int(silent[0].data["code"])
+        reason, words = deaths.describe(code, deaths.OutOfMemory.UNKNOWN)
+        return State.FAILED, reason, _failure(task, f"{task} {words}", "")
     return State.FAILED, said.reason, _failure(_task(said.replica, ended.tasks), said.message, "")
+
+
+def _silent(events: Sequence[Event], exits: Sequence[Event]) -> list[Event]:
+    """Return how tasks have ended that left no word of why, and not because of another one; the earliest first."""
+    told = {event.source for event in events if event.kind == "failed"}
+    found = [event for event in exits if not event.data.get("echo") and event.data.get("task") not in told]
+    return sorted(found, key=lambda event: event.time)
 
 
 def _timed_out(ended: Ended, said: diagnose.Diagnosis) -> bool:

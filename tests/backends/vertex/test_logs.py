@@ -122,7 +122,7 @@ def test_one_task_is_asked_for_at_the_service(logging: Logging) -> None:
 def test_an_unknown_task_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InputError, match="Did you mean 'worker-0'"):
         chosen("worker-1", ["chief-0", "worker-0"], NAMES)
-    assert chosen("service", ["chief-0"], NAMES) == "service"
+    assert chosen("service", ["chief-0"], NAMES) is None
     assert chosen(None, ["chief-0"], NAMES) is None
 
 
@@ -188,6 +188,20 @@ def test_entries_are_lines_of_tasks_and_attempts(logging: Logging, clock: Clock)
     assert found[0].time == pytest.approx(START + 1, abs=0.01)
     second = list(lines(reader(logging).read(None), NAMES, attempt_at, 2))
     assert [line.text for line in second] == ["again"]
+
+
+def test_what_podlift_says_in_a_container_is_no_line_of_the_program_unless_it_is_an_error(
+    logging: Logging, clock: Clock
+) -> None:
+    logging.add(0, "podlift: waits for worker-0")
+    logging.add(0, "the program's")
+    logging.add(0, "", severity="ERROR", textPayload="podlift: Python 3.8 is too old.")
+    logging.add(0, "Job is running.", "service")
+    found = [entry for entry in reader(logging).read(None)]
+    told = [line.text for line in lines(iter(found), NAMES, attempt_at, None)]
+    assert told == ["the program's", "podlift: Python 3.8 is too old."]
+    service = [line.text for line in lines(iter(found), {"service": "service"}, attempt_at, None)]
+    assert service == ["podlift: waits for worker-0", "Job is running."]
 
 
 def test_lines_of_json_keep_their_message_or_all_they_have(logging: Logging, clock: Clock) -> None:

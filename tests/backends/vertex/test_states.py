@@ -143,6 +143,33 @@ def test_a_program_that_wants_to_be_started_again_and_was_not_is_checkpointed() 
     assert decided(events, vendor) == ("CHECKPOINTED", "checkpointed")
 
 
+def test_a_task_that_ended_without_a_word_is_named_with_how_it_ended() -> None:
+    exits = [
+        event("exited", 20.0, source="agent-1", task="worker-0", code=3, echo=False),
+        event("exited", 20.5, source="agent-0", task="chief-0", code=1, echo=True),
+    ]
+    vendor = job("FAILED", message="The replica workerpool1-0 exited with a non-zero status of 3.", code=3)
+    found = verdict(Ended(events=[event("attempt_started", 10.0), *exits], job=vendor, tasks=TASKS))
+    assert (found["reason"], found["failure"]["task"]) == ("user_error", "worker-0")
+    assert "exit code 3" in found["failure"]["message"]
+
+
+def test_a_job_that_was_ended_at_its_limit_has_timed_out_whatever_the_vendor_calls_it() -> None:
+    silent = job("CANCELLED", message="CANCELED", code=1, started=100.0, ended=161.0)
+    assert decided([], silent, timeout_s=60.0) == ("FAILED", "timeout")
+    assert decided([], silent, timeout_s=600.0) == ("CANCELLED", "cancelled")
+    assert decided([], silent, timeout_s=60.0, asked=True) == ("CANCELLED", "cancelled")
+    told = job("CANCELLED", message="The job was cancelled because it exceeded its timeout of 60 seconds.", code=1)
+    assert decided([], told) == ("FAILED", "timeout")
+
+
+def test_the_vendors_words_are_waited_for_unless_a_task_has_said_why() -> None:
+    silent = job("FAILED")
+    assert not states.is_explained(Ended(events=[], job=silent, tasks=TASKS))
+    assert states.is_explained(Ended(events=[event("attempt_started", 10.0), FAILED], job=silent, tasks=TASKS))
+    assert states.is_explained(Ended(events=[], job=job("CANCELLED"), tasks=TASKS))
+
+
 def test_a_failure_of_an_earlier_attempt_or_of_before_a_resume_is_not_the_cause() -> None:
     vendor = job("FAILED", message="Internal error occurred for the current attempt", code=13)
     later = event("attempt_started", 40.0, attempt=2)
