@@ -22,19 +22,33 @@ Script = Annotated[
     typer.Option("--faults", metavar="FILE", help="what goes wrong from the beginning, as JSON", show_default=False),
 ]
 
+Capacity = Annotated[
+    int, typer.Option("--capacity", metavar="N", min=1, help="replicas that run at a time; other jobs stay queued")
+]
+Frozen = Annotated[
+    bool, typer.Option("--frozen-clock", help="the time of jobs moves only by POST /_vertex/clock {'advance_s': N}")
+]
+
 
 def emulator(
-    data: Data, port: Port = 0, bucket: Buckets = None, faults: Script = None, json_output: Json = False
+    data: Data,
+    port: Port = 0,
+    bucket: Buckets = None,
+    faults: Script = None,
+    capacity: Capacity = 64,
+    frozen: Frozen = False,
+    json_output: Json = False,
 ) -> None:
-    """Serve a Google Cloud Storage on this machine, on loopback only, until Ctrl-C; prints its URL."""
+    """Serve Cloud Storage and Vertex AI on this machine, on loopback only, until Ctrl-C; prints the URL."""
     try:
-        from ..emulator.gcs import faults as scripts
-        from ..emulator.gcs.server import serve
+        from ..emulator import app as scripts
+        from ..emulator.server import serve
+        from ..emulator.vertex.pools import why_not
     except ImportError as error:
         raise InputError(
             f"The emulator needs a package that is not installed: {error.name}. Next: pip install 'podlift[emulator]'."
         ) from None
-    rules = [] if faults is None else scripts.parse(_read(faults))
+    rules = ([], []) if faults is None else scripts.parse(_read(faults))
 
     def announce(bound: int) -> None:
         url = f"http://127.0.0.1:{bound}"
@@ -44,9 +58,14 @@ def emulator(
             answer(url)
         for line in _hints(url):
             say(line)
+        if denied is not None:
+            say(denied)
+
+    # An ordinary user may be denied what replicas need; that is said now, and not by a job that fails later.
+    denied = why_not()
 
     try:
-        serve(data, port=port, announce=announce, faults=rules, buckets=bucket or ())
+        serve(data, port=port, announce=announce, faults=rules, buckets=bucket or (), capacity=capacity, frozen=frozen)
     except KeyboardInterrupt:
         say(f"Stopped. The data stay in {data}.")
 
@@ -56,6 +75,8 @@ def _hints(url: str) -> list[str]:
     return [
         f"export PODLIFT_EMULATOR={url}   # podlift, and all that its tasks do with gs://",
         f"export STORAGE_EMULATOR_HOST={url}",
+        f"export GCE_METADATA_HOST={url.removeprefix('http://')}",
+        f"export CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM={url}/",
         "export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false   # else gcsfs asks Google first, for a minute each time",
         f"export CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE={url}/storage/v1/ CLOUDSDK_AUTH_DISABLE_CREDENTIALS=true",
     ]

@@ -42,6 +42,10 @@ class GcsServer:
         folder: where it keeps its data; a second server on the same folder goes on with them.
     """
 
+    # What is run, and what it is given behind folder and port.
+    _module = "sdk.emulator.gcs"
+    _options: tuple[str, ...] = ()
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._port = 0
@@ -74,7 +78,7 @@ class GcsServer:
         """
         home = str(Path(__file__).resolve().parents[2])
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))}
-        command = [sys.executable, "-m", "sdk.emulator.gcs", str(self.folder), str(self._port)]
+        command = [sys.executable, "-m", self._module, str(self.folder), str(self._port), *self._options]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
         line = self._process.stdout.readline() if self._process.stdout else b""
         if not line:
@@ -151,7 +155,8 @@ class GcsServer:
                 return json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
-                raise InputError(json.loads(error.read())["problems"]) from None
+                told = json.loads(error.read())
+                raise InputError(told["problems"] if "problems" in told else told["error"]["message"]) from None
 
 
 @pytest.fixture(scope="session")

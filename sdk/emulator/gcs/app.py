@@ -32,13 +32,14 @@ class Application:
         state: what is stored.
         rules: what goes wrong.
         connections: those of the server that runs it.
+        journal: where requests are noted, if others note theirs there too.
     """
 
-    def __init__(self, state: State, rules: Faults, connections: Connections) -> None:
+    def __init__(self, state: State, rules: Faults, connections: Connections, journal: Journal | None = None) -> None:
         self._state = state
         self._rules = rules
         self._connections = connections
-        self._journal = Journal()
+        self._journal = journal or Journal()
         self._uploads = Uploads()
         self._handlers = _handlers(self._uploads)
 
@@ -47,9 +48,9 @@ class Application:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        refusal = _refusal(request)
-        if refusal is not None:
-            await refusal.response()(scope, receive, send)
+        why = refusal(request)
+        if why is not None:
+            await why.response()(scope, receive, send)
         elif scope["path"].startswith("/_"):
             answer = await _guarded(self._administer(request))
             await answer(scope, receive, send)
@@ -104,6 +105,13 @@ class Application:
             raise invalid("A batch cannot download.")
         return answer
 
+    def clear(self) -> None:
+        """Forget everything: what is stored, what goes wrong, what was asked."""
+        self._uploads.close()
+        self._state.clear()
+        self._rules.replace([])
+        self._journal.clear()
+
     async def _administer(self, request: Request) -> Response:
         """Answer what tests ask of the emulator itself."""
         asked = (request.method, request.url.path)
@@ -113,10 +121,7 @@ class Application:
             except InputError as error:
                 return JSONResponse({"problems": list(error.problems)}, 400)
         elif asked == ("POST", "/_reset"):
-            self._uploads.close()
-            self._state.clear()
-            self._rules.replace([])
-            self._journal.clear()
+            self.clear()
         elif asked == ("DELETE", "/_requests"):
             self._journal.clear()
         elif asked == ("GET", "/_requests"):
@@ -127,7 +132,7 @@ class Application:
         return JSONResponse({"faults": self._rules.told()})
 
 
-def _refusal(request: Request) -> ApiError | None:
+def refusal(request: Request) -> ApiError | None:
     """Return why a request is not even looked at.
 
     A page in the user's browser can send requests to every port of the machine, under a name of its own that leads here.

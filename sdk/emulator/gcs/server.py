@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from ...clock import SystemClock
 from ...errors import InputError
@@ -43,30 +44,50 @@ def serve(
     Raises:
         InputError: the folder, the port or a bucket cannot be used.
     """
-    with closing(_bind(port)) as listener, closing(State(folder, SystemClock())) as state:
-        _make(state, buckets)
+    with closing(bind(port)) as listener, closing(State(folder, SystemClock())) as state:
+        make_buckets(state, buckets)
         rules, connections = Faults(), Connections()
         rules.replace(faults)
-        config = uvicorn.Config(
-            Application(state, rules, connections),
-            http=connections.protocol(),
-            ws="none",
-            loop="asyncio",
-            lifespan="off",
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            backlog=_BACKLOG,
-            timeout_keep_alive=_KEEP_ALIVE_S,
-            timeout_graceful_shutdown=1,
-        )
+        server = prepare(Application(state, rules, connections), connections)
         announce(listener.getsockname()[1])
-        uvicorn.Server(config).run(sockets=[listener])
+        server.run(sockets=[listener])
 
 
-def _bind(port: int) -> socket.socket:
+def prepare(application: ASGIApp, connections: Connections, *, lifespan: bool = False) -> uvicorn.Server:
+    """Return a server that was not started yet.
+
+    Args:
+        application: what it serves.
+        connections: where it keeps those that are open.
+        lifespan: whether the application wants to know when it begins and ends.
+    """
+    config = uvicorn.Config(
+        application,
+        http=connections.protocol(),
+        ws="none",
+        loop="asyncio",
+        lifespan="on" if lifespan else "off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=1,
+    )
+    return uvicorn.Server(config)
+
+
+def bind(port: int) -> socket.socket:
+    """Return a listening socket on the loopback interface.
+
+    Args:
+        port: 0 for any free one.
+
+    Raises:
+        InputError: the port cannot be used.
+    """
     # Named, or asyncio does not turn off the delay of small packets: 40 ms for each request.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -81,7 +102,12 @@ def _bind(port: int) -> socket.socket:
     return listener
 
 
-def _make(state: State, buckets: Sequence[str]) -> None:
+def make_buckets(state: State, buckets: Sequence[str]) -> None:
+    """Make the buckets that are not there yet.
+
+    Raises:
+        InputError: one cannot have that name.
+    """
     there = {each.name for each in state.buckets()}
     try:
         for name in buckets:

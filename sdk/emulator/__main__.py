@@ -1,0 +1,30 @@
+"""The emulator as a child process of a test: `python -m sdk.emulator FOLDER PORT OPTIONS`; it ends when its stdin is closed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from .server import serve
+from .vertex.states import Knobs
+
+
+def _end_with_parent() -> None:
+    # Of a parent that was killed nothing else comes here.
+    sys.stdin.buffer.read()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _announce(port: int) -> None:
+    os.write(1, f"{port}\n".encode())
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    options = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
+    knobs = Knobs(**options.pop("knobs", {}))
+    serve(Path(sys.argv[1]), port=int(sys.argv[2]), announce=_announce, knobs=knobs, **options)

@@ -1,0 +1,98 @@
+"""Serves everything that the emulator knows on one port of the loopback interface."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import uvicorn
+
+from ..clock import Clock, SystemClock
+from . import app
+from .gcs.app import Application as Storage
+from .gcs.faults import Fault as GcsFault
+from .gcs.faults import Faults as GcsFaults
+from .gcs.journal import Journal
+from .gcs.replies import Connections
+from .gcs.server import bind, make_buckets, prepare
+from .gcs.state import State
+from .vertex.app import Application as Jobs
+from .vertex.app import Vertex
+from .vertex.faults import Fault as VertexFault
+from .vertex.gangs import OpenGangs, Processes
+from .vertex.states import Knobs
+
+Faults = tuple[Sequence[GcsFault], Sequence[VertexFault]]
+
+
+def serve(
+    folder: Path,
+    *,
+    port: int,
+    announce: Callable[[int], None],
+    faults: Faults = ((), ()),
+    buckets: Sequence[str] = (),
+    gangs: OpenGangs | None = None,
+    knobs: Knobs | None = None,
+    capacity: int = 64,
+    frozen: bool = False,
+) -> None:
+    """Serve until a signal ends it.
+
+    Args:
+        folder: where everything is kept; made if it is not there.
+        port: 0 for any free one.
+        announce: called with the port as soon as requests are accepted.
+        faults: what goes wrong from the beginning, in Cloud Storage and with custom jobs.
+        buckets: made unless they are there.
+        gangs: what runs the containers of jobs; processes of this machine unless you say otherwise.
+        knobs: how long the phases of a job take.
+        capacity: how many replicas run at the same time; further jobs wait in the queue.
+        frozen: whether the time of jobs stands still until a request moves it.
+
+    Raises:
+        InputError: the folder, the port or a bucket cannot be used.
+    """
+    with closing(bind(port)) as listener:
+        bound = listener.getsockname()[1]
+        options = {"gangs": gangs, "knobs": knobs, "capacity": capacity, "frozen": frozen}
+        with prepared(folder, bound, faults=faults, buckets=buckets, **options) as server:  # type: ignore[arg-type]
+            announce(bound)
+            server.run(sockets=[listener])
+
+
+@contextmanager
+def prepared(
+    folder: Path,
+    port: int,
+    *,
+    gangs: OpenGangs | None = None,
+    faults: Faults = ((), ()),
+    buckets: Sequence[str] = (),
+    knobs: Knobs | None = None,
+    capacity: int = 64,
+    frozen: bool = False,
+    clock: Clock | None = None,
+) -> Iterator[uvicorn.Server]:
+    """Yield a server that was not started yet; what it serves belongs to the thread that runs the block."""
+    clock = clock or SystemClock()
+    opened = gangs or (lambda state, loop, url: Processes(folder / "vertex", state, loop, url))
+    with closing(State(folder, clock)) as state:
+        make_buckets(state, buckets)
+        rules, connections, journal = GcsFaults(), Connections(), Journal()
+        rules.replace(faults[0])
+        vertex = Vertex(folder / "vertex", clock, _has(state), knobs=knobs, capacity=capacity, frozen=frozen)
+        vertex.faults.replace(faults[1])
+        url = f"http://127.0.0.1:{port}"
+        try:
+            storage = Storage(state, rules, connections, journal)
+            jobs = Jobs(vertex, connections, journal)
+            made = app.Application(storage, rules, jobs, vertex, lambda loop: opened(state, loop, url))
+            yield prepare(made, connections, lifespan=True)
+        finally:
+            vertex.close()
+
+
+def _has(state: State) -> Callable[[str], bool]:
+    return lambda bucket: any(each.name == bucket for each in state.buckets())

@@ -1,0 +1,210 @@
+"""Reads the JSON of a custom job as strictly as the service does, and writes it as the service does. Pure.
+
+Inside the emulator a job is in one form: camelCase, whole numbers, names of enums, canonical durations, and no field that has
+its default value.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any
+
+from .errors import invalid
+from .fields import ENUMS, MESSAGES, ONEOFS, OUTPUTS
+
+_DURATION = re.compile(r"(-?)(\d{1,12})(?:\.(\d{1,9}))?s", re.ASCII)
+_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
+_MAX_DURATION_S = 315_576_000_000
+_BITS = {"int32": 32, "int64": 64}
+_TYPE = "type.googleapis.com/google.cloud.aiplatform.v1."
+Problems = list[tuple[str, str]]
+
+
+def read_json(body: bytes) -> Any:
+    """Return the value of a request's body.
+
+    Raises:
+        RefusedError: it is no JSON.
+    """
+    try:
+        return json.loads(body, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise invalid([("", f"Invalid JSON payload received. {error}")]) from None
+
+
+def parse(body: bytes) -> dict[str, Any]:
+    """Return the custom job in the body of a create call.
+
+    Raises:
+        RefusedError: one sentence for each mistake.
+    """
+    found = read_json(body or b"{}")
+    problems: Problems = []
+    job = _message("CustomJob", found, "custom_job", problems)
+    if problems:
+        raise invalid(problems)
+    return {name: value for name, value in job.items() if name not in OUTPUTS}
+
+
+def shown(message: str, value: dict[str, Any], *, numbers: bool) -> dict[str, Any]:
+    """Return a message as an answer holds it.
+
+    Args:
+        message: its type.
+        value: in the emulator's own form.
+        numbers: whether enums are numbers, for those who ask for `enum-encoding=int`.
+    """
+    return {name: _shown(MESSAGES[message][name], each, numbers=numbers) for name, each in value.items()}
+
+
+def seconds(duration: str) -> float:
+    """Return a duration such as "3600s" in seconds."""
+    return float(duration[:-1])
+
+
+def snake(name: str) -> str:
+    """Return the proto's name of a field: "job_spec" for "jobSpec"."""
+    return re.sub(r"([A-Z])", lambda found: f"_{found[1].lower()}", name)
+
+
+def _shown(kind: str, value: Any, *, numbers: bool) -> Any:
+    if kind.endswith("[]"):
+        return [_shown(kind[:-2], each, numbers=numbers) for each in value]
+    if kind in MESSAGES:
+        return shown(kind, value, numbers=numbers)
+    if kind in ENUMS:
+        return ENUMS[kind][value] if numbers else value
+    return str(value) if kind == "int64" else value
+
+
+def _no_constant(word: str) -> Any:
+    raise ValueError(f"Unexpected token: {word}")
+
+
+def _message(kind: str, value: Any, path: str, problems: Problems) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        problems.append((path, _wrong(path, kind, value)))
+        return {}
+    known = MESSAGES[kind]
+    names = {**{snake(name): name for name in known}, **{name: name for name in known}}
+    found: dict[str, Any] = {}
+    seen: set[str] = set()
+    for given, each in value.items():
+        name = names.get(given)
+        if name is None:
+            text = f"Invalid JSON payload received. Unknown name {json.dumps(given)} at '{path}': Cannot find field."
+            problems.append((path, text))
+        elif name in seen:
+            problems.append((path, f"Invalid JSON payload received. '{path}' holds {json.dumps(given)} twice."))
+        elif each is not None:
+            seen.add(name)
+            read = _value(known[name], each, f"{path}.{snake(name)}", problems)
+            if read not in (None, "", 0, [], "UNSET") or (read == {} and not known[name].endswith("{}")):
+                found[name] = read
+    for oneof, members in ONEOFS.get(kind, {}).items():
+        if len(seen & set(members)) > 1:
+            text = f"Invalid value at '{path}' (oneof), oneof field '{oneof}' is already set. Cannot set a second one."
+            problems.append((path, text))
+    return found
+
+
+def _value(kind: str, value: Any, path: str, problems: Problems) -> Any:
+    if kind.endswith("[]"):
+        if not isinstance(value, list):
+            problems.append((path, _wrong(path, kind, value)))
+            return None
+        return [_value(kind[:-2], each, f"{path}[{number}]", problems) for number, each in enumerate(value)]
+    if kind in MESSAGES:
+        return _message(kind, value, path, problems)
+    try:
+        return _map(value) if kind == "{}" else _scalar(kind, value)
+    except (ValueError, OverflowError, UnicodeError, ArithmeticError):
+        problems.append((path, _wrong(path, kind, value)))
+        return None
+
+
+def _map(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise ValueError
+    return {_text(name): _text(each) for name, each in value.items()}
+
+
+def _scalar(kind: str, value: Any) -> Any:
+    """Return a scalar in our form; None or "UNSET" for the default of its type.
+
+    Raises:
+        ValueError: it is of another type.
+    """
+    if kind in ENUMS:
+        return _enum(ENUMS[kind], value)
+    if kind in _BITS:
+        return _whole(value, _BITS[kind])
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise ValueError
+        return value
+    if kind == "Any":
+        return value
+    text = _text(value)
+    if kind == "Duration":
+        return _duration(text)
+    if kind == "Timestamp" and not _TIMESTAMP.fullmatch(text):
+        raise ValueError
+    return text
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError
+    value.encode("utf-8")
+    return value
+
+
+def _enum(known: dict[str, int], value: Any) -> str:
+    if isinstance(value, str) and value in known:
+        name = value
+    elif isinstance(value, int) and not isinstance(value, bool):
+        name = next((name for name, number in known.items() if number == value), "")
+    else:
+        name = ""
+    if not name:
+        raise ValueError
+    return name if known[name] else "UNSET"
+
+
+def _whole(value: Any, bits: int) -> int:
+    if isinstance(value, bool):
+        raise ValueError
+    if isinstance(value, str):
+        if not _WHOLE.fullmatch(value):
+            raise ValueError
+        found = int(value)
+    elif isinstance(value, (int, float)) and value == int(value):
+        found = int(value)
+    else:
+        raise ValueError
+    if not -(1 << bits - 1) <= found < 1 << bits - 1:
+        raise ValueError
+    return found
+
+
+def _duration(text: str) -> str:
+    match = _DURATION.fullmatch(text)
+    if match is None or int(match[2]) > _MAX_DURATION_S:
+        raise ValueError
+    number = Decimal(text[:-1])
+    # "0s" is kept: it says something else than no duration.
+    return f"{number.normalize():f}s" if number else "0s"
+
+
+def _wrong(path: str, kind: str, value: Any) -> str:
+    """Return the sentence about a value of the wrong type, as Google's servers put it."""
+    base = kind.rstrip("[]{}")
+    name = {"int32": "TYPE_INT32", "int64": "TYPE_INT64", "bool": "TYPE_BOOL", "string": "TYPE_STRING"}.get(base)
+    if base in ("Duration", "Timestamp"):
+        name = f"type.googleapis.com/google.protobuf.{base}"
+    text = json.dumps(value)
+    return f"Invalid value at '{path}' ({name or _TYPE + base}), {text if len(text) <= 100 else text[:100] + '...'}"

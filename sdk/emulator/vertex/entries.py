@@ -1,0 +1,246 @@
+"""What jobs and the service have written, as Cloud Logging keeps and lists it."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..gcs.names import words
+from .environment import project_number as number
+from .errors import RefusedError, invalid
+from .filters import Comparison, Filter, holds, parse, required
+from .listing import behind, token
+from .timing import EmulatorClock, read_ns, written_ns
+
+SERVICE = "service"
+_SEVERITIES = ("DEFAULT", "DEBUG", "INFO", "NOTICE", "WARNING", "ERROR", "CRITICAL", "ALERT", "EMERGENCY")
+# Cloud Logging takes no longer entries.
+_MAX_CHARACTERS = 250_000
+_PAGE, _MAX_PAGE, _CHUNK = 50, 1000, 1000
+_KNOWN = words("resourceNames projectIds filter orderBy pageSize pageToken")
+_ORDERS = {"": "ASC", "timestamp": "ASC", "timestamp asc": "ASC", "timestamp desc": "DESC"}
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS entries (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, ns INTEGER NOT NULL, project TEXT NOT NULL, job TEXT NOT NULL, task TEXT NOT NULL,
+    severity TEXT NOT NULL, payload TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS of_job ON entries (job, ns, id);
+"""
+
+
+class Entries:
+    """All log entries of one data folder. Any thread may use it.
+
+    Args:
+        path: of the database.
+        clock: the emulator's.
+    """
+
+    def __init__(self, path: Path, clock: EmulatorClock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = OFF")
+        self._db.executescript(_SCHEMA)
+        self._last_ns: int = self._db.execute("SELECT coalesce(max(ns), 0) FROM entries").fetchone()[0]
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._lock:
+            self._db.close()
+
+    def clear(self) -> None:
+        """Forget all entries."""
+        with self._lock:
+            self._db.execute("DELETE FROM entries")
+
+    def add_line(self, project: str, job: str, task: str, stream: str, line: str) -> None:
+        """Keep a line that a replica has written; one of JSON with a severity is understood."""
+        structured = _structured(line)
+        if structured is not None:
+            severity = str(structured.pop("severity", "")).upper()
+            self._add(
+                project, job, task, severity if severity in _SEVERITIES else "DEFAULT", {"jsonPayload": structured}
+            )
+            return
+        for start in range(0, max(len(line), 1), _MAX_CHARACTERS):
+            piece = line[start : start + _MAX_CHARACTERS]
+            self._add(project, job, task, "ERROR" if stream == "stderr" else "INFO", {"textPayload": piece})
+
+    def say(self, project: str, job: str, text: str, severity: str = "INFO") -> None:
+        """Keep a line of the service itself."""
+        self._add(project, job, SERVICE, severity, {"textPayload": text})
+
+    def _add(self, project: str, job: str, task: str, severity: str, payload: dict[str, Any]) -> None:
+        text = json.dumps(payload)
+        with self._lock:
+            # Never back: a reader that goes on behind the last time it has seen would miss an entry.
+            self._last_ns = max(int(self._clock.now() * 1e9), self._last_ns)
+            values = (self._last_ns, project, job, task, severity, text)
+            query = "INSERT INTO entries (ns, project, job, task, severity, payload) VALUES (?, ?, ?, ?, ?, ?)"
+            self._db.execute(query, values)
+
+    def listed(self, asked: Any) -> dict[str, Any]:
+        """Return the answer to entries:list.
+
+        Raises:
+            RefusedError: the request makes no sense.
+        """
+        projects, order, size = _checked(asked)
+        text = asked.get("filter", "")
+        found = parse(text)
+        question = json.dumps([sorted(projects), text, order])
+        last = behind(asked.get("pageToken", ""), question)
+        if last is not None and len(last) != 2:
+            raise invalid([("page_token", "The page token is not one of entries:list.")])
+        rows: list[tuple[dict[str, Any], list[int]]] = []
+        for entry, place in self._scan(projects, found, order, last):
+            rows.append((entry, place))
+            if len(rows) > size:
+                shown = [each for each, _ in rows[:size]]
+                return {"entries": shown, "nextPageToken": token(question, rows[size - 1][1])}
+        return {"entries": [entry for entry, _ in rows]} if rows else {}
+
+    def _scan(
+        self, projects: set[str], found: Filter, order: str, last: list[int] | None
+    ) -> Iterator[tuple[dict[str, Any], list[int]]]:
+        """Yield the entries that pass, and where they stand, in order."""
+        where, values = _narrowed(found)
+        sign = ">" if order == "ASC" else "<"
+        while True:
+            clauses = [*where, *([f"(ns, id) {sign} (?, ?)"] if last else [])]
+            condition = f"WHERE {' AND '.join(clauses)}" if clauses else ""
+            query = (
+                f"SELECT id, ns, project, job, task, severity, payload FROM entries {condition} "  # noqa: S608
+                f"ORDER BY ns {order}, id {order} LIMIT {_CHUNK}"
+            )
+            with self._lock:
+                rows = self._db.execute(query, (*values, *(last or ()))).fetchall()
+            for row in rows:
+                entry = _entry(row)
+                if row[2] in projects and holds(found, lambda each, entry=entry: _matches(each, entry)):  # type: ignore[misc]
+                    yield entry, [row[1], row[0]]
+            if len(rows) < _CHUNK:
+                return
+            last = [rows[-1][1], rows[-1][0]]
+
+
+def _structured(line: str) -> dict[str, Any] | None:
+    """Return what a line of JSON holds; None for one without a severity or a message."""
+    if not line.lstrip().startswith("{") or len(line) > _MAX_CHARACTERS:
+        return None
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and ("severity" in found or "message" in found) else None
+
+
+def _checked(asked: Any) -> tuple[set[str], str, int]:
+    """Return projects, order and page size of a request."""
+    if not isinstance(asked, dict):
+        raise invalid([("", "Invalid JSON payload received. The body is no object.")])
+    for name in asked:
+        if name not in _KNOWN:
+            text = f"Invalid JSON payload received. Unknown name {json.dumps(name)}: Cannot find field."
+            raise invalid([(name, text)])
+    for name in ("filter", "orderBy", "pageToken"):
+        if not isinstance(asked.get(name, ""), str):
+            raise invalid([(name, f"Invalid value at '{name}' (TYPE_STRING)")])
+    names = asked.get("resourceNames") or []
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+        raise invalid([("resource_names", "Invalid value at 'resource_names' (TYPE_STRING)")])
+    projects = [re.fullmatch(r"projects/([^/]+)(/.*)?", each) for each in names]
+    if not projects or not all(projects):
+        raise invalid(
+            [("resource_names", f"Name one or more resources such as projects/PROJECT. Received: {names!r}.")]
+        )
+    if asked.get("orderBy", "").strip() not in _ORDERS:
+        raise invalid([("order_by", "The order is 'timestamp asc' or 'timestamp desc'.")])
+    size = asked.get("pageSize") or _PAGE
+    if type(size) is not int or size < 0:
+        raise invalid([("page_size", f"Invalid value at 'page_size' (TYPE_INT32), {json.dumps(size)[:100]}")])
+    order = _ORDERS[asked.get("orderBy", "").strip()]
+    return {number(each[1]) for each in projects if each}, order, min(size, _MAX_PAGE)
+
+
+def _narrowed(found: Filter) -> tuple[list[str], list[Any]]:
+    """Return what of a filter the database itself can look for."""
+    clauses: list[str] = []
+    values: list[Any] = []
+    for each in required(found):
+        if each.path in (("resource", "labels", "job_id"), ("labels", "ml.googleapis.com/job_id")) and each.op == "=":
+            clauses.append("job = ?")
+            values.append(each.value)
+        elif each.path == ("timestamp",) and each.op in (">", ">="):
+            clauses.append("ns >= ?")
+            values.append(_time(each))
+    return clauses, values
+
+
+def _entry(row: tuple[Any, ...]) -> dict[str, Any]:
+    insert_id, ns, project, job, task, severity, payload = row
+    labels = {"ml.googleapis.com/job_id": job, "ml.googleapis.com/task_name": task}
+    return {
+        "insertId": f"{insert_id:016x}",
+        "logName": f"projects/{project}/logs/" + (f"ml.googleapis.com%2F{job}" if task == SERVICE else task),
+        "resource": {"type": "ml_job", "labels": {"job_id": job, "project_id": project, "task_name": task}},
+        "labels": labels,
+        "timestamp": written_ns(ns),
+        "receiveTimestamp": written_ns(ns),
+        "severity": severity,
+        **json.loads(payload),
+    }
+
+
+def _time(comparison: Comparison) -> int:
+    try:
+        # SQLite's numbers have 64 bits.
+        return min(max(read_ns(comparison.value), -(2**63)), 2**63 - 1)
+    except ValueError as error:
+        raise _wrong(str(error)) from None
+
+
+def _matches(comparison: Comparison, entry: Mapping[str, Any]) -> bool:
+    path, op, value = comparison.path, comparison.op, comparison.value
+    if path == ("timestamp",):
+        return _ordered(op, read_ns(entry["timestamp"]), _time(comparison))
+    if path == ("severity",):
+        if value.upper() not in _SEVERITIES:
+            raise _wrong(f"unknown severity {value!r}")
+        return _ordered(op, _SEVERITIES.index(entry["severity"]), _SEVERITIES.index(value.upper()))
+    found: Any = entry
+    for part in path:
+        found = found.get(part) if isinstance(found, Mapping) else None
+    if found is None:
+        return False
+    if op == ":":
+        return value == "*" or value.lower() in str(found).lower()
+    if op in ("=~", "!~"):
+        return _searched(value, str(found)) == (op == "=~")
+    return _ordered(op, str(found), value)
+
+
+def _searched(pattern: str, text: str) -> bool:
+    try:
+        return re.search(pattern, text) is not None
+    except (re.error, RecursionError, OverflowError) as error:
+        raise _wrong(f"no regular expression: {error}") from None
+
+
+def _ordered(op: str, left: Any, right: Any) -> bool:
+    if op in ("=", "!=", ":"):
+        return bool(left == right) == (op != "!=")
+    if op in ("=~", "!~"):
+        raise _wrong(f"{op} is for texts")
+    return bool({"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[op])
+
+
+def _wrong(why: str) -> RefusedError:
+    return invalid([("filter", f"Invalid filter: {why}.")])

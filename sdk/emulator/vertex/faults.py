@@ -1,0 +1,207 @@
+"""What is to go wrong with custom jobs, and when. Nothing here does any harm itself."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from ...errors import InputError, nearest
+from ..gcs.names import words
+
+OPERATIONS = words(
+    "customJobs.create customJobs.get customJobs.list customJobs.cancel customJobs.delete operations.get entries.list"
+    " metadata.get"
+)
+Kind = Literal[
+    "latency",  # wait `seconds`, then go on
+    "status_before",  # answer `status`; nothing happens
+    "drop_before",  # cut the connection; nothing happens
+    "status_after",  # do it, then answer `status`
+    "drop_after",  # do it, then cut the connection
+    "quota",  # refuse to create the job: 429 with the metrics that it needs
+    "late_list",  # leave a new job out of the next `lists` lists, or for `seconds`
+    "hold",  # leave a new job in the queue for `seconds`, or until other faults are asked for
+    "stockout",  # let an attempt to get machines fail
+    "preempt",  # take away the machine of `replica`
+    "oom",  # let `replica` run out of memory
+    "internal",  # let the service itself fail
+]
+HTTP = frozenset(("latency", "status_before", "drop_before", "status_after", "drop_after"))
+# They happen to a job that runs: at once, after `after_s`, or when it writes a line.
+RUNNING = frozenset(("preempt", "oom", "internal"))
+# Once, unless more is asked for: a line that is written again after the restart would take the machine away for ever.
+_ONCE = RUNNING | {"late_list"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fault:
+    """One rule: what goes wrong, and with which requests or jobs. A matcher that is left out matches all.
+
+    Args:
+        kind: see `Kind`.
+        operation: of requests, such as "customJobs.create", see `OPERATIONS`.
+        display_name: a regular expression that is found in the job's display name.
+        nth: which of the matching requests, jobs, attempts or lines, counted from 1.
+        times: how often at most; of what happens to a running job once unless you say otherwise.
+        status: of the answer; 503 unless you say otherwise.
+        seconds: how long.
+        retry_after_s: what the answer says about when to come again.
+        lists: of how many lists a new job is missing.
+        replica: to which it happens; "workerpool0-0" unless you say otherwise.
+        log: a regular expression; it happens when a replica writes a line in which it is found.
+        after_s: it happens that long after the job began to run.
+    """
+
+    kind: Kind
+    operation: str | None = None
+    display_name: str | None = None
+    nth: tuple[int, ...] | None = None
+    times: int | None = None
+    status: int = 503
+    seconds: float | None = None
+    retry_after_s: int | None = None
+    lists: int | None = None
+    replica: str = "workerpool0-0"
+    log: str | None = None
+    after_s: float | None = None
+
+
+class Faults:
+    """The rules that hold now, in their order. Any thread may use them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._rules: list[_Rule] = []
+
+    def replace(self, faults: Sequence[Fault]) -> None:
+        """Let these hold, and none before; counting starts anew."""
+        with self._lock:
+            self._rules = [_Rule(fault) for fault in faults]
+
+    def request(self, operation: str, name: str = "") -> list[Fault]:
+        """Return what happens to a request; `name` is the display name of the job that it is about."""
+        return self._choose(lambda fault: fault.kind in HTTP and fault.operation in (None, operation), name)
+
+    def job(self, kind: Kind, name: str) -> Fault | None:
+        """Return the fault of that kind that happens to a job now."""
+        return next(iter(self._choose(lambda fault: fault.kind == kind, name)), None)
+
+    def running(self, name: str) -> list[Fault]:
+        """Return what is to happen to a job that begins to run, now or `after_s`."""
+        return self._choose(lambda fault: fault.kind in RUNNING and fault.log is None, name)
+
+    def line(self, name: str, line: str) -> list[Fault]:
+        """Return what happens to a job because of a line that it has written."""
+        with self._lock:
+            if not any(rule.fault.log for rule in self._rules):
+                return []
+        return self._choose(lambda fault: fault.log is not None and re.search(fault.log, line) is not None, name)
+
+    def told(self) -> list[dict[str, Any]]:
+        """Return the rules with their counts, for people and tests."""
+        with self._lock:
+            return [
+                {"api": "vertex", **_given(rule.fault), "matched": rule.matched, "fired": rule.fired}
+                for rule in self._rules
+            ]
+
+    def _choose(self, wanted: Callable[[Fault], bool], name: str) -> list[Fault]:
+        with self._lock:
+            return [rule.fault for rule in self._rules if wanted(rule.fault) and rule.fires(name)]
+
+
+class _Rule:
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        self.matched = 0
+        self.fired = 0
+
+    def fires(self, name: str) -> bool:
+        """Count what has come if it matches; True if it is one of those to which it happens."""
+        fault = self.fault
+        if fault.display_name is not None and re.search(fault.display_name, name) is None:
+            return False
+        self.matched += 1
+        times = fault.times if fault.times is not None or fault.kind not in _ONCE else len(fault.nth or (1,))
+        if (fault.nth is not None and self.matched not in fault.nth) or (times is not None and self.fired >= times):
+            return False
+        self.fired += 1
+        return True
+
+
+def _given(fault: Fault) -> dict[str, Any]:
+    return {each.name: getattr(fault, each.name) for each in fields(Fault) if getattr(fault, each.name) != each.default}
+
+
+def parse(script: Sequence[Any]) -> list[Fault]:
+    """Return the faults of a script: objects with the fields of `Fault`, and "api".
+
+    Raises:
+        InputError: one sentence for each mistake.
+    """
+    problems = [problem for number, each in enumerate(script, 1) for problem in _problems(number, each)]
+    if problems:
+        raise InputError(problems)
+    return [_fault({name: value for name, value in each.items() if name != "api"}) for each in script]
+
+
+def _fault(given: dict[str, Any]) -> Fault:
+    values = dict(given)
+    if values.get("nth") is not None:
+        values["nth"] = (values["nth"],) if isinstance(values["nth"], int) else tuple(values["nth"])
+    return Fault(**values)
+
+
+def _problems(number: int, given: Any) -> list[str]:
+    where = f"Fault {number} of vertex"
+    if not isinstance(given, dict):
+        return [f"{where} is no object. Received: {given!r}."]
+    known = [each.name for each in fields(Fault)]
+    found = [f"{where} has no field {name!r}. {nearest(name, known)}" for name in given if name not in (*known, "api")]
+    found += [
+        f"{where}: {name} is {wanted}. Received: {given[name]!r}."
+        for name, (wanted, right) in _RIGHT.items()
+        if name in given and not right(given[name])
+    ]
+    for name, choices in (("kind", get_args(Kind)), ("operation", sorted(OPERATIONS))):
+        word = given.get(name)
+        if (word is not None or name == "kind") and word not in choices:
+            found.append(f"{where}: unknown {name}. Received: {word!r}. {nearest(str(word), choices)}")
+    return found
+
+
+def _whole(value: Any, least: int = 0) -> bool:
+    return type(value) is int and value >= least
+
+
+def _number(value: Any) -> bool:
+    return type(value) in (int, float) and value >= 0
+
+
+def _pattern(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and bool(re.compile(value))
+    except re.error:
+        return False
+
+
+_RIGHT: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "display_name": ("a regular expression", _pattern),
+    "log": ("a regular expression", _pattern),
+    "replica": ("a name such as workerpool1-0", lambda value: isinstance(value, str)),
+    "nth": (
+        "a number from 1, or a list of them",
+        lambda value: (
+            bool(value != []) and all(_whole(each, 1) for each in (value if isinstance(value, list) else [value]))
+        ),
+    ),
+    "times": ("a number from 1", lambda value: _whole(value, 1)),
+    "lists": ("a number from 1", lambda value: _whole(value, 1)),
+    "status": ("a status of HTTP from 400 to 599", lambda value: _whole(value, 400) and value < 600),
+    "seconds": ("a number of seconds", _number),
+    "after_s": ("a number of seconds", _number),
+    "retry_after_s": ("a number of seconds", _whole),
+}

@@ -1,0 +1,145 @@
+"""The messages and enums of a custom job as proto3 JSON knows them, as far as a request may hold them.
+
+Importing Google's own descriptors costs 100 MB and a second, so the server has this table; a test compares it with them.
+A type is a scalar, "Duration", "Timestamp", an enum or a message, with "[]" for repeated and "{}" for a map of strings.
+"""
+
+from __future__ import annotations
+
+from ..gcs.names import words
+
+MESSAGES: dict[str, dict[str, str]] = {
+    "CustomJob": {
+        "name": "string",
+        "displayName": "string",
+        "jobSpec": "CustomJobSpec",
+        "state": "JobState",
+        "createTime": "Timestamp",
+        "startTime": "Timestamp",
+        "endTime": "Timestamp",
+        "updateTime": "Timestamp",
+        "error": "Status",
+        "labels": "{}",
+        "encryptionSpec": "EncryptionSpec",
+        "webAccessUris": "{}",
+        "satisfiesPzs": "bool",
+        "satisfiesPzi": "bool",
+    },
+    "CustomJobSpec": {
+        "persistentResourceId": "string",
+        "workerPoolSpecs": "WorkerPoolSpec[]",
+        "scheduling": "Scheduling",
+        "serviceAccount": "string",
+        "network": "string",
+        "reservedIpRanges": "string[]",
+        "pscInterfaceConfig": "PscInterfaceConfig",
+        "baseOutputDirectory": "GcsDestination",
+        "protectedArtifactLocationId": "string",
+        "tensorboard": "string",
+        "enableWebAccess": "bool",
+        "enableDashboardAccess": "bool",
+        "experiment": "string",
+        "experimentRun": "string",
+        "models": "string[]",
+    },
+    "WorkerPoolSpec": {
+        "containerSpec": "ContainerSpec",
+        "pythonPackageSpec": "PythonPackageSpec",
+        "machineSpec": "MachineSpec",
+        "replicaCount": "int64",
+        "nfsMounts": "NfsMount[]",
+        "lustreMounts": "LustreMount[]",
+        "diskSpec": "DiskSpec",
+    },
+    "ContainerSpec": {"imageUri": "string", "command": "string[]", "args": "string[]", "env": "EnvVar[]"},
+    "PythonPackageSpec": {
+        "executorImageUri": "string",
+        "packageUris": "string[]",
+        "pythonModule": "string",
+        "args": "string[]",
+        "env": "EnvVar[]",
+    },
+    "EnvVar": {"name": "string", "value": "string"},
+    "MachineSpec": {
+        "machineType": "string",
+        "acceleratorType": "AcceleratorType",
+        "acceleratorCount": "int32",
+        "gpuPartitionSize": "string",
+        "tpuTopology": "string",
+        "reservationAffinity": "ReservationAffinity",
+    },
+    "ReservationAffinity": {
+        "reservationAffinityType": "ReservationAffinity.Type",
+        "key": "string",
+        "values": "string[]",
+    },
+    "NfsMount": {"server": "string", "path": "string", "mountPoint": "string"},
+    "LustreMount": {"instanceIp": "string", "volumeHandle": "string", "filesystem": "string", "mountPoint": "string"},
+    "DiskSpec": {"bootDiskType": "string", "bootDiskSizeGb": "int32"},
+    "Scheduling": {
+        "timeout": "Duration",
+        "restartJobOnWorkerRestart": "bool",
+        "strategy": "Scheduling.Strategy",
+        "disableRetries": "bool",
+        "maxWaitDuration": "Duration",
+    },
+    "PscInterfaceConfig": {"networkAttachment": "string", "dnsPeeringConfigs": "DnsPeeringConfig[]"},
+    "DnsPeeringConfig": {"domain": "string", "targetProject": "string", "targetNetwork": "string"},
+    "GcsDestination": {"outputUriPrefix": "string"},
+    "EncryptionSpec": {"kmsKeyName": "string"},
+    "Status": {"code": "int32", "message": "string", "details": "Any[]"},
+}
+ONEOFS: dict[str, dict[str, tuple[str, ...]]] = {"WorkerPoolSpec": {"task": ("containerSpec", "pythonPackageSpec")}}
+# The service sets these; what a client sends there is checked and forgotten.
+OUTPUTS = words("name state createTime startTime endTime updateTime error webAccessUris satisfiesPzs satisfiesPzi")
+ENUMS: dict[str, dict[str, int]] = {
+    "JobState": {
+        "JOB_STATE_UNSPECIFIED": 0,
+        "JOB_STATE_QUEUED": 1,
+        "JOB_STATE_PENDING": 2,
+        "JOB_STATE_RUNNING": 3,
+        "JOB_STATE_SUCCEEDED": 4,
+        "JOB_STATE_FAILED": 5,
+        "JOB_STATE_CANCELLING": 6,
+        "JOB_STATE_CANCELLED": 7,
+        "JOB_STATE_PAUSED": 8,
+        "JOB_STATE_EXPIRED": 9,
+        "JOB_STATE_UPDATING": 10,
+        "JOB_STATE_PARTIALLY_SUCCEEDED": 11,
+    },
+    "AcceleratorType": {
+        "ACCELERATOR_TYPE_UNSPECIFIED": 0,
+        "NVIDIA_TESLA_K80": 1,
+        "NVIDIA_TESLA_P100": 2,
+        "NVIDIA_TESLA_V100": 3,
+        "NVIDIA_TESLA_P4": 4,
+        "NVIDIA_TESLA_T4": 5,
+        "TPU_V2": 6,
+        "TPU_V3": 7,
+        "NVIDIA_TESLA_A100": 8,
+        "NVIDIA_A100_80GB": 9,
+        "TPU_V4_POD": 10,
+        "NVIDIA_L4": 11,
+        "TPU_V5_LITEPOD": 12,
+        "NVIDIA_H100_80GB": 13,
+        "NVIDIA_H100_MEGA_80GB": 14,
+        "NVIDIA_H200_141GB": 15,
+        "NVIDIA_B200": 16,
+        "NVIDIA_GB200": 17,
+        "NVIDIA_RTX_PRO_6000": 18,
+    },
+    "Scheduling.Strategy": {
+        "STRATEGY_UNSPECIFIED": 0,
+        "ON_DEMAND": 1,
+        "LOW_COST": 2,
+        "STANDARD": 3,
+        "SPOT": 4,
+        "FLEX_START": 6,
+    },
+    "ReservationAffinity.Type": {
+        "TYPE_UNSPECIFIED": 0,
+        "NO_RESERVATION": 1,
+        "ANY_RESERVATION": 2,
+        "SPECIFIC_RESERVATION": 3,
+    },
+}

@@ -1,0 +1,152 @@
+"""Which jobs a list call shows: its filter, its page, its mask. Pure."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import nearest
+from .bodies import snake
+from .errors import RefusedError, invalid
+from .fields import ENUMS, MESSAGES
+from .filters import Comparison, Filter, comparisons, parse
+from .timing import read_ns
+
+_OPERATORS = {
+    "display_name": ("=", "!=", ":"),
+    "state": ("=", "!="),
+    "create_time": ("=", "!=", "<", "<=", ">", ">="),
+    "labels": ("=", "!=", ":"),
+}
+_PAGE, _MAX_PAGE = 100, 1000
+
+
+def read_filter(text: str) -> Filter:
+    """Return the filter of a list call.
+
+    Raises:
+        RefusedError: it is none, or speaks of a field that the service does not compare.
+    """
+    found = parse(text)
+    for each in comparisons(found):
+        field = snake(each.path[0])
+        if field not in _OPERATORS or (len(each.path) > 1) != (field == "labels"):
+            name = ".".join(each.path)
+            raise _wrong(f"unknown field {name!r}. {nearest(name, list(_OPERATORS))}")
+        if each.op not in _OPERATORS[field]:
+            raise _wrong(f"{field} is compared by {' '.join(_OPERATORS[field])}. Received: {each.op!r}")
+        if field == "state" and _state(each.value) is None:
+            raise _wrong(f"unknown state {each.value!r}")
+        if field == "create_time":
+            try:
+                read_ns(each.value)
+            except ValueError as error:
+                raise _wrong(str(error)) from None
+    return found
+
+
+def matches(comparison: Comparison, job: Mapping[str, Any]) -> bool:
+    """Say whether one comparison of a filter holds for a job as the API tells it."""
+    field, op, value = snake(comparison.path[0]), comparison.op, comparison.value
+    if field == "labels":
+        found = job.get("labels", {}).get(".".join(comparison.path[1:]))
+        if op == ":" and value == "*":
+            return found is not None
+        return bool(found == value) == (op != "!=")
+    if field == "create_time":
+        return _compared(op, read_ns(job["createTime"]), read_ns(value))
+    if field == "state":
+        return bool(job["state"] == _state(value)) == (op == "=")
+    name = str(job["displayName"])
+    return _like(value, name) if op == ":" else (name == value) == (op == "=")
+
+
+def page_size(text: str | None) -> int:
+    """Return how many jobs to show.
+
+    Raises:
+        RefusedError: it is no number.
+    """
+    if text is None or not text:
+        return _PAGE
+    if not re.fullmatch(r"-?\d{1,9}", text, re.ASCII) or int(text) < 0:
+        raise invalid([("page_size", f"The page size is a number of 0 or more. Received: {text[:100]!r}.")])
+    return min(int(text) or _PAGE, _MAX_PAGE)
+
+
+def token(asked: str, last: list[Any]) -> str:
+    """Return the token that continues behind `last`, for those who ask the same again."""
+    text = json.dumps([_digest(asked), last])
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+
+def behind(text: str, asked: str) -> list[Any] | None:
+    """Return what `token` was given; None for the first page.
+
+    Raises:
+        RefusedError: the token is none, or that of another question.
+    """
+    if not text:
+        return None
+    try:
+        padded = text + "=" * (-len(text) % 4)
+        digest, last = json.loads(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
+        known = digest == _digest(asked) and isinstance(last, list) and all(type(each) is int for each in last)
+    except (ValueError, TypeError, RecursionError, binascii.Error):
+        known = False
+    if not known:
+        raise invalid([("page_token", "The page token is not one that was given for this filter.")])
+    return list(last)
+
+
+def masked(job: dict[str, Any], mask: str) -> dict[str, Any]:
+    """Return the fields of a job that a read mask names; all of them for no mask or "*".
+
+    Raises:
+        RefusedError: a job has no such field.
+    """
+    paths = [path.strip() for path in mask.split(",") if path.strip()]
+    if not paths or "*" in paths:
+        return job
+    names = {**{snake(name): name for name in MESSAGES["CustomJob"]}, **{name: name for name in MESSAGES["CustomJob"]}}
+    tops = [path.split(".")[0] for path in paths]
+    unknown = [path for path in tops if path not in names]
+    if unknown:
+        raise invalid([("read_mask", f"Invalid read mask: custom jobs have no field {unknown[0][:100]!r}.")])
+    wanted = {names[path] for path in tops}
+    return {name: value for name, value in job.items() if name in wanted}
+
+
+def _digest(asked: str) -> str:
+    return hashlib.sha256(asked.encode("utf-8", "replace")).hexdigest()[:16]
+
+
+def _wrong(why: str) -> RefusedError:
+    return invalid([("filter", f"Invalid filter: {why}.")])
+
+
+def _state(value: str) -> str | None:
+    known = ENUMS["JobState"]
+    if value in known:
+        return value
+    return next((name for name, number in known.items() if str(number) == value), None)
+
+
+def _like(pattern: str, name: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
+
+
+def _compared(op: str, left: int, right: int) -> bool:
+    return {
+        "=": left == right,
+        "!=": left != right,
+        "<": left < right,
+        "<=": left <= right,
+        ">": left > right,
+        ">=": left >= right,
+    }[op]

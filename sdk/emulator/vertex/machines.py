@@ -1,0 +1,152 @@
+"""Which machines custom jobs may have, and what goes with them, as Google documents it. Pure.
+
+This is the service's own knowledge, on purpose apart from what podlift believes: a test compares the two.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ..gcs.names import words
+
+_N1 = r"n1-(standard|highmem|highcpu)-"
+# (machine types, accelerator, how many); the first row that fits decides.
+_ATTACHED: tuple[tuple[str, str, tuple[int, ...]], ...] = (
+    (r"n1-standard-[48]|n1-highmem-[248]", "NVIDIA_TESLA_(P4|P100|T4)", (1, 2, 4)),
+    (r"n1-standard-[48]|n1-highmem-[248]", "NVIDIA_TESLA_V100", (1, 2, 4, 8)),
+    (_N1 + "16", "NVIDIA_TESLA_(P4|P100|T4)", (1, 2, 4)),
+    (_N1 + "16", "NVIDIA_TESLA_V100", (2, 4, 8)),
+    (_N1 + "32", "NVIDIA_TESLA_(P4|P100|T4)", (2, 4)),
+    (_N1 + "32", "NVIDIA_TESLA_V100", (4, 8)),
+    (_N1 + "(64|96)", "NVIDIA_TESLA_(P4|T4)", (4,)),
+    (_N1 + "(64|96)", "NVIDIA_TESLA_V100", (8,)),
+    (_N1 + "64", "NVIDIA_TESLA_P100", (4,)),
+    ("a2-megagpu-16g", "NVIDIA_TESLA_A100", (16,)),
+    ("a3-megagpu-8g", "NVIDIA_H100_MEGA_80GB", (8,)),
+    ("a3-ultragpu-8g", "NVIDIA_H200_141GB", (8,)),
+    ("a4-highgpu-8g", "NVIDIA_B200", (8,)),
+    ("a4x-highgpu-4g", "NVIDIA_GB200", (4,)),
+    (r"g2-standard-(4|8|12|16|32)", "NVIDIA_L4", (1,)),
+    ("g2-standard-24", "NVIDIA_L4", (2,)),
+    ("g2-standard-48", "NVIDIA_L4", (4,)),
+    ("g2-standard-96", "NVIDIA_L4", (8,)),
+    ("g4-standard-48", "NVIDIA_RTX_PRO_6000", (1,)),
+    ("g4-standard-96", "NVIDIA_RTX_PRO_6000", (2,)),
+    ("g4-standard-192", "NVIDIA_RTX_PRO_6000", (4,)),
+    ("g4-standard-384", "NVIDIA_RTX_PRO_6000", (8,)),
+    *(
+        (f"{family}-{count}g", kind, (count,))
+        for family, kind in (
+            ("a2-highgpu", "NVIDIA_TESLA_A100"),
+            ("a2-ultragpu", "NVIDIA_A100_80GB"),
+            ("a3-highgpu", "NVIDIA_H100_80GB"),
+        )
+        for count in (1, 2, 4, 8)
+    ),
+)
+_CPU = re.compile(
+    r"e2-standard-(4|8|16|32)|e2-highmem-(2|4|8|16)|e2-highcpu-(16|32)"
+    r"|n1-standard-(4|8|16|32|64|96)|n1-highmem-(2|4|8|16|32|64|96)|n1-highcpu-(16|32|64|96)"
+    r"|n[24]-standard-(4|8|16|32|48|64|80)|n2-standard-(96|128)|n[24]-highmem-(2|4|8|16|32|48|64|80)|n2-highmem-(96|128)"
+    r"|n[24]-highcpu-(16|32|48|64|80)|n2-highcpu-96|c2-standard-(4|8|16|30|60)"
+    r"|m1-ultramem-(40|80|160)|m1-megamem-96"
+)
+# Topology -> machines in it.
+_TOPOLOGIES: dict[str, dict[str, int]] = {
+    "ct5lp-hightpu-1t": {"1x1": 1},
+    "ct5lp-hightpu-4t": {"2x2": 1, "2x4": 2, "4x4": 4, "4x8": 8, "8x8": 16, "8x16": 32, "16x16": 64},
+    "ct5lp-hightpu-8t": {"2x4": 1},
+    "ct6e-standard-1t": {"1x1": 1},
+    "ct6e-standard-8t": {"2x4": 1},
+    "ct6e-standard-4t": {"2x2": 1, "2x4": 2, "4x4": 4, "4x8": 8, "8x8": 16, "8x16": 32, "16x16": 64},
+}
+_7X = re.compile(r"(\d{1,2})x(\d{1,2})x(\d{1,2})", re.ASCII)
+_REGIONS = {
+    "TPU_V2": "us-central1 europe-west4 asia-east1",
+    "TPU_V3": "us-central1 europe-west4",
+    "ct5lp": "us-central1 us-east1 us-west1 us-west4",
+    "ct6e": "us-central1 us-east1 us-east5 us-south1 europe-west4 asia-northeast1 southamerica-west1",
+    "tpu7x": "us-central1",
+    "NVIDIA_TESLA_V100": "us-central1 us-east1 us-west1 europe-west4 asia-east1",
+}
+FLEX_START = words(
+    "NVIDIA_L4 NVIDIA_TESLA_A100 NVIDIA_A100_80GB NVIDIA_H100_80GB NVIDIA_H100_MEGA_80GB NVIDIA_H200_141GB NVIDIA_B200"
+)
+_POD_CORES = 32
+
+
+def is_tpu(spec: Mapping[str, Any]) -> bool:
+    """True for a machine with TPU chips."""
+    kind = spec.get("machineType", "")
+    return kind == "cloud-tpu" or kind in _TOPOLOGIES or kind == "tpu7x-standard-4t"
+
+
+def hosts(spec: Mapping[str, Any]) -> int:
+    """Return how many machines a TPU's slice has; 1 for all else."""
+    kind, topology = spec.get("machineType", ""), spec.get("tpuTopology", "")
+    if kind == "cloud-tpu":
+        return max(int(spec.get("acceleratorCount", 8)) // 8, 1)
+    if kind == "tpu7x-standard-4t" and (match := _7X.fullmatch(topology)):
+        return max(int(match[1]) * int(match[2]) * int(match[3]) // 4, 1)
+    return _TOPOLOGIES.get(kind, {}).get(topology, 1)
+
+
+def problem(spec: Mapping[str, Any], region: str) -> str | None:
+    """Return what is wrong with a machine spec, as a sentence; None if it can be had in the region."""
+    kind = spec.get("machineType", "")
+    accelerator, count = spec.get("acceleratorType", ""), spec.get("acceleratorCount", 0)
+    if kind == "cloud-tpu":
+        found = _old_tpu(accelerator, count, spec)
+    elif is_tpu(spec):
+        found = _new_tpu(kind, accelerator, spec.get("tpuTopology", ""))
+    else:
+        found = _gpu(kind, accelerator, count, spec.get("tpuTopology", ""))
+    if found is None:
+        for key in (accelerator, kind.partition("-")[0]):
+            if key in _REGIONS and region not in _REGIONS[key].split():
+                return f"Machine type {_quoted(kind, accelerator)} is not supported in region {region}."
+    return found
+
+
+def _quoted(kind: str, accelerator: str) -> str:
+    return f'"{kind}" with accelerator {accelerator}' if accelerator else f'"{kind}"'
+
+
+def _old_tpu(accelerator: str, count: int, spec: Mapping[str, Any]) -> str | None:
+    if accelerator not in ("TPU_V2", "TPU_V3"):
+        return f'Machine type "cloud-tpu" requires accelerator type TPU_V2 or TPU_V3. Received: {accelerator!r}.'
+    if spec.get("tpuTopology"):
+        return 'Machine type "cloud-tpu" has no TPU topology.'
+    if count != 8 and (count < _POD_CORES or count % _POD_CORES):
+        return f"Accelerator count {count} is not supported for {accelerator}; it is 8 or a multiple of {_POD_CORES}."
+    return None
+
+
+def _new_tpu(kind: str, accelerator: str, topology: str) -> str | None:
+    if accelerator:
+        return f'Machine type "{kind}" takes a TPU topology and no accelerator type. Received: {accelerator!r}.'
+    known = ", ".join(_TOPOLOGIES.get(kind, ["2x2x1"]))
+    fits = topology in _TOPOLOGIES[kind] if kind in _TOPOLOGIES else _7X.fullmatch(topology)
+    return None if fits else f'TPU topology {topology!r} is not supported for machine type "{kind}": {known}.'
+
+
+def _gpu(kind: str, accelerator: str, count: int, topology: str) -> str | None:
+    rows = [row for row in _ATTACHED if re.fullmatch(row[0], kind)]
+    if not rows and not _CPU.fullmatch(kind):
+        return f'Machine type "{kind}" is not supported.'
+    if topology:
+        return f'Machine type "{kind}" has no TPU topology.'
+    if not accelerator:
+        if count:
+            return f"Accelerator count {count} needs an accelerator type."
+        # Only the machines that can also do without may leave their accelerator out.
+        return None if _CPU.fullmatch(kind) else f'Machine type "{kind}" requires accelerator type {rows[0][1]}.'
+    counts = {each for _, kinds, counts in rows if re.fullmatch(kinds, accelerator) for each in counts}
+    if not counts:
+        return f'Accelerator type {accelerator} is not supported for machine type "{kind}".'
+    if count not in counts:
+        known = ", ".join(map(str, sorted(counts)))
+        return f'Accelerator count {count} of {accelerator} is not supported for machine type "{kind}": {known}.'
+    return None

@@ -1,0 +1,105 @@
+"""One thread for each job whose containers run: it does what has to be done to them, and reports what becomes of them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import traceback
+from collections.abc import Callable, Set
+
+from .gangs import Gang
+
+_LOOK_S = 0.02
+
+
+class Runner:
+    """The containers of one job.
+
+    Args:
+        make: makes a new gang for every try of the whole job.
+        grace_s: between SIGTERM and SIGKILL.
+        on_start: all replicas were started.
+        on_exit: these have exited, with these codes, and memory ran out for those.
+        on_stop: no process is left after `stop`.
+        on_error: the gang cannot go on; the sentence says why.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Gang],
+        grace_s: float,
+        *,
+        on_start: Callable[[], None],
+        on_exit: Callable[[dict[str, int], Set[str]], None],
+        on_stop: Callable[[], None],
+        on_error: Callable[[str], None],
+    ) -> None:
+        self._make = make
+        self._grace_s = grace_s
+        self._on_start, self._on_exit, self._on_stop, self._on_error = on_start, on_exit, on_stop, on_error
+        self._orders: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._gang: Gang | None = None
+        self._told: set[str] = set()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def do(self, what: str, replica: str = "") -> None:
+        """Have it done: "start", "start_one", "stop", "preempt" or "close"; returns at once."""
+        self._orders.put((what, replica))
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the end that "close" asked for."""
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        what = ""
+        while what != "close":
+            try:
+                what, replica = self._orders.get(timeout=_LOOK_S if self._gang else None)
+            except queue.Empty:
+                what, replica = "look", ""
+            try:
+                self._one(what, replica)
+            except Exception as error:
+                # The job fails and the reason is in its error; the emulator goes on with the others.
+                traceback.print_exc()
+                self._abandon()
+                self._on_error(f"{type(error).__name__}: {error}")
+
+    def _one(self, what: str, replica: str) -> None:
+        if what == "start":
+            self._told.clear()
+            self._gang = self._make()
+            self._gang.start()
+            self._on_start()
+        elif what in ("stop", "close"):
+            self._end()
+            if what == "stop":
+                self._on_stop()
+        elif self._gang is None:
+            return
+        elif what == "start_one":
+            self._gang.start_one(replica)
+            self._told.discard(replica)
+        elif what == "preempt":
+            self._gang.preempt(replica)
+        else:
+            new = {name: code for name, code in self._gang.exited().items() if name not in self._told}
+            self._told |= set(new)
+            if new:
+                self._on_exit(new, self._gang.out_of_memory() & set(new))
+
+    def _end(self) -> None:
+        gang, self._gang = self._gang, None
+        if gang is not None:
+            gang.terminate(self._grace_s)
+            gang.close()
+
+    def _abandon(self) -> None:
+        gang, self._gang = self._gang, None
+        if gang is not None:
+            try:
+                gang.terminate(0)
+                gang.close()
+            except Exception:
+                traceback.print_exc()

@@ -1,0 +1,148 @@
+"""The values of a job's life: where it stands, what its specification says about it, and what has to be done. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal
+
+from .bodies import seconds
+from .environment import replicas
+
+QUEUED, PENDING, RUNNING = "JOB_STATE_QUEUED", "JOB_STATE_PENDING", "JOB_STATE_RUNNING"
+SUCCEEDED, FAILED, CANCELLED = "JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED"
+CANCELLING, EXPIRED = "JOB_STATE_CANCELLING", "JOB_STATE_EXPIRED"
+TERMINAL = frozenset((SUCCEEDED, FAILED, CANCELLED, EXPIRED))
+_TIMEOUT_S, _MAX_WAIT_S = 7 * 86400.0, 86400.0
+
+Phase = Literal["queued", "provisioning", "starting", "running", "stopping", "over"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Knobs:
+    """How long things take that take minutes on Vertex AI, in seconds.
+
+    Args:
+        queue_s: before the job leaves the queue.
+        provision_s: before its machines are there; also before each retry of the whole job.
+        stockout_s: between two attempts to get machines.
+        grace_s: between SIGTERM and SIGKILL when a job is ended; Google documents none.
+        error_s: how long after the end `error` appears; about a minute on Vertex AI.
+        timeout_state: how a job ends that exceeds its timeout; Google does not say.
+        wait_state: how one ends that has waited longer than `maxWaitDuration`.
+    """
+
+    queue_s: float = 0.05
+    provision_s: float = 0.05
+    stockout_s: float = 0.05
+    grace_s: float = 1.0
+    error_s: float = 0.0
+    timeout_state: str = CANCELLED
+    wait_state: str = EXPIRED
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """What a job's own specification says about its life."""
+
+    replicas: tuple[str, ...]
+    region: str
+    logs_url: str
+    timeout_s: float = _TIMEOUT_S
+    max_wait_s: float | None = None
+    spot: bool = False
+    flex: bool = False
+    restart_job: bool = False
+    retries: bool = True
+
+    @classmethod
+    def of(cls, job: Mapping[str, Any], *, region: str, logs_url: str) -> Terms:
+        """Return the terms of a custom job."""
+        given = job.get("jobSpec", {}).get("scheduling", {})
+        strategy, disabled = given.get("strategy"), given.get("disableRetries", False)
+        wait = seconds(given["maxWaitDuration"]) if "maxWaitDuration" in given else _MAX_WAIT_S
+        return cls(
+            replicas=tuple(replica.name for replica in replicas(job)),
+            region=region,
+            logs_url=logs_url,
+            timeout_s=seconds(given["timeout"]) if "timeout" in given else _TIMEOUT_S,
+            # Zero is for ever.
+            max_wait_s=wait or None if strategy == "FLEX_START" else None,
+            spot=strategy == "SPOT",
+            flex=strategy == "FLEX_START",
+            restart_job=given.get("restartJobOnWorkerRestart", False) and not disabled,
+            retries=not disabled,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class End:
+    """How a job ends."""
+
+    state: str
+    code: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Life:
+    """Where a job stands. Times are Unix times in seconds.
+
+    Args:
+        state: as the API tells it.
+        phase: what is going on.
+        due: when time alone changes something; None for never.
+        end: how it ends, or will end once everything is stopped.
+        again: what follows a stop that is no end: "start" in the same place, "provision" on new machines.
+    """
+
+    state: str
+    phase: Phase
+    created: float
+    updated: float
+    due: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    end: End | None = None
+    again: str = ""
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    retries: int = 0
+    preemptions: int = 0
+    stockouts: int = 0
+    internal: int = 0
+    preempted: tuple[str, ...] = ()
+    out_of_memory: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Life:
+        """Return what `to_dict` was called on."""
+        values = {each.name: found[each.name] for each in fields(cls)}
+        values["end"] = End(**values["end"]) if values["end"] else None
+        for name in ("preempted", "out_of_memory"):
+            values[name] = tuple(values[name])
+        return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Act:
+    """What has to be done: `say` a line, `start` all replicas, `start_one`, `stop` all, `preempt` one, or `close` for good."""
+
+    kind: Literal["say", "start", "start_one", "stop", "preempt", "close"]
+    replica: str = ""
+    text: str = ""
+    severity: str = "INFO"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Market:
+    """Whether there are machines: `room`, none yet (`held`, until a time if it is known) or none at all (`stockout`)."""
+
+    kind: Literal["room", "held", "stockout"] = "room"
+    until: float | None = None
+
+
+Step = tuple[Life, list[Act]]

@@ -1,0 +1,114 @@
+"""The jobs of a data folder, in SQLite: what was answered is there after any kill of this process."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from .states import Life
+
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE jobs (
+    id INTEGER PRIMARY KEY, project TEXT NOT NULL, region TEXT NOT NULL, job TEXT NOT NULL, life TEXT NOT NULL
+);
+CREATE INDEX of_place ON jobs (project, region, id);
+CREATE TABLE operations (id INTEGER PRIMARY KEY, place TEXT NOT NULL);
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A job: where it is, what it asked for, and where it stands."""
+
+    id: int
+    project: str
+    region: str
+    job: dict[str, Any]
+    life: Life
+
+
+class JobTable:
+    """The table of jobs; whoever calls holds a lock of his own.
+
+    Args:
+        path: of the database.
+
+    Raises:
+        InputError: it is damaged, or was written by another podlift.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db.execute("PRAGMA journal_mode = WAL")
+            # A killed process loses nothing that was written; only a machine that loses power would.
+            self._db.execute("PRAGMA synchronous = OFF")
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+        except sqlite3.DatabaseError as error:
+            raise InputError(f"The data folder {str(path.parent)!r} is damaged: {error}.") from None
+        if version not in (0, _VERSION):
+            raise InputError(
+                f"The data folder {str(path.parent)!r} was written by another podlift. Received: version {version}. "
+                f"Known: {_VERSION}. Next: name another folder by --data."
+            )
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    def add(self, row: Row) -> None:
+        """Keep a new job."""
+        values = (row.id, row.project, row.region, json.dumps(row.job), json.dumps(row.life.to_dict()))
+        self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", values)
+
+    def keep(self, job: int, life: Life) -> None:
+        """Keep where a job stands."""
+        self._db.execute("UPDATE jobs SET life = ? WHERE id = ?", (json.dumps(life.to_dict()), job))
+
+    def get(self, job: int) -> Row | None:
+        """Return a job; None if there is none."""
+        found = self._db.execute("SELECT * FROM jobs WHERE id = ?", (job,)).fetchone()
+        return None if found is None else _row(found)
+
+    def last(self) -> int:
+        """Return the highest number of a job, 0 for none."""
+        return int(self._db.execute("SELECT coalesce(max(id), 0) FROM jobs").fetchone()[0])
+
+    def newest(self, project: str, region: str, before: int | None) -> Iterator[Row]:
+        """Yield the jobs of a place, the newest first, from the one behind `before`."""
+        query = "SELECT * FROM jobs WHERE project = ? AND region = ? AND id < ? ORDER BY id DESC"
+        for found in self._db.execute(query, (project, region, 2**63 - 1 if before is None else before)):
+            yield _row(found)
+
+    def every(self) -> list[Row]:
+        """Return all jobs, the oldest first."""
+        return [_row(found) for found in self._db.execute("SELECT * FROM jobs ORDER BY id")]
+
+    def delete(self, job: int, operation: int, place: str) -> None:
+        """Forget a job, and remember the operation that did it."""
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("DELETE FROM jobs WHERE id = ?", (job,))
+        self._db.execute("INSERT INTO operations VALUES (?, ?)", (operation, place))
+        self._db.execute("COMMIT")
+
+    def operation(self, operation: int, place: str) -> bool:
+        """True if there was such an operation."""
+        query = "SELECT 1 FROM operations WHERE id = ? AND place = ?"
+        return self._db.execute(query, (operation, place)).fetchone() is not None
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._db.executescript("BEGIN; DELETE FROM jobs; DELETE FROM operations; COMMIT;")
+
+
+def _row(found: tuple[Any, ...]) -> Row:
+    number, project, region, job, life = found
+    return Row(id=number, project=project, region=region, job=json.loads(job), life=Life.from_dict(json.loads(life)))

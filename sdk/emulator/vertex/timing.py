@@ -1,0 +1,75 @@
+"""The emulator's own time: the machine's, which may be moved ahead, or one that stands still until it is moved."""
+
+from __future__ import annotations
+
+import re
+import threading
+from datetime import datetime, timedelta, timezone
+
+from ...clock import Clock
+
+_RFC3339 = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)[Tt ](\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d\d):(\d\d))", re.ASCII
+)
+_MAX_AHEAD_S = 100 * 366 * 86400.0
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class EmulatorClock:
+    """Unix time in seconds.
+
+    Args:
+        clock: the machine's.
+        frozen: whether only `advance` moves it.
+    """
+
+    def __init__(self, clock: Clock, *, frozen: bool = False) -> None:
+        self._clock = clock
+        self._ahead_s = 0.0
+        self._lock = threading.Lock()
+        self._stands_at = clock.now() if frozen else None
+
+    @property
+    def frozen(self) -> bool:
+        """True if only `advance` moves it."""
+        return self._stands_at is not None
+
+    def now(self) -> float:
+        """Return the time."""
+        with self._lock:
+            return self._ahead_s + (self._clock.now() if self._stands_at is None else self._stands_at)
+
+    def advance(self, seconds: float) -> bool:
+        """Move it ahead; False if that would be back, or further than dates of it can be written."""
+        with self._lock:
+            if not 0 <= self._ahead_s + seconds <= _MAX_AHEAD_S or not seconds >= 0:
+                return False
+            self._ahead_s += seconds
+            return True
+
+
+def written(time_s: float) -> str:
+    """Return a Unix time as the APIs write it, in microseconds."""
+    return (_EPOCH + timedelta(microseconds=round(time_s * 1e6))).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def written_ns(time_ns: int) -> str:
+    """Return a Unix time in nanoseconds as Cloud Logging writes it."""
+    return f"{(_EPOCH + timedelta(seconds=time_ns // 10**9)).strftime('%Y-%m-%dT%H:%M:%S')}.{time_ns % 10**9:09d}Z"
+
+
+def read_ns(text: str) -> int:
+    """Return the Unix time in nanoseconds of an RFC 3339 text.
+
+    Raises:
+        ValueError: it is none.
+    """
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise ValueError(f"no time of RFC 3339: {text!r}")
+    whole = datetime(
+        int(match[1]), int(match[2]), int(match[3]), int(match[4]), int(match[5]), int(match[6]), tzinfo=timezone.utc
+    )
+    offset_s = (int(match[9]) * 3600 + int(match[10]) * 60) * (1 if match[8] == "+" else -1) if match[8] else 0
+    since = whole - _EPOCH
+    return (since.days * 86400 + since.seconds - offset_s) * 10**9 + int((match[7] or "0").ljust(9, "0"))

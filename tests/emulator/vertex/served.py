@@ -1,0 +1,150 @@
+"""An emulator in this process whose containers are scripts of the test, and Google's own client for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import requests
+from google.auth.credentials import AnonymousCredentials
+from google.cloud.aiplatform_v1 import JobServiceClient
+
+from sdk.emulator import server as servers
+from sdk.emulator.gcs.server import bind
+
+PARENT = "projects/acme/locations/us-central1"
+WAIT_S = 60.0
+TERMINAL = {"JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_EXPIRED"}
+
+
+class FakeGang:
+    """Replicas that exit when the test says so."""
+
+    def __init__(self, job: dict, job_id: str, project: str, emit: Callable[[str, str, str], None]) -> None:
+        self.job, self.job_id, self.project, self.emit = job, job_id, project, emit
+        self.codes: dict[str, int] = {}
+        self.killed: set[str] = set()
+        self.calls: list[Any] = []
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def start_one(self, replica: str) -> None:
+        self.codes.pop(replica)
+        self.calls.append(replica)
+
+    def exited(self) -> dict[str, int]:
+        return dict(self.codes)
+
+    def out_of_memory(self) -> set[str]:
+        return self.killed
+
+    def terminate(self, grace_s: float) -> None:
+        self.calls.append("terminate")
+
+    def preempt(self, replica: str) -> None:
+        self.calls.append(f"preempt {replica}")
+        self.codes[replica] = 143
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class FakeGangs:
+    def __init__(self) -> None:
+        self.made: list[FakeGang] = []
+        self.script: Callable[[FakeGang], None] = lambda gang: None
+
+    def make(self, job, *, job_id, project, region, emit) -> FakeGang:
+        gang = FakeGang(job, job_id, project, emit)
+        self.made.append(gang)
+        self.script(gang)
+        return gang
+
+    def close(self) -> None:
+        pass
+
+    def of(self, job: Any) -> list[FakeGang]:
+        """The gangs of a job, one for each try."""
+        return [gang for gang in self.made if gang.job_id == job.name.rpartition("/")[2]]
+
+
+class Served:
+    """A running emulator."""
+
+    def __init__(self, folder: Path, gangs: FakeGangs, **options: Any) -> None:
+        self.gangs = gangs
+        self._ready = threading.Event()
+        self._listener = bind(0)
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._run, args=(folder, options))
+        self._thread.start()
+        assert self._ready.wait(WAIT_S)
+        self.client = JobServiceClient(
+            transport="rest", credentials=AnonymousCredentials(), client_options={"api_endpoint": self.url}
+        )
+
+    def _run(self, folder: Path, options: dict[str, Any]) -> None:
+        port = self._listener.getsockname()[1]
+        with servers.prepared(folder, port, gangs=lambda *_: self.gangs, **options) as self._server:
+            self._ready.set()
+            self._server.run(sockets=[self._listener])
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(WAIT_S)
+        self._listener.close()
+        self.client.transport.close()
+
+    def ask(self, method: str, path: str, body: Any = None, **more: Any) -> requests.Response:
+        return requests.request(method, self.url + path, json=body, timeout=WAIT_S, **more)
+
+    def faults(self, *rules: dict[str, Any]) -> None:
+        answer = self.ask("POST", "/_faults", [{"api": "vertex", **rule} for rule in rules])
+        assert answer.status_code == 200, answer.text
+
+    def create(self, job: dict | None = None) -> Any:
+        return self.client.create_custom_job(parent=PARENT, custom_job=job or body(), timeout=WAIT_S)
+
+    def get(self, job: Any) -> Any:
+        return self.client.get_custom_job(name=job.name, timeout=WAIT_S)
+
+    def until(self, job: Any, *states: str) -> Any:
+        """The job as soon as it is in one of these states."""
+        pause = threading.Event()
+        for _ in range(int(WAIT_S / 0.01)):
+            found = self.get(job)
+            if found.state.name in states:
+                return found
+            assert found.state.name not in TERMINAL, found
+            pause.wait(0.01)
+        raise AssertionError(f"still {found.state.name}")
+
+    def over(self, job: Any) -> Any:
+        return self.until(job, *TERMINAL)
+
+    def lines(self, job: Any, more: str = "") -> list[dict]:
+        job_id = job.name.rpartition("/")[2]
+        text = f'resource.type="ml_job" AND resource.labels.job_id="{job_id}"{more}'
+        asked = {"resourceNames": ["projects/acme"], "filter": text, "orderBy": "timestamp asc", "pageSize": 1000}
+        answer = self.ask("POST", "/v2/entries:list", asked)
+        assert answer.status_code == 200, answer.text
+        return answer.json().get("entries", [])
+
+
+def body(workers: int = 0, **spec: Any) -> dict[str, Any]:
+    """A job of a chief and workers."""
+    pools = [pool(1), *([pool(workers)] if workers else [])]
+    return {"display_name": "digits", "job_spec": {"worker_pool_specs": pools, **spec}}
+
+
+def pool(count: int = 1, **more: Any) -> dict[str, Any]:
+    container = {"image_uri": "us-docker.pkg.dev/acme/train/image:1", "command": ["python3"], "args": ["train.py"]}
+    return {
+        "machine_spec": {"machine_type": "n1-standard-4"},
+        "replica_count": count,
+        "container_spec": container,
+        **more,
+    }

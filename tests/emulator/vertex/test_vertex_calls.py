@@ -1,0 +1,70 @@
+"""The calls of the job service, made by Google's own client."""
+
+from __future__ import annotations
+
+import pytest
+from google.api_core import exceptions
+from google.cloud.aiplatform_v1.types import CustomJob, JobState
+from served import PARENT, WAIT_S, body, pool
+
+
+def test_a_job_is_made_runs_and_succeeds_when_its_chief_exits(vertex) -> None:
+    made = vertex.create(body(2, scheduling={"timeout": "3600s", "strategy": "SPOT"}))
+    assert made.state == JobState.JOB_STATE_QUEUED
+    assert made.name.startswith("projects/") and made.name.split("/")[1].isdigit()
+    assert CustomJob.to_dict(made)["job_spec"]["worker_pool_specs"][1]["replica_count"] == "2"
+    running = vertex.until(made, "JOB_STATE_RUNNING")
+    assert running.start_time and not running.end_time
+    (gang,) = vertex.gangs.of(made)
+    assert gang.job["jobSpec"]["workerPoolSpecs"][1]["replicaCount"] == 2
+    gang.codes["workerpool0-0"] = 0
+    done = vertex.over(made)
+    assert done.state == JobState.JOB_STATE_SUCCEEDED
+    assert done.end_time >= done.start_time >= done.create_time
+    assert gang.calls == ["start", "terminate", "close"]
+
+
+def test_an_ordinary_exit_code_is_permanent(vertex) -> None:
+    made = vertex.create(body(1))
+    vertex.until(made, "JOB_STATE_RUNNING")
+    vertex.gangs.of(made)[0].codes["workerpool1-0"] = 1
+    failed = vertex.over(made)
+    assert failed.state == JobState.JOB_STATE_FAILED
+    assert failed.error.code == 3
+    assert failed.error.message.startswith("The replica workerpool1-0 exited with a non-zero status of 1. ")
+    assert "please check the logs: https://console.cloud.google.com/logs/viewer?project=" in failed.error.message
+
+
+def test_cancel_and_delete(vertex) -> None:
+    made = vertex.create()
+    vertex.until(made, "JOB_STATE_RUNNING")
+    with pytest.raises(exceptions.BadRequest, match="only one that has ended"):
+        vertex.client.delete_custom_job(name=made.name, timeout=WAIT_S)
+    vertex.client.cancel_custom_job(name=made.name, timeout=WAIT_S)
+    gone = vertex.over(made)
+    assert (gone.state, gone.error.code) == (JobState.JOB_STATE_CANCELLED, 1)
+    vertex.client.cancel_custom_job(name=made.name, timeout=WAIT_S)
+    operation = vertex.client.delete_custom_job(name=made.name, timeout=WAIT_S)
+    assert operation.result(timeout=WAIT_S) is not None
+    for call in (vertex.client.get_custom_job, vertex.client.cancel_custom_job, vertex.client.delete_custom_job):
+        with pytest.raises(exceptions.NotFound):
+            call(name=made.name, timeout=WAIT_S)
+
+
+def test_a_project_may_be_named_by_its_number(vertex) -> None:
+    made = vertex.create()
+    job = made.name.rpartition("/")[2]
+    named = vertex.client.get_custom_job(name=f"{PARENT}/customJobs/{job}", timeout=WAIT_S)
+    assert named.name == made.name
+    for other in (f"{PARENT.replace('acme', 'other')}/customJobs/{job}", f"{PARENT[:-1]}4/customJobs/{job}"):
+        with pytest.raises(exceptions.NotFound):
+            vertex.client.get_custom_job(name=other, timeout=WAIT_S)
+
+
+def test_a_refused_job_names_all_its_mistakes(vertex) -> None:
+    bad = {"display_name": "", "job_spec": {"worker_pool_specs": [pool(2), pool(1), pool(1), pool(1), pool(1)]}}
+    with pytest.raises(exceptions.BadRequest) as caught:
+        vertex.create(bad)
+    fields = {each["field"] for each in caught.value.details[0]["fieldViolations"]}
+    where = "custom_job.job_spec.worker_pool_specs"
+    assert fields == {"custom_job.display_name", where, f"{where}[0].replica_count"}
