@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -171,12 +172,19 @@ class Containers:
     def _read(self, handle: int, stream: _Stream) -> None:
         data = os.read(handle, _CHUNK)
         for line in stream.cut(data) if data else stream.end():
-            self._emit(stream.name, stream.kind, line)
+            self._tell(stream.name, stream.kind, line)
         if not data:
             self._selector.unregister(handle)
             os.close(handle)
             self._containers[stream.name].streams.discard(stream.kind)
             self._look(stream.name)
+
+    def _tell(self, name: str, kind: str, line: str) -> None:
+        try:
+            self._emit(name, kind, line)
+        except Exception:
+            # A program must not hang in its output, nor its exit be missed, because a line cannot be kept.
+            sys.stderr.write(f"podlift emulator: a line of {name} is lost.\n{traceback.format_exc()}")
 
     def _hear(self) -> None:
         try:
@@ -191,7 +199,7 @@ class Containers:
                 self._ready.set()
             else:
                 if news["why"]:
-                    self._emit(news["exited"], "stderr", f"podlift emulator: {news['why']}")
+                    self._tell(news["exited"], "stderr", f"podlift emulator: {news['why']}")
                 self._over(news["exited"], news["code"], news["pid"])
         if not data:
             self._selector.unregister(self._socket)

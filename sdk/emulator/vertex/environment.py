@@ -63,8 +63,7 @@ def replicas(job: Mapping[str, Any]) -> list[Replica]:
 
 
 def _count(pool: Mapping[str, Any]) -> int:
-    # A pool that says nothing has one; one that is skipped has none.
-    return int(pool.get("replicaCount", 1)) if pool else 0
+    return int(pool.get("replicaCount", 0))
 
 
 def host_token(job_id: str) -> str:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -189,7 +190,6 @@ class Gang:
         """
         if self._containers is not None:
             self._end()
-            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _end(self) -> None:
         containers, self._containers = self._containers, None
@@ -200,11 +200,16 @@ class Gang:
             if self._reservation is not None:
                 self._reservation.close()
             self._buckets.leave()
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _ended(self, name: str, code: int, pid: int) -> None:
         if code == _KILLED and pid and self._memory.ended(pid) is OutOfMemory.YES:
             self._killed.add(name)
-        self._buckets.settle()
+        try:
+            self._buckets.settle()
+        except Exception:
+            # A full disk, or an emulator that is about to end: that the replica is over has to be known all the same.
+            sys.stderr.write(f"podlift emulator: what {name} has left below /gcs is lost.\n{traceback.format_exc()}")
         with self._changed:
             self._codes[name] = code
             self._changed.notify_all()

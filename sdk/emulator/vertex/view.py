@@ -163,6 +163,10 @@ class BucketView:
                 self._forget(key)
             if changed:
                 self._export(written)
+                for path in self.folder.iterdir():
+                    if path.name not in self._live.buckets:
+                        with suppress(OSError):  # a program has left something in it
+                            path.rmdir()
 
     def fetch(self, bucket: str, name: str, target: Path) -> None:
         """Copy an object into a new file.
@@ -199,9 +203,6 @@ class BucketView:
         live = self._thread.run(work)
         if live is None:
             return False
-        for gone in set(self._live.buckets) - set(live.buckets):
-            with suppress(OSError):
-                (self.folder / gone).rmdir()
         for bucket in live.buckets:
             (self.folder / bucket).mkdir(exist_ok=True)
         self._live = live
@@ -228,7 +229,7 @@ class BucketView:
         except OSError:
             return  # it is gone, or another one: the next look sees what it has become
         except ApiError as error:
-            sys.stderr.write(f"podlift emulator: /gcs/{key[0]}/{key[1]!r} is no object: {error.message}\n")
+            sys.stderr.write(f"podlift emulator: {'/gcs/' + '/'.join(key)!r} is no object: {error.message}\n")
             self._common[key] = _Common(0, found.signature)
 
     def _read(self, key: Key, found: Found) -> Blob | None:

@@ -66,7 +66,8 @@ class Keeper:
         while True:
             due = min(self._deadlines.values(), default=None)
             wait_s = None if due is None else max(0.0, due - time.monotonic())
-            ready = select.select([self._orders, self._wake], [], [], wait_s)[0]
+            watched: list[Any] = [self._orders, self._wake]
+            ready = select.select(watched, [], [], wait_s)[0]
             if self._wake in ready:
                 os.read(self._wake, 4096)
             self._reap()
@@ -268,8 +269,10 @@ def _children() -> list[int]:
 
 def receive(orders: socket.socket) -> tuple[Any, list[int]]:
     """Return the next order and the handles that came with it; None when the emulator is gone."""
-    # Nothing but what a program is given may be open in it.
-    head, handles, _, _ = socket.recv_fds(orders, 4, 8, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+    head, handles, _, _ = socket.recv_fds(orders, 4, 8)
+    for handle in handles:
+        # Or they would be open in the program too, beside its own.
+        os.set_inheritable(handle, False)
     while head and len(head) < 4:
         head += orders.recv(4 - len(head)) or b""
     data, size = bytearray(), int.from_bytes(head, "big")

@@ -1,0 +1,66 @@
+"""Buckets without a server, in a thread of their own, as the emulator has them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sdk.clock import SystemClock
+from sdk.emulator.gcs.errors import ApiError
+from sdk.emulator.gcs.state import State
+from sdk.emulator.vertex.threads import StateThread
+from sdk.emulator.vertex.view import BucketView
+
+
+class Stored:
+    """The state, and what a client would do to it."""
+
+    def __init__(self, state: State, thread: StateThread, view: BucketView) -> None:
+        self.state, self.thread, self.view = state, thread, view
+
+    def bucket(self, name: str) -> None:
+        self.thread.run(lambda: self.state.create_bucket(name, {}))
+
+    def put(self, name: str, data: bytes, bucket: str = "bucket") -> None:
+        writer = self.state.blobs.create()
+        writer.write(data)
+        blob = writer.finish()
+        self.thread.run(lambda: self.state.commit(bucket, name, blob, {}))
+
+    def get(self, name: str, bucket: str = "bucket") -> bytes | None:
+        def read() -> bytes | None:
+            try:
+                return self.state.blobs.path(self.state.get(bucket, name).blob).read_bytes()
+            except ApiError:
+                return None
+
+        return self.thread.run(read)
+
+    def delete(self, name: str, bucket: str = "bucket") -> None:
+        self.thread.run(lambda: self.state.delete(self.state.get(bucket, name), forever=False))
+
+    def names(self) -> list[str]:
+        return sorted(name for _, name, _, _ in self.thread.run(self.state.live))
+
+
+@contextmanager
+def serving(home: Path) -> Iterator[Stored]:
+    loop = asyncio.new_event_loop()
+    runner = threading.Thread(target=loop.run_forever)
+    runner.start()
+    try:
+        thread = StateThread(loop)
+        state = thread.run(lambda: State(home / "data", SystemClock()))
+        view = BucketView(state, thread, home / "view")
+        stored = Stored(state, thread, view)
+        stored.bucket("bucket")
+        yield stored
+        view.close()
+        thread.run(state.close)
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        runner.join()
+        loop.close()
