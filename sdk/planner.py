@@ -240,7 +240,10 @@ def make_plan(
         warm_start: the checkpoint to start with.
         options: the backend's own value as JSON.
     """
-    found = checks.run_all(job, facts, backend=backend, target=options or {}, root=root, run_id=run_id)
+    named = tuple(preload["strategies"]) if preload else ()
+    found = checks.run_all(
+        job, facts, backend=backend, target=options or {}, root=root, run_id=run_id, strategies=named
+    )
     findings = [*notes, *found]
     fresh = _why_fresh(job, facts, preload) if backend == "local" else "each task has a machine of its own"
     if fresh and job["code"]["start"] == "fork":

@@ -163,6 +163,7 @@ def _package(
             legacy=code is not None and code.keras == "legacy",
             pythonpath=job is not None and "PYTHONPATH" in job.env and not isolated,
             dropped=() if facts is None else facts.dropped,
+            servers=job is not None and job.resources.ps > 0,
         )
         notes += found
     problems.raise_if_any()

@@ -44,3 +44,41 @@ def test_host_names_have_the_form_that_vertex_gives_and_each_port_is_there_once(
     assert len({host.rpartition(":")[2] for host in hosts}) == 3
     assert set(spec) == {"cluster", "environment", "task", "job"}
     assert spec["task"] == {"type": "workerpool1", "index": 0}
+
+
+def test_pools_are_roles_and_an_evaluator_is_told_of_a_cluster_that_it_is_no_part_of() -> None:
+    members = cluster.tasks(2, ps=2, evaluator=True)
+    assert [(task.name, task.pool, task.pool_index) for task in members] == [
+        ("chief-0", 0, 0),
+        ("worker-0", 1, 0),
+        ("ps-0", 2, 0),
+        ("ps-1", 2, 1),
+        ("evaluator-0", 3, 0),
+    ]
+    addresses = {task.name: f"{cluster.host_name(task, 'run-aaaaaa')}:2222" for task in members}
+    found = cluster.environment(members[-1], members, addresses, {"run": "run-aaaaaa"})
+    config, spec = json.loads(found["TF_CONFIG"]), json.loads(found["CLUSTER_SPEC"])
+    assert config["task"]["type"] == "evaluator"
+    assert {role: len(hosts) for role, hosts in config["cluster"].items()} == {"chief": 1, "worker": 1, "ps": 2}
+    assert {pool: len(hosts) for pool, hosts in spec["cluster"].items()} == {
+        "workerpool0": 1,
+        "workerpool1": 1,
+        "workerpool2": 2,
+        "workerpool3": 1,
+    }
+    assert spec["task"] == {"type": "workerpool3", "index": 0}
+
+
+@pytest.mark.parametrize(
+    ("names", "together", "ending"),
+    [
+        (["chief-0"], ["chief-0"], ["chief-0"]),
+        (["chief-0", "worker-0"], ["chief-0", "worker-0"], ["chief-0", "worker-0"]),
+        (["chief-0", "worker-0", "evaluator-0"], ["chief-0", "worker-0"], ["chief-0", "worker-0", "evaluator-0"]),
+        (["chief-0", "worker-0", "ps-0"], ["chief-0"], ["chief-0"]),
+        (["chief-0", "worker-0", "ps-0", "evaluator-0"], ["chief-0"], ["chief-0", "evaluator-0"]),
+    ],
+)
+def test_who_steps_together_and_who_ends_by_itself(names: list[str], together: list[str], ending: list[str]) -> None:
+    assert list(cluster.in_step(names)) == together
+    assert list(cluster.end_by_themselves(names)) == ending

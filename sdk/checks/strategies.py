@@ -20,6 +20,11 @@ def strategies_in(source_text: str) -> tuple[str, ...]:
         tree = ast.parse(source_text)
     except (SyntaxError, ValueError, RecursionError):
         return ()
+    return strategies_of(tree)
+
+
+def strategies_of(tree: ast.AST) -> tuple[str, ...]:
+    """Return the names of the strategies that code mentions, each once, in their order."""
     places: dict[str, tuple[int, int]] = {}
     for node in ast.walk(tree):
         for name in _names(node):

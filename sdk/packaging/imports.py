@@ -6,11 +6,12 @@ import ast
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..checks import Finding
+from ..checks import Finding, strategies
 from ..errors import InputError, Problems
 from . import functions, habits, preload, shadows, variables
 from .entry import Source
@@ -39,6 +40,7 @@ def check(
     legacy: bool = False,
     pythonpath: bool = False,
     dropped: Collection[str] = (),
+    servers: bool = False,
 ) -> tuple[list[Finding], Preload]:
     """Read every module that the entry reaches inside the bundle; return what may go wrong, and what tasks could share.
 
@@ -52,6 +54,7 @@ def check(
         legacy: True where tasks have tf_keras.
         pythonpath: True where tasks get the caller's PYTHONPATH.
         dropped: names of the caller's environment variables that no task sees.
+        servers: True where there are parameter servers: then the strategies of the program matter.
 
     Raises:
         InputError: syntax errors, imports of what no task will find, a function that cannot be called so.
@@ -78,7 +81,12 @@ def check(
         *variables.presets(program, trees),
         *variables.lost(program, {**trees, **reading.later}, dropped),
     ]
-    return found, preload.look(program, _reachable(program, {**trees, **reading.later}), legacy=legacy)
+    reachable = _reachable(program, {**trees, **reading.later})
+    shared = preload.look(program, reachable, legacy=legacy)
+    if servers:
+        named = (name for tree in reachable.values() for name in strategies.strategies_of(tree))
+        shared = replace(shared, strategies=tuple(dict.fromkeys(named)))
+    return found, shared
 
 
 class _Reading:

@@ -32,11 +32,13 @@ class Preload:
         modules: what to import, in that order.
         certain: what keeps that from being the same as importing it in each task, "" if nothing does.
         doubt: what may keep it from being the same.
+        strategies: of tf.distribute that the program names, where somebody has asked for them.
     """
 
     modules: tuple[str, ...] = ()
     certain: str = ""
     doubt: str = ""
+    strategies: tuple[str, ...] = ()
 
 
 def look(program: Program, trees: Mapping[str, ast.Module], *, legacy: bool) -> Preload:
