@@ -214,11 +214,11 @@ def money(usd: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in the largest unit that divides them, or in hours: "7 days", "90 min", "1.2 h"."""
+    """Return seconds in the largest unit that divides them, or in hours: "7 days", "90 min", "5.7 h"."""
     for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length and seconds % length == 0:
+        if seconds >= length and seconds % length == 0 and (unit != "min" or seconds <= 7200):
             return f"{seconds / length:.0f} {'day' if unit == 'days' and seconds == length else unit}"
-    return f"{seconds:g} s" if seconds < 600 else f"{seconds / 3600:.2f} h"
+    return f"{seconds:g} s" if seconds < 600 else f"{seconds / 3600:.1f} h"
 
 
 def _and(words: tuple[str, ...]) -> str:

@@ -59,15 +59,16 @@ def error(message: str, nearest: dict[str, Any] | None = None) -> Finding:
         message: what is wrong, what was received, why; without a full stop.
         nearest: the settings to change.
     """
+    message = message if message.endswith("?") else f"{message}."
     if not nearest:
-        return Finding("error", f"{message}.")
+        return Finding("error", message)
     words = ", ".join(f"{name.rpartition('.')[2]}={value!r}" for name, value in nearest.items())
-    return Finding("error", f"{message}. Nearest: {words}.", tuple(nearest.items()))
+    return Finding("error", f"{message} Nearest: {words}.", tuple(nearest.items()))
 
 
 def warning(message: str) -> Finding:
     """Return a warning; `message` without a full stop."""
-    return Finding("warning", f"{message}.")
+    return Finding("warning", message if message.endswith("?") else f"{message}.")
 
 
 def note(message: str) -> Finding:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from .. import accelerators
 from ..accelerators import Accelerator
-from ..errors import nearest
-from ..hardware import machines, regions
+from ..hardware import Release, machines, regions
 from .findings import TENSORFLOW_RANGE, Facts, Finding, error, warning
 
 WEEK_S = 7 * 86400.0
@@ -32,7 +32,9 @@ def offered(job: Json, target: Json) -> list[Finding]:
     """An accelerator that no training job gets, or not with TensorFlow, or not without a reservation."""
     asked = accelerators.lookup(job["resources"]["accelerator"])
     if asked.refused:
-        return [error(f"No job gets {asked.name}: {asked.refused}", {"resources.accelerator": asked.instead})]
+        return [
+            error(f"No job gets accelerator={asked.name!r}: {asked.refused}", {"resources.accelerator": asked.instead})
+        ]
     if asked.reservation and "reservationAffinity" not in str(target.get("raw", "")):
         return [
             error(
@@ -90,7 +92,9 @@ def _plain(asked: str) -> Finding:
 def _carrying(asked: str, row: Accelerator) -> Finding:
     same = [other for other in accelerators.ROWS if asked in other.machines and _kind(other) == _kind(row)]
     spread = next((f"; there it would be on {other.hosts} machines" for other in same if other.chips == row.chips), "")
-    said = f"The machine type {asked!r} does not come with {row.name}{spread}: {_some(row.machines)} does"
+    said = (
+        f"The machine type {asked!r} does not come with {row.name}{spread}: {row.name} comes with {_some(row.machines)}"
+    )
     if len(same) == 1 and not same[0].refused and asked not in machines.N1:
         return error(said, {"resources.accelerator": same[0].name})
     return error(said, {"resources.machine": machines.nearest(asked, row.machines)})
@@ -101,7 +105,7 @@ def _kind(row: Accelerator) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (f" or one of {len(names) - 4} more" if len(names) > 4 else "")
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def region(job: Json, target: Json) -> list[Finding]:
@@ -126,8 +130,9 @@ def provisioning(job: Json, target: Json) -> list[Finding]:
     asked, row = job["resources"].get("provisioning", "standard"), hardware(job)
     standard = {"resources.provisioning": "standard"}
     if asked not in _PROVISIONING:
-        hint = nearest(str(asked), _PROVISIONING)
-        return [error(f"Unknown provisioning. Received: {asked!r}. {hint.rstrip('.')}", standard)]
+        near = get_close_matches(str(asked), _PROVISIONING, n=1) or ["standard"]
+        said = f"Unknown provisioning. Received: {asked!r}. Known: {', '.join(_PROVISIONING)}"
+        return [error(said, {"resources.provisioning": near[0]})]
     # Judged by what was asked for: the nearest row may have one machine where that has many.
     hosts = accelerators.lookup(job["resources"]["accelerator"]).hosts
     if asked == "spot" and hosts > 1:
@@ -157,12 +162,16 @@ def _flex(job: Json, row: Accelerator, standard: dict[str, Any]) -> list[Finding
     return found
 
 
+def supported(row: Accelerator) -> tuple[Release, Release]:
+    """Return the oldest and the newest TensorFlow that podlift was tried with and that the hardware runs."""
+    low, high = TENSORFLOW_RANGE
+    return (low, high) if row.tensorflow is None else (max(low, row.tensorflow[0]), min(high, row.tensorflow[1]))
+
+
 def tensorflow(job: Json, target: Json, facts: Facts) -> list[Finding]:
     """A TensorFlow that the hardware does not run: what is in the image counts, so this is a hint."""
     row = hardware(job)
-    low, high = TENSORFLOW_RANGE
-    if row.tensorflow is not None:
-        low, high = max(low, row.tensorflow[0]), min(high, row.tensorflow[1])
+    low, high = supported(row)
     span = f"{low[0]}.{low[1]} to {high[0]}.{high[1]}"
     why = f"{row.name} needs TensorFlow" if row.tensorflow else "podlift was tried with TensorFlow"
     found = []

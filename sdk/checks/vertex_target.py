@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
+from ..hardware import Accelerator
 from ..hardware import regions as known_regions
 from ..pricing import first_region
 from .findings import Finding, error, warning
-from .vertex_hardware import Json
+from .vertex_hardware import Json, hardware, supported
 
 MAX_LABEL = 64
 # Set by podlift on every job.
@@ -134,16 +135,24 @@ def image(job: Json, target: Json) -> list[Finding]:
         return []
     kind, version = retired[1], retired[2].partition(".")[0]
     when = _GONE.get((kind, version))
-    release = version.replace("-", ".") if re.fullmatch(r"\d+-\d+", version) else "2.17"
+    release = _release(version, hardware(job))
     mine = f"{first_region(target)}-docker.pkg.dev/{target.get('project') or 'PROJECT'}/images/tensorflow:{release}"
     gone = f"has not been available since {when}" if when else "is one of those that are no longer kept up"
     return [
         error(
             f"Google's image {asked!r} {gone}: no prebuilt image for TensorFlow is left. Any image with Python and TensorFlow "
-            "works, in a registry of the same region",
+            "works, such as one made FROM tensorflow/tensorflow:*-gpu, in a registry of the same region",
             {"target.image": mine},
         )
     ]
+
+
+def _release(version: str, row: Accelerator) -> str:
+    """Return the release nearest to that of an image's name ("2-15") that podlift was tried with and the hardware runs."""
+    low, high = supported(row)
+    told = re.fullmatch(r"(\d+)-(\d+)", version)
+    wanted = (int(told[1]), int(told[2])) if told else low
+    return ".".join(map(str, min(max(wanted, low), high)))
 
 
 def labels(job: Json, target: Json) -> list[Finding]:

@@ -155,7 +155,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (
         "an A100 elsewhere",
         {R + "accelerator": "a100:2", R + "machine": "a2-ultragpu-2g"},
-        "does not come with a100:2: a2-highgpu-2g does",
+        "does not come with a100:2: a100:2 comes with a2-highgpu-2g",
         "machine='a2-highgpu-2g'",
     ),
     (
@@ -238,7 +238,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "the same machine in every pool. Received: g2-standard-4 with l4, n1-standard-4 with cpu",
         "provisioning='standard'",
     ),
-    ("unknown provisioning", {R + "provisioning": "sport"}, "Did you mean 'spot'?", "provisioning='standard'"),
+    ("unknown provisioning", {R + "provisioning": "sport"}, "Known: standard, spot, flex", "provisioning='spot'"),
     # What a job has no room for.
     ("a small disk", {R + "disk_gb": 99}, "A boot disk has 100 to 64000 GB. Received: disk_gb=99", "disk_gb=100"),
     ("a large disk", {R + "disk_gb": 64001}, "Received: disk_gb=64001", "disk_gb=64000"),
@@ -300,11 +300,11 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "prebuilt 2.15",
         {T + "image": TF.replace("us-", "europe-") + "gpu.2-15.py310:latest"},
         "since 2025-11-14",
-        f"image='{MINE}2.15'",
+        f"image='{MINE}2.16'",
     ),
-    ("prebuilt for TPUs", {T + "image": TF + "tpu.2-15.cp310:latest"}, "since 2025-10-23", f"image='{MINE}2.15'"),
-    ("an old prebuilt", {T + "image": TF + "cpu.2-11:latest"}, "no longer kept up", f"image='{MINE}2.11'"),
-    ("the base of pods", {T + "image": TF + "tpu-pod-base-cp310:latest"}, "no longer kept up", f"image='{MINE}2.17'"),
+    ("prebuilt for TPUs", {T + "image": TF + "tpu.2-15.cp310:latest"}, "since 2025-10-23", f"image='{MINE}2.16'"),
+    ("an old prebuilt", {T + "image": TF + "cpu.2-11:latest"}, "no longer kept up", f"image='{MINE}2.16'"),
+    ("the base of pods", {T + "image": TF + "tpu-pod-base-cp310:latest"}, "no longer kept up", f"image='{MINE}2.16'"),
     ("an image with a scheme", {T + "image": "https://gcr.io/p/tf:1"}, "without a scheme", "image='gcr.io/p/tf:1'"),
     ("an image with a space", {T + "image": "gcr.io/p/tf :1"}, "without spaces", "image='gcr.io/p/tf:1'"),
     # Labels.
