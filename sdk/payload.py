@@ -37,6 +37,11 @@ class Payload:
         grace_s: what a task has to end when it was asked to, in seconds.
         drill: "kills" of tasks on purpose and the "seed" of everything random; {} where nobody drills.
         store: where checkpoints are kept; "" for the run's own directory.
+        board: the run's directory in a bucket, where the tasks have no folder in common; "" where they have.
+        generation: how often the run was resumed: wishes of clients are for one generation; only beside a board.
+        vendor: a folder of packages that are found behind all others; "" for none.
+        tpu: the row of the hardware table that the task runs on, if it is a TPU; "" for none.
+        tpu_stand_in: True where CPUs stand for it.
     """
 
     run_id: str
@@ -62,6 +67,11 @@ class Payload:
     grace_s: float = 5.0
     drill: dict[str, Any] = field(default_factory=dict)
     store: str = ""
+    board: str = ""
+    generation: int = 0
+    vendor: str = ""
+    tpu: str = ""
+    tpu_stand_in: bool = False
 
     def to_json(self) -> str:
         """Return the payload as JSON text."""

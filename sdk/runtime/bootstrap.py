@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import faulthandler
+import functools
 import importlib
 import importlib.machinery
 import json
@@ -25,14 +26,14 @@ from ..layout import RunPaths
 from ..payload import Payload
 from ..storage.records import Recorder, read_events
 from . import context, determinism, limits, outside, protection, reporting
-from .agreement import Agreement
+from .agreement import Agreement, Entries, Files
 from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together, steps_per_execution
 from .progress import Progress
 from .protect_fit import FitProtection
 from .unpack import unpack
 from .unseeded import Unseeded
 
-_BARRIER_POLL_S = 0.05
+_BARRIER_POLL_S, _BUCKET_POLL_S = 0.05, 1.0
 _PR_SET_PDEATHSIG = 1
 _MAX_MESSAGE, _MAX_TRACEBACK = 2_000, 64_000
 
@@ -61,8 +62,7 @@ def main(payload_path: str, task: str, home: str) -> int:
         recorder.record("failed", reason="infrastructure", **_describe(error))
         return 1
     os.chdir(work / payload.cwd)
-    # A task's own processes (multiprocessing, subprocess) find `sdk` too, behind everything of the user's.
-    sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path, *([] if home in sys.path else [home])]
+    _arrange(payload, work, home)
     outside.install(payload.outside, work)
     reporter = reporting.Reporter(
         paths.metrics(payload.attempt, task) if task == payload.tasks[0] else None,
@@ -71,13 +71,13 @@ def main(payload_path: str, task: str, home: str) -> int:
     )
     together = cluster.in_step(payload.tasks)
     takes_part = task in together
-    agreement = Agreement(
-        paths, payload.attempt, task, decides=task == payload.tasks[0], alone=len(together) == 1, log=_log
-    )
+    agreement = Agreement(_entries(payload, task, alone=len(together) == 1), _log)
     guard = protection.make(payload, task, agreement, SystemClock(), _log, recorder.record, reporter.begin)
     context.enter(payload, task, reporter, guard if takes_part else None)
     limit = None if payload.max_steps is None else limits.Limit(payload.max_steps, _log)
-    fits = FitProtection(guard, auto=payload.checkpoints.get("auto", False), limit=limit).patches() if takes_part else []
+    fits = (
+        FitProtection(guard, auto=payload.checkpoints.get("auto", False), limit=limit).patches() if takes_part else []
+    )
     limited = [] if limit is None else limit.patches()
     install([*_patches(payload, task, reporter, work), *limited, *fits], _log)
     recorder.record("entry")
@@ -91,9 +91,25 @@ def main(payload_path: str, task: str, home: str) -> int:
     elif code == 0:
         _record_value(recorder, value)
         recorder.record("done")
+        agreement.close()
         if task == payload.tasks[0]:
             _wait_for_others(paths, payload)
     return code
+
+
+def _arrange(payload: Payload, work: Path, home: str) -> None:
+    # A task's own processes (multiprocessing, subprocess) find `sdk` too, behind everything of the user's.
+    behind = [place for place in (home, payload.vendor) if place and place not in sys.path]
+    sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path, *behind]
+
+
+def _entries(payload: Payload, task: str, *, alone: bool) -> Entries:
+    decides = task == payload.tasks[0]
+    if payload.board:
+        from .container.board import Board
+
+        return Board(payload, task, decides=decides, alone=alone, clock=SystemClock(), log=_log)
+    return Files(RunPaths(payload.run_url), payload.attempt, task, decides=decides, alone=alone)
 
 
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
@@ -212,17 +228,24 @@ def _without_ours(start: TracebackType | None) -> TracebackType | None:
 def _wait_for_others(paths: RunPaths, payload: Payload) -> None:
     """Stay until the other tasks are done: a cloud stops them as soon as the first task's process ends."""
     until = time.monotonic() + payload.exit_wait_s
-    while True:
-        events = [event for event in read_events(paths, ("done", "exited")) if event.attempt == payload.attempt]
-        # One that left by os._exit or exec has recorded nothing; its supervisor has.
-        gone = {event.data["task"] if event.kind == "exited" else event.source for event in events}
-        waiting = set(cluster.end_by_themselves(payload.tasks)) - {payload.tasks[0]} - gone
-        if not waiting:
-            return
+    if payload.board:
+        from .container.records import gone_of
+
+        gone, poll_s = functools.partial(gone_of, payload), _BUCKET_POLL_S
+    else:
+        gone, poll_s = functools.partial(_gone, paths, payload), _BARRIER_POLL_S
+    others = set(cluster.end_by_themselves(payload.tasks)) - {payload.tasks[0]}
+    while waiting := others - gone():
         if time.monotonic() >= until:
             _log(f"left after exit_wait_s={payload.exit_wait_s}, although not done: {', '.join(sorted(waiting))}")
             return
-        time.sleep(_BARRIER_POLL_S)
+        time.sleep(poll_s)
+
+
+def _gone(paths: RunPaths, payload: Payload) -> set[str]:
+    events = [event for event in read_events(paths, ("done", "exited")) if event.attempt == payload.attempt]
+    # One that left by os._exit or exec has recorded nothing; its supervisor has.
+    return {event.data["task"] if event.kind == "exited" else event.source for event in events}
 
 
 def die_with_parent() -> None:

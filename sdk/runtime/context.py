@@ -53,6 +53,7 @@ class Context:
         reporter: Reporter,
         max_steps: int | None = None,
         protection: Protection | None = None,
+        tpu: str = "",
     ) -> None:
         self.task = task
         self.tasks = tasks
@@ -66,6 +67,7 @@ class Context:
         self._loop: Loop | None = None
         self._asked = 0
         self._strategy: Any = None
+        self._tpu = tpu
 
     @property
     def strategy(self) -> Any:
@@ -73,25 +75,13 @@ class Context:
 
         With several tasks that is MultiWorkerMirroredStrategy: use it before any other TensorFlow operation. With parameter
         servers it is ParameterServerStrategy in the first task; workers and servers do not come back from here, they serve
-        it until it ends.
+        it until it ends. On a TPU it is TPUStrategy, of the TPU or of its stand-in: the log says which.
         """
         if self._strategy is None:
-            self._strategy = self._fitting_strategy()
+            from . import strategy
+
+            self._strategy = strategy.fitting(self.task, self.tasks, tpu=self._tpu)
         return self._strategy
-
-    def _fitting_strategy(self) -> Any:
-        import tensorflow as tf
-
-        together = cluster.in_step(self.tasks)
-        if any(cluster.role_of(name) == "ps" for name in self.tasks):
-            resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
-            if self.task in together:
-                return tf.distribute.ParameterServerStrategy(resolver)
-            if cluster.role_of(self.task) != "evaluator":
-                serving = {"job_name": resolver.task_type, "task_index": resolver.task_id, "protocol": "grpc"}
-                tf.distribute.Server(resolver.cluster_spec(), **serving).join()
-        several = len(together) > 1 and self.task in together
-        return tf.distribute.MultiWorkerMirroredStrategy() if several else tf.distribute.get_strategy()
 
     @property
     def is_chief(self) -> bool:
@@ -163,7 +153,8 @@ _current: Context | None = None
 def enter(payload: Payload, task: str, reporter: Reporter, protection: Protection | None = None) -> None:
     """Make this process that task."""
     global _current
-    paths = RunPaths(payload.run_url)
+    # What outlives a container lies in the bucket.
+    paths = RunPaths(payload.board or payload.run_url)
     _current = Context(
         task=task,
         tasks=tuple(payload.tasks),
@@ -174,6 +165,7 @@ def enter(payload: Payload, task: str, reporter: Reporter, protection: Protectio
         reporter=reporter,
         max_steps=payload.max_steps,
         protection=protection,
+        tpu=payload.tpu,
     )
 
 

@@ -55,7 +55,7 @@ class Protection:
         self._grace_s = grace_s
         self._open: Protected | None = None
         self._told: set[str] = set()
-        agreement.save_due = self._due
+        agreement.ask_when_due(self._due)
 
     def _due(self) -> bool:
         return self._open is not None and self.session.due()

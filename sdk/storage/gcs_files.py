@@ -70,6 +70,10 @@ class Files:
         self._bucket, _, prefix = place.partition("/")
         self._prefix = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
 
+    def hurry(self, within_s: float) -> None:
+        """From now on give up every call that has not succeeded within so many seconds from now."""
+        self._store.hurry(within_s)
+
     def list(self, prefix: str) -> Iterator[tuple[str, Found]]:
         """Yield the name, below this place, and what is known of each file whose name starts so."""
         token: str | None = None

@@ -52,10 +52,15 @@ class Mirror:
         url: gs://BUCKET/PREFIX/runs/ID.
         clock: what time it is.
         log: takes lines for people.
+        one_task: the folder holds what one task of a new attempt leaves, and nothing else: the bucket has nothing of it, and
+            what all tasks are told is not its to bring.
     """
 
-    def __init__(self, paths: RunPaths, url: str, clock: Clock, log: Callable[[str], None]) -> None:
+    def __init__(
+        self, paths: RunPaths, url: str, clock: Clock, log: Callable[[str], None], *, one_task: bool = False
+    ) -> None:
         self._paths = paths
+        self._one_task = one_task
         self._clock = clock
         self._log = log
         place = url.partition("://")[2]
@@ -65,7 +70,7 @@ class Mirror:
         self._sent: dict[str, int] = {}
         self._brought: dict[str, tuple[int, int]] = {}
         self._last: dict[str, float] = {}
-        self._looked = False
+        self._looked = one_task
 
     def look(self) -> None:
         """Ask the bucket what it has."""
@@ -78,6 +83,11 @@ class Mirror:
                 else:
                     self._known.add(found.key)
         self._looked = True
+
+    def hurry(self, within_s: float) -> None:
+        """From now on give up whatever has not succeeded within so many seconds from now: this process must leave."""
+        self._store.hurry(within_s)
+        self._files.hurry(within_s)
 
     def push(self, *, last: bool) -> None:
         """Bring everything that is there now, in an order in which a reader misses nothing.
@@ -120,6 +130,8 @@ class Mirror:
                 yield from (f"{folder}/{name}" for name in posix.list_names(f"{self._paths.url}/{folder}"))
 
     def _small(self) -> Iterator[str]:
+        if self._one_task:
+            return
         yield from (f"plans/{name}" for name in posix.list_names(f"{self._paths.url}/plans"))
         yield from (f"{attempt}/payload.json" for attempt in self._attempts())
 

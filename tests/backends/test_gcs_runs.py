@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,12 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk.backends.local import carrier, far, redirection
+from sdk.backends.local import carrier, far
 from sdk.backends.local.health.bucket import bucket
+from sdk.clock import SystemClock
+from sdk.storage import redirection
+from sdk.storage.gcs_store import GcsStore
+from sdk.storage.mirror import Mirror
 from sdk.storage.records import read_events
 
 LIMIT_S = 90
@@ -75,6 +80,12 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def supervisor(run: sdk.Run) -> int:
     return int(read_events(run.plan.paths, ("started",))[-1].data["supervisor"].split(":")[1])
+
+
+def kill_carrier() -> None:
+    """End the newest carrier and its guard, as a machine that is gone does."""
+    os.killpg(carrier._carriers[-1].pid, signal.SIGKILL)
+    carrier._carriers[-1].wait()
 
 
 def objects(gcs, prefix: str) -> dict[str, bytes]:
@@ -153,7 +164,7 @@ def test_a_machine_that_is_gone_is_known_by_its_old_heartbeat_and_the_run_goes_o
 ) -> None:
     run = submit(WAITING)
     wait_for(lambda: b"line 20" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
-    carrier._carriers[-1].kill()
+    kill_carrier()
     os.kill(supervisor(run), signal.SIGKILL)
     elsewhere()
     other = sdk.attach(run.url)
@@ -215,11 +226,84 @@ def test_every_fifth_request_goes_wrong_and_all_of_the_run_is_in_the_bucket(gcs,
 def test_what_a_killed_carrier_has_not_brought_is_brought_by_the_next_client(gcs, write) -> None:
     run = submit(WAITING)
     wait_for(lambda: b"line 20" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
-    carrier._carriers[-1].kill()
+    kill_carrier()
     run.cancel(grace_s=0)
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
     assert content(gcs, run, "attempts/0001/logs/chief-0.log") == Path(run.plan.paths.log(1, "chief-0")).read_bytes()
     assert any(name.endswith(".final.json") for name in objects(gcs, f"podlift/runs/{run.id}/events/"))
+
+
+def test_a_killed_carrier_is_replaced_without_any_client(gcs, write) -> None:
+    run = submit(WAITING)
+    wait_for(lambda: b"line 20" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
+    guard = carrier._carriers[-1].pid
+    (first,) = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
+    os.kill(int(first), signal.SIGKILL)
+    there = content(gcs, run, "attempts/0001/logs/chief-0.log")
+    # Nobody asks for the run here.
+    wait_for(lambda: len(content(gcs, run, "attempts/0001/logs/chief-0.log")) > len(there) + 100)
+    run.cancel(grace_s=0)
+    wait_for(lambda: any(name.endswith(".final.json") for name in objects(gcs, f"podlift/runs/{run.id}/events/")))
+    assert carrier._carriers[-1].pid == guard
+    assert content(gcs, run, "attempts/0001/logs/chief-0.log") == Path(run.plan.paths.log(1, "chief-0")).read_bytes()
+    assert carrier._carriers[-1].wait(LIMIT_S) == 0
+    assert carrier.is_carried(run.plan.paths)
+
+
+def test_a_broken_look_for_wishes_does_not_stop_the_carrying_and_is_told_once(gcs, write, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(carrier, "start", lambda plan: None)
+    monkeypatch.setattr(carrier, "_WISH_S", 0.0)
+    monkeypatch.setattr(carrier.Carrier, "_take_wishes", lambda self: 1 / 0)
+    run = submit(WAITING)
+    thread = threading.Thread(target=carrier.Carrier(run.plan.paths, SystemClock()).carry)
+    thread.start()
+    try:
+        wait_for(lambda: b"line 100" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
+        assert f"podlift/runs/{run.id}/heartbeat.json" in objects(gcs, f"podlift/runs/{run.id}/heartbeat")
+    finally:
+        run.cancel(grace_s=0)
+        thread.join(LIMIT_S)
+    assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
+    assert content(gcs, run, "attempts/0001/logs/chief-0.log") == Path(run.plan.paths.log(1, "chief-0")).read_bytes()
+    assert capsys.readouterr().err.count("no wishes: Traceback") == 1
+
+
+def test_what_cannot_be_brought_is_never_taken_for_brought(gcs, write, monkeypatch) -> None:
+    run = submit("import os; open('run.sh', 'w').close(); os.chmod('run.sh', 0o755)")
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+
+    def refuse(*_: object, **__: object) -> None:
+        raise sdk.errors.ConflictError("somebody was faster")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GcsStore, "swap", refuse)
+        with pytest.raises(sdk.errors.StoreError, match=r"outputs.json of .* is written by somebody else") as caught:
+            Mirror(run.plan.paths, f"{ROOT}/runs/other-aaaaaa", SystemClock(), print).push(last=True)
+    # For a carrier this would mean that the run goes on elsewhere.
+    assert not isinstance(caught.value, sdk.errors.ConflictError)
+    log = Path(run.plan.paths.log(1, "chief-0"))
+    log.unlink()
+    log.symlink_to(log)
+    with pytest.raises(OSError, match="symbolic links"):
+        Mirror(run.plan.paths, f"{ROOT}/runs/other-aaaaaa", SystemClock(), print).push(last=True)
+
+
+def test_a_look_that_fails_is_taken_again_when_it_is_time_and_told_again_when_it_fails_otherwise(capsys) -> None:
+    said = iter([sdk.PodliftError("no network")] * 3 + [sdk.PodliftError("no bucket"), KeyError("x"), None])
+
+    def once() -> None:
+        error = next(said)
+        if error is not None:
+            raise error
+
+    look = carrier.Look(10.0, "heartbeat", once)
+    for now in (0.0, 5.0, 10.0, 700.0, 710.0, 720.0, 730.0):
+        look.take(now)
+    lines = [
+        line.partition(" no heartbeat: ")[2] for line in capsys.readouterr().err.splitlines() if "heartbeat" in line
+    ]
+    assert lines == ["no network", "no network", "no bucket", "Traceback (most recent call last):"]
+    assert next(said, "all were taken") == "all were taken"
 
 
 FIT = """
@@ -359,8 +443,7 @@ def test_no_byte_is_lost_or_doubled_when_the_carrier_is_killed_again_and_again(g
     run = submit(WAITING.replace("0.01", "0.0005"))
     for number in range(25):
         time.sleep(0.3 + 0.05 * (number % 7))
-        carrier._carriers[-1].kill()
-        carrier._carriers[-1].wait()
+        kill_carrier()
         sdk.attach(run.url)
     run.cancel(grace_s=0)
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED

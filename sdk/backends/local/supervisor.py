@@ -23,9 +23,9 @@ from ...planner import Plan
 from ...plans import read_plan
 from ...restarts import Ended, decide
 from ...status import Failure, Reason, State
-from ...storage import summaries
+from ...storage import redirection, summaries
 from ...storage.records import Recorder, last_step, read_events
-from . import interpreter, janitor, namespaces, redirection
+from . import interpreter, janitor, namespaces
 from .ending import Ending, Verdict, failed
 from .gang import Gang
 from .pip import EnvironmentBuildError, EnvironmentStoppedError

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError
+from ..errors import InputError
 
 EMULATOR = "PODLIFT_EMULATOR"
 # By name: what trains in a cloud has no emulator, and podlift works without its packages.

@@ -1,0 +1,60 @@
+"""The records of all tasks of a run, as a container sees them: in the bucket, where the other containers bring theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from ...events import Event, parse
+from ...layout import RunPaths
+from ...payload import Payload
+from ...storage.store import Store, open_store
+
+_KEYS = RunPaths("")
+_AGENT = "agent"
+
+
+def agent_of(task: str, tasks: Sequence[str]) -> str:
+    """Return the name under which the agent of a task writes records."""
+    return f"{_AGENT}-{list(tasks).index(task)}"
+
+
+def read(store: Store, kinds: Sequence[str], attempts: Sequence[int]) -> list[Event]:
+    """Return the records of these kinds and attempts.
+
+    Raises:
+        StoreError: the bucket cannot be read.
+    """
+    ends = tuple(f".{kind}.json" for kind in kinds)
+    found = []
+    for attempt in attempts:
+        for name in _names(store, attempt):
+            if name.endswith(ends):
+                found.append(parse(name, bytes(store.get(f"{_KEYS.events}/{name}"))))
+    return found
+
+
+def gone_of(payload: Payload) -> set[str]:
+    """Return the tasks of the payload's attempt that are done, or whose process is over.
+
+    Raises:
+        StoreError: the bucket cannot be read.
+    """
+    found = set()
+    for name in _names(_store(payload.board), payload.attempt):
+        source, kind = name.split(".")[1], name.split(".")[3]
+        if kind == "done":
+            found.add(source)
+        elif kind == "exited" and source.startswith(f"{_AGENT}-"):
+            found.add(payload.tasks[int(source.rpartition("-")[2])])
+    return found
+
+
+def _names(store: Store, attempt: int) -> Iterator[str]:
+    for stat in store.list(f"{_KEYS.events}/{attempt:04d}."):
+        yield stat.key.rpartition("/")[2]
+
+
+@lru_cache(maxsize=2)
+def _store(url: str) -> Store:
+    return open_store(url)

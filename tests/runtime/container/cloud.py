@@ -1,0 +1,165 @@
+"""What a client and Vertex AI do before and around a container, by hand: orders in a bucket, and processes for containers."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import sdk
+from sdk import cluster
+from sdk.backends.local.ports import Reservation
+from sdk.events import Event, parse
+from sdk.layout import RootPaths, RunPaths
+from sdk.packaging import bundle
+from sdk.packaging.runtime_half import first_stage, runtime_half
+from sdk.planner import Plan
+from sdk.runtime.container.loader import LOADER
+from sdk.storage.gcs_files import Files
+from sdk.storage.gcs_store import GcsStore
+from sdk.testing.gcs import GcsServer
+
+BUCKET, ROOT = "mine", "gs://mine/podlift"
+WAIT_S = 120.0
+RANGES = {"tensorflow": [], "python": ["3.10", "3.13"]}
+
+
+class Container:
+    """A container that was started.
+
+    Args:
+        process: it.
+        log: what it says.
+    """
+
+    def __init__(self, process: subprocess.Popen, log: Path) -> None:
+        self.process = process
+        self._log = log
+
+    @property
+    def said(self) -> str:
+        return self._log.read_text()
+
+    def code(self) -> int:
+        """Return its exit code when it is over."""
+        return self.process.wait(WAIT_S)
+
+
+class Cloud:
+    """A bucket, and containers that know it.
+
+    Args:
+        gcs: the storage.
+        folder: where containers have their files.
+        remembered: the cache folder of the client.
+    """
+
+    def __init__(self, gcs: GcsServer, folder: Path, remembered: Path) -> None:
+        self.gcs = gcs
+        self.folder = folder
+        self._remembered = remembered
+        self._started: list[Container] = []
+        self._reservations: dict[str, Reservation] = {}
+        gcs.client().create_bucket(BUCKET)
+
+    def plan(self, entry: str, **settings) -> Plan:
+        return sdk.plan(sdk.Job(entry, **settings), root=ROOT, name="run")
+
+    def order(self, plan: Plan, job: int = 1, **changes) -> list[str]:
+        """Bring what the containers of a vendor's job need; return the words behind the loader."""
+        files = Files(ROOT)
+        members = tuple(bundle.Member(*file) for file in plan.files)
+        archive = self.folder / "bundle.tar"
+        archive.unlink(missing_ok=True)
+        bundle.write(bundle.Bundle(plan.digest, members, generated=plan.generated), Path(plan.project), archive)
+        half = runtime_half(self._remembered)
+        place = RootPaths("podlift")
+        files.upload(f"bundles/{plan.digest}.tar", str(archive), None, new=True)
+        files.upload(f"runtime/{half.digest}.tar", str(half.path), None, new=True)
+        digest, text = first_stage()
+        stage = f"stages/{digest}.py"
+        if not list(files.list(stage)):
+            GcsStore(f"{BUCKET}/podlift").put_new(stage, [text])
+        payload = dataclasses.replace(plan.payload(0), run_url="", bundle="", store=RunPaths(plan.url).store)
+        order = {
+            "version": 1,
+            "run": plan.url,
+            "payload": dataclasses.asdict(payload),
+            "bundle": {"key": place.bundle(plan.digest), "sha256": plan.digest},
+            "runtime": {"key": f"podlift/runtime/{half.digest}.tar", "sha256": half.digest},
+            "requirements": {"lines": [], "options": [], "constraints": []},
+            "retry": plan.job["retry"],
+            "env_copied": [],
+            **RANGES,
+            **changes,
+        }
+        data = json.dumps(order).encode()
+        key = RunPaths(f"podlift/runs/{plan.run_id}").order(job)
+        GcsStore(BUCKET).put_new(key, [data])
+        return [BUCKET, f"podlift/{stage}", digest, key, hashlib.sha256(data).hexdigest()]
+
+    def environment(self, plan: Plan, task: cluster.Task) -> dict[str, str]:
+        """Return what Vertex AI tells a container; every one has a port of its own here."""
+        if plan.run_id not in self._reservations:
+            self._reservations[plan.run_id] = Reservation(plan.tasks)
+        ports = self._reservations[plan.run_id].ports
+        addresses = {name: f"localhost:{port}" for name, port in ports.items()}
+        return cluster.environment(task, plan.members, addresses, {})
+
+    def start(self, plan: Plan, words: list[str], task: str = "chief-0", *, python: str = sys.executable, **env) -> Container:
+        """Start the container of a task."""
+        member = next(member for member in plan.members if member.name == task)
+        own = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        number = len(self._started)
+        log, temporary = self.folder / f"{number}-{task}.log", self.folder / f"tmp-{number}"
+        temporary.mkdir()
+        found = {
+            **own,
+            **self.environment(plan, member),
+            "STORAGE_EMULATOR_HOST": self.gcs.url,
+            "TMPDIR": str(temporary),
+            "TF_GRPC_REUSE_PORT": "true",
+            "CUDA_VISIBLE_DEVICES": "-1",
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            **env,
+        }
+        with log.open("wb") as output:
+            command = [python, "-c", LOADER, *words]
+            process = subprocess.Popen(command, env=found, cwd=temporary, stdout=output, stderr=output)
+        self._started.append(Container(process, log))
+        return self._started[-1]
+
+    def start_all(self, plan: Plan, words: list[str], **env) -> dict[str, Container]:
+        return {task: self.start(plan, words, task, **env) for task in plan.tasks}
+
+    def close(self) -> None:
+        for container in self._started:
+            if container.process.poll() is None:
+                container.process.kill()
+                container.process.wait()
+        for reservation in self._reservations.values():
+            reservation.close()
+
+    def store(self, plan: Plan) -> GcsStore:
+        return GcsStore(plan.url.partition("://")[2])
+
+    def events(self, plan: Plan, *kinds: str) -> list[Event]:
+        """Return the records in the bucket."""
+        store = self.store(plan)
+        names = [found.key for found in store.list("events/")]
+        found = [parse(name.rpartition("/")[2], bytes(store.get(name))) for name in names]
+        return sorted((event for event in found if event.kind in kinds), key=lambda event: (event.attempt, event.time))
+
+    def until(self, holds, what: str, *containers: Container) -> None:
+        """Wait until something is so, while the containers run."""
+        until = time.monotonic() + WAIT_S
+        while not holds():
+            gone = [container.said for container in containers if container.process.poll() is not None]
+            assert not gone, gone[0]
+            assert time.monotonic() < until, f"not so within {WAIT_S:g} s: {what}"
+            time.sleep(0.05)
