@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
-from ..errors import AlreadyExistsError, ConflictError, MissingError
+from ..errors import AlreadyExistsError, ConflictError, MissingError, StoreError
 from ..layout import RunPaths
 from . import posix
 from .gcs_files import Files
@@ -77,8 +77,9 @@ class Mirror:
         for folder in (KEYS.events, "plans", "attempts", KEYS.supervisor_log, KEYS.environment_log):
             for found in self._store.list(f"{folder}/"):
                 file, _, piece = found.key.rpartition("/")
-                if piece.endswith(".part"):
-                    end = int(piece.removesuffix(".part")) + found.size
+                offset = piece.removesuffix(".part")
+                if piece != offset and offset.isdecimal():
+                    end = int(offset) + found.size
                     self._sent[file] = max(end, self._sent.get(file, 0))
                 else:
                     self._known.add(found.key)
@@ -145,7 +146,7 @@ class Mirror:
         path = f"{self._paths.url}/{file}"
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
+        except FileNotFoundError:
             return
         try:
             size, sent, now = os.fstat(handle).st_size, self._sent.get(file, 0), self._clock.monotonic()
@@ -212,7 +213,8 @@ class Mirror:
             self._files.upload(name, f"{self._paths.url}/{name}", known)
         except FileNotFoundError:
             return
-        except OSError as error:
+        except PermissionError as error:
+            # The program's own wish, and no other attempt to read it helps.
             self._log(f"not in the bucket: {name}: {error}")
         self._brought[name] = _version(info)
 
@@ -231,6 +233,7 @@ class Mirror:
                 return
             except ConflictError:
                 continue
+        raise StoreError(f"{INDEX} of {self._store.url} is written by somebody else all the time.")
 
 
 def _version(info: os.stat_result) -> tuple[int, int]:

@@ -1,21 +1,23 @@
 """The process that carries a run between this machine and its bucket, from its submit until all of it is there.
 
 It is no child of the supervisor: it can reach the network where the tasks cannot, it is not ended with what they leave behind,
-and it brings the rest when the supervisor was killed. When it is killed itself, the next client on this machine starts
-another one. What it has done is known by the bucket alone.
+and it brings the rest when the supervisor was killed. When it is killed itself, its guard starts another one, and where both
+were killed the next client on this machine does. What it has done is known by the bucket alone.
 """
 
 from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,7 +25,7 @@ import sdk
 
 from ... import processes
 from ...clock import Clock, SystemClock
-from ...errors import AccessError, ConflictError, MissingError, PodliftError
+from ...errors import AccessError, ConflictError, MissingError, PodliftError, StoreError
 from ...events import generation
 from ...layout import RunPaths
 from ...planner import Plan
@@ -32,9 +34,12 @@ from ...storage import posix
 from ...storage.gcs_store import GcsStore
 from ...storage.mirror import KEYS, PATIENCE, Mirror
 from ...storage.records import has_ended, read_events
+from . import guard
 
 _POLL_S = 0.25
 _BEAT_S, _WISH_S = 10.0, 2.0
+_TELL_AGAIN_S = 600.0
+_RESUMED = re.compile(r"events/0000\.client-(\d+)\.000001\.resumed\.json")
 # A run that is over waits for its bucket so long; the next client goes on.
 _GIVE_UP_S = 900.0
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
@@ -42,7 +47,7 @@ _carriers: list[subprocess.Popen[bytes]] = []
 
 
 def start(plan: Plan) -> None:
-    """Start the process, unless one is at work; an idle one more leaves by itself."""
+    """Start the process and its guard; where one is at work, it waits for its turn and leaves when nothing is left to do."""
     paths = plan.paths
     Path(paths.mirror_log).parent.mkdir(parents=True, exist_ok=True)
     for process in list(_carriers):
@@ -50,7 +55,9 @@ def start(plan: Plan) -> None:
             _carriers.remove(process)
     home = str(Path(sdk.__file__).parent.parent)
     env = {**os.environ, "PYTHONPATH": home}
-    command = [sys.executable, "-m", "sdk.backends.local.carrier", paths.url]
+    # By its path: beside what carries, the guard is next to nothing.
+    command = [sys.executable, "-I", "-S", guard.__file__]
+    command += [sys.executable, "-m", "sdk.backends.local.carrier", paths.url]
     _carriers.append(processes.spawn(command, env=env, cwd=paths.url, log=paths.mirror_log))
 
 
@@ -165,21 +172,15 @@ class Carrier:
 
     def _watch(self) -> None:
         """Say that the run is looked after, and look for what others wish, as long as that is so."""
-        beaten = wished = -_BEAT_S
+        looks = (Look(_WISH_S, "wishes", self._take_wishes), Look(_BEAT_S, "heartbeat", self._say_that_it_lives))
         while not self._done.wait(_POLL_S):
-            now = self._clock.monotonic()
-            try:
-                if now - wished >= _WISH_S:
-                    wished = now
-                    self._take_wishes()
-                if now - beaten >= _BEAT_S and self._lives():
-                    beaten = now
-                    self._look_for_others()
-                    self._beat(supervised=True)
-            except (PodliftError, OSError) as error:
-                _say(f"no heartbeat: {error}")
-            except Exception:  # whatever it is, the next look may be better, and the records are carried meanwhile
-                traceback.print_exc()
+            for look in looks:
+                look.take(self._clock.monotonic())
+
+    def _say_that_it_lives(self) -> None:
+        if self._lives():
+            self._look_for_others()
+            self._beat(supervised=True)
 
     def _beat(self, *, supervised: bool) -> None:
         text = json.dumps({"supervised": supervised, "generation": number_of(self._paths)}).encode()
@@ -192,6 +193,7 @@ class Carrier:
                     self._beaten = self._store.stat(KEYS.heartbeat).generation
                 except MissingError:
                     self._beaten = None
+        raise StoreError(f"Somebody else writes {KEYS.heartbeat} of {self._plan.url} all the time.")
 
     def _take_wishes(self) -> None:
         number, prefix = number_of(self._paths), KEYS.distant_wish(0, "").rpartition("/")[0]
@@ -209,8 +211,8 @@ class Carrier:
 
     def _look_for_others(self) -> None:
         number = number_of(self._paths)
-        found = [each.key for each in self._store.list(f"{KEYS.events}/0000.client-")]
-        resumed = any(int(key.rpartition("/")[2].split(".")[1].removeprefix("client-")) > number for key in found)
+        found = [_RESUMED.fullmatch(each.key) for each in self._store.list(f"{KEYS.events}/0000.client-")]
+        resumed = any(match is not None and int(match[1]) > number for match in found)
         # One of this machine has its record here by now.
         if resumed and number == number_of(self._paths):
             self._replace("the run was resumed on another machine")
@@ -221,6 +223,41 @@ class Carrier:
         self._replaced.set()
         if self._lives():
             self._wish(b'{"grace_s": 0}')
+
+
+class Look:
+    """One thing that is looked at again and again. A look that fails is told, and neither the next one nor others stop for it.
+
+    Args:
+        every_s: seconds from one to the next.
+        name: what is looked for.
+        look: looks.
+    """
+
+    def __init__(self, every_s: float, name: str, look: Callable[[], None]) -> None:
+        self._every_s = every_s
+        self._name = name
+        self._look = look
+        self._due = -math.inf
+        self._told = ("", -math.inf)
+
+    def take(self, now: float) -> None:
+        """Look, if it is time."""
+        if now < self._due:
+            return
+        self._due = now + self._every_s
+        try:
+            self._look()
+        except (PodliftError, OSError) as error:
+            self._tell(str(error), now)
+        except Exception:  # whatever it is, the next look may be better, and the records are carried meanwhile
+            self._tell(traceback.format_exc(), now)
+
+    def _tell(self, text: str, now: float) -> None:
+        # What goes wrong in the same way for days must not fill the disk.
+        if text != self._told[0] or now - self._told[1] >= _TELL_AGAIN_S:
+            self._told = (text, now)
+            _say(f"no {self._name}: {text}")
 
 
 def _say(text: str) -> None:
