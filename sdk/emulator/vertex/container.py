@@ -23,6 +23,8 @@ _CHUNK = 1 << 16
 _KILLED = 137
 # The kernel ends what is killed at once, unless a disk does not answer.
 _END_S = 30.0
+# What this system refuses, once it is known: asking takes as long as starting a job.
+_permitted: dict[str, dict[str, str]] = {}
 _RUN = "import sys; sys.path.append(sys.argv[1]); from keeping import keeper; keeper.main(int(sys.argv[2]))"
 
 
@@ -76,13 +78,14 @@ class Containers:
     Args:
         config: what they see.
         emit: called with a replica's name, "stdout" or "stderr", and a line, in a thread of this object.
-        ended: called with a replica's name, its exit code and its first process's number when it is over and all that it has
-            printed was emitted, in the same thread.
+        ended: called in the same thread with replicas that are over, when all that they have printed was emitted: by name their
+            exit codes and the numbers of their first processes.
     """
 
-    def __init__(self, config: Config, emit: Emit, ended: Callable[[str, int, int], None]) -> None:
+    def __init__(self, config: Config, emit: Emit, ended: Callable[[dict[str, tuple[int, int]]], None]) -> None:
         self._emit, self._ended = emit, ended
         self._containers: dict[str, _Container] = {}
+        self._over: dict[str, tuple[int, int]] = {}
         self._lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
         self._news = b""
@@ -95,7 +98,7 @@ class Containers:
             self._selector.register(source, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="podlift-containers", daemon=True)
         self._thread.start()
-        self._send(vars(config))
+        self._send({**vars(config), "refused": _permitted.get("refused")})
         self._ready.wait()
 
     def start(self, name: str, *, host: str, command: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
@@ -168,6 +171,9 @@ class Containers:
                     os.read(self._woken, 1)
                 else:
                     self._hear()
+            over, self._over = self._over, {}
+            if over:
+                self._ended(over)
 
     def _read(self, handle: int, stream: _Stream) -> None:
         data = os.read(handle, _CHUNK)
@@ -195,20 +201,20 @@ class Containers:
         for line in lines:
             news = json.loads(line)
             if "ready" in news:
-                self.refused = news["ready"]
+                self.refused = _permitted["refused"] = news["ready"]
                 self._ready.set()
             else:
                 if news["why"]:
                     self._tell(news["exited"], "stderr", f"podlift emulator: {news['why']}")
-                self._over(news["exited"], news["code"], news["pid"])
+                self._exit(news["exited"], news["code"], news["pid"])
         if not data:
             self._selector.unregister(self._socket)
             self._ready.set()
             # Whoever was left has ended with the keeper, by the kernel if not by the keeper.
             for name in [name for name, container in self._containers.items() if container.code is None]:
-                self._over(name, _KILLED, 0)
+                self._exit(name, _KILLED, 0)
 
-    def _over(self, name: str, code: int, pid: int) -> None:
+    def _exit(self, name: str, code: int, pid: int) -> None:
         container = self._containers[name]
         container.code, container.pid = code, pid
         self._look(name)
@@ -216,7 +222,7 @@ class Containers:
     def _look(self, name: str) -> None:
         container = self._containers[name]
         if container.code is not None and not container.streams:
-            self._ended(name, container.code, container.pid)
+            self._over[name] = (container.code, container.pid)
 
 
 def _start_keeper() -> tuple[socket.socket, subprocess.Popen[bytes]]:

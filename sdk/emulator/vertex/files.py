@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import shutil
 import signal
 import stat
 from collections.abc import Iterator
@@ -13,6 +12,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
+
+from ..gcs.blobs import pieces
 
 _FICLONE = 0x40049409
 _MAX_PART_BYTES = 255
@@ -138,16 +139,28 @@ def place(source: Path, staged: Path, target: Path) -> tuple[int, ...]:
     Raises:
         OSError: the source is gone, or something else has the name.
     """
+    handle = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        with source.open("rb") as old, staged.open("wb") as new:
+        new = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
             # Never a link: a program may write into the file as it lies there.
-            try:
-                fcntl.ioctl(new.fileno(), _FICLONE, old.fileno())
-            except OSError:
-                shutil.copyfileobj(old, new, 1 << 20)
-            os.fchmod(new.fileno(), 0o644)
-        about = staged.stat()
+            _copy(handle, new)
+            os.fchmod(new, 0o644)
+            about = os.fstat(new)
+        finally:
+            os.close(new)
         staged.rename(target)
     finally:
+        os.close(handle)
         staged.unlink(missing_ok=True)
     return signature(about)
+
+
+def _copy(old: int, new: int) -> None:
+    try:
+        fcntl.ioctl(new, _FICLONE, old)
+    except OSError:
+        for piece in pieces(old, 0, os.fstat(old).st_size):
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[os.write(new, rest) :]

@@ -202,16 +202,19 @@ class Gang:
             self._buckets.leave()
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _ended(self, name: str, code: int, pid: int) -> None:
-        if code == _KILLED and pid and self._memory.ended(pid) is OutOfMemory.YES:
-            self._killed.add(name)
+    def _ended(self, over: dict[str, tuple[int, int]]) -> None:
+        for name, (code, pid) in over.items():
+            if code == _KILLED and pid and self._memory.ended(pid) is OutOfMemory.YES:
+                self._killed.add(name)
         try:
             self._buckets.settle()
         except Exception:
             # A full disk, or an emulator that is about to end: that the replica is over has to be known all the same.
-            sys.stderr.write(f"podlift emulator: what {name} has left below /gcs is lost.\n{traceback.format_exc()}")
+            sys.stderr.write(
+                f"podlift emulator: what {', '.join(over)} left below /gcs is lost.\n{traceback.format_exc()}"
+            )
         with self._changed:
-            self._codes[name] = code
+            self._codes.update({name: code for name, (code, _) in over.items()})
             self._changed.notify_all()
 
     def _start(self, name: str) -> None:

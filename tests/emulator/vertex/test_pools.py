@@ -12,6 +12,7 @@ import tarfile
 import textwrap
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from sdk.errors import InputError
 
 LIMIT_S = 60.0
 URL = "http://127.0.0.1:9"
+TRAINER = "import sys\nprint('trained', sys.argv[1:])\n"
 
 
 class Jobs:
@@ -416,6 +418,7 @@ def test_where_the_system_permits_nothing_jobs_run_and_nobody_stays(jobs, stored
     denied = (
         "import keeping.root\ndef no(flags): raise PermissionError(1, 'not permitted')\nkeeping.root._unshare = no\n"
     )
+    monkeypatch.setattr(container, "_permitted", {})
     head, _, tail = container._RUN.partition("from keeping")
     monkeypatch.setattr(container, "_RUN", f"{head}\n{denied}\nfrom keeping{tail}")
     assert "no /gcs" in pools.why_not() and "not permitted" in pools.why_not()
@@ -433,17 +436,27 @@ def test_where_the_system_permits_nothing_jobs_run_and_nobody_stays(jobs, stored
 # Python packages
 
 
-def package(tmp_path: Path) -> bytes:
-    source = tmp_path / "trainer-0.1"
+def source_archive(folder: Path) -> bytes:
+    source = folder / "trainer-0.1"
     (source / "trainer").mkdir(parents=True)
-    (source / "setup.py").write_text(
-        "from setuptools import setup\nsetup(name='trainer', version='0.1', packages=['trainer'])\n"
-    )
+    setup = "from setuptools import setup\nsetup(name='trainer', version='0.1', packages=['trainer'])\n"
+    (source / "setup.py").write_text(setup)
     (source / "trainer/__init__.py").touch()
-    (source / "trainer/task.py").write_text("import sys\nprint('trained', sys.argv[1:])\n")
-    with tarfile.open(tmp_path / "trainer-0.1.tar.gz", "w:gz") as archive:
+    (source / "trainer/task.py").write_text(TRAINER)
+    with tarfile.open(folder / "archive", "w:gz") as archive:
         archive.add(source, "trainer-0.1")
-    return (tmp_path / "trainer-0.1.tar.gz").read_bytes()
+    return (folder / "archive").read_bytes()
+
+
+def wheel(folder: Path) -> bytes:
+    about = "trainer-0.1.dist-info"
+    with zipfile.ZipFile(folder / "wheel", "w") as archive:
+        archive.writestr("trainer/__init__.py", "")
+        archive.writestr("trainer/task.py", TRAINER)
+        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: trainer\nVersion: 0.1\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", "")
+    return (folder / "wheel").read_bytes()
 
 
 def packaged(uri: str) -> dict:
@@ -452,7 +465,17 @@ def packaged(uri: str) -> dict:
 
 
 def test_a_python_package_is_installed_and_its_module_runs(jobs, stored, tmp_path) -> None:
-    stored.put("p/trainer-0.1.tar.gz", package(tmp_path))
+    pytest.importorskip("pip")
+    stored.put("p/trainer-0.1-py3-none-any.whl", wheel(tmp_path))
+    assert jobs.run(packaged("gs://bucket/p/trainer-0.1-py3-none-any.whl")) == {"workerpool0-0": 0}, jobs.lines
+    assert jobs.said()[-1] == "trained ['--lr', 'a b']"
+
+
+@pytest.mark.full
+def test_a_source_archive_is_built_without_a_network(jobs, stored, tmp_path) -> None:
+    pytest.importorskip("pip")
+    pytest.importorskip("setuptools")
+    stored.put("p/trainer-0.1.tar.gz", source_archive(tmp_path))
     assert jobs.run(packaged("gs://bucket/p/trainer-0.1.tar.gz")) == {"workerpool0-0": 0}, jobs.lines
     assert jobs.said()[-1] == "trained ['--lr', 'a b']"
 

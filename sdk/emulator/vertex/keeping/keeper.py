@@ -17,10 +17,14 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
 
 from . import root
+
+# Every job waits for these imports.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _HELD = (signal.SIGTERM, signal.SIGCHLD)
@@ -38,7 +42,7 @@ class Keeper:
     Args:
         orders: the connection to the emulator.
         config: "root" an empty folder, "gcs" the folder that is shown as /gcs, "buckets" those in it that may be written,
-            "hosts" the file that is shown as /etc/hosts.
+            "hosts" the file that is shown as /etc/hosts, "refused" what the first keeper has found out, or null.
     """
 
     def __init__(self, orders: socket.socket, config: Mapping[str, Any]) -> None:
@@ -55,9 +59,12 @@ class Keeper:
             signal.signal(ignored, signal.SIG_IGN)
         if _LINUX:
             _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        self.refused = root.permitted(config)
+        self.refused = config["refused"] or root.permitted(config)
         if not self.refused["root"]:
-            root.enter(config)
+            try:
+                root.enter(config)
+            except OSError as error:
+                self.refused = {"root": str(error), "pids": str(error)}
         self._own_pids = not self.refused["pids"]
         self._tell(ready=self.refused)
 
