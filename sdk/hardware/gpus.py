@@ -52,7 +52,7 @@ def _l4() -> list[Accelerator]:
 
 
 def _a100() -> list[Accelerator]:
-    about = {"type": "NVIDIA_TESLA_A100", "title": "NVIDIA A100 40 GB", "memory_gib": 40, "flex": True}
+    about = {"type": "NVIDIA_TESLA_A100", "title": "NVIDIA A100", "memory_gib": 40, "flex": True}
     small = [
         _row(
             "a100", count, [f"a2-highgpu-{count}g"], **about, quota="nvidia_a100_gpus", includes_machine=True,
@@ -62,7 +62,7 @@ def _a100() -> list[Accelerator]:
     ]  # fmt: skip
     large = [
         _row(
-            "a100-80gb", count, [f"a2-ultragpu-{count}g"], type="NVIDIA_A100_80GB", title="NVIDIA A100 80 GB", flex=None,
+            "a100-80gb", count, [f"a2-ultragpu-{count}g"], type="NVIDIA_A100_80GB", title="NVIDIA A100", flex=None,
             memory_gib=80, quota="nvidia_a100_80gb_gpus", includes_machine=True,
         )
         for count in (1, 2, 4, 8)
@@ -79,17 +79,17 @@ def _h100(count: int) -> tuple[Rate, ...]:
 def _hopper() -> list[Accelerator]:
     h100 = [
         _row(
-            "h100", count, [f"a3-highgpu-{count}g"], type="NVIDIA_H100_80GB", title="NVIDIA H100 80 GB", memory_gib=80,
+            "h100", count, [f"a3-highgpu-{count}g"], type="NVIDIA_H100_80GB", title="NVIDIA H100", memory_gib=80,
             rates=_h100(count), flex=True, quota="nvidia_h100_gpus",
         )
         for count in (1, 2, 4, 8)
     ]  # fmt: skip
     mega = _row(
-        "h100-mega", 8, ["a3-megagpu-8g"], type="NVIDIA_H100_MEGA_80GB", title="NVIDIA H100 80 GB, faster network",
+        "h100-mega", 8, ["a3-megagpu-8g"], type="NVIDIA_H100_MEGA_80GB", title="NVIDIA H100 Mega",
         memory_gib=80, rates=rates(82.754, 25.28), flex=None,
     )  # fmt: skip
     h200 = _row(
-        "h200", 8, ["a3-ultragpu-8g"], type="NVIDIA_H200_141GB", title="NVIDIA H200 141 GB", memory_gib=141, flex=True
+        "h200", 8, ["a3-ultragpu-8g"], type="NVIDIA_H200_141GB", title="NVIDIA H200", memory_gib=141, flex=True
     )
     return [*h100, mega, h200]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
+import sdk
 from sdk.accelerators import ROWS
 
 
@@ -69,3 +71,11 @@ def test_a_terminal_gets_a_table(in_terminal) -> None:
     code, screen = in_terminal("accelerators", "--family", "tpu", at=())
     assert code == 0
     assert "v5e-8" in screen and "\t" not in screen
+
+
+def test_the_page_about_accelerators_shows_the_table_as_it_is(here) -> None:
+    page = (Path(sdk.__file__).parent.parent / "docs" / "accelerators.md").read_text().splitlines()
+    shown = [line for line in page if line.startswith("| ") and line.count(" | ") == 6]
+    table = cells(here("accelerators").stdout)
+    offered = [f"| {' | '.join(table[row.name][:7])} |" for row in ROWS if not row.refused]
+    assert shown[1:] == offered
