@@ -1,6 +1,6 @@
 """What every backend owes: the same cases, the same answers. Needs pytest.
 
-Usage: `class TestMine(BackendContract): name = "mine"`
+Usage: `class TestMine(BackendContract): name = "mine"`, and a fixture `where` if it takes more than a root to submit to it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,14 @@ class BackendContract:
     name = ""
 
     @pytest.fixture
-    def submit(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Run]]:
+    def where(self, tmp_path: Path) -> dict[str, Any]:
+        """Return the keywords of `submit` that say where runs go."""
+        return {"backend": self.name, "root": tmp_path / "contract-root"}
+
+    @pytest.fixture
+    def submit(
+        self, where: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[Callable[..., Run]]:
         """Return a function that submits a program's text; what still runs at the end is cancelled."""
         started: list[Run] = []
         project = tmp_path / "contract"
@@ -39,7 +47,7 @@ class BackendContract:
 
         def start(text: str, workers: int = 1) -> Run:
             (project / "program.py").write_text(text)
-            run = api.submit("program.py", workers=workers, backend=self.name, root=tmp_path / "contract-root")
+            run = api.submit("program.py", workers=workers, **where)
             started.append(run)
             return run
 
@@ -75,6 +83,33 @@ class BackendContract:
         run.wait(_LIMIT_S)
         assert [line.text for line in run.logs()] == ["once"]
         assert run.status().attempts == 1
+
+    def test_any_process_may_attach_and_sees_the_same(self, submit: Callable[..., Run]) -> None:
+        run = submit("print('here')")
+        ended = run.wait(_LIMIT_S)
+        other = api.attach(run.url)
+        assert other.status() == ended
+        assert [line.text for line in other.logs()] == ["here"]
+        assert run.id in [info.id for info in api.runs(root=run.plan.root)]
+
+    def test_what_the_program_returns_and_leaves_comes_back(
+        self, where: dict[str, Any], submit: Callable[..., Run], tmp_path: Path
+    ) -> None:
+        submit("def main(n):\n    open('left.txt', 'w').write('x' * n)\n    return {'n': n}").wait(_LIMIT_S)
+        run = api.submit("program:main", args={"n": 3}, **where)
+        assert run.result(_LIMIT_S).value == {"n": 3}
+        run.download(tmp_path / "home")
+        assert (tmp_path / "home" / "work" / "left.txt").read_text() == "xxx"
+
+    def test_a_run_that_failed_is_resumed_as_a_further_attempt(self, submit: Callable[..., Run]) -> None:
+        run = submit(
+            "import os\nprint('attempt', os.environ['PODLIFT_ATTEMPT'])\nassert os.environ['PODLIFT_ATTEMPT'] > '1'"
+        )
+        assert run.wait(_LIMIT_S).state is State.FAILED
+        run.resume()
+        assert run.wait(_LIMIT_S).state is State.SUCCEEDED
+        assert run.status().attempts == 2
+        assert [line.text for line in run.logs() if line.text.startswith("attempt")] == ["attempt 1", "attempt 2"]
 
     def test_cancel_returns_at_once_is_idempotent_and_final(self, submit: Callable[..., Run]) -> None:
         run = submit("import time; time.sleep(600)", workers=2)

@@ -1,4 +1,5 @@
-"""The pytest plugin: `podlift_run` runs a program for real, `podlift_drill` kills one, `podlift_gcs` is a storage for it.
+"""The pytest plugin: `podlift_run` runs a program for real, `podlift_drill` kills one, `podlift_gcs` is a storage for it, and
+`podlift_vertex` a whole cloud.
 
 pytest loads this file wherever podlift is installed, so nothing but pytest is imported before a test asks for the fixture.
 """
@@ -18,9 +19,17 @@ from .gcs import podlift_gcs, podlift_gcs_server
 if TYPE_CHECKING:
     from ..drill import Report
     from ..run import Result, Run
+    from .vertex import Cloud
 
 # pytest finds fixtures by the names that this module has.
-__all__ = ["podlift_drill", "podlift_gcs", "podlift_gcs_server", "podlift_run"]
+__all__ = [
+    "podlift_drill",
+    "podlift_gcs",
+    "podlift_gcs_server",
+    "podlift_run",
+    "podlift_vertex",
+    "podlift_vertex_server",
+]
 
 _TIMEOUT_S = 600.0
 # A supervisor ends its run at the time limit; this long it may take to stop the tasks and to say so.
@@ -84,6 +93,33 @@ def podlift_drill(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
             raise error.with_traceback(None) from None
 
     return drill
+
+
+@pytest.fixture(scope="session")
+def podlift_vertex_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    """One emulated cloud for all tests of this process; tests use `podlift_vertex`."""
+    from .vertex import Cloud
+
+    cloud = Cloud(tmp_path_factory.mktemp("cloud"))
+    with cloud:
+        yield cloud
+
+
+@pytest.fixture
+def podlift_vertex(podlift_vertex_server: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cloud:
+    """A Vertex AI of this test's own, with Cloud Storage and Cloud Logging, to which the whole SDK speaks.
+
+    Usage: `run = sdk.submit("train.py", workers=3, backend=podlift_vertex.backend()); run.result()`
+
+    Jobs really run, as processes of this machine. It has `backend()`, `preempt(job)`, `faults(...)`, `requests()`,
+    `entries(job)` and `jobs()`, Google's own client. It is empty when the test begins, but for the bucket in which runs live.
+    """
+    podlift_vertex_server.reset()
+    podlift_vertex_server.make_bucket()
+    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_vertex_server.url)
+    # What this machine remembers of runs is the test's own too.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return podlift_vertex_server
 
 
 def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> Run:

@@ -14,6 +14,8 @@ from .gcs import GcsServer
 if TYPE_CHECKING:
     from google.cloud.aiplatform_v1 import JobServiceClient
 
+    from ..policies import Vertex
+
 _LINES = 1000
 
 
@@ -33,7 +35,7 @@ class Cloud(GcsServer):
 
     def __init__(self, folder: Path, *, project: str = "podlift", region: str = "us-central1", **options: Any) -> None:
         super().__init__(folder)
-        self.project, self.region = project, region
+        self.project, self.region, self.bucket = project, region, "podlift-runs"
         self._options = (json.dumps(options),)
 
     @property
@@ -49,6 +51,21 @@ class Cloud(GcsServer):
         credentials = AnonymousCredentials()  # type: ignore[no-untyped-call]
         options = {"api_endpoint": self.url}
         return JobServiceClient(transport="rest", credentials=credentials, client_options=options)
+
+    def backend(self, **more: Any) -> Vertex:
+        """Return the value for `backend=` with which runs go here; `reset` and `make_bucket` come before.
+
+        Args:
+            more: further fields of the value, or other ones.
+        """
+        from ..policies import Vertex
+
+        place = {"project": self.project, "regions": (self.region,), "bucket": self.bucket, "image": "podlift/emulated"}
+        return Vertex(**{**place, **more})
+
+    def make_bucket(self) -> None:
+        """Make the bucket in which runs live, as one of the region."""
+        self.ask("POST", f"/storage/v1/b?project={self.project}", {"name": self.bucket, "location": self.region})
 
     def entries(self, job: str, task: str | None = None) -> list[dict[str, Any]]:
         """Return the log entries of a job, the oldest first.

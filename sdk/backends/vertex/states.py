@@ -76,16 +76,16 @@ class VendorJob:
         """Where it runs."""
         return self.name.split("/")[3]
 
-    @property
-    def console(self) -> str:
-        """Where a browser shows it."""
-        return console(self.name)
 
+def console(name: str, project: str = "") -> str:
+    """Return the address at which a browser shows a job.
 
-def console(name: str) -> str:
-    """Return the address at which a browser shows a job."""
-    _, project, _, region, _, number = name.split("/")
-    return _CONSOLE.format(region=region, id=number, project=project)
+    Args:
+        name: of the job: it holds the project's number.
+        project: its id.
+    """
+    _, number, _, region, _, job = name.split("/")
+    return _CONSOLE.format(region=region, id=job, project=project or number)
 
 
 def state_name(value: object) -> str:
@@ -97,16 +97,17 @@ def state_name(value: object) -> str:
     return text
 
 
-def merge(status: Status, job: VendorJob | None) -> Status:
+def merge(status: Status, job: VendorJob | None, *, project: str = "") -> Status:
     """Return what a run's records and its vendor's job say together.
 
     Args:
         status: what the records say.
         job: the newest job of the run; None where there is none yet.
+        project: its project's id.
     """
     if job is None:
         return status
-    told = replace(status, vendor=job.state, console=job.console)
+    told = replace(status, vendor=job.state, console=console(job.name, project))
     if status.state.terminal:
         return told
     known = _WAITING.get(job.state.removeprefix(PREFIX))

@@ -89,13 +89,12 @@ class Watch:
     def observe(self, plan: Plan) -> Observation:
         """Say whether something can still become of the run."""
         self.refresh()
-        return Observation(
-            supervised=not self._lost, detail=self._lost or (self._job.state if self._job else "no job yet")
-        )
+        over = bool(self._lost) or has_ended(self._plan.paths)
+        return Observation(supervised=not over, detail=self._lost or (self._job.state if self._job else "no job yet"))
 
     def told(self, status: Status) -> Status:
         """Return a status as the records tell it together with what the vendor says."""
-        found = states.merge(status, self._job)
+        found = states.merge(status, self._job, project=str(self._options["project"]))
         if found.state is State.LOST and self._lost and found.failure is not None:
             return replace(found, failure=replace(found.failure, message=self._lost))
         return found
