@@ -26,6 +26,8 @@ TARGET = ("backend", "root", "name")
 _INTERNAL = {"PODLIFT_RUN", "PODLIFT_TASK", "PODLIFT_ATTEMPT", "PODLIFT_PARENT", "PODLIFT_CALLER_PYTHONPATH"}
 # Where the cloud is emulated: it belongs to the machine, as the addresses of proxies do, and to no run.
 _INTERNAL |= {"PODLIFT_EMULATOR"}
+# How many replicas the stand-in for a TPU has on this machine: it changes no plan.
+_INTERNAL |= {"PODLIFT_TPU_REPLICAS"}
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Any
 
-from . import checks, cluster, ids
+from . import accelerators, checks, cluster, ids
 from .checks import Facts, Finding
 from .errors import CorruptRunError
 from .layout import RootPaths, RunPaths
@@ -142,6 +142,7 @@ class Plan:
 
     def payload(self, attempt: int) -> Payload:
         """Return what the tasks of one attempt have to read."""
+        row = accelerators.row(self.job["resources"]["accelerator"])
         return Payload(
             run_id=self.run_id,
             run_url=self.paths.url,
@@ -166,6 +167,8 @@ class Plan:
             warm_start=self.warm_start,
             grace_s=self.job["limits"]["grace_s"],
             drill=self.drill,
+            tpu=row.name if row.family == "tpu" else "",
+            tpu_stand_in=self.backend == "local",
         )
 
     def __str__(self) -> str:

@@ -27,7 +27,7 @@ from ..payload import Payload
 from ..storage.records import Recorder, read_events
 from . import context, determinism, limits, outside, protection, reporting
 from .agreement import Agreement, Entries, Files
-from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together, steps_per_execution
+from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together, steps_per_execution, tpu
 from .progress import Progress
 from .protect_fit import FitProtection
 from .unpack import unpack
@@ -74,6 +74,7 @@ def main(payload_path: str, task: str, home: str) -> int:
     agreement = Agreement(_entries(payload, task, alone=len(together) == 1), _log)
     guard = protection.make(payload, task, agreement, SystemClock(), _log, recorder.record, reporter.begin)
     context.enter(payload, task, reporter, guard if takes_part else None)
+    tpu.prepare(payload, os.environ, _log)
     limit = None if payload.max_steps is None else limits.Limit(payload.max_steps, _log)
     fits = (
         FitProtection(guard, auto=payload.checkpoints.get("auto", False), limit=limit).patches() if takes_part else []
@@ -114,6 +115,7 @@ def _entries(payload: Payload, task: str, *, alone: bool) -> Entries:
 
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
     found = [*reporting.patches(reporter), *steps_per_execution.patches(_log)]
+    found += tpu.patches(payload, os.environ, _log)
     if payload.drill:
         # After the seeds: what the drill itself sets is not noted.
         found += determinism.patches(int(payload.drill["seed"]))

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import cluster
 from ..layout import RunPaths
 from ..payload import Payload
 from .reporting import Reporter

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Mapping
 from typing import Any
 
-from ... import cluster
+from ... import accelerators, cluster
 from ...planner import Plan
 from . import interpreter
 from .interpreter import Interpreter
@@ -19,7 +20,8 @@ _MACHINE = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_\w+|TZ|TERM|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|XDG_\w+|"
     r"SSL_CERT_(FILE|DIR)|(REQUESTS|CURL|AWS)_CA_BUNDLE|HTTPLIB2_CA_CERTS|GRPC_DEFAULT_SSL_ROOTS_FILE_PATH|((https?|no|all|ftp)_proxy)|((HTTPS?|NO|ALL|FTP)_PROXY)|"
     # How this machine proves who it is: in a cloud a task has a service account in their place.
-    r"GOOGLE_APPLICATION_CREDENTIALS|GOOGLE_CLOUD_PROJECT|CLOUDSDK_CONFIG|STORAGE_EMULATOR_HOST|PODLIFT_EMULATOR"
+    r"GOOGLE_APPLICATION_CREDENTIALS|GOOGLE_CLOUD_PROJECT|CLOUDSDK_CONFIG|STORAGE_EMULATOR_HOST|PODLIFT_EMULATOR|"
+    r"PODLIFT_TPU_REPLICAS"
 )
 # A shell's own notes.
 _SHELL = {
@@ -94,8 +96,12 @@ def environment(
         "no_grpc_proxy": ",".join(["localhost", *(address.rpartition(":")[0] for address in addresses.values())]),
         **cluster.environment(task, plan.members, addresses, {"run": plan.run_id}),
     }
-    if plan.job["resources"]["accelerator"] == "cpu":
+    hardware = accelerators.row(plan.job["resources"]["accelerator"])
+    if hardware.family != "gpu":
         found["CUDA_VISIBLE_DEVICES"] = "-1"
+    if hardware.family == "tpu":
+        node = {"project": "podlift-local", "zone": "local", "tpu_node_name": plan.run_id}
+        found |= {"TPU_NODE_NAME": plan.run_id, "TPU_CONFIG": json.dumps(node)}
     if plan.job["code"]["keras"] == "legacy":
         found["TF_USE_LEGACY_KERAS"] = "1"
     return {**found, **{name: value for name, value in plan.job["env"].items() if isinstance(value, str)}}

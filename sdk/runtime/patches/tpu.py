@@ -1,0 +1,156 @@
+"""A program for a TPU finds one: the machine's own, or in local mode and under the emulator the stand-in made of CPUs."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from types import ModuleType
+from typing import Any
+
+from ... import accelerators
+from ...clock import SystemClock
+from ...errors import InputError
+from ...hardware import Accelerator
+from ...payload import Payload
+from ..tpu import host
+from . import Patch
+from .keras_parts import Function, around, version
+
+_TENSORFLOW = ((2, 16), (2, 21))
+_REPLICAS = "PODLIFT_TPU_REPLICAS"
+_EMULATOR = "PODLIFT_EMULATOR"
+
+
+def prepare(payload: Payload, environ: MutableMapping[str, str], log: Callable[[str], None]) -> None:
+    """Make this process ready for the TPU of its machine, if it runs on one; TensorFlow is not imported yet."""
+    if payload.tpu and not _has_stand_in(payload, environ):
+        host.prepare(accelerators.row(payload.tpu), environ, payload.board or payload.run_url, SystemClock(), log)
+
+
+def _has_stand_in(payload: Payload, environ: Mapping[str, str]) -> bool:
+    """Return whether CPUs stand for the TPU: never on a machine of the cloud."""
+    return payload.tpu_stand_in or bool(environ.get(_EMULATOR))
+
+
+def patches(payload: Payload, environ: Mapping[str, str], log: Callable[[str], None]) -> list[Patch]:
+    """Return what a task on a TPU needs; nothing for a task without one.
+
+    Args:
+        payload: what the task has to do.
+        environ: the task's variables: how many replicas are wanted, under which names the TPU is known.
+        log: says what the program runs on, once TensorFlow is imported.
+
+    Raises:
+        InputError: the stand-in cannot have as many replicas.
+    """
+    if not payload.tpu:
+        return []
+    row = accelerators.row(payload.tpu)
+    if _has_stand_in(payload, environ):
+        replicas, names = _replicas(environ), _names(environ)
+        return [_stand_in(row, replicas, names, log), _advice(log)]
+    return [_real(row, log), _advice(log)]
+
+
+def _replicas(environ: Mapping[str, str]) -> int | None:
+    text = environ.get(_REPLICAS, "").strip()
+    if text and not text.isdecimal():
+        raise InputError(f"{_REPLICAS} is a number of replicas. Received: {text!r}.")
+    return int(text) if text else None
+
+
+def _names(environ: Mapping[str, str]) -> tuple[str, ...]:
+    found = [environ.get(name, "") for name in ("TPU_NODE_NAME", "TPU_NAME", "CLOUD_ML_JOB_ID")]
+    try:
+        found.append(str(json.loads(environ.get("TPU_CONFIG", "{}")).get("tpu_node_name", "")))
+    except (ValueError, AttributeError):
+        pass  # the job's own variable, in a shape of its own
+    return tuple(dict.fromkeys(name for name in found if name))
+
+
+def _stand_in(row: Accelerator, replicas: int | None, names: Sequence[str], log: Callable[[str], None]) -> Patch:
+    def apply(tf: ModuleType) -> None:
+        devices: Any = importlib.import_module("sdk.runtime.tpu.devices")
+        system = devices.system_of(row, replicas=replicas, names=names)
+        importlib.import_module("sdk.runtime.tpu.install").install(system)
+        log(
+            f"{row.name} is a stand-in here: {system.cores} logical CPU devices of this machine are its replicas. What a step "
+            "computes is right, how long it takes says nothing about a TPU (docs/tpu.md)"
+        )
+
+    return Patch(
+        name="tpu-stand-in",
+        why="a program for a TPU runs where there is none",
+        module="tensorflow",
+        applies=_applies,
+        needed=lambda tf: True,
+        apply=apply,
+        quiet=True,
+    )
+
+
+def _real(row: Accelerator, log: Callable[[str], None]) -> Patch:
+    def apply(tf: ModuleType) -> None:
+        util: Any = importlib.import_module("tensorflow.python.tpu.tpu_strategy_util")
+
+        @around(util, "initialize_tpu_system_impl")
+        def initialize(original: Function, *args: Any, **options: Any) -> Any:
+            try:
+                found = original(*args, **options)
+            except tf.errors.NotFoundError as error:
+                raise RuntimeError(
+                    f"TensorFlow sees no TPU on this machine, which should have a {row.name}. Received: devices "
+                    f"{[device.name for device in tf.config.list_physical_devices()]}. A v5e needs a TensorFlow made for TPUs "
+                    "(the package tensorflow-tpu) and libtpu.so: see docs/tpu.md."
+                ) from error
+            log(f"{row.name} is the TPU of this machine")
+            return found
+
+    return Patch(
+        name="tpu-host",
+        why="a TPU that is not there is said to be so",
+        module="tensorflow",
+        applies=lambda tf: True,
+        needed=lambda tf: True,
+        apply=apply,
+        quiet=True,
+    )
+
+
+def _advice(log: Callable[[str], None]) -> Patch:
+    def apply(module: ModuleType) -> None:
+        told = False
+
+        @around(module.Trainer, "compile")
+        def compiled(original: Function, model: Any, *args: Any, **options: Any) -> Any:
+            nonlocal told
+            result = original(model, *args, **options)
+            advice = [] if told else _advise(model)
+            if advice:
+                told = True
+                log(f"for a TPU: {'; '.join(advice)}")
+            return result
+
+    return Patch(
+        name="tpu-advice",
+        why="a TPU waits for Python behind each execution",
+        module="keras.src.trainers.trainer",
+        applies=lambda module: True,
+        needed=lambda module: True,
+        apply=apply,
+        quiet=True,
+    )
+
+
+def _advise(model: Any) -> list[str]:
+    found = []
+    if model.steps_per_execution == 1:
+        found.append("compile(steps_per_execution=...) of 10 to 100, as it waits for Python behind each execution")
+    if getattr(getattr(model, "dtype_policy", None), "compute_dtype", "") == "float32":
+        found.append("keras.mixed_precision.set_global_policy('mixed_bfloat16'), its own type for matrices")
+    return found
+
+
+def _applies(tf: ModuleType) -> bool:
+    return _TENSORFLOW[0] <= version(tf.__version__) <= _TENSORFLOW[1]

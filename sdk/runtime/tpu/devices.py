@@ -1,0 +1,83 @@
+"""The hardware of the stand-in: its shape, the names of its devices, and the systems that a program may look for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tensorflow.python.eager import context
+from tensorflow.python.tpu import topology, tpu_system_metadata
+
+from ...errors import InputError, nearest
+from ...hardware import Accelerator
+
+_HOST = "/job:localhost/replica:0/task:0"
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """One TPU host that is made of logical CPU devices.
+
+    Args:
+        accelerator: what it stands for.
+        mesh: how its chips stand to each other, and cores on a chip: x, y, z, core.
+        cores: how many replicas there are; fewer than the mesh has if somebody asked for it.
+        names: under which a program may look for it.
+    """
+
+    accelerator: str
+    mesh: tuple[int, int, int, int]
+    cores: int
+    names: tuple[str, ...]
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """The devices that replicas really run on."""
+        return tuple(f"{_HOST}/device:CPU:{core}" for core in range(self.cores))
+
+    def topology(self) -> Any:
+        """Return the shape as `initialize_tpu_system` does."""
+        x, y, z, c = self.mesh
+        at = [[i, j, k, m] for k in range(z) for j in range(y) for i in range(x) for m in range(c)]
+        mesh = list(self.mesh) if self.cores == len(at) else [self.cores, 1, 1, 1]
+        places = at if self.cores == len(at) else [[core, 0, 0, 0] for core in range(self.cores)]
+        return topology.Topology(mesh_shape=mesh, device_coordinates=[places])
+
+    def metadata(self) -> Any:
+        """Return what `resolver.get_tpu_system_metadata()` returns."""
+        kinds = [("CPU", 0), *(("TPU", core) for core in range(self.cores)), ("TPU_SYSTEM", 0)]
+        devices = [
+            context.LogicalDevice(name=f"{_HOST}/device:{kind}:{index}", device_type=kind) for kind, index in kinds
+        ]
+        return tpu_system_metadata.TPUSystemMetadata(
+            num_cores=self.cores, num_hosts=1, num_of_cores_per_host=self.cores, topology=None, devices=devices
+        )
+
+    def check_name(self, name: Any) -> None:
+        """Raise where a program looks for another TPU than there is."""
+        if name in (None, "", "local") or name in self.names:
+            return
+        raise ValueError(
+            f"There is no TPU of that name. Received: tpu={name!r}. {nearest(str(name), ['local', *self.names])} "
+            "Next: TPUClusterResolver(tpu='local'), which is right on Vertex AI too."
+        )
+
+
+def system_of(row: Accelerator, *, replicas: int | None, names: Sequence[str]) -> System:
+    """Return the system that stands for a row of the hardware table.
+
+    Args:
+        row: a TPU in one machine.
+        replicas: how many there shall be; None for as many as the row has.
+        names: under which a program may look for it, beside "local".
+
+    Raises:
+        InputError: it has not as many replicas.
+    """
+    # A row counts cores where the generation has two on a chip.
+    cores = row.count or row.chips
+    x, y = (int(side) for side in row.topology.split("x")) if row.topology else (2, row.chips // 2)
+    if replicas is not None and not 1 <= replicas <= cores:
+        raise InputError(f"{row.name} has 1 to {cores} replicas. Received: PODLIFT_TPU_REPLICAS={replicas}.")
+    return System(accelerator=row.name, mesh=(x, y, 1, cores // row.chips), cores=replicas or cores, names=tuple(names))

@@ -1,0 +1,182 @@
+"""Puts the stand-in behind TensorFlow's own TPU names.
+
+The classes stay TensorFlow's: `isinstance(strategy, tf.distribute.TPUStrategy)` holds for every name that a program may have
+imported it by. What they ask the hardware for is answered here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.distribute import tpu_strategy
+from tensorflow.python.distribute.cluster_resolver.tpu import tpu_cluster_resolver
+from tensorflow.python.eager import context
+from tensorflow.python.tpu import tpu, tpu_embedding_v1, tpu_embedding_v2, tpu_embedding_v3, tpu_strategy_util
+from tensorflow.python.tpu.ops import tpu_ops
+
+from ..patches.keras_parts import Function, around
+from . import replicas
+from .devices import System
+
+_EMBEDDINGS = (
+    (tpu_embedding_v1, "TPUEmbeddingV0"),
+    (tpu_embedding_v2, "TPUEmbedding"),
+    (tpu_embedding_v3, "TPUEmbeddingV2"),
+)
+
+
+def install(system: System) -> None:
+    """Have every program of this process find that system. Must come before any operation of TensorFlow's."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * system.cores)
+    _resolve(system)
+    _initialize(system)
+    _list_devices(system)
+    _distribute(system)
+    _exchange(system)
+    _refuse_embeddings()
+
+
+def _resolve(system: System) -> None:
+    kind = tpu_cluster_resolver.TPUClusterResolver
+
+    @around(kind, "__init__")
+    def init(original: Function, self: Any, tpu: Any = None, *args: Any, **options: Any) -> None:
+        system.check_name(tpu)
+        original(self, "local", *args, **options)
+
+    kind.get_tpu_system_metadata = lambda self: system.metadata()
+    kind.num_accelerators = lambda self, *args, **options: {"TPU": system.cores}
+
+
+def _initialize(system: System) -> None:
+    def initialize(resolver: Any, kind: Any) -> Any:
+        if not tf.executing_eagerly():
+            raise RuntimeError("initialize_tpu_system() belongs outside of every tf.function.")
+        resolver = kind("local") if resolver is None else resolver
+        found = system.topology()
+        resolver.set_tpu_topology(found.serialized())
+        tpu_strategy_util._INITIALIZED_TPU_SYSTEMS[resolver._tpu] = found
+        return found
+
+    def shut_down(resolver: Any, kind: Any) -> None:
+        tpu_strategy_util._INITIALIZED_TPU_SYSTEMS.pop("local", None)
+
+    tpu_strategy_util.initialize_tpu_system_impl = initialize
+    tpu_strategy_util.shutdown_tpu_system_impl = shut_down
+
+
+def _list_devices(system: System) -> None:
+    def listed(original: Function, device_type: str | None = None) -> list[Any]:
+        chips = [context.LogicalDevice(f"/device:TPU:{core}", "TPU") for core in range(system.cores)]
+        if device_type == "TPU":
+            return chips
+        return list(original(device_type)) + ([] if device_type else chips)
+
+    def present(original: Function, device_type: str | None = None) -> list[Any]:
+        chips = [context.PhysicalDevice(f"/physical_device:TPU:{core}", "TPU") for core in range(system.cores)]
+        if device_type == "TPU":
+            return chips
+        return list(original(device_type)) + ([] if device_type else chips)
+
+    for place in (tf.config, tf.config.experimental):
+        for name, answer in (("list_logical_devices", listed), ("list_physical_devices", present)):
+            setattr(place, name, functools.wraps(getattr(place, name))(functools.partial(answer, getattr(place, name))))
+    _place(tf)
+
+
+def _place(tf_module: Any) -> None:
+    @around(tf_module, "device")
+    def device(original: Function, name: Any) -> Any:
+        return original(name.replace("TPU:", "CPU:") if isinstance(name, str) else name)
+
+
+def _distribute(system: System) -> None:
+    class Extended(tpu_strategy.TPUExtended):  # type: ignore[misc]
+        """TensorFlow's own, on other devices."""
+
+        def __init__(self, container: Any, resolver: Any = None, *args: Any, **options: Any) -> None:
+            if options.get("device_assignment") is not None or options.get("use_spmd_for_xla_partitioning"):
+                raise NotImplementedError(
+                    "The stand-in has one core for each replica. Received: a device assignment or SPMD partitioning, which "
+                    "only a real TPU has. Next: TPUStrategy(resolver)."
+                )
+            super().__init__(container, resolver, *args, **options)
+            self._tpu_devices = np.array([[place] for place in system.places], dtype=object)
+            self._place_inputs()
+
+        def _place_inputs(self) -> None:
+            host = system.places[0]
+            self._host_device = host
+            for found, each in (
+                (self._device_input_worker_devices, list(system.places)),
+                (self._host_input_worker_devices, [host] * system.cores),
+            ):
+                found.clear()
+                found[host] = each
+
+        def _batch_reduce_to(self, reduce_op: Any, pairs: Any, options: Any) -> list[Any]:
+            values = [value for value, _ in pairs]
+            if replicas.enclosing() is None or not all(isinstance(value, tf.Tensor) for value in values):
+                return list(super()._batch_reduce_to(reduce_op, pairs, options))
+            mean = reduce_op == tf.distribute.ReduceOp.MEAN
+            return replicas.add_up_all([tf.math.scalar_mul(1 / system.cores, v) if mean else v for v in values])
+
+        def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+            mark = replicas.enclosing()
+            if mark is None or isinstance(tensor, (float, int)):
+                return super()._broadcast_to(tensor, destinations)
+            return replicas.add_up(tensor * tf.cast(tf.equal(mark.replica, 0), tensor.dtype))
+
+    tpu_strategy.TPUExtended = Extended
+    for kind in (tpu_strategy.TPUStrategyV2, tpu_strategy.TPUStrategy):
+
+        @around(kind, "__init__")
+        def init(original: Function, self: Any, *args: Any, **options: Any) -> None:
+            original(self, *args, **options)
+            # A replica's function takes its own component of a variable, not a handle that stands for all.
+            self._enable_packed_variable_in_eager_mode = False
+
+
+def _exchange(system: System) -> None:
+    def replicate(computation: Any, inputs: Sequence[Any], *args: Any, **options: Any) -> list[Any]:
+        return replicas.replicate(computation, inputs, system.places)
+
+    def cross_replica_sum(x: Any, group_assignment: Any = None, name: str | None = None) -> Any:
+        _whole(group_assignment)
+        return replicas.add_up(x)
+
+    def all_to_all(
+        x: Any,
+        concat_dimension: int,
+        split_dimension: int,
+        split_count: int,
+        group_assignment: Any = None,
+        name: Any = None,
+    ) -> Any:
+        _whole(group_assignment)
+        return replicas.exchange(x, concat_dimension, split_dimension, split_count)
+
+    tpu.replicate = replicate
+    tpu_ops.cross_replica_sum = cross_replica_sum
+    tpu_ops.all_to_all = all_to_all
+
+
+def _whole(group_assignment: Any) -> None:
+    if group_assignment is not None:
+        raise NotImplementedError("The stand-in exchanges among all replicas. Received: a group_assignment.")
+
+
+def _refuse_embeddings() -> None:
+    def refuse(self: Any, *args: Any, **options: Any) -> None:
+        raise NotImplementedError(
+            "The stand-in has no embedding tables of TPUs, and neither has v5e: they are hardware of v2 and v3. Use "
+            "keras.layers.Embedding or tf.nn.embedding_lookup, which run on every TPU."
+        )
+
+    for module, name in _EMBEDDINGS:
+        getattr(module, name).__init__ = refuse
