@@ -17,8 +17,9 @@ def main() -> None:
     usual = signal.getsignal(signal.SIGINT)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
-    from .app import run
+    from .app import load, run
 
+    load(sys.argv[1:])
     signal.signal(signal.SIGINT, usual)
     try:
         code = run(sys.argv[1:])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -10,11 +12,24 @@ import typer
 
 from .. import __version__
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError, PodliftError
-from . import accelerators, checkpoints, diff, doctor, drill, emulator, get, look, prune, resume, settings, start
 from .output import EXIT_DETACHED, answer, as_json, prepare_streams, refusal, say, settle_streams
 
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
 _USAGE: Any = typer.BadParameter.__mro__[1]
+
+
+# In the order in which a user meets them; each is a function of that name, in a module of this package.
+_VERBS = {
+    "submit": "start", "plan": "start", "diff": "diff", "drill": "drill", "runs": "look", "status": "look", "why": "look",
+    "logs": "look", "wait": "look", "cancel": "look", "resume": "resume", "get": "get", "checkpoints": "checkpoints",
+    "accelerators": "accelerators", "config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator",
+}  # fmt: skip
+
+
+def load(words: Sequence[str]) -> list[Callable[..., None]]:
+    """Return the verb that the words begin with, and nothing else is imported; all of them where it is none."""
+    names = [words[0]] if words and words[0] in _VERBS else list(_VERBS)
+    return [getattr(importlib.import_module(f".{_VERBS[name]}", __package__), name) for name in names]
 
 
 def _version(wanted: bool) -> None:
@@ -23,8 +38,8 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def build() -> typer.Typer:
-    """Return the command with its verbs, in the order in which a user meets them."""
+def build(words: Sequence[str] = ()) -> typer.Typer:
+    """Return the command with the verbs that its words need: the one that they name, or all."""
     app = typer.Typer(
         name="podlift",
         no_args_is_help=True,
@@ -43,19 +58,7 @@ def build() -> typer.Typer:
         Exit codes: 0 done, 1 user error in the job, 2 bad input, 3 infrastructure, 4 cancelled, 75 checkpointed.
         """
 
-    begin = (start.submit, start.plan, diff.diff, drill.drill)
-    watch = (
-        look.runs,
-        look.status,
-        look.why,
-        look.logs,
-        look.wait,
-        look.cancel,
-        resume.resume,
-        get.get,
-        checkpoints.checkpoints,
-    )
-    for verb in (*begin, *watch, accelerators.accelerators, settings.config, doctor.doctor, prune.prune, emulator.emulator):
+    for verb in load(words):
         app.command()(verb)
     return app
 
@@ -65,7 +68,7 @@ def run(words: list[str]) -> int:
     prepare_streams()
     try:
         # Not the command's own main(): that ends a broken pipe with 1, which is the code of a job that failed.
-        command = typer.main.get_command(build())
+        command = typer.main.get_command(build(words))
         with command.make_context("podlift", list(words)) as context:
             command.invoke(context)
         code = EXIT_DONE
