@@ -97,6 +97,8 @@ def times(job: Json, target: Json) -> list[Finding]:
         found.append(
             warning(f"No source says that a job may run longer than 7 days. Received: timeout_s={timeout_s:g}")
         )
+    if limits.get("hang_s") is not None:
+        found.append(note("hang_s is for local mode: on Vertex AI a job that hangs goes on until its timeout"))
     exit_wait_s = limits.get("exit_wait_s", 0.0)
     if timeout_s is not None and exit_wait_s >= timeout_s:
         said = f"exit_wait_s={exit_wait_s:g} is as long as the job may run at all: timeout_s={timeout_s:g}"

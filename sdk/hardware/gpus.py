@@ -88,9 +88,7 @@ def _hopper() -> list[Accelerator]:
         "h100-mega", 8, ["a3-megagpu-8g"], type="NVIDIA_H100_MEGA_80GB", title="NVIDIA H100 Mega",
         memory_gib=80, rates=rates(82.754, 25.28), flex=None,
     )  # fmt: skip
-    h200 = _row(
-        "h200", 8, ["a3-ultragpu-8g"], type="NVIDIA_H200_141GB", title="NVIDIA H200", memory_gib=141, flex=True
-    )
+    h200 = _row("h200", 8, ["a3-ultragpu-8g"], type="NVIDIA_H200_141GB", title="NVIDIA H200", memory_gib=141, flex=True)
     return [*h100, mega, h200]
 
 

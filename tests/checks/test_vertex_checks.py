@@ -595,9 +595,22 @@ def test_following_what_is_named_leads_from_any_plan_to_one_that_is_accepted(cha
 
 
 def test_a_plan_says_when_the_job_would_be_stopped_although_nobody_has_said_so() -> None:
-    assert "No timeout_s: Vertex AI stops the job after 7 days." in [
-        f.message for f in Asked({L + "timeout_s": None}).of("note")
-    ]
+    notes = [finding.message for finding in Asked({L + "timeout_s": None}).of("note")]
+    hangs = "hang_s is for local mode: on Vertex AI a job that hangs goes on until its timeout."
+    assert notes == ["No timeout_s: Vertex AI stops the job after 7 days.", hangs]
+    assert Asked({L + "hang_s": None}).of("note") == []
+
+
+def test_a_plan_is_refused_with_every_sentence_before_anything_is_written(write, root: Path) -> None:
+    write("train.py", "import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n")
+    target = sdk.Vertex(**{**TARGET, "labels": {"Team": "ml"}})
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan(sdk.Job("train.py", resources={"accelerator": "v6e-8", "ps": 1, "disk_gb": 20}), backend=target)
+    said = str(caught.value)
+    for part in ("TensorFlow is not supported on v6e", "exactly one task", "disk_gb=20", "'Team' holds 'T'"):
+        assert part in said
+    assert "MultiWorkerMirroredStrategy trains without parameter servers" in said
+    assert not root.exists()
 
 
 def test_checks_of_local_mode_are_left_out_for_vertex_and_the_other_way_round() -> None:
