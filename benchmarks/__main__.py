@@ -22,6 +22,8 @@ BENCHMARKS = {
     "saving": checkpoints,
     "gcs": gcs,
 }
+# Of those that know several stores.
+_TITLES = {"kills": kills.TITLES, "saving": checkpoints.TITLES}
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
 HEAD = """# Measurements
 
@@ -55,16 +57,19 @@ def main() -> None:
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="which; all by default")
     parser.add_argument("--count", type=int, default=5, help="pairs of each")
     parser.add_argument("--size-mb", type=float, help="the state that `saving` and `gcs` save; 1000 by default")
-    parser.add_argument("--store", choices=["posix", "gcs"], default="posix", help="where the writer of `kills` writes")
-    parser.add_argument("--faults", type=float, default=0.2, help="the share of faulty requests, for `--store gcs`")
+    parser.add_argument("--store", choices=["posix", "gcs"], default="posix", help="where `kills` and `saving` write")
+    parser.add_argument(
+        "--faults", type=float, default=0.2, help="the share of faulty requests, for `kills --store gcs`"
+    )
     parser.add_argument("--only-print", action="store_true", help="leave docs/benchmarks.md as it is")
     options = parser.parse_args()
     page = sections()
     for name in options.names or BENCHMARKS:
         module = BENCHMARKS[name]
         given = {"size_mb": options.size_mb} if options.size_mb is not None and name in ("saving", "gcs") else {}
-        given |= {"store": options.store, "faults": options.faults} if name == "kills" else {}
-        title = kills.TITLES.get(options.store, kills.TITLE) if name == "kills" else module.TITLE
+        given |= {"store": options.store} if name in _TITLES else {}
+        given |= {"faults": options.faults} if name == "kills" else {}
+        title = _TITLES.get(name, {}).get(options.store, module.TITLE)
         page[title] = "\n".join([f"{machine()}.", "", *module.run(options.count, **given)])
         print(f"## {title}\n\n{page[title]}\n")
         if not options.only_print:

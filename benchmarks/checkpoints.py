@@ -11,17 +11,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest import mock
 
 import sdk
 
 from .checkpoints_steps import Training, p99, training
+from .gcs import emulator
 
 TITLE = "Checkpoints"
+TITLES = {"gcs": "Checkpoints of a training in a bucket"}
 PROGRAMS = Path(__file__).parent / "programs"
 # A Python in which Orbax is installed beside this TensorFlow (`pip install orbax-checkpoint`); without it Orbax is left out.
 ORBAX_PYTHON = os.environ.get("ORBAX_PYTHON")
 WAYS = {
     "podlift": "podlift",
+    "bucket": "podlift, in a bucket",
     "tf-async": "`tf.train.CheckpointManager`, `enable_async=True`",
     "tf": "`tf.train.CheckpointManager`",
     "backup": "`keras.callbacks.BackupAndRestore`",
@@ -30,17 +34,23 @@ WAYS = {
 }
 _SMALL_MB, _SMALL_EVERY, _SMALL_SAVES = 25, 8, 120
 _EVERY, _SAVES = 12, 5
+# Size (0 for the one that is asked for), steps from one save to the next, saves: for a bucket on the same two cores.
+_BUCKET_SIZES = ((50, 100, 30), (0, 40, 3))
 _LIMIT_S = 1200.0
+_ROOT = "gs://bucket/podlift"
 
 
-def run(count: int, *, size_mb: float = 1000) -> list[str]:
+def run(count: int, *, size_mb: float = 1000, store: str = "posix") -> list[str]:
     """Return the section's lines.
 
     Args:
         count: rounds; each takes every way once, another one first.
         size_mb: the weights and Adam's slots together.
+        store: "gcs" for podlift alone, in a bucket of the emulator beside a folder.
     """
-    order = list(WAYS)
+    if store == "gcs":
+        return _in_a_bucket(count, size_mb)
+    order = [way for way in WAYS if way != "bucket"]
     small, large, alone = ({way: [] for way in order} for _ in range(3))
     for number in range(count):
         for way in order[number % len(order) :] + order[: number % len(order)]:
@@ -65,6 +75,29 @@ _SAID = (
     "of the process above its peak without saves. Named: everything has its final name; only podlift has synced it by then, "
     "for the others the files are synced afterwards, by us. The state is read from the page cache; podlift and "
     "`CheckpointManager` compare a checksum of every byte, `.keras` that of its archive, the others none."
+)
+
+
+def _in_a_bucket(count: int, size_mb: float) -> list[str]:
+    """Return the lines of trainings whose checkpoints go to a folder and to a bucket, of a small size and of the given one."""
+    lines, late = [], 0
+    for size, every, saves in _BUCKET_SIZES:
+        if size > size_mb:
+            continue
+        size = size or size_mb
+        found: dict[str, list[Training]] = {"podlift": [], "bucket": []}
+        for number in range(count):
+            for way in list(found)[:: -1 if number % 2 else 1]:
+                found[way].append(_fit(way, size, every, saves))
+        late += sum(one.late for rounds in found.values() for one in rounds)
+        lines += [*_trainings(found, f"A `fit` with {size:.0f} MB of state, saved every {every} steps."), ""]
+    return [*lines, _SAID_OF_A_BUCKET.format(count=count, late=late)]
+
+
+_SAID_OF_A_BUCKET = (
+    'Medians of {count} rounds that take both in turn; the columns are those of the section "Checkpoints". The bucket is the '
+    "emulator's, which runs on the same cores and writes to the same disk: what it takes, a training beside the real service "
+    "keeps. Saves that were not over when the next one was due, which is left out then: {late}."
 )
 
 
@@ -119,6 +152,9 @@ def _saves(found: dict[str, list[Any]], size_mb: float) -> list[str]:
 def _fit(way: str, size_mb: float, every: int, saves: int) -> Training:
     # The last save is followed by as many steps as the others.
     given = {"MB": size_mb, "EVERY": every, "STEPS": every * (saves + 1) - 1, "WAY": way}
+    if way == "bucket":
+        with emulator():
+            return training(_measured({**given, "ROOT": _ROOT}, _submitted(every, _ROOT)), every)
     start = _submitted(every) if way == "podlift" else _by_hand(way, "saving_fit.py")
     return training(_measured(given, start), every)
 
@@ -150,7 +186,7 @@ def _by_hand(way: str, program: str) -> Callable[[str, dict[str, str]], None]:
     return start
 
 
-def _submitted(every: int) -> Callable[[str, dict[str, str]], None]:
+def _submitted(every: int, root: str = "") -> Callable[[str, dict[str, str]], None]:
     def start(folder: str, env: dict[str, str]) -> None:
         job = sdk.Job(
             str(PROGRAMS / "saving_fit.py"),
@@ -158,6 +194,8 @@ def _submitted(every: int) -> Callable[[str, dict[str, str]], None]:
             code=sdk.Code(project=str(PROGRAMS)),
             checkpoints=sdk.Checkpoints(every_steps=every, every_s=None, keep_last=2),
         )
-        sdk.submit(job, root=folder).result(_LIMIT_S)
+        # The files of a root in a bucket lie in the cache.
+        with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": f"{folder}/cache"}):
+            sdk.submit(job, root=root or folder).result(_LIMIT_S)
 
     return start

@@ -20,6 +20,7 @@ class Training:
         cpu_s: CPU that a save costs.
         done_s: from the end of the step until the checkpoint has its name.
         memory: how much the peak of the memory grows by saving, in sizes of the state.
+        late: saves that were not seen to be over when the next one was due.
     """
 
     stalls_s: Sequence[float]
@@ -29,6 +30,7 @@ class Training:
     cpu_s: float
     done_s: float
     memory: float
+    late: int = 0
 
 
 def training(found: Any, every: int) -> Training:
@@ -41,6 +43,8 @@ def training(found: Any, every: int) -> Training:
     calm = [
         _taken(steps[i]) for c, until in zip(cycles, done, strict=True) for i in c[1:] if steps[i]["begun"] >= until
     ]
+    if not calm:
+        raise RuntimeError(f"In every step something was saved: {every} steps from one save to the next are too few.")
     step_s = statistics.median(calm)
     cpu_s = statistics.median(steps[i + 1]["cpu"] - steps[i]["cpu"] for c in cycles for i in c[-3:-1])
     stalls = [steps[c[0]]["entered"] - steps[c[0] - 1]["ended"] for c in cycles]
@@ -54,6 +58,7 @@ def training(found: Any, every: int) -> Training:
         cpu_s=statistics.mean(steps[c[-1]]["cpu"] - steps[c[0] - 1]["cpu"] - len(c) * cpu_s for c in cycles),
         done_s=statistics.median(until - steps[c[0] - 1]["ended"] for c, _, until in spans),
         memory=(memory["saving"] - memory["plain"]) / memory["state"],
+        late=sum(until == steps[c[-1]]["ended"] for c, _, until in spans[:-1]),
     )
 
 

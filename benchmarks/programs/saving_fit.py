@@ -46,7 +46,7 @@ class Times(keras.callbacks.Callback):
 
 def main():
     model = build(float(os.environ["SAVING_MB"]))
-    where = FOLDER if os.environ["SAVING_WAY"] == "podlift" else FOLDER / "saved"
+    where = FOLDER if os.environ["SAVING_WAY"] in ("podlift", "bucket") else FOLDER / "saved"
     where.mkdir(exist_ok=True)
     way = WAYS[os.environ["SAVING_WAY"]](model, str(where))
     model.fit(data(model, STEPS), callbacks=[Times(way), way.callback(EVERY)], verbose=0)

@@ -59,6 +59,18 @@ class Podlift(Way):
         return keras.callbacks.Callback()
 
 
+class Bucket(Podlift):
+    """The same, with the run in the bucket that SAVING_ROOT names."""
+
+    def begin(self):
+        from sdk.storage.gcs_files import Files
+
+        self.files = Files(os.environ["SAVING_ROOT"])
+
+    def seen(self):
+        return self.files.matching("runs/*/store/commits/*/*.json")
+
+
 class Direct(Way):
     """podlift's own parts as a run has them, without the run."""
 
@@ -188,6 +200,7 @@ class Orbax(Way):
 
 WAYS = {
     "podlift": Podlift,
+    "bucket": Bucket,
     "direct": Direct,
     "tf": Checkpoints,
     "tf-async": AsyncCheckpoints,
