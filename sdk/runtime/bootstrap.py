@@ -76,11 +76,9 @@ def main(payload_path: str, task: str, home: str) -> int:
     context.enter(payload, task, reporter, guard if takes_part else None)
     tpu.prepare(payload, os.environ, _log)
     limit = None if payload.max_steps is None else limits.Limit(payload.max_steps, _log)
-    fits = (
-        FitProtection(guard, auto=payload.checkpoints.get("auto", False), limit=limit).patches() if takes_part else []
-    )
-    limited = [] if limit is None else limit.patches()
-    install([*_patches(payload, task, reporter, work), *limited, *fits], _log)
+    fits = FitProtection(guard, auto=payload.checkpoints.get("auto", False), limit=limit)
+    more = [*([] if limit is None else limit.patches()), *(fits.patches() if takes_part else [])]
+    install([*_patches(payload, task, reporter, work), *more], _log)
     recorder.record("entry")
     code, value, failure = _run(payload, work, guard)
     if os.getpid() != pid:
