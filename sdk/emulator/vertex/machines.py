@@ -49,9 +49,7 @@ _ATTACHED: tuple[tuple[str, str, tuple[int, ...]], ...] = (
 _CPU = re.compile(
     r"e2-standard-(4|8|16|32)|e2-highmem-(2|4|8|16)|e2-highcpu-(16|32)"
     r"|n1-standard-(4|8|16|32|64|96)|n1-highmem-(2|4|8|16|32|64|96)|n1-highcpu-(16|32|64|96)"
-    r"|n[24]-standard-(4|8|16|32|48|64|80)|n2-standard-(96|128)|n[24]-highmem-(2|4|8|16|32|48|64|80)|n2-highmem-(96|128)"
-    r"|n[24]-highcpu-(16|32|48|64|80)|n2-highcpu-96|c2-standard-(4|8|16|30|60)"
-    r"|m1-ultramem-(40|80|160)|m1-megamem-96"
+    r"|n[24]-(standard|highmem|highcpu)-[1-9][0-9]{0,2}|c2-standard-(4|8|16|30|60)|m1-[a-z]+-[1-9][0-9]{0,2}"
 )
 # Topology -> machines in it.
 _TOPOLOGIES: dict[str, dict[str, int]] = {

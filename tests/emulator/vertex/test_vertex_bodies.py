@@ -1,0 +1,358 @@
+"""Bodies: read as strictly as Google's servers do, never a crash, and exactly the fields of Google's own descriptors."""
+
+from __future__ import annotations
+
+import json
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from google.cloud.aiplatform_v1.types import CustomJob
+from google.protobuf import json_format
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from served import pool
+
+from sdk.emulator.vertex import bodies, rules
+from sdk.emulator.vertex.errors import RefusedError
+from sdk.emulator.vertex.fields import ENUMS, MESSAGES, ONEOFS
+
+SCALARS = {9: "string", 8: "bool", 5: "int32", 3: "int64"}
+WELL_KNOWN = {
+    "google.protobuf.Timestamp": "Timestamp",
+    "google.protobuf.Duration": "Duration",
+    "google.protobuf.Any": "Any",
+}
+
+
+def named(descriptor) -> str:
+    """The name in our table: "Scheduling.Strategy" for google.cloud.aiplatform.v1.Scheduling.Strategy."""
+    return descriptor.full_name.removeprefix("google.cloud.aiplatform.v1.").removeprefix("google.rpc.")
+
+
+def kind(field) -> str:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return "{}"
+    base = SCALARS.get(field.type) or named(field.enum_type or field.message_type)
+    return WELL_KNOWN.get(base, base) + ("[]" if field.is_repeated else "")
+
+
+def below(descriptor, seen: dict) -> dict:
+    """All messages that a message holds."""
+    if named(descriptor) in seen or descriptor.full_name in WELL_KNOWN or descriptor.GetOptions().map_entry:
+        return seen
+    seen[named(descriptor)] = descriptor
+    for field in descriptor.fields:
+        if field.message_type is not None:
+            below(field.message_type, seen)
+    return seen
+
+
+def test_the_table_is_what_googles_descriptors_say() -> None:
+    found = below(CustomJob.pb().DESCRIPTOR, {})
+    fields = {name: {field.json_name: kind(field) for field in each.fields} for name, each in found.items()}
+    assert fields == MESSAGES
+    types = [
+        field.enum_type for field in chain.from_iterable(each.fields for each in found.values()) if field.enum_type
+    ]
+    assert {named(each): {value.name: value.number for value in each.values} for each in types} == ENUMS
+    oneofs = {
+        name: {oneof.name: {field.json_name for field in oneof.fields} for oneof in each.oneofs}
+        for name, each in found.items()
+        if each.oneofs
+    }
+    assert oneofs == {name: {each: set(members) for each, members in of.items()} for name, of in ONEOFS.items()}
+
+
+def read(job) -> dict:
+    return bodies.parse(job if isinstance(job, bytes) else json.dumps(job).encode())
+
+
+def sentence(job) -> str:
+    with pytest.raises(RefusedError) as caught:
+        read(job)
+    assert caught.value.code == 400
+    return caught.value.message
+
+
+def test_numbers_and_names_of_enums_int64_as_text_and_both_spellings_are_the_same() -> None:
+    one = {
+        "displayName": "x",
+        "jobSpec": {
+            "scheduling": {"strategy": 4, "timeout": "3600.500s", "disableRetries": False, "maxWaitDuration": "0s"},
+            "workerPoolSpecs": [
+                {"replicaCount": "2", "machineSpec": {"acceleratorType": 11, "acceleratorCount": 1.0}},
+                {},
+            ],
+        },
+    }
+    other = {
+        "display_name": "x",
+        "job_spec": {
+            "scheduling": {
+                "strategy": "SPOT",
+                "timeout": "3600.5s",
+                "max_wait_duration": "0s",
+                "disable_retries": None,
+            },
+            "worker_pool_specs": [
+                {"replica_count": 2, "machine_spec": {"accelerator_type": "NVIDIA_L4", "accelerator_count": "1"}},
+                {},
+            ],
+        },
+    }
+    assert read(one) == read(other)
+    spec = read(one)["jobSpec"]
+    assert spec["scheduling"] == {"strategy": "SPOT", "timeout": "3600.5s", "maxWaitDuration": "0s"}
+    assert spec["workerPoolSpecs"][1] == {}
+    told = bodies.shown("CustomJob", read(one), numbers=True)["jobSpec"]
+    assert told["scheduling"]["strategy"] == 4
+    assert told["workerPoolSpecs"][0]["replicaCount"] == "2"
+    assert bodies.shown("CustomJob", read(one), numbers=False)["jobSpec"]["scheduling"]["strategy"] == "SPOT"
+
+
+def test_what_the_service_sets_itself_is_ignored() -> None:
+    assert read({"displayName": "x", "state": "JOB_STATE_SUCCEEDED", "name": "n", "error": {"code": 1}}) == {
+        "displayName": "x"
+    }
+
+
+@pytest.mark.parametrize(
+    ("job", "expected"),
+    [
+        (b"{", "Invalid JSON payload received."),
+        (b"[]", "Invalid value at 'custom_job' (type.googleapis.com/google.cloud.aiplatform.v1.CustomJob), []"),
+        (b'{"displayName": NaN}', "Invalid JSON payload received."),
+        (b'{"displayName": "\\ud800"}', "Invalid value at 'custom_job.display_name' (TYPE_STRING)"),
+        (b"[" * 100_000, "Invalid JSON payload received."),
+        ({"displayNme": "x"}, "Unknown name \"displayNme\" at 'custom_job': Cannot find field."),
+        (
+            {"jobSpec": {"workerPoolSpecs": [{"machineSpec": {"machineTyp": "x"}}]}},
+            "at 'custom_job.job_spec.worker_pool_specs[0].machine_spec'",
+        ),
+        (
+            {"jobSpec": {"scheduling": {"strategy": "SPOTT"}}},
+            "'custom_job.job_spec.scheduling.strategy' (type.googleapis.com/google.cloud.aiplatform.v1.Scheduling.Strategy), \"SPOTT\"",
+        ),
+        ({"jobSpec": {"scheduling": {"strategy": 5}}}, "Scheduling.Strategy), 5"),
+        ({"jobSpec": {"scheduling": {"strategy": True}}}, "Scheduling.Strategy), true"),
+        ({"jobSpec": {"scheduling": {"timeout": 3600}}}, "(type.googleapis.com/google.protobuf.Duration), 3600"),
+        ({"jobSpec": {"scheduling": {"timeout": "1h"}}}, 'google.protobuf.Duration), "1h"'),
+        ({"jobSpec": {"scheduling": {"timeout": "9999999999999s"}}}, "google.protobuf.Duration)"),
+        ({"jobSpec": {"scheduling": {"disableRetries": "true"}}}, "(TYPE_BOOL)"),
+        ({"jobSpec": {"workerPoolSpecs": [{"replicaCount": "1.5"}]}}, "(TYPE_INT64)"),
+        ({"jobSpec": {"workerPoolSpecs": [{"replicaCount": 2**63}]}}, "(TYPE_INT64)"),
+        ({"jobSpec": {"workerPoolSpecs": [{"diskSpec": {"bootDiskSizeGb": 2**31}}]}}, "(TYPE_INT32)"),
+        ({"jobSpec": {"workerPoolSpecs": [{"diskSpec": {"bootDiskSizeGb": 1e400}}]}}, "Invalid"),
+        ({"jobSpec": {"workerPoolSpecs": {}}}, "WorkerPoolSpec), {}"),
+        ({"jobSpec": {"workerPoolSpecs": [{"containerSpec": {"args": [1]}}]}}, "args[0]' (TYPE_STRING), 1"),
+        ({"jobSpec": {"workerPoolSpecs": [{"containerSpec": {"args": [None]}}]}}, "args[0]' (TYPE_STRING), null"),
+        (
+            {"jobSpec": {"workerPoolSpecs": [{"containerSpec": {}, "pythonPackageSpec": {}}]}},
+            "oneof field 'task' is already set",
+        ),
+        ({"labels": {"a": 1}}, "custom_job.labels"),
+        ({"displayName": "a", "display_name": "b"}, "twice"),
+        ({"displayName": ["x"]}, "'custom_job.display_name' (TYPE_STRING), [\"x\"]"),
+        ({"createTime": "yesterday"}, "google.protobuf.Timestamp)"),
+    ],
+)
+def test_what_is_no_custom_job_is_refused_in_googles_words(job, expected) -> None:
+    assert expected in sentence(job)
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    text = sentence({"a": 1, "labels": 2, "jobSpec": {"b": 3, "scheduling": {"strategy": "X"}}})
+    assert len(text.splitlines()) == 4
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["1s", "SPOT", "1"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(sorted({name for each in MESSAGES.values() for name in each})), inner, max_size=4
+        )
+    ),
+    max_leaves=20,
+)
+# Values of the right type at the right place, so that most bodies get past the first door.
+VALUES = {
+    "string": st.text(max_size=8),
+    "bool": st.booleans(),
+    "int32": st.integers(-9, 9),
+    "int64": st.integers(-9, 9),
+}
+
+
+def honest(message: str) -> st.SearchStrategy:
+    def of(field: str) -> st.SearchStrategy:
+        if field.endswith("[]"):
+            return st.lists(of(field[:-2]), max_size=2)
+        if field == "{}":
+            return st.dictionaries(st.text(max_size=3), st.text(max_size=3), max_size=2)
+        if field in MESSAGES:
+            return honest(field)
+        if field in ENUMS:
+            return st.sampled_from(list(ENUMS[field])) | st.sampled_from(list(ENUMS[field].values()))
+        return VALUES.get(field, st.just("5s" if field == "Duration" else "2026-01-01T00:00:00Z"))
+
+    wanted = {name: of(field) for name, field in MESSAGES[message].items() if field != "Any[]"}
+    wanted.pop("pythonPackageSpec", None)
+    return st.fixed_dictionaries({}, optional=wanted)
+
+
+@settings(max_examples=150, deadline=None)
+@given(JSON | st.fixed_dictionaries({"jobSpec": JSON}))
+@example({"labels": {}})
+def test_no_body_is_a_crash(value) -> None:
+    try:
+        job = read(value)
+    except RefusedError as error:
+        assert error.code == 400
+    else:
+        rules.problems(job, "us-central1")
+
+
+@settings(max_examples=60, deadline=None)
+@given(honest("CustomJob"))
+def test_what_google_can_read_is_read_the_same(job) -> None:
+    theirs = CustomJob.pb(CustomJob())
+    json_format.ParseDict(job, theirs)
+    mine = bodies.shown("CustomJob", read(job), numbers=False)
+    ours = CustomJob.pb(CustomJob())
+    json_format.ParseDict(mine, ours)
+    for name in ("name", "state", "create_time", "start_time", "end_time", "update_time", "error", "web_access_uris"):
+        theirs.ClearField(name)
+    theirs.satisfies_pzs = theirs.satisfies_pzi = False
+    assert ours == theirs
+    rules.problems(read(job), "us-central1")
+
+
+L4 = {"machine_type": "g2-standard-4", "accelerator_type": "NVIDIA_L4", "accelerator_count": 1}
+A100 = {"machine_type": "a2-highgpu-1g", "accelerator_type": "NVIDIA_TESLA_A100", "accelerator_count": 1}
+V5E = {"machine_type": "ct5lp-hightpu-4t", "tpu_topology": "2x2"}
+
+
+def spec(*pools, **more) -> dict:
+    return {"display_name": "x", "job_spec": {"worker_pool_specs": list(pools), **more}}
+
+
+def machine(**fields) -> dict:
+    return spec(pool(1, machine_spec=fields))
+
+
+def test_jobs_that_google_takes() -> None:
+    for job in (
+        spec(pool(), pool(3), {}, pool(1)),
+        spec(
+            pool(1, machine_spec=L4),
+            pool(2, machine_spec=L4),
+            scheduling={"strategy": "FLEX_START", "timeout": "604800s"},
+        ),
+        spec(pool(1, machine_spec=V5E), scheduling={"strategy": "SPOT"}),
+        machine(machine_type="cloud-tpu", accelerator_type="TPU_V3", accelerator_count=32),
+        machine(machine_type="tpu7x-standard-4t", tpu_topology="2x2x1"),
+        machine(machine_type="n1-standard-8", accelerator_type="NVIDIA_TESLA_T4", accelerator_count=2),
+        machine(machine_type="n2-standard-16"),
+        {**spec(pool()), "labels": {"größe": "3", "a_b-c": ""}},
+        spec(pool(1, disk_spec={"boot_disk_type": "pd-standard", "boot_disk_size_gb": 64000})),
+        spec(pool(), network="projects/12/global/networks/default", enable_web_access=True, experiment="e"),
+    ):
+        assert rules.problems(read(job), "us-central1") == [], job
+
+
+@pytest.mark.parametrize(
+    ("job", "field", "words"),
+    [
+        (spec(pool(), {}, {}, {}, pool()), "worker_pool_specs", "5 worker pools; 4"),
+        (spec(), "worker_pool_specs", "not set"),
+        (spec(pool(2)), "[0].replica_count", "has to be 1. Received: 2"),
+        (spec(pool(0), pool()), "[0].replica_count", "Received: 0"),
+        (spec(pool(), pool(0)), "[1].replica_count", "1 or more"),
+        (machine(), "machine_type", "not set"),
+        (machine(machine_type="n1-standard-1"), "machine_spec", 'Machine type "n1-standard-1" is not supported.'),
+        (machine(machine_type="g2-standard-4"), "machine_spec", "requires accelerator type NVIDIA_L4"),
+        (machine(**{**L4, "accelerator_count": 2}), "machine_spec", "count 2 of NVIDIA_L4"),
+        (
+            machine(machine_type="n2-standard-4", accelerator_type="NVIDIA_TESLA_T4", accelerator_count=1),
+            "machine_spec",
+            "not supported for machine type",
+        ),
+        (
+            machine(machine_type="n1-standard-96", accelerator_type="NVIDIA_TESLA_P100", accelerator_count=4),
+            "machine_spec",
+            "not supported for machine",
+        ),
+        (machine(machine_type="n1-standard-4", accelerator_count=1), "machine_spec", "needs an accelerator type"),
+        (machine(machine_type="n1-standard-4", tpu_topology="2x2"), "machine_spec", "no TPU topology"),
+        (machine(machine_type="ct5lp-hightpu-4t", tpu_topology="3x3"), "machine_spec", "TPU topology '3x3'"),
+        (machine(machine_type="ct5lp-hightpu-8t"), "machine_spec", "TPU topology ''"),
+        (machine(**V5E, accelerator_type="TPU_V5_LITEPOD", accelerator_count=4), "machine_spec", "no accelerator type"),
+        (
+            machine(machine_type="cloud-tpu", accelerator_type="TPU_V2", accelerator_count=16),
+            "machine_spec",
+            "8 or a multiple of 32",
+        ),
+        (machine(machine_type="ct4p-hightpu-4t", tpu_topology="2x2x1"), "machine_spec", "is not supported"),
+        (spec(pool(1, machine_spec=V5E), pool(1)), "worker_pool_specs", "exactly one worker pool"),
+        (
+            spec(pool(1, machine_spec={**V5E, "tpu_topology": "4x4"}), scheduling={"strategy": "SPOT"}),
+            "strategy",
+            "TPU Pods",
+        ),
+        (spec(pool(1, machine_spec=V5E), scheduling={"strategy": "FLEX_START"}), "strategy", "not supported with TPUs"),
+        (spec(pool(), scheduling={"strategy": "FLEX_START"}), "strategy", "accelerator none"),
+        (
+            spec(pool(1, machine_spec=L4), pool(1, machine_spec=A100), scheduling={"strategy": "FLEX_START"}),
+            "strategy",
+            "same machine",
+        ),
+        (
+            spec(pool(1, machine_spec=L4), scheduling={"strategy": "FLEX_START", "timeout": "604801s"}),
+            "timeout",
+            "7 days",
+        ),
+        (spec(pool(), scheduling={"timeout": "0s"}), "timeout", "positive"),
+        (spec(pool(1, container_spec={})), "image_uri", "not set"),
+        (spec({"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1}), "[0]", "container_spec"),
+        (
+            spec(pool(1, container_spec={"image_uri": "i", "env": [{"name": f"A{i}"} for i in range(101)]})),
+            ".env",
+            "101 environment variables",
+        ),
+        (spec(pool(1, container_spec={"image_uri": "i", "env": [{"name": "A-B"}]})), "env[0].name", '"A-B"'),
+        (spec(pool(1, disk_spec={"boot_disk_size_gb": 99})), "boot_disk_size_gb", "from 100 to 64000"),
+        (spec(pool(1, disk_spec={"boot_disk_type": "floppy"})), "boot_disk_type", "'floppy'"),
+        ({**spec(pool()), "display_name": "x" * 129}, "display_name", "129 characters"),
+        ({**spec(pool()), "labels": {"Upper": "x"}}, "labels", '"Upper"'),
+        ({**spec(pool()), "labels": {"a": "x.y"}}, "labels", '"x.y"'),
+        ({**spec(pool()), "labels": {"a": "x" * 65}}, "labels", "64"),
+        (spec(pool(), base_output_directory={"output_uri_prefix": "/tmp"}), "output_uri_prefix", "gs://bucket/folder"),
+        (spec(pool(), base_output_directory={}), "output_uri_prefix", "gs://bucket/folder"),
+        (spec(pool(), service_account="me"), "service_account", "'me'"),
+        (spec(pool(), tensorboard="projects/p/locations/l/tensorboards/1"), "service_account", "requires"),
+        (spec(pool(), network="default"), "network", "projects/NUMBER"),
+    ],
+)
+def test_jobs_that_google_refuses(job, field, words) -> None:
+    found = rules.problems(read(job), "us-central1")
+    assert [(place, text) for place, text in found if place.endswith(field) and words in text], found
+    assert len(found) == 1
+
+
+def test_machines_of_other_regions_are_refused() -> None:
+    for region, taken in (("us-west4", True), ("europe-west4", False), ("us-south1", False)):
+        assert (rules.problems(read(machine(**V5E)), region) == []) is taken
+
+
+def test_every_body_that_podlift_renders_is_one_that_the_service_takes() -> None:
+    rendered = json.loads((Path(__file__).parents[2] / "golden" / "vertex" / "bodies.json").read_text())
+    assert len(rendered) > 20
+    for name, each in rendered.items():
+        assert rules.problems(read(each), "us-central1") == [], name

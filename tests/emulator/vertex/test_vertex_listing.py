@@ -1,0 +1,172 @@
+"""Lists of jobs through Google's client, and the filters that lists of jobs and of log entries share."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from google.api_core import exceptions
+from google.cloud.aiplatform_v1.types import JobState
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from served import PARENT, WAIT_S, body
+
+from sdk.emulator.vertex import filters, listing
+from sdk.emulator.vertex.errors import RefusedError
+
+
+def names(vertex, text: str = "", **more) -> list[str]:
+    request = {"parent": PARENT, "filter": text, **more}
+    return [job.display_name for job in vertex.client.list_custom_jobs(request=request, timeout=WAIT_S)]
+
+
+def made(vertex, *jobs: str, **labels: str) -> list:
+    return [vertex.create({**body(), "display_name": name, "labels": {"n": name, **labels}}) for name in jobs]
+
+
+def test_jobs_are_listed_newest_first_in_pages(vertex) -> None:
+    made(vertex, *(f"job-{number}" for number in range(7)))
+    expected = [f"job-{number}" for number in reversed(range(7))]
+    assert names(vertex) == expected
+    for size in (1, 3, 7, 100):
+        assert names(vertex, page_size=size) == expected
+    pager = vertex.client.list_custom_jobs(request={"parent": PARENT, "page_size": 3}, timeout=WAIT_S)
+    assert [len(page.custom_jobs) for page in pager.pages] == [3, 3, 1]
+    other = PARENT.replace("us-central1", "us-east1")
+    assert list(vertex.client.list_custom_jobs(parent=other, timeout=WAIT_S)) == []
+
+
+def test_a_job_made_between_two_pages_shifts_nothing(vertex) -> None:
+    made(vertex, "a", "b", "c", "d")
+    first = vertex.client.list_custom_jobs(request={"parent": PARENT, "page_size": 2}, timeout=WAIT_S)
+    token = next(iter(first.pages)).next_page_token
+    made(vertex, "e")
+    assert names(vertex, page_token=token, page_size=2) == ["b", "a"]
+
+
+def test_filters(vertex) -> None:
+    a, b, c = made(vertex, "digits-a", "digits-b", "other", **{"podlift-run": "r1"})
+    vertex.until(a, "JOB_STATE_RUNNING")
+    vertex.gangs.of(a)[0].codes["workerpool0-0"] = 0
+    vertex.over(a)
+    for job in (b, c):
+        vertex.until(job, "JOB_STATE_RUNNING")
+    between = (b.create_time + timedelta(microseconds=1)).isoformat().replace("+00:00", "Z")
+    for text, expected in (
+        ('display_name="digits-a"', ["digits-a"]),
+        ('display_name!="digits-a"', ["other", "digits-b"]),
+        ('display_name:"digits-*"', ["digits-b", "digits-a"]),
+        ('displayName:"*-b"', ["digits-b"]),
+        ('display_name:"digits"', []),
+        ('state="JOB_STATE_SUCCEEDED"', ["digits-a"]),
+        ("state!=JOB_STATE_SUCCEEDED", ["other", "digits-b"]),
+        ("state=4", ["digits-a"]),
+        ("labels.n=other", ["other"]),
+        ('labels.podlift-run="r1" AND display_name:"digits*"', ["digits-b", "digits-a"]),
+        ('labels."podlift-run":*', ["other", "digits-b", "digits-a"]),
+        ("labels.missing:*", []),
+        ("NOT labels.n=other", ["digits-b", "digits-a"]),
+        (f'create_time>"{between}"', ["other"]),
+        (f"create_time<={between}", ["digits-b", "digits-a"]),
+        ('state="JOB_STATE_SUCCEEDED" OR labels.n="other"', ["other", "digits-a"]),
+        ('display_name="x" OR display_name:"d*" AND NOT (labels.n="digits-b")', ["digits-a"]),
+        ('display_name:"d*" labels.n="digits-b"', ["digits-b"]),
+    ):
+        assert names(vertex, text) == expected, text
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({"filter": "display_nam='x'"}, "unknown field 'display_nam'.*display_name"),
+        ({"filter": "display_name>'x'"}, "display_name is compared by = != :"),
+        ({"filter": "state='DONE'"}, "unknown state"),
+        ({"filter": "create_time>'yesterday'"}, "RFC 3339"),
+        ({"filter": "labels='x'"}, "unknown field 'labels'"),
+        ({"filter": "display_name='x' AND"}, "expected the name of a field"),
+        ({"filter": "(display_name='x'"}, r"expected '\)'"),
+        ({"filter": "display_name"}, "expected a comparison"),
+        ({"filter": "("}, "Invalid filter"),
+        ({"filter": "(" * 5000}, "nested too deeply"),
+        ({"page_token": "abc"}, "page token"),
+        ({"page_size": -1}, "page size"),
+        ({"read_mask": {"paths": ["nothing"]}}, "no field 'nothing'"),
+    ],
+)
+def test_a_list_that_makes_no_sense_is_refused(vertex, request_, words) -> None:
+    made(vertex, "a")
+    with pytest.raises(exceptions.BadRequest, match=words):
+        vertex.client.list_custom_jobs(request={"parent": PARENT, **request_}, timeout=WAIT_S)
+
+
+def test_a_page_token_belongs_to_its_filter(vertex) -> None:
+    made(vertex, "a", "b")
+    pager = vertex.client.list_custom_jobs(request={"parent": PARENT, "page_size": 1}, timeout=WAIT_S)
+    token = next(iter(pager.pages)).next_page_token
+    with pytest.raises(exceptions.BadRequest, match="page token"):
+        names(vertex, "labels.n=a", page_token=token)
+
+
+def test_a_read_mask_leaves_the_rest_out(vertex) -> None:
+    made(vertex, "a")
+    request = {"parent": PARENT, "read_mask": {"paths": ["name", "state"]}}
+    (found,) = vertex.client.list_custom_jobs(request=request, timeout=WAIT_S)
+    assert found.name and found.state != JobState.JOB_STATE_UNSPECIFIED
+    assert not found.display_name and not found.job_spec.worker_pool_specs
+
+
+def test_a_parameter_that_nobody_knows_is_refused(vertex) -> None:
+    path = f"/v1/{PARENT}/customJobs"
+    answer = vertex.ask("GET", f"{path}?pagesize=3")
+    assert answer.status_code == 400
+    assert 'Unknown name "pagesize": Cannot bind query parameter.' in answer.json()["error"]["message"]
+    assert vertex.ask("GET", f"{path}?$alt=json;enum-encoding=int&prettyPrint=false").status_code == 200
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.text(max_size=60)
+    | st.lists(
+        st.sampled_from(
+            [*"()=:<>\"'-.*", " ", "AND", "OR", "NOT", "state", "labels", "a", '"x y"', "!=", "\\", "2026-01-01T0:0"]
+        ),
+        max_size=25,
+    ).map("".join)
+)
+def test_no_filter_is_a_crash(text) -> None:
+    for read in (filters.parse, listing.read_filter):
+        try:
+            found = read(text)
+        except RefusedError as error:
+            assert error.code == 400
+        else:
+            assert filters.holds(found, lambda each: True) in (True, False)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_filter_means_what_its_tree_says(data) -> None:
+    """OR binds closer than AND, and NOT closest."""
+
+    def draw(depth: int) -> tuple[str, bool]:
+        word = data.draw(st.sampled_from(["leaf", "AND", "OR", "NOT"] if depth else ["leaf"]))
+        if word == "leaf":
+            value = data.draw(st.booleans())
+            return f"a={'yes' if value else 'no'}", value
+        if word == "NOT":
+            text, value = draw(depth - 1)
+            return f"NOT ({text})", not value
+        parts = [draw(depth - 1) for _ in range(data.draw(st.integers(2, 3)))]
+        joined = f" {word} ".join(f"({text})" if word == "OR" else text for text, _ in parts)
+        return joined, (all if word == "AND" else any)(value for _, value in parts)
+
+    text, value = draw(3)
+    assert filters.holds(filters.parse(text), lambda each: each.value == "yes") is value
+
+
+@given(st.text(max_size=40))
+def test_no_page_token_is_a_crash(text) -> None:
+    try:
+        assert listing.behind(text, "x") is None
+    except RefusedError as error:
+        assert error.code == 400
