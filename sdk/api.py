@@ -216,9 +216,6 @@ def _execute(made: Plan) -> Run:
     members = tuple(bundle.Member(*file) for file in made.files)
     packed = bundle.Bundle(made.digest, members, generated=made.generated)
     backend = backends.load(made.backend)
-    refused = [finding.message for finding in backend.review(made, starting=True) if finding.level == "error"]
-    if refused:
-        raise InputError(refused)
     request = backend.render(made)
     backend.check(request)
     bundle.write(packed, Path(made.project), Path(made.bundle))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .. import accelerators
+from .. import accelerators, cluster
 from .findings import TENSORFLOW_RANGE, Facts, Finding, error
 
 
 def run(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
     """Return the findings of a plan that runs here."""
-    checks = (_hardware, _tensorflow, _legacy_keras, _isolation, _open_ports, _crowding)
+    checks = (_hardware, _tensorflow, _legacy_keras, _isolation, _open_ports, _crowding, _of_clouds)
     return [finding for check in checks for finding in check(job, facts)]
 
 
@@ -64,7 +64,7 @@ def _isolation(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
 
 
 def _open_ports(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
-    if job["resources"]["workers"] == 1 or job["resources"]["network"] == "isolated":
+    if len(cluster.members(job["resources"])) == 1 or job["resources"]["network"] == "isolated":
         return []
     return [
         Finding(
@@ -76,9 +76,22 @@ def _open_ports(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
 
 
 def _crowding(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
-    workers = job["resources"]["workers"]
-    if workers <= 4 * facts.cpus:
+    tasks = len(cluster.members(job["resources"]))
+    if tasks <= 4 * facts.cpus:
         return []
     return [
-        Finding("warning", f"{workers} tasks share {facts.cpus} CPUs: expect about {workers}/{facts.cpus} of the time.")
+        Finding("warning", f"{tasks} tasks share {facts.cpus} CPUs: expect about {tasks}/{facts.cpus} of the time.")
     ]
+
+
+def _of_clouds(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
+    """Settings that mean something on rented machines only."""
+    asked, limits = job["resources"], job["limits"]
+    said = {
+        "provisioning": asked.get("provisioning", "standard") != "standard",
+        "machine": asked.get("machine") is not None,
+        "disk_gb": asked.get("disk_gb", 100) != 100,
+        "max_cost_usd": limits.get("max_cost_usd") is not None,
+    }
+    named = ", ".join(name for name, given in said.items() if given)
+    return [Finding("note", f"{named}: for machines of a cloud; on this one it changes nothing.")] if named else []

@@ -1,4 +1,4 @@
-"""`podlift diff A B`, and how `--backend vertex` is told on the command line."""
+"""`podlift diff A B`, and what a plan says of places and machines on the command line."""
 
 from __future__ import annotations
 
@@ -107,3 +107,11 @@ def test_nothing_is_submitted_to_a_place_that_is_not_configured(write, here) -> 
     assert (shown.code, shown.stdout) == (2, "")
     for part in ("No project is configured", "No container image", "No bucket"):
         assert part in shown.stderr
+
+
+def test_what_means_something_on_rented_machines_only_is_said_to_change_nothing_here(write, here) -> None:
+    write("train.py", "print(1)")
+    given = ("--provisioning", "spot", "--machine", "n2-standard-4", "--disk-gb", "200", "--max-cost-usd", "5")
+    shown = here("plan", "train.py", *given)
+    assert "note         provisioning, machine, disk_gb, max_cost_usd: for machines of a cloud" in shown.stdout
+    assert "for machines of a cloud" not in here("plan", "train.py").stdout
