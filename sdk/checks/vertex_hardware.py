@@ -13,7 +13,7 @@ from typing import Any
 from .. import accelerators
 from ..accelerators import Accelerator
 from ..hardware import Release, machines, regions
-from .findings import TENSORFLOW_RANGE, Facts, Finding, error, warning
+from .findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
 
 WEEK_S = 7 * 86400.0
 _PROVISIONING = ("standard", "spot", "flex")
@@ -182,4 +182,6 @@ def tensorflow(job: Json, target: Json, facts: Facts) -> list[Finding]:
     if here and not tagged and not low <= (int(here[1]), int(here[2])) <= high:
         ends = f": tensorflow-tpu ends with {high[0]}.{high[1]}" if row.tensorflow else ""
         found.append(warning(f"{why} {span} in the image{ends}; here it is {facts.tensorflow}"))
+    if job["code"].get("keras") == "legacy":
+        found.append(note("keras='legacy' needs tf_keras, in the image or among the requirements"))
     return found

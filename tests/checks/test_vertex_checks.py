@@ -594,11 +594,13 @@ def test_following_what_is_named_leads_from_any_plan_to_one_that_is_accepted(cha
     raise AssertionError([finding.message for finding in asked.of("error")])
 
 
-def test_a_plan_says_when_the_job_would_be_stopped_although_nobody_has_said_so() -> None:
+def test_a_plan_says_what_vertex_does_although_nobody_has_asked() -> None:
     notes = [finding.message for finding in Asked({L + "timeout_s": None}).of("note")]
     hangs = "hang_s is for local mode: on Vertex AI a job that hangs goes on until its timeout."
     assert notes == ["No timeout_s: Vertex AI stops the job after 7 days.", hangs]
     assert Asked({L + "hang_s": None}).of("note") == []
+    legacy = [finding.message for finding in Asked({L + "hang_s": None, C + "keras": "legacy"}).of("note")]
+    assert legacy == ["keras='legacy' needs tf_keras, in the image or among the requirements."]
 
 
 def test_a_plan_is_refused_with_every_sentence_before_anything_is_written(write, root: Path) -> None:
