@@ -94,7 +94,9 @@ class Gang:
         problems = environment.problems(job)
         if problems:
             raise InputError(problems)
-        self._job, self._url, self._scratch, self._buckets, self._emit = job, url, scratch, buckets, emit
+        self._job, self._url, self._buckets, self._emit = job, url, buckets, emit
+        # Every replica starts in a folder of its own.
+        self._scratch = scratch.resolve()
         self._replicas = {replica.name: replica for replica in environment.replicas(job)}
         self._service = environment.service(job, job_id=job_id, project=project, region=region)
         token = environment.host_token(job_id)
@@ -102,6 +104,8 @@ class Gang:
         self._changed = threading.Condition()
         self._codes: dict[str, int] = {}
         self._killed: set[str] = set()
+        # Whoever dies of SIGKILL then has died of ours.
+        self._stopped: set[str] = set()
         self._memory = MemoryWatch()
         self._reservation: Reservation | None = None
         self._containers: Containers | None = None
@@ -138,6 +142,7 @@ class Gang:
     def start_one(self, replica: str) -> None:
         """Start a replica that has exited once more, with the same host name and port."""
         self._buckets.sync()
+        self._stopped.discard(replica)
         with self._changed:
             self._codes.pop(replica, None)
         self._start(replica)
@@ -169,6 +174,7 @@ class Gang:
         """
         if self._containers is None:
             return
+        self._stopped.update(self._replicas)
         self._containers.stop(list(self._replicas), grace_s)
         until = time.monotonic() + grace_s + _END_S
         with self._changed:
@@ -180,6 +186,7 @@ class Gang:
     def preempt(self, replica: str) -> None:
         """Take a replica's machine away: SIGTERM, 15 s, SIGKILL. Returns at once; `exited` tells when it is over."""
         if self._containers is not None:
+            self._stopped.add(replica)
             self._containers.stop([replica], PREEMPTION_GRACE_S)
 
     def close(self) -> None:
@@ -204,7 +211,7 @@ class Gang:
 
     def _ended(self, over: dict[str, tuple[int, int]]) -> None:
         for name, (code, pid) in over.items():
-            if code == _KILLED and pid and self._memory.ended(pid) is OutOfMemory.YES:
+            if code == _KILLED and pid and name not in self._stopped and self._memory.ended(pid) is OutOfMemory.YES:
                 self._killed.add(name)
         try:
             self._buckets.settle()

@@ -75,7 +75,7 @@ class BucketView:
     """
 
     def __init__(self, state: State, thread: StateThread, home: Path) -> None:
-        self._state, self._thread = state, thread
+        self._state, self._thread, home = state, thread, home.resolve()
         shutil.rmtree(home, ignore_errors=True)
         self.folder, self._staged = home / "gcs", home / "staged"
         for made in (self.folder, self._staged):
