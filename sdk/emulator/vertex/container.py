@@ -211,7 +211,7 @@ class Containers:
             self._selector.unregister(self._socket)
             self._ready.set()
             # Whoever was left has ended with the keeper, by the kernel if not by the keeper.
-            for name in [name for name, container in self._containers.items() if container.code is None]:
+            for name in [name for name, container in list(self._containers.items()) if container.code is None]:
                 self._exit(name, _KILLED, 0)
 
     def _exit(self, name: str, code: int, pid: int) -> None:

@@ -228,7 +228,9 @@ class Gang:
         replica = self._replicas[name]
         pool = environment.pools(self._job)[replica.pool]
         home = self._scratch / name
-        (home / "tmp").mkdir(parents=True, exist_ok=True)
+        # A container that is restarted begins with the files of its image.
+        shutil.rmtree(home, ignore_errors=True)
+        (home / "tmp").mkdir(parents=True)
         command = environment.command(pool)
         own: dict[str, str] = {}
         if "pythonPackageSpec" in pool:

@@ -30,7 +30,10 @@ class StateThread:
 
         Raises:
             PodliftError: the loop has ended.
+            RuntimeError: called in the loop's own thread, which would wait for itself.
         """
+        if self._is_here():
+            raise RuntimeError("What waits for the emulator's state was called in the thread that owns it.")
         future: Future[T] = Future()
 
         def step() -> None:
@@ -49,3 +52,9 @@ class StateThread:
             except NotYetError:
                 if not self._loop.is_running():
                     raise PodliftError("The emulator has ended.") from None
+
+    def _is_here(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False  # this thread has no loop

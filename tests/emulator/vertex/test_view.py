@@ -185,3 +185,8 @@ def test_a_bucket_that_is_made_later_is_there(stored, gcs) -> None:
     stored.thread.run(lambda: stored.state.delete_bucket("later"))
     stored.view.sync()
     assert not (stored.view.folder / "later").exists()
+
+
+def test_whoever_would_wait_for_himself_is_told(stored) -> None:
+    with pytest.raises(RuntimeError, match="in the thread that owns it"):
+        stored.thread.run(lambda: stored.thread.run(lambda: None))
