@@ -164,6 +164,7 @@ def _package(
             pythonpath=job is not None and "PYTHONPATH" in job.env and not isolated,
             dropped=() if facts is None else facts.dropped,
             servers=job is not None and job.resources.ps > 0,
+            elsewhere=elsewhere,
         )
         notes += found
     problems.raise_if_any()

@@ -41,6 +41,7 @@ def check(
     pythonpath: bool = False,
     dropped: Collection[str] = (),
     servers: bool = False,
+    elsewhere: bool = False,
 ) -> tuple[list[Finding], Preload]:
     """Read every module that the entry reaches inside the bundle; return what may go wrong, and what tasks could share.
 
@@ -54,6 +55,7 @@ def check(
         legacy: True where tasks have tf_keras.
         pythonpath: True where tasks get the caller's PYTHONPATH.
         dropped: names of the caller's environment variables that no task sees.
+        elsewhere: True where tasks run in an image, that installs what is required and may hold more.
         servers: True where there are parameter servers: then the strategies of the program matter.
 
     Raises:
@@ -66,7 +68,14 @@ def check(
             "lies in a folder that is never packaged: name the file itself, or another project= (--project)."
         )
     problems.found += shadows.entry(source)
-    origins = Origins(program, requirements or Requirements(), isolated=isolated, legacy=legacy, pythonpath=pythonpath)
+    origins = Origins(
+        program,
+        requirements or Requirements(),
+        isolated=isolated,
+        legacy=legacy,
+        pythonpath=pythonpath,
+        elsewhere=elsewhere,
+    )
     reading = _Reading(program, origins, problems)
     start = reading.trees.get(source.file)
     if start is not None and source.function:

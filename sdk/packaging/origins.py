@@ -93,15 +93,24 @@ class Origins:
         isolated: True where tasks find exactly that, and not what is installed here.
         legacy: True where an image brings tf_keras.
         pythonpath: True where tasks get the caller's PYTHONPATH.
+        elsewhere: True where tasks run in an image, that installs what is required and may hold more.
     """
 
     def __init__(
-        self, program: Program, requirements: Requirements, *, isolated: bool, legacy: bool, pythonpath: bool
+        self,
+        program: Program,
+        requirements: Requirements,
+        *,
+        isolated: bool,
+        legacy: bool,
+        pythonpath: bool,
+        elsewhere: bool = False,
     ) -> None:
         self._program = program
         self._requirements = requirements
         self._isolated = isolated
         self._legacy = legacy
+        self._elsewhere = elsewhere
         self._installed = Installed(pythonpath=pythonpath)
         self._told: dict[tuple[str, tuple[str, ...]], tuple[Trouble, ...]] = {}
         self._required = requirements.here()
@@ -137,12 +146,13 @@ class Origins:
             return None
         named = self._named(place.name)
         if place.kind == "missing":
-            if named and not self._isolated:
+            if named and not (self._isolated or self._elsewhere):
                 return self._not_installed(place.name, named)
             return None if named else self._unknown(place) or self._missing(place.name)
         if place.kind == "outside":
-            return None if named and self._isolated else self._outside(place, named)
-        if named or not (self._requirements.source or self._isolated) or self._is_brought(place):
+            return None if named and (self._isolated or self._elsewhere) else self._outside(place, named)
+        compared = self._requirements.source or self._isolated or self._elsewhere
+        if named or not compared or self._is_brought(place):
             return None
         return self._unknown(place) or self._unrequired(place)
 
@@ -200,6 +210,10 @@ class Origins:
         )
 
     def _missing(self, name: str) -> Trouble:
+        if self._elsewhere:
+            where = f"no requirement of {self._source}" if self._source else "no requirement"
+            said = f"in no bundle, {where}, not installed here: the image has to bring it. Next: add it to the requirements."
+            return Trouble(name, "warning", said, "missing")
         guard = "or put an import that may fail into try/except ImportError."
         if self._isolated:
             where = f"no requirement of {self._source}" if self._source else "no requirement"
@@ -242,6 +256,10 @@ class Origins:
         if extra:
             add, brings = f"requirements=['.[{extra}]']", f"of the requirements only the extra {extra!r} brings it"
         group = ", ".join(providers)
+        if self._elsewhere:
+            brings = brings if self._source else "nothing is required"
+            said = f"in no bundle, and {brings}: the image has to bring it. Next: {add}."
+            return Trouble(place.name, "note" if extra else "warning", said, "unrequired", group)
         if self._isolated:
             brings = brings if self._source else "there are no requirements"
             said = f"in no bundle, and {brings}: the isolated environment will not hold it. Next: {add}."

@@ -115,3 +115,29 @@ def test_what_means_something_on_rented_machines_only_is_said_to_change_nothing_
     shown = here("plan", "train.py", *given)
     assert "note         provisioning, machine, disk_gb, max_cost_usd: for machines of a cloud" in shown.stdout
     assert "for machines of a cloud" not in here("plan", "train.py").stdout
+
+
+def test_what_only_the_image_can_bring_is_said_and_stops_nobody(write, here) -> None:
+    write("train.py", "import tensorflow\nimport numpy\nimport nothing_here\nimport yaml\nimport wanted\n")
+    shown = here("plan", "train.py", "--backend", "vertex")
+    assert shown.code == 0, shown.stderr
+    for said in (
+        "train.py:3 imports 'nothing_here': in no bundle, no requirement, not installed here: the image has to bring it",
+        "train.py:4 imports 'yaml': in no bundle, and nothing is required: the image has to bring it. Next: add 'pyyaml'",
+    ):
+        assert f"warning      {said}" in shown.stdout
+    assert "numpy" not in shown.stdout, "TensorFlow brings it"
+    write("requirements.txt", "wanted==1.0\npyyaml\ntensorflow\n")
+    shown = here("plan", "train.py", "--backend", "vertex")
+    assert "requires     3 of requirements.txt: " in shown.stdout
+    assert "imports 'wanted'" not in shown.stdout, "a task installs what is required"
+    assert "no requirement of requirements.txt, not installed here" in shown.stdout
+
+
+def test_a_plans_file_without_a_place_is_not_submitted(write, here, root) -> None:
+    write("train.py", "print(1)")
+    assert here("plan", "train.py", "--backend", "vertex", "-o", "plan.json").code == 0
+    shown = here("submit", "plan.json", "--json")
+    assert shown.code == 2
+    assert "No bucket is configured for vertex" in shown.stderr
+    assert not root.exists()
