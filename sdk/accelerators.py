@@ -71,7 +71,7 @@ def _near(text: str) -> str:
         return f"No training machine has {generation}. Nearest: {tpus.ABSENT[generation]!r}."
     counts = {row.count: row.name for row in gpus.ROWS if row.name.partition(":")[0] == base and row.count}
     if counts:
-        wanted = int(count) if count.isdecimal() else 1
+        wanted = int(count[:9]) if count.isdecimal() else 1
         # The larger of two that are equally near: a job that was too small is worse than one that is too large.
         best = min(counts, key=lambda has: (abs(has - wanted), -has))
         return f"{base} comes in machines of {_either(list(counts))}. Nearest: {counts[best]!r}."

@@ -11,6 +11,8 @@ from .findings import Finding, error, warning
 from .vertex_hardware import Json, hardware
 
 MAX_POOLS = 4
+# No number of machines has more.
+_DIGITS = 9
 
 
 def replicas(job: Json, target: Json) -> list[Finding]:
@@ -19,19 +21,19 @@ def replicas(job: Json, target: Json) -> list[Finding]:
     found = []
     if any(index >= MAX_POOLS for index in patched):
         said = f"A job has at most {MAX_POOLS} pools. Received: number {max(patched)} in raw"
-        kept = {str(index): pool for index, pool in patched.items() if index < MAX_POOLS}
+        kept = {index: pool for index, pool in patched.items() if index < MAX_POOLS}
         found.append(error(said, {"target.raw": _with_pools(target, kept)}))
     tpu = hardware(job).family == "tpu"
     for index, pool in patched.items():
-        count = pool.get("replicaCount")
-        if count is None or not str(count).isdecimal() or int(count) <= 1:
+        count = _number(pool.get("replicaCount"))
+        if count is None or count <= 1:
             continue
         what = {0: "There is one chief, in pool 0", 3: "There is one evaluator at most, in pool 3"}.get(index)
         if what is None and tpu:
             what = "A job with TPUs has exactly one task"
         if what:
             fixed = {"target.raw": _without(target, index, "replicaCount")}
-            found.append(error(f"{what}. Received: replicaCount {count!r} in raw", fixed))
+            found.append(error(f"{what}. Received: replicaCount {count} in raw", fixed))
     return found
 
 
@@ -42,7 +44,7 @@ def mixed(job: Json, target: Json) -> list[Finding]:
     own[0] = own[0] or (hardware(job).name if hardware(job).family == "tpu" else None)
     found = []
     for index, pool in _patched(target):
-        kind = (pool.get("machineSpec") or {}).get("acceleratorType")
+        kind = _kind(pool)
         others = sorted({name for place, name in own.items() if name and place != index and name != kind})
         if not kind or not others:
             continue
@@ -69,23 +71,43 @@ def _apart(kind: str, others: list[str], target: Json) -> str:
 
 
 def _patched(target: Json) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the pools that raw touches, by their place."""
+    """Yield the pools that raw touches, by their place. What makes no sense there is Vertex AI's to refuse."""
     spec = (target.get("raw") or {}).get("jobSpec")
     named = spec.get("workerPoolSpecs") if isinstance(spec, Mapping) else None
     if isinstance(named, list):
         named = {str(index): pool for index, pool in enumerate(named)}
-    for index, pool in (named or {}).items() if isinstance(named, Mapping) else ():
-        if str(index).isdecimal() and isinstance(pool, Mapping):
-            yield int(index), pool
+    for index, pool in named.items() if isinstance(named, Mapping) else ():
+        place = _number(index)
+        if place is not None and isinstance(pool, Mapping):
+            yield place, pool
 
 
-def _with_pools(target: Json, kept: dict[str, Any]) -> dict[str, Any]:
+def _number(value: Any) -> int | None:
+    """Return the number that JSON holds as such or as a text, None for anything else."""
+    text = "" if isinstance(value, bool) else str(value)
+    return int(text[:_DIGITS]) if text.isdecimal() else None
+
+
+def _kind(pool: Mapping[str, Any]) -> str:
+    machine = pool.get("machineSpec")
+    kind = machine.get("acceleratorType") if isinstance(machine, Mapping) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def _with_pools(target: Json, kept: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return raw with these pools alone, as a list where it is one."""
     raw = copy.deepcopy(dict(target["raw"]))
-    raw["jobSpec"]["workerPoolSpecs"] = kept
+    whole = isinstance(raw["jobSpec"]["workerPoolSpecs"], list)
+    pools = {index: dict(pool) for index, pool in kept.items()}
+    raw["jobSpec"]["workerPoolSpecs"] = (
+        [pools[index] for index in sorted(pools)] if whole else {str(index): pool for index, pool in pools.items()}
+    )
     return raw
 
 
 def _without(target: Json, index: int, name: str) -> dict[str, Any]:
-    kept = {str(place): dict(pool) for place, pool in _patched(target)}
-    kept[str(index)].pop(name, None)
+    kept = {
+        place: {key: value for key, value in pool.items() if (place, key) != (index, name)}
+        for place, pool in _patched(target)
+    }
     return _with_pools(target, kept)

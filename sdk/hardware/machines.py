@@ -26,8 +26,8 @@ LISTED = (
     *(f"c2-standard-{size}" for size in (4, 8, 16, 30, 60)),
 )
 # Of these the documentation names the family, not every size.
-_OPEN = re.compile(r"n[24]-(standard|highmem|highcpu)-[1-9][0-9]*|m1-[a-z]+-[1-9][0-9]*")
-_VCPUS = re.compile(r"(?:n[124]|e2|c2|g2|g4)-[a-z]+-(\d+)")
+_OPEN = re.compile(r"n[24]-(standard|highmem|highcpu)-[1-9][0-9]{0,2}|m1-[a-z]+-[1-9][0-9]{0,2}")
+_VCPUS = re.compile(r"(?:n[124]|e2|c2|g2|g4)-[a-z]+-(\d{1,3})")
 
 # a3-highgpu-1g: the part beside its GPU. The larger ones are not in the sources.
 RATES: dict[str, tuple[Rate, ...]] = {
@@ -61,7 +61,7 @@ def nearest(machine: str, known: Sequence[str] = _OFFERED) -> str:
         (int(name.rpartition("-")[2]), name) for name in known if name.rpartition("-")[::2] == (prefix, _size(name))
     )
     if alike and size.isdecimal():
-        return next((name for number, name in alike if number >= int(size)), alike[-1][1])
+        return next((name for number, name in alike if number >= int(size[:9])), alike[-1][1])
     close = get_close_matches(machine, known, n=1)
     return close[0] if close else known[0]
 

@@ -314,7 +314,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("an empty label", {T + "labels": {"": "x"}}, "the key '' is empty", "labels={'label': 'x'}"),
     ("podlift's label", {T + "labels": {"podlift-run": "x"}}, "'podlift-run' is set by podlift", "labels={}"),
     # Pools that raw changes.
-    ("two chiefs", {T + "raw": in_raw(0, replicaCount="2")}, "one chief, in pool 0", "raw="),
+    ("two chiefs", {T + "raw": in_raw(0, replicaCount="2")}, "one chief, in pool 0. Received: replicaCount 2", "raw="),
     ("two evaluators in raw", {T + "raw": in_raw(3, replicaCount=2)}, "one evaluator at most, in pool 3", "raw="),
     ("five pools", {T + "raw": in_raw(4, replicaCount=1)}, "at most 4 pools", "raw="),
     (
@@ -592,6 +592,44 @@ def test_following_what_is_named_leads_from_any_plan_to_one_that_is_accepted(cha
             assert finding.nearest, finding.message
             asked.change(dict(finding.nearest))
     raise AssertionError([finding.message for finding in asked.of("error")])
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["0", "1", "3", "9" * 30, "x"]), inner),
+    max_leaves=6,
+)
+POOL = st.fixed_dictionaries(
+    {}, optional={"replicaCount": JSON, "machineSpec": JSON | st.fixed_dictionaries({"acceleratorType": JSON})}
+)
+POOLS = JSON | st.lists(POOL | JSON, max_size=6) | st.dictionaries(st.sampled_from("0134x"), POOL)
+
+
+@given(st.sampled_from(["cpu", "l4", "v5e-8"]), POOLS | st.just({"0": {"replicaCount": "9" * 5000}}))
+@settings(max_examples=100, deadline=None)
+def test_any_patch_of_the_request_can_be_looked_at(name: str, pools: Any) -> None:
+    for raw in ({"jobSpec": {"workerPoolSpecs": pools}}, {"jobSpec": pools}):
+        asked = Asked({R + "accelerator": name, T + "raw": raw})
+        for _ in range(6):
+            asked.change({key: value for finding in asked.of("error") for key, value in finding.nearest})
+        assert asked.of("error") == []
+
+
+def test_a_list_of_pools_stays_one_when_it_is_mended() -> None:
+    raw = {"jobSpec": {"workerPoolSpecs": [{"replicaCount": 2, "diskSpec": {}}, {"replicaCount": 2}]}}
+    (refused,) = Asked({T + "raw": raw}).of("error")
+    assert dict(refused.nearest) == {
+        "target.raw": {"jobSpec": {"workerPoolSpecs": [{"diskSpec": {}}, {"replicaCount": 2}]}}
+    }
+
+
+@pytest.mark.parametrize(
+    "machine", ["n1-standard-" + "9" * 5000, "n2-standard-" + "9" * 5000, "n1-standard-²", "-", "4"]
+)
+def test_a_machine_type_that_is_nonsense_is_only_refused(machine: str) -> None:
+    (refused,) = Asked({R + "machine": machine}).of("error")
+    asked = Asked({R + "machine": machine, **dict(refused.nearest)})
+    assert asked.of("error") == []
 
 
 def test_a_plan_says_what_vertex_does_although_nobody_has_asked() -> None:
