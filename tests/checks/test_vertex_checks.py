@@ -538,7 +538,7 @@ OPEN = [row for row in ROWS if not row.refused]
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_row_on_any_of_its_machines_and_regions_passes(data: st.DataObject) -> None:
     row = data.draw(st.sampled_from(OPEN))
     hows = ["standard", "spot", *(["flex"] if row.flex else [])]
@@ -581,7 +581,7 @@ ANY = {
 
 
 @given(st.fixed_dictionaries({}, optional=ANY))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_following_what_is_named_leads_from_any_plan_to_one_that_is_accepted(changes: dict[str, Any]) -> None:
     asked = Asked(changes)
     for _ in range(5):
@@ -606,7 +606,7 @@ POOLS = JSON | st.lists(POOL | JSON, max_size=6) | st.dictionaries(st.sampled_fr
 
 
 @given(st.sampled_from(["cpu", "l4", "v5e-8"]), POOLS | st.just({"0": {"replicaCount": "9" * 5000}}))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_any_patch_of_the_request_can_be_looked_at(name: str, pools: Any) -> None:
     for raw in ({"jobSpec": {"workerPoolSpecs": pools}}, {"jobSpec": pools}):
         asked = Asked({R + "accelerator": name, T + "raw": raw})
