@@ -208,9 +208,11 @@ class Driver:
             self._tick(job)
         times = [live.life.due for live in self._live.values() if live.life.due is not None]
         times += [alarm.at for alarm in self._alarms[:1]]
-        if not times or self._clock.frozen:
+        if not times:
             return _SLEEP_S
-        return min(max(min(times) - self._clock.now(), 0.0), _SLEEP_S)
+        left_s = max(min(times) - self._clock.now(), 0.0)
+        # Time that stands still brings nothing about; who moves it wakes this thread.
+        return _SLEEP_S if left_s and self._clock.frozen else min(left_s, _SLEEP_S)
 
     def _tick(self, job: int) -> None:
         def step(live: _Live, now: float) -> Step:

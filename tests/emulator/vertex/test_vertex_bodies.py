@@ -132,7 +132,7 @@ def test_what_the_service_sets_itself_is_ignored() -> None:
         ),
         (
             {"jobSpec": {"scheduling": {"strategy": "SPOTT"}}},
-            "'custom_job.job_spec.scheduling.strategy' (type.googleapis.com/google.cloud.aiplatform.v1.Scheduling.Strategy), \"SPOTT\"",
+            'strategy\' (type.googleapis.com/google.cloud.aiplatform.v1.Scheduling.Strategy), "SPOTT"',
         ),
         ({"jobSpec": {"scheduling": {"strategy": 5}}}, "Scheduling.Strategy), 5"),
         ({"jobSpec": {"scheduling": {"strategy": True}}}, "Scheduling.Strategy), true"),

@@ -1,0 +1,161 @@
+"""What jobs and the service write, as Cloud Logging lists it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from served import Served, body
+
+from sdk.clock import SystemClock
+from sdk.emulator.vertex.entries import Entries
+from sdk.emulator.vertex.errors import RefusedError
+from sdk.emulator.vertex.timing import EmulatorClock
+
+
+def run(vertex: Served, *lines: tuple[str, str, str]):
+    """A job whose replicas write these lines and that succeeds."""
+    vertex.gangs.script = lambda gang: [gang.emit(*line) for line in lines]
+    job = vertex.create(body(1))
+    vertex.until(job, "JOB_STATE_RUNNING")
+    vertex.gangs.of(job)[0].codes["workerpool0-0"] = 0
+    return vertex.over(job)
+
+
+def asked(vertex: Served, text: str, **more) -> dict:
+    answer = vertex.ask("POST", "/v2/entries:list", {"resourceNames": ["projects/acme"], "filter": text, **more})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_lines_of_tasks_stand_between_those_of_the_service(vertex) -> None:
+    job = run(
+        vertex,
+        ("workerpool0-0", "stdout", "epoch 1"),
+        ("workerpool1-0", "stderr", "a warning of TensorFlow"),
+        ("workerpool0-0", "stdout", '{"severity": "warning", "message": "careful", "step": 3}'),
+        ("workerpool0-0", "stdout", '{"loss": 1}'),
+    )
+    found = vertex.lines(job)
+    tasks = [(each["resource"]["labels"]["task_name"], each["severity"]) for each in found]
+    assert tasks[:5] == [("service", "INFO")] * 5
+    assert tasks[5:] == [
+        ("workerpool0-0", "INFO"),
+        ("workerpool1-0", "ERROR"),
+        ("workerpool0-0", "WARNING"),
+        ("workerpool0-0", "INFO"),
+        ("service", "INFO"),
+        ("service", "INFO"),
+    ]
+    assert found[5]["textPayload"] == "epoch 1"
+    assert found[7]["jsonPayload"] == {"message": "careful", "step": 3}
+    assert found[8]["textPayload"] == '{"loss": 1}'
+    job_id = job.name.rpartition("/")[2]
+    project = job.name.split("/")[1]
+    assert found[5]["resource"] == {
+        "type": "ml_job",
+        "labels": {"job_id": job_id, "project_id": project, "task_name": "workerpool0-0"},
+    }
+    assert found[5]["labels"]["ml.googleapis.com/job_id"] == job_id
+    assert len({each["insertId"] for each in found}) == len(found)
+    order = [(each["timestamp"], each["insertId"]) for each in found]
+    assert order == sorted(order)
+
+
+def test_the_filters_that_gcloud_and_podlift_send(vertex) -> None:
+    job = run(vertex, *(("workerpool0-0", "stdout", f"line {number}") for number in range(6)))
+    run(vertex, ("workerpool0-0", "stdout", "of another job"))
+    job_id = job.name.rpartition("/")[2]
+    base = f'resource.type="ml_job" AND resource.labels.job_id="{job_id}"'
+    lines = asked(vertex, f'{base} AND resource.labels.task_name="workerpool0-0"')["entries"]
+    assert [each["textPayload"] for each in lines] == [f"line {number}" for number in range(6)]
+    at, insert_id = lines[2]["timestamp"], lines[2]["insertId"]
+    later = f'{base} AND ((timestamp="{at}" AND insertId>"{insert_id}") OR timestamp>"{at}")'
+    rest = asked(vertex, f'{later} AND resource.labels.task_name="workerpool0-0"')["entries"]
+    assert [each["textPayload"] for each in rest] == ["line 3", "line 4", "line 5"]
+    for text, count in (
+        (f'{base} AND timestamp>="{at}" AND timestamp<="{at}"', 1),
+        (f'labels."ml.googleapis.com/job_id"="{job_id}" AND textPayload:"LINE"', 6),
+        (f'{base} AND textPayload=~"line [0-2]$"', 3),
+        (f"{base} AND NOT resource.labels.task_name=service AND severity>=ERROR", 0),
+        (f'{base} severity=INFO resource.labels.task_name!="service"', 6),
+        (f'{base} AND resource.labels.missing="x"', 0),
+        ('resource.type="gce_instance"', 0),
+        ('textPayload="of another job"', 1),
+    ):
+        assert len(asked(vertex, text, pageSize=1000).get("entries", [])) == count, text
+
+
+def test_pages_and_order(vertex) -> None:
+    job = run(vertex, *(("workerpool0-0", "stdout", str(number)) for number in range(25)))
+    text = f'resource.labels.job_id="{job.name.rpartition("/")[2]}" AND resource.labels.task_name="workerpool0-0"'
+    for order in ("timestamp asc", "timestamp desc"):
+        found, token, pages = [], "", 0
+        while pages == 0 or token:
+            page = asked(vertex, text, pageSize=10, orderBy=order, pageToken=token)
+            found += [int(each["textPayload"]) for each in page["entries"]]
+            token, pages = page.get("nextPageToken", ""), pages + 1
+        assert found == sorted(range(25), reverse=order.endswith("desc"))
+        assert pages == 3
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ([], "no object"),
+        ({}, "resources such as projects"),
+        ({"resourceNames": ["acme"]}, "resources such as projects"),
+        ({"resourceNames": ["projects/p"], "order": "x"}, 'Unknown name "order"'),
+        ({"resourceNames": ["projects/p"], "orderBy": "severity"}, "timestamp asc"),
+        ({"resourceNames": ["projects/p"], "pageSize": "x"}, "page_size"),
+        ({"resourceNames": ["projects/p"], "filter": 3}, "filter"),
+        ({"resourceNames": ["projects/p"], "filter": "timestamp>yesterday"}, "RFC 3339"),
+        ({"resourceNames": ["projects/p"], "pageToken": "x"}, "page token"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(vertex, request_, words) -> None:
+    answer = vertex.ask("POST", "/v2/entries:list", request_)
+    assert answer.status_code == 400
+    assert words in answer.json()["error"]["message"]
+
+
+@pytest.fixture(scope="module")
+def entries(tmp_path_factory):
+    found = Entries(tmp_path_factory.mktemp("entries") / "entries.sqlite", EmulatorClock(SystemClock()))
+    found.add_line("1", "2", "workerpool0-0", "stdout", "x")
+    found.say("1", "2", "y")
+    yield found
+    found.close()
+
+
+WORDS = [
+    "timestamp",
+    "severity",
+    "resource.type",
+    "labels",
+    "insertId",
+    "jsonPayload.message",
+    "textPayload",
+    "=",
+    ">",
+    ":",
+]
+WORDS += ["=~", "!~", '"*("', "ERROR", '"2026-01-01T00:00:00Z"', " AND ", " OR ", "(", ")", "NOT ", "x", "9" * 30]
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from(WORDS), max_size=12).map("".join) | st.text(max_size=20))
+def test_no_filter_of_entries_is_a_crash(entries, text) -> None:
+    try:
+        found = entries.listed({"resourceNames": ["projects/1"], "filter": text})
+    except RefusedError as error:
+        assert error.code == 400
+    else:
+        assert len(found.get("entries", [])) <= 2
+
+
+def test_very_long_lines_are_cut_into_entries(entries) -> None:
+    entries.add_line("1", "3", "workerpool0-0", "stdout", "a" * 600_000)
+    found = entries.listed({"resourceNames": ["projects/1"], "filter": "resource.labels.job_id=3"})["entries"]
+    assert "".join(each["textPayload"] for each in found) == "a" * 600_000
+    assert len(found) == 3

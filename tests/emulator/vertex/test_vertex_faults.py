@@ -1,0 +1,255 @@
+"""What goes wrong on request, as Google's client meets it."""
+
+from __future__ import annotations
+
+import pytest
+import requests
+from google.api_core import exceptions
+from google.cloud.aiplatform_v1.types import JobState
+from served import PARENT, WAIT_S, body, pool
+
+from sdk.emulator.vertex.faults import parse
+from sdk.errors import InputError
+
+
+def count(vertex) -> int:
+    return len(list(vertex.client.list_custom_jobs(parent=PARENT, timeout=WAIT_S)))
+
+
+def test_a_reply_that_is_lost_leaves_a_job_behind(vertex) -> None:
+    vertex.faults(
+        {"kind": "drop_after", "operation": "customJobs.create", "nth": 1},
+        {"kind": "status_after", "operation": "customJobs.create", "nth": 2, "status": 503},
+    )
+    with pytest.raises(requests.ConnectionError):
+        vertex.create()
+    assert count(vertex) == 1
+    with pytest.raises(exceptions.ServiceUnavailable):
+        vertex.create()
+    assert count(vertex) == 2
+    vertex.create()
+    assert count(vertex) == 3
+    told = vertex.ask("GET", "/_faults").json()["faults"]
+    assert [(each["api"], each["matched"], each["fired"]) for each in told] == [("vertex", 3, 1), ("vertex", 3, 1)]
+
+
+def test_a_request_that_is_lost_leaves_nothing_behind(vertex) -> None:
+    vertex.faults(
+        {"kind": "drop_before", "operation": "customJobs.create", "nth": 1},
+        {
+            "kind": "status_before",
+            "status": 500,
+            "nth": [2, 3],
+            "times": 1,
+            "display_name": "^digits$",
+            "operation": "customJobs.create",
+        },
+    )
+    with pytest.raises(requests.ConnectionError):
+        vertex.create()
+    with pytest.raises(exceptions.InternalServerError):
+        vertex.create()
+    assert count(vertex) == 0
+    vertex.create()
+    assert count(vertex) == 1
+
+
+def test_a_late_list_lacks_a_job_that_is_there(vertex) -> None:
+    vertex.faults({"kind": "late_list", "lists": 2, "nth": 2})
+    vertex.create()
+    late = vertex.create()
+    assert vertex.get(late).name == late.name
+    assert [count(vertex) for _ in range(4)] == [1, 1, 2, 2]
+
+
+def test_a_late_list_may_last_for_a_time(serve) -> None:
+    vertex = serve(frozen=True)
+    vertex.faults({"kind": "late_list", "seconds": 30})
+    vertex.create()
+    vertex.create()
+    assert count(vertex) == 1
+    vertex.ask("POST", "/_vertex/clock", {"advance_s": 31})
+    assert count(vertex) == 2
+
+
+def test_a_quota_that_is_too_small_refuses_at_once(vertex) -> None:
+    vertex.faults({"kind": "quota"})
+    l4 = {"machine_type": "g2-standard-4", "accelerator_type": "NVIDIA_L4", "accelerator_count": 1}
+    t4 = {"machine_type": "n1-standard-4", "accelerator_type": "NVIDIA_TESLA_T4", "accelerator_count": 1}
+    v5e = {"machine_type": "ct5lp-hightpu-1t", "tpu_topology": "1x1"}
+    metric = "aiplatform.googleapis.com/custom_model_training_"
+    for machine, strategy, expected in (
+        (l4, "STANDARD", "nvidia_l4_gpus"),
+        (l4, "SPOT", "preemptible_nvidia_l4_gpus"),
+        (t4, "STANDARD", "nvidia_t4_gpus"),
+        (v5e, "STANDARD", "tpu_v5e"),
+        ({"machine_type": "n1-standard-4"}, "STANDARD", "cpus"),
+        ({"machine_type": "n2-standard-4"}, "STANDARD", "n2_cpus"),
+    ):
+        spec = {"worker_pool_specs": [pool(1, machine_spec=machine)], "scheduling": {"strategy": strategy}}
+        with pytest.raises(exceptions.TooManyRequests) as caught:
+            vertex.create({"display_name": "x", "job_spec": spec})
+        assert str(caught.value).endswith(f"The following quota metrics exceed quota limits: {metric}{expected}")
+    assert count(vertex) == 0
+
+
+def test_a_quota_that_is_in_use_holds_the_job_in_the_queue(vertex) -> None:
+    vertex.faults({"kind": "hold", "nth": 1})
+    held, free = vertex.create(), vertex.create()
+    vertex.until(free, "JOB_STATE_RUNNING")
+    assert vertex.get(held).state == JobState.JOB_STATE_QUEUED
+    vertex.faults()
+    vertex.until(held, "JOB_STATE_RUNNING")
+
+
+def test_jobs_beyond_the_capacity_wait_for_their_turn(serve) -> None:
+    vertex = serve(capacity=3)
+    first, second, third = vertex.create(body(1)), vertex.create(body(1)), vertex.create()
+    vertex.until(first, "JOB_STATE_RUNNING")
+    vertex.until(third, "JOB_STATE_RUNNING")
+    assert vertex.get(second).state == JobState.JOB_STATE_QUEUED
+    vertex.gangs.of(first)[0].codes["workerpool0-0"] = 0
+    vertex.until(second, "JOB_STATE_RUNNING")
+    too_large = vertex.create(body(9))
+    for job in (second, third):
+        vertex.gangs.of(job)[0].codes["workerpool0-0"] = 0
+    vertex.until(too_large, "JOB_STATE_RUNNING")
+
+
+def test_stockouts(vertex) -> None:
+    vertex.faults({"kind": "stockout", "display_name": "digits", "times": 5})
+    failed = vertex.over(vertex.create())
+    assert (failed.state, failed.error.code) == (JobState.JOB_STATE_FAILED, 8)
+    assert failed.error.message == (
+        "Resources are insufficient in region: us-central1. Try a different region or use a different accelerator."
+    )
+    vertex.until(vertex.create(), "JOB_STATE_RUNNING")
+
+
+def spot(workers: int = 1, **more) -> dict:
+    return body(workers, scheduling={"strategy": "SPOT", "restart_job_on_worker_restart": True, **more})
+
+
+def test_a_line_in_a_log_takes_a_machine_away_once(vertex) -> None:
+    vertex.faults({"kind": "preempt", "replica": "workerpool1-0", "log": "step 40$"})
+    job = vertex.create(spot())
+    vertex.until(job, "JOB_STATE_RUNNING")
+    (first,) = vertex.gangs.of(job)
+    first.emit("workerpool0-0", "stdout", "step 4")
+    assert first.calls == ["start"]
+    first.emit("workerpool0-0", "stdout", "step 40")
+    while len(vertex.gangs.of(job)) < 2:
+        vertex.until(job, "JOB_STATE_PENDING", "JOB_STATE_RUNNING")
+    vertex.until(job, "JOB_STATE_RUNNING")
+    assert first.calls == ["start", "preempt workerpool1-0", "terminate", "close"]
+    second = vertex.gangs.of(job)[1]
+    second.emit("workerpool0-0", "stdout", "step 40")
+    second.codes["workerpool0-0"] = 0
+    done = vertex.over(job)
+    assert done.state == JobState.JOB_STATE_SUCCEEDED
+    assert done.start_time < done.end_time
+    said = [each["textPayload"] for each in vertex.lines(job, " AND resource.labels.task_name=service")]
+    assert said.count("Job is running.") == 2
+    assert "The machine of workerpool1-0 is being taken away." in said
+
+
+def test_preempt_out_of_memory_and_internal_errors_by_request(vertex) -> None:
+    job = vertex.create(spot())
+    job_id = job.name.rpartition("/")[2]
+    vertex.until(job, "JOB_STATE_RUNNING")
+    assert vertex.ask("POST", f"/_vertex/jobs/{job_id}:preempt", {"replica": "workerpool1-0"}).json() == {
+        "happened": True
+    }
+    while len(vertex.gangs.of(job)) < 2:
+        vertex.until(job, "JOB_STATE_PENDING", "JOB_STATE_RUNNING")
+    vertex.until(job, "JOB_STATE_RUNNING")
+    assert vertex.ask("POST", f"/_vertex/jobs/{job_id}:internal").json() == {"happened": True}
+    while len(vertex.gangs.of(job)) < 3:
+        vertex.until(job, "JOB_STATE_PENDING", "JOB_STATE_RUNNING")
+    vertex.until(job, "JOB_STATE_RUNNING")
+    assert vertex.ask("POST", f"/_vertex/jobs/{job_id}:oom", {"replica": "workerpool1-0"}).json() == {"happened": True}
+    failed = vertex.over(job)
+    assert failed.error.message.startswith(
+        "The replica workerpool1-0 ran out of memory and exited with a non-zero status"
+    )
+    assert vertex.ask("POST", f"/_vertex/jobs/{job_id}:oom").json() == {"happened": False}
+    assert vertex.ask("POST", "/_vertex/jobs/7:oom").status_code == 404
+    wrong = vertex.ask("POST", f"/_vertex/jobs/{job_id}:oom", {"replica": "workerpool9-0"})
+    assert wrong.status_code == 400
+    assert "Known: workerpool0-0, workerpool1-0." in wrong.json()["error"]["message"]
+
+
+def test_what_the_kernel_ended_for_memory_is_told_so(vertex) -> None:
+    job = vertex.create()
+    vertex.until(job, "JOB_STATE_RUNNING")
+    (gang,) = vertex.gangs.of(job)
+    gang.killed = {"workerpool0-0"}
+    gang.codes["workerpool0-0"] = 137
+    assert "workerpool0-0 ran out of memory" in vertex.over(job).error.message
+
+
+def test_time_is_moved_by_request(serve) -> None:
+    vertex = serve(frozen=True)
+    job = vertex.create(spot(0, timeout="3600s"))
+    vertex.faults({"kind": "preempt", "after_s": 600})
+    vertex.until(job, "JOB_STATE_RUNNING")
+    before = vertex.ask("GET", "/_vertex/clock").json()
+    assert before["frozen"]
+    vertex.ask("POST", "/_vertex/clock", {"advance_s": 3601})
+    over = vertex.over(job)
+    assert over.state == JobState.JOB_STATE_CANCELLED
+    assert (over.end_time - over.start_time).total_seconds() == 3601
+    assert vertex.ask("GET", "/_vertex/clock").json()["now"] == before["now"] + 3601
+    for wrong in ({"advance_s": -1}, {"advance_s": "x"}, {}, {"advance_s": 1e300}):
+        assert vertex.ask("POST", "/_vertex/clock", wrong).status_code == 400
+
+
+def test_a_fault_after_a_time_meets_a_running_job(serve) -> None:
+    vertex = serve(frozen=True)
+    vertex.faults({"kind": "oom", "after_s": 600})
+    job = vertex.create()
+    vertex.until(job, "JOB_STATE_RUNNING")
+    vertex.ask("POST", "/_vertex/clock", {"advance_s": 599})
+    assert vertex.get(job).state == JobState.JOB_STATE_RUNNING
+    vertex.ask("POST", "/_vertex/clock", {"advance_s": 2})
+    assert "ran out of memory" in vertex.over(job).error.message
+
+
+def test_a_gang_that_cannot_start_is_an_internal_error_with_its_reason(vertex, capfd) -> None:
+    def script(gang) -> None:
+        raise OSError("no ports left")
+
+    vertex.gangs.script = script
+    failed = vertex.over(vertex.create())
+    assert (failed.state, failed.error.code) == (JobState.JOB_STATE_FAILED, 13)
+    assert failed.error.message == "Internal error occurred for the current attempt: OSError: no ports left"
+    assert "no ports left" in capfd.readouterr().err
+
+
+def test_faults_of_both_services_in_one_script(vertex) -> None:
+    script = [
+        {"api": "gcs", "kind": "status_before", "operation": "buckets.list", "status": 429},
+        {"kind": "status_before", "operation": "objects.get", "status": 429},
+        {"api": "vertex", "kind": "status_before", "operation": "customJobs.list", "status": 429, "retry_after_s": 7},
+    ]
+    assert vertex.ask("POST", "/_faults", script).status_code == 200
+    assert vertex.ask("GET", "/storage/v1/b?project=p").status_code == 429
+    answer = vertex.ask("GET", f"/v1/{PARENT}/customJobs")
+    assert (answer.status_code, answer.headers["retry-after"]) == (429, "7")
+    assert answer.json()["error"]["status"] == "RESOURCE_EXHAUSTED"
+    wrong = [
+        {"api": "gcs", "kind": "explode"},
+        {"api": "vertex", "kind": "preemt"},
+        {"api": "vertx", "kind": "latency"},
+    ]
+    answer = vertex.ask("POST", "/_faults", wrong)
+    assert answer.status_code == 400
+    assert len(answer.json()["problems"]) == 3
+
+
+def test_the_mistakes_of_a_rule_are_sentences() -> None:
+    with pytest.raises(InputError) as caught:
+        parse([{"kind": "preempt", "log": "(", "nth": 0, "operaton": "x"}, 3, {"kind": "oom", "nth": [], "lists": 1.5}])
+    text = str(caught.value)
+    for words in ("log is a regular expression", "nth is a number", "'operaton'", "is no object", "lists is a number"):
+        assert words in text

@@ -1,0 +1,160 @@
+"""Jobs whose containers are real processes, in an emulator of its own process, asked by Google's client."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+import requests
+from served import TERMINAL, WAIT_S
+
+import sdk
+from sdk.testing.vertex import Cloud
+
+REPO = Path(sdk.__file__).parent.parent
+ASK = """
+import os, urllib.request
+url = "http://" + os.environ["GCE_METADATA_HOST"] + "/computeMetadata/v1/instance/"
+def ask(path):
+    request = urllib.request.Request(url + path, headers={"Metadata-Flavor": "Google"})
+    return urllib.request.urlopen(request, timeout=60).read().decode()
+"""
+TRAPPED = f"""
+import signal, sys, time
+{ASK}
+def leave(*_):
+    print("preempted:", ask("preempted"), flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+print("step 1", ask("preempted"), flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory):
+    with Cloud(tmp_path_factory.mktemp("real") / "data") as cloud:
+        yield cloud
+
+
+@pytest.fixture
+def run(cloud):
+    cloud.reset()
+    client = cloud.jobs()
+
+    def create(*commands: list[str], **spec):
+        pools = [
+            {
+                "machine_spec": {"machine_type": "n1-standard-4"},
+                "replica_count": 1,
+                "container_spec": {"image_uri": "any", "command": command},
+            }
+            for command in commands
+        ]
+        job = {"display_name": "real", "job_spec": {"worker_pool_specs": pools, **spec}}
+        return client.create_custom_job(parent=cloud.parent, custom_job=job, timeout=WAIT_S)
+
+    yield create
+    client.transport.close()
+
+
+def until(cloud, job, *states):
+    pause = threading.Event()
+    client = cloud.jobs()
+    for _ in range(int(WAIT_S / 0.05)):
+        found = client.get_custom_job(name=job.name, timeout=WAIT_S)
+        if found.state.name in (states or TERMINAL):
+            client.transport.close()
+            return found
+        pause.wait(0.05)
+    raise AssertionError(found.state.name)
+
+
+def texts(cloud, job, task: str) -> list[str]:
+    return [each["textPayload"] for each in cloud.entries(job.name, task)]
+
+
+def test_a_job_reads_a_bucket_and_the_metadata_of_its_own(cloud, run) -> None:
+    cloud.client().create_bucket("mine").blob("x").upload_from_string("hello")
+    script = f"{ASK}\nprint(open('/gcs/mine/x').read()); print(ask('service-accounts/default/email'))"
+    job = run(["python3", "-c", script], service_account="me@acme.iam.gserviceaccount.com")
+    done = until(cloud, job)
+    assert done.state.name == "JOB_STATE_SUCCEEDED", cloud.entries(job.name)
+    assert texts(cloud, job, "workerpool0-0") == ["hello", "me@acme.iam.gserviceaccount.com"]
+
+
+def test_exit_codes_decide_what_becomes_of_the_job(cloud, run) -> None:
+    failed = until(cloud, run(["/bin/sh", "-c", "echo no >&2; exit 3"]))
+    assert "The replica workerpool0-0 exited with a non-zero status of 3." in failed.error.message
+    assert [each["severity"] for each in cloud.entries(failed.name, "workerpool0-0")] == ["ERROR"]
+    # Aborts twice, then works; a container begins anew each time, so the count is kept in a bucket.
+    cloud.client().create_bucket("count")
+    script = (
+        "n=$(cat /gcs/count/n 2>/dev/null || echo 0); echo $((n+1)) > /gcs/count/n; echo try $n;"
+        " test $n -ge 2 || kill -ABRT $$"
+    )
+    job = run(["/bin/sh", "-c", script])
+    assert until(cloud, job).state.name == "JOB_STATE_SUCCEEDED"
+    assert texts(cloud, job, "workerpool0-0") == ["try 0", "try 1", "try 2"]
+
+
+def test_a_replica_that_is_preempted_is_told_and_comes_back(cloud, run) -> None:
+    cloud.faults({"api": "vertex", "kind": "preempt", "replica": "workerpool1-0", "log": "^step 1"})
+    spot = {"strategy": "SPOT", "restart_job_on_worker_restart": True}
+    job = run(["sleep", "600"], ["python3", "-c", TRAPPED], scheduling=spot)
+    pause = threading.Event()
+    for _ in range(int(WAIT_S / 0.05)):
+        if sum(text.startswith("step 1") for text in texts(cloud, job, "workerpool1-0")) == 2:
+            break
+        pause.wait(0.05)
+    assert texts(cloud, job, "workerpool1-0") == ["step 1 FALSE", "preempted: TRUE", "step 1 FALSE"]
+    client = cloud.jobs()
+    client.cancel_custom_job(name=job.name, timeout=WAIT_S)
+    client.transport.close()
+    gone = until(cloud, job)
+    assert (gone.state.name, gone.error.code) == ("JOB_STATE_CANCELLED", 1)
+
+
+def test_the_command_serves_everything_and_leaves_no_process(tmp_path) -> None:
+    words = [sys.executable, "-m", "sdk", "emulator", "--data", str(tmp_path / "data"), "--json", "--bucket", "mine"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPO) as process:
+        url = json.loads(process.stdout.readline())["url"]
+        path = f"{url}/v1/projects/p/locations/us-central1/customJobs"
+        pool = {
+            "machineSpec": {"machineType": "e2-standard-4"},
+            "replicaCount": "1",
+            "containerSpec": {
+                "imageUri": "any",
+                "command": ["/bin/sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 600"],
+            },
+        }
+        job = requests.post(
+            path, json={"displayName": "x", "jobSpec": {"workerPoolSpecs": [pool]}}, timeout=WAIT_S
+        ).json()
+        pause = threading.Event()
+        for _ in range(int(WAIT_S / 0.05)):
+            if requests.get(f"{url}/v1/{job['name']}", timeout=WAIT_S).json()["state"] == "JOB_STATE_RUNNING":
+                break
+            pause.wait(0.05)
+        marks = [f"CLOUD_ML_JOB_ID={job['name'].rpartition('/')[2]}".encode()]
+        assert any(mark in environ for environ in environments() for mark in marks)
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=WAIT_S)[1]
+    assert f"export PODLIFT_EMULATOR={url} " in said
+    assert "export GCE_METADATA_HOST=127.0.0.1:" in said
+    assert not any(mark in environ for environ in environments() for mark in marks)
+
+
+def environments() -> list[bytes]:
+    found = []
+    for each in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            found.append(each.read_bytes())
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,212 @@
+"""The server: who may talk to it, what a restart leaves, the metadata server, and clients of a higher level."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import requests
+from google.auth.credentials import AnonymousCredentials
+from google.cloud.aiplatform_v1.types import JobState
+from served import PARENT, TERMINAL, WAIT_S, body
+
+from sdk.emulator.gcs.server import bind
+from sdk.emulator.vertex import peers
+from sdk.emulator.vertex.states import Knobs
+
+
+@pytest.mark.parametrize(
+    "path", [f"/v1/{PARENT}/customJobs", "/v2/entries:list", "/computeMetadata/v1/", "/_vertex/clock"]
+)
+def test_foreign_names_and_web_pages_are_refused(vertex, path) -> None:
+    flavor = {"Metadata-Flavor": "Google"}
+    for headers in (
+        {"Host": "evil.example"},
+        {"Host": "127.0.0.1.evil.example"},
+        {"Origin": "https://evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+    ):
+        for method in ("GET", "POST"):
+            assert vertex.ask(method, path, headers={**flavor, **headers}).status_code == 403
+    assert vertex.ask("GET", "/computeMetadata/v1/", headers=flavor).status_code == 200
+
+
+def test_what_it_does_not_know_has_an_answer_of_its_own(vertex) -> None:
+    for method, path, status in (
+        ("GET", "/v1/projects/p/locations/us-central1/pipelineJobs", 501),
+        ("PATCH", f"/v1/{PARENT}/customJobs/1", 501),
+        ("POST", f"/v1/{PARENT}/customJobs/1:pause", 501),
+        ("GET", "/v1beta1/projects/p/locations/us-central1/customJobs", 501),
+        ("POST", "/v2/entries:write", 501),
+        ("GET", "/v1/projects/p/locations/mars/customJobs", 400),
+        ("GET", f"/v1/{PARENT}/customJobs/abc", 404),
+        ("GET", f"/v1/{PARENT}/customJobs/{'9' * 40}", 404),
+        ("GET", f"/v1/{PARENT}/customJobs/٣", 404),
+        ("GET", f"/v1/{PARENT}/operations/1", 404),
+        ("POST", "/_vertex/nothing", 404),
+    ):
+        answer = vertex.ask(method, path)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (status, status), path
+    assert vertex.ask("POST", f"/v1/{PARENT}/customJobs/1:cancel", {"force": True}).status_code == 400
+
+
+def test_cloud_storage_is_on_the_same_port_and_output_buckets_have_to_exist(vertex) -> None:
+    job = body(0, base_output_directory={"output_uri_prefix": "gs://mine/run"})
+    refused = vertex.ask("POST", f"/v1/{PARENT}/customJobs", {**job})
+    assert refused.status_code == 400
+    assert "'mine' of the output directory does not exist" in refused.json()["error"]["message"]
+    assert vertex.ask("POST", "/storage/v1/b?project=p", {"name": "mine"}).status_code == 200
+    made = vertex.create(job)
+    assert made.job_spec.base_output_directory.output_uri_prefix == "gs://mine/run/"
+    told = vertex.ask("GET", "/_requests").json()
+    assert told["operations"] == {"customJobs.create": 2, "buckets.insert": 1}
+    assert [each["object"] for each in told["recent"]] == ["digits", "", "digits"]
+
+
+def test_answers_on_the_wire(vertex) -> None:
+    job = vertex.create(body(2, scheduling={"strategy": "SPOT", "max_wait_duration": "0s"}))
+    path = f"/v1/{job.name}"
+    told = vertex.ask("GET", f"{path}?$alt=json;enum-encoding=int").json()
+    assert told["jobSpec"]["scheduling"] == {"strategy": 4, "maxWaitDuration": "0s"}
+    assert told["jobSpec"]["workerPoolSpecs"][1]["replicaCount"] == "2"
+    assert told["state"] in (1, 2, 3)
+    assert "error" not in told and "endTime" not in told and "labels" not in told
+    assert told["createTime"].endswith("Z") and len(told["createTime"]) == len("2026-01-01T00:00:00.000000Z")
+    assert vertex.ask("GET", path).json()["state"].startswith("JOB_STATE_")
+    assert vertex.ask("POST", f"{path}:cancel", {}).content == b"{}"
+    vertex.over(job)
+    operation = vertex.ask("DELETE", path).json()
+    assert operation["done"] is True
+    assert operation["response"] == {"@type": "type.googleapis.com/google.protobuf.Empty"}
+    assert vertex.ask("GET", f"/v1/{operation['name']}").json() == operation
+    gone = vertex.ask("GET", path).json()["error"]
+    assert (gone["code"], gone["status"]) == (404, "NOT_FOUND")
+    assert vertex.ask("GET", f"/v1/{PARENT}/customJobs").json() == {}
+
+
+def test_jobs_survive_the_server_and_what_ran_has_failed(serve) -> None:
+    server = serve(capacity=2)
+    running, done, waiting = server.create(body(1)), None, None
+    server.until(running, "JOB_STATE_RUNNING")
+    waiting = server.create()
+    server.stop()
+    server = serve(capacity=2)
+    failed = server.get(running)
+    assert (failed.state, failed.error.code) == (JobState.JOB_STATE_FAILED, 13)
+    assert "Internal error occurred for the current attempt: the emulator was restarted" in failed.error.message
+    server.until(waiting, "JOB_STATE_RUNNING")
+    server.gangs.of(waiting)[0].codes["workerpool0-0"] = 0
+    done = server.over(waiting)
+    lines = server.lines(waiting)
+    server.stop()
+    server = serve()
+    assert server.get(waiting) == done
+    assert server.lines(waiting) == lines
+    newer = server.create()
+    assert int(newer.name.rpartition("/")[2]) > int(waiting.name.rpartition("/")[2])
+
+
+def test_the_error_may_come_later_than_the_state(serve) -> None:
+    server = serve(frozen=True, knobs=Knobs(queue_s=0, provision_s=0, grace_s=0, error_s=60))
+    job = server.create()
+    server.until(job, "JOB_STATE_RUNNING")
+    server.gangs.of(job)[0].codes["workerpool0-0"] = 1
+    assert not server.over(job).error.message
+    server.ask("POST", "/_vertex/clock", {"advance_s": 61})
+    assert "non-zero status of 1" in server.get(job).error.message
+
+
+TOKEN = """
+from google.auth.compute_engine import Credentials
+from google.auth.transport.requests import Request
+credentials = Credentials()
+credentials.refresh(Request())
+print(credentials.token, credentials.service_account_email)
+"""
+
+
+def test_googles_credentials_get_a_token_from_the_metadata_server(vertex) -> None:
+    # The library reads the variable when it is imported.
+    env = {**os.environ, "GCE_METADATA_HOST": vertex.url.removeprefix("http://")}
+    found = subprocess.run([sys.executable, "-c", TOKEN], env=env, capture_output=True, text=True, timeout=WAIT_S)
+    token, email = found.stdout.split() or found.stderr
+    assert token
+    assert email.endswith("@gcp-sa-aiplatform-cc.iam.gserviceaccount.com")
+
+
+def test_the_metadata_server(vertex) -> None:
+    def ask(path: str, **headers: str) -> requests.Response:
+        return vertex.ask("GET", f"/computeMetadata/v1/{path}", headers={"Metadata-Flavor": "Google", **headers})
+
+    assert vertex.ask("GET", "/computeMetadata/v1/project/project-id").status_code == 403
+    assert ask("project/project-id", **{"X-Forwarded-For": "1.2.3.4"}).status_code == 403
+    answer = ask("project/project-id")
+    assert answer.text.endswith("-tp")
+    assert answer.headers["metadata-flavor"] == "Google"
+    assert ask("project/numeric-project-id").text.isdigit()
+    token = ask("instance/service-accounts/default/token?scopes=x").json()
+    assert token["token_type"] == "Bearer" and token["expires_in"] > 0
+    assert "email" in ask("instance/service-accounts/default/?recursive=true").json()
+    assert ask("instance/preempted").text == "FALSE"
+    assert ask("instance/nothing").status_code == 404
+    assert ask("instance/").text.splitlines() == ["service-accounts/", "preempted"]
+
+
+def test_a_connection_is_traced_to_the_replica_that_has_it() -> None:
+    task = {"task": {"type": "workerpool1", "index": 2}}
+    script = "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); input()"
+    environment = {"CLOUD_ML_JOB_ID": "77", "CLUSTER_SPEC": json.dumps(task)}
+    with bind(0) as listener:
+        port = listener.getsockname()[1]
+        command = [sys.executable, "-c", script, str(port)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process:
+            accepted, address = listener.accept()
+            with accepted:
+                assert peers.find(address[1]) == peers.Peer(job="77", replica="workerpool1-2")
+            process.communicate(b"\n", timeout=WAIT_S)
+        assert peers.find(1) == peers.Peer()
+
+
+def test_many_clients_at_once_get_what_they_made(vertex) -> None:
+    def make(number: int) -> str:
+        job = vertex.create({**body(), "display_name": f"job-{number}"})
+        assert vertex.get(job).display_name == f"job-{number}"
+        return job.name
+
+    with ThreadPoolExecutor(16) as pool:
+        names = list(pool.map(make, range(48)))
+    assert len(set(names)) == 48
+    assert len(list(vertex.client.list_custom_jobs(parent=PARENT, timeout=WAIT_S))) == 48
+
+
+@pytest.mark.full
+def test_the_sdk_of_a_higher_level_runs_a_job(vertex) -> None:
+    from google.cloud import aiplatform
+
+    vertex.gangs.script = lambda gang: gang.codes.update({"workerpool0-0": 0})
+    aiplatform.init(
+        project="acme",
+        location="us-central1",
+        staging_bucket="gs://mine",
+        api_endpoint=vertex.url,
+        api_transport="rest",
+        credentials=AnonymousCredentials(),
+    )
+    assert vertex.ask("POST", "/storage/v1/b?project=p", {"name": "mine"}).status_code == 200
+    try:
+        job = aiplatform.CustomJob(
+            display_name="high", worker_pool_specs=body()["job_spec"]["worker_pool_specs"], labels={"a": "b"}
+        )
+        job.submit(timeout=3600, create_request_timeout=WAIT_S)
+        while job.state.name not in TERMINAL:
+            pass
+        assert job.state == JobState.JOB_STATE_SUCCEEDED
+        assert [each.display_name for each in aiplatform.CustomJob.list(filter="labels.a=b")] == ["high"]
+        job.delete()
+        assert aiplatform.CustomJob.list() == []
+    finally:
+        aiplatform.initializer.global_config.__init__()
