@@ -53,12 +53,13 @@ class Claim:
 
 
 def choose(joins: Iterable[Join], claims: Iterable[Claim], tasks: Sequence[str]) -> dict[str, str]:
-    """Return the nonce of the newest container of each task that no attempt has used; tasks that have none are missing."""
+    """Return the nonce of the newest container of each task; tasks whose newest one belongs to an attempt are missing.
+
+    A container that is older than one of an attempt is gone: it was replaced before it belonged to any.
+    """
     used = {nonce for claim in claims for nonce in claim.members.values()}
-    newest: dict[str, Join] = {}
-    for join in sorted((join for join in joins if join.nonce not in used), key=lambda join: (join.time, join.nonce)):
-        newest[join.task] = join
-    return {task: newest[task].nonce for task in tasks if task in newest}
+    newest = {join.task: join.nonce for join in sorted(joins, key=lambda join: (join.time, join.nonce))}
+    return {task: newest[task] for task in tasks if task in newest and newest[task] not in used}
 
 
 class Formation:
@@ -84,6 +85,7 @@ class Formation:
         self._log = log
         self.nonce = secrets.token_hex(8)
         self.claims: list[Claim] = []
+        self._known: dict[str, Join] = {}
 
     def form(self, wait_s: float = WAIT_S) -> Claim:
         """Return the attempt that this container belongs to.
@@ -143,11 +145,13 @@ class Formation:
         return {**choose(self._joins(), self.claims, self._tasks), self._task: self.nonce}
 
     def _joins(self) -> list[Join]:
-        found = []
         for stat in self._store.list(f"{_KEYS.joins}/"):
-            about = json.loads(bytes(self._store.get(stat.key)))
-            found.append(Join(task=str(about["task"]), nonce=str(about["nonce"]), time=float(about["time"])))
-        return found
+            # They never change.
+            if stat.key not in self._known:
+                about = json.loads(bytes(self._store.get(stat.key)))
+                join = Join(task=str(about["task"]), nonce=str(about["nonce"]), time=float(about["time"]))
+                self._known[stat.key] = join
+        return list(self._known.values())
 
     def _claim(self, members: Mapping[str, str]) -> None:
         number = len(self.claims) + 1

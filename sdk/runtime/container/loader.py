@@ -27,17 +27,22 @@ def api():
     return ask(a.rstrip("/")+"/storage/v1/b/%s/o/%s?alt=media"%(b,quote(k,"")),**h)
 s=None
 for w in (fuse,api,1,api,4,api,16,api):
+    if w in (1,4,16):
+        time.sleep(w)
+        continue
     try:
-        if w in (1,4,16):
-            time.sleep(w)
-            continue
-        s=w()
-        if hashlib.sha256(s).hexdigest()==d:
-            break
-        x="it has another sha256 than "+d
-    except (OSError,ValueError,KeyError) as f:
+        t=w()
+    except Exception as f:
         x=f
-    s=None
+        if 400<=getattr(f,"code",0)<429:
+            break
+        continue
+    if hashlib.sha256(t).hexdigest()==d:
+        s=t
+        break
+    x="it has another sha256 than "+d
+    if w is api:
+        break
 if s is None:
     print("podlift: gs://%s/%s cannot be run: %s"%(b,k,x),file=sys.stderr)
     sys.exit(3)

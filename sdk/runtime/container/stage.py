@@ -7,6 +7,7 @@ everything else, to say so. Nothing is unpacked or imported before its sha256 is
 from __future__ import annotations
 
 import hashlib
+import http.client
 import importlib
 import json
 import os
@@ -96,7 +97,7 @@ def fetch(bucket: str, key: str, digest: str, target: Path) -> Path:
     Raises:
         Refused: it cannot be had, or has another digest.
     """
-    said = ""
+    said, damaged = "", ""
     for number, wait_s in enumerate((*_WAITS_S, 0)):
         # What FUSE shows may be late; what is damaged there may be good when the service itself is asked.
         for source in ([_of_fuse] if number == 0 else []) + [_of_api]:
@@ -106,16 +107,18 @@ def fetch(bucket: str, key: str, digest: str, target: Path) -> Path:
                 if error.code in (401, 403, 404):
                     raise Refused(_denied(bucket, key, error)) from None
                 said = f"the service says {error.code} {error.reason}"
-            except (OSError, ValueError, KeyError) as error:
+            except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
                 if source is _of_api:
                     said = f"{type(error).__name__}: {error}"
             else:
                 if found == digest:
                     return target
                 said = f"it has sha256 {found}, planned was {digest}"
+                if found == damaged:
+                    raise Refused(f"gs://{bucket}/{key} cannot be had: {said}.")
+                damaged = found
         time.sleep(wait_s)
-    damaged = "planned was" in said
-    raise Refused(f"gs://{bucket}/{key} cannot be had: {said}.", _INFRASTRUCTURE if damaged else _AGAIN)
+    raise Refused(f"gs://{bucket}/{key} cannot be had: {said}.", _AGAIN)
 
 
 def _denied(bucket: str, key: str, error: urllib.error.HTTPError) -> str:

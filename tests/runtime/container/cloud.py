@@ -111,7 +111,9 @@ class Cloud:
         addresses = {name: f"localhost:{port}" for name, port in ports.items()}
         return cluster.environment(task, plan.members, addresses, {})
 
-    def start(self, plan: Plan, words: list[str], task: str = "chief-0", *, python: str = sys.executable, **env) -> Container:
+    def start(
+        self, plan: Plan, words: list[str], task: str = "chief-0", *, python: str = sys.executable, **env
+    ) -> Container:
         """Start the container of a task."""
         member = next(member for member in plan.members if member.name == task)
         own = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+
+from sdk.layout import RunPaths
+
 from .cloud import BUCKET, Cloud
 
 HELLO = """
@@ -19,9 +29,130 @@ def test_one_container_runs_the_program_and_leaves_its_records_in_the_bucket(clo
     container = cloud.start(plan, cloud.order(plan))
     assert container.code() == 0, container.said
     assert f"task chief-0 {plan.url}/model {plan.url}/model/ ['--epochs', '2']" in container.said
-    kinds = [event.kind for event in cloud.events(plan, "attempt_started", "entry", "first_step", "done", "exited", "collected")]
+    kinds = [
+        event.kind
+        for event in cloud.events(plan, "attempt_started", "entry", "first_step", "done", "exited", "collected")
+    ]
     assert kinds == ["attempt_started", "entry", "first_step", "done", "exited", "collected"]
     blobs = {blob.name.removeprefix(f"podlift/runs/{plan.run_id}/") for blob in cloud.gcs.client().list_blobs(BUCKET)}
     assert {"outputs/work/left.txt", "attempts/0001/claim.json"} <= blobs
     assert any(name.startswith("attempts/0001/metrics/chief-0.jsonl/") for name in blobs)
     assert list(cloud.folder.glob("tmp-0/*")) == []
+
+
+# Every step ends when all tasks have taken part in it, as in training; a second attempt ends by itself.
+IN_STEP = """
+import os, pathlib, sdk, sys, time
+ctx = sdk.context()
+shared = pathlib.Path(os.environ["SHARED"], os.environ["PODLIFT_ATTEMPT"])
+shared.mkdir(exist_ok=True)
+for step in range(1, 40 if os.environ["PODLIFT_ATTEMPT"] == "2" else 100_000):
+    (shared / ctx.task).write_text(str(step))
+    def least():
+        return min(int((shared / task).read_text() or 0) if (shared / task).exists() else 0 for task in ctx.tasks)
+    while least() < step:
+        time.sleep(0.002)
+    if ctx.should_stop():
+        print("stopped at", step, flush=True)
+        sys.exit(75)
+    time.sleep(0.01)
+"""
+
+
+def stopped_at(container) -> list[str]:
+    return re.findall(r"stopped at (\d+)", container.said)
+
+
+def test_three_containers_stop_behind_the_same_step_and_start_again_as_the_next_attempt(
+    cloud: Cloud, write, tmp_path
+) -> None:
+    write("train.py", IN_STEP)
+    plan = cloud.plan("train.py", resources={"workers": 3}, retry={"preemption": None})
+    words = cloud.order(plan)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    first = cloud.start_all(plan, words, SHARED=str(shared))
+    cloud.until(lambda: int(text(shared / "1" / "worker-1") or 0) > 20, "20 steps", *first.values())
+    # As a task that trains writes it down when it gets SIGTERM.
+    cloud.store(plan).put_new(f"{RunPaths('').wanted_back(1)}/worker-1.json", [b"{}"])
+    assert {task: container.code() for task, container in first.items()} == dict.fromkeys(plan.tasks, 134)
+    places = [stopped_at(container) for container in first.values()]
+    assert len(places[0]) == 1
+    assert places == [places[0]] * 3
+    # The same containers are started again, the last one first.
+    second = {task: cloud.start(plan, words, task, SHARED=str(shared)) for task in reversed(plan.tasks)}
+    assert {task: container.code() for task, container in second.items()} == dict.fromkeys(plan.tasks, 0)
+    exits = {(e.attempt, e.data["task"]): (e.data["code"], e.data["reason"]) for e in cloud.events(plan, "exited")}
+    assert {task for attempt, task in exits if attempt == 2} >= {"chief-0"}
+    assert {exits[1, task] for task in plan.tasks} == {(75, "checkpointed")}
+    claims = [json.loads(bytes(cloud.store(plan).get(RunPaths("").claim(number)))) for number in (1, 2)]
+    assert not set(claims[0]["members"].values()) & set(claims[1]["members"].values())
+
+
+def text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def test_a_client_that_cancels_stops_all_tasks_behind_the_same_step_and_nothing_starts_again(
+    cloud, write, tmp_path
+) -> None:
+    write("train.py", IN_STEP)
+    plan = cloud.plan("train.py", resources={"workers": 2}, retry={"preemption": None})
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    tasks = cloud.start_all(plan, cloud.order(plan), SHARED=str(shared))
+    cloud.until(lambda: int(text(shared / "1" / "worker-0") or 0) > 5, "5 steps", *tasks.values())
+    cloud.store(plan).put_new(RunPaths("").distant_wish(0, "abc"), [b"{}"])
+    assert {task: container.code() for task, container in tasks.items()} == dict.fromkeys(plan.tasks, 75)
+    places = [stopped_at(container) for container in tasks.values()]
+    assert places == [places[0]] * 2
+
+
+def test_an_error_of_the_program_is_final_unless_the_job_allows_another_try(cloud: Cloud, write) -> None:
+    write("train.py", "raise ValueError('no such data')")
+    plan = cloud.plan("train.py")
+    container = cloud.start(plan, cloud.order(plan))
+    assert container.code() == 1
+    assert "ValueError: no such data" in container.said
+    [failed] = cloud.events(plan, "failed")
+    assert failed.data["message"] == "no such data"
+    again = cloud.plan("train.py", retry={"user": 1})
+    words = cloud.order(again)
+    assert [cloud.start(again, words).code() for _ in range(2)] == [134, 1]
+    assert [event.attempt for event in cloud.events(again, "restarting")] == [1]
+
+
+def test_a_task_that_is_killed_is_recorded_and_started_again(cloud: Cloud, write) -> None:
+    write("train.py", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    plan = cloud.plan("train.py", retry={"infrastructure": 1})
+    words = cloud.order(plan)
+    assert [cloud.start(plan, words).code() for _ in range(2)] == [134, 137]
+    assert [event.data["code"] for event in cloud.events(plan, "exited")] == [-9, -9]
+
+
+def test_a_task_that_listens_to_no_signal_ends_at_once_and_is_started_again(cloud: Cloud, write) -> None:
+    write("train.py", "import time\nprint('here', flush=True)\ntime.sleep(600)")
+    plan = cloud.plan("train.py", retry={"preemption": None})
+    container = cloud.start(plan, cloud.order(plan))
+    cloud.until(lambda: "here" in container.said, "it runs", container)
+    container.process.send_signal(signal.SIGTERM)
+    assert container.code() == 134
+    [exited] = cloud.events(plan, "exited")
+    assert (exited.data["code"], exited.data["reason"]) == (-15, "preempted")
+
+
+def test_what_a_task_leaves_running_ends_with_it(cloud: Cloud, write) -> None:
+    write(
+        "train.py",
+        """
+        import subprocess
+        left = subprocess.Popen(["setsid", "sleep", "600"])
+        print("left", left.pid, flush=True)
+        """,
+    )
+    plan = cloud.plan("train.py")
+    container = cloud.start(plan, cloud.order(plan))
+    assert container.code() == 0
+    pid = int(re.search(r"left (\d+)", container.said)[1])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)

@@ -1,0 +1,210 @@
+"""Images that do not fit, objects that are not what was planned, and what an image lacks of the requirements."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from sdk.layout import RunPaths
+from sdk.storage.gcs_store import GcsStore
+
+from .cloud import BUCKET, Cloud
+
+HELLO = "print('hello')"
+
+
+@pytest.fixture(scope="session")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The Python of an image that has nothing else."""
+    place = tmp_path_factory.mktemp("bare")
+    venv.create(place, symlinks=True, with_pip=False)
+    return str(place / "bin" / "python")
+
+
+def refused(cloud: Cloud, plan, words: list[str], **more) -> str:
+    container = cloud.start(plan, words, **more)
+    assert container.code() == 3, container.said
+    assert "hello" not in container.said
+    assert "Traceback" not in container.said
+    return container.said
+
+
+def test_an_image_with_nothing_but_python_runs_a_program_and_keeps_its_records(cloud: Cloud, write, bare) -> None:
+    write("train.py", "import sdk, sys\nprint(sdk.context().task, sdk.__file__)\nimport requests, google_crc32c")
+    plan = cloud.plan("train.py")
+    container = cloud.start(plan, cloud.order(plan), python=bare)
+    assert container.code() == 0, container.said
+    assert "/runtime/podlift/sdk/__init__.py" in container.said
+    assert [event.kind for event in cloud.events(plan, "done", "exited")] == ["done", "exited"]
+
+
+def test_an_image_without_a_compiled_crc32c_is_refused(cloud: Cloud, write, bare, tmp_path) -> None:
+    write("train.py", HELLO)
+    plan = cloud.plan("train.py")
+    # Found before the one that came along, as if the image had it.
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "google_crc32c.py").write_text("implementation = 'python'")
+    said = refused(cloud, plan, cloud.order(plan), python=bare, PYTHONPATH=str(tmp_path / "own"))
+    assert "no compiled crc32c" in said
+    assert f"it has Python {sys.version.split()[0]} on" in said
+    assert f"is for Python {sys.version_info.major}.{sys.version_info.minor} on" in said
+    assert "pip install google-crc32c" in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (
+            {"python": ["3.7", "3.9"]},
+            r"it has Python {python} and tensorflow 2\.\S+, and podlift needs Python 3.7 to 3.9",
+        ),
+        (
+            {"tensorflow": ["2.2", "2.3"]},
+            r"it has tensorflow 2\.\S+ with Python {python}, and podlift trains with TensorFlow 2.2 to",
+        ),
+        ({"version": 2}, "The order is of version 2"),
+    ],
+)
+def test_an_image_or_an_order_that_does_not_fit_is_refused_and_both_are_named(cloud, write, changes, sentence) -> None:
+    import re
+
+    write("train.py", HELLO)
+    plan = cloud.plan("train.py")
+    said = refused(cloud, plan, cloud.order(plan, **changes))
+    assert re.search(sentence.replace("{python}", re.escape(sys.version.split()[0])), said), said
+
+
+def test_an_image_without_tensorflow_is_refused_where_the_run_needs_it(cloud: Cloud, write, bare) -> None:
+    write("train.py", HELLO)
+    plan = cloud.plan("train.py")
+    said = refused(cloud, plan, cloud.order(plan, tensorflow=["2.16", "2.21"]), python=bare)
+    assert "This image has no TensorFlow" in said
+    assert "tensorflow-tpu" in said
+    assert "TensorFlow 2.16 to 2.21" in said
+
+
+def test_what_is_not_the_planned_bytes_is_neither_run_nor_unpacked(cloud: Cloud, write) -> None:
+    write("train.py", HELLO)
+    plan = cloud.plan("train.py")
+    words = cloud.order(plan)
+    bucket = cloud.gcs.client().bucket(BUCKET)
+    order = json.loads(bucket.blob(words[3]).download_as_bytes())
+    for key in (words[3], order["runtime"]["key"], order["bundle"]["key"]):
+        blob = bucket.blob(key)
+        good = blob.download_as_bytes()
+        blob.upload_from_string(good[:-1] + bytes([good[-1] ^ 1]))
+        assert f"gs://{BUCKET}/{key} cannot be had: it has sha256" in refused(cloud, plan, words)
+        blob.upload_from_string(good)
+
+
+def test_a_first_stage_that_is_another_or_gone_is_not_run(cloud: Cloud, write) -> None:
+    write("train.py", HELLO)
+    plan = cloud.plan("train.py")
+    words = cloud.order(plan)
+    wrong = [words[0], words[1], "0" * 64, *words[3:]]
+    assert f"gs://{BUCKET}/{words[1]} cannot be run: it has another sha256 than 0000" in refused(cloud, plan, wrong)
+    gone = [words[0], "podlift/stages/none.py", *words[2:]]
+    assert "podlift/stages/none.py cannot be run: HTTP Error 404" in refused(cloud, plan, gone)
+
+
+def test_a_bucket_that_lets_nobody_in_is_a_sentence_and_no_traceback(cloud: Cloud, write) -> None:
+    write("train.py", HELLO)
+    plan = cloud.plan("train.py")
+    words = cloud.order(plan)
+    cloud.gcs.faults({"kind": "status_before", "status": 403, "object": "order.json"})
+    assert "may not be read (403)" in refused(cloud, plan, words)
+
+
+def wheel(folder: Path, name: str, version: str, text: str, requires: str = "") -> None:
+    """Make a wheel of one module."""
+    info = f"{name}-{version}.dist-info"
+    about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires and f'Requires-Dist: {requires}'}\n"
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as file:
+        file.writestr(f"{name}.py", text)
+        file.writestr(f"{info}/METADATA", about)
+        file.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        file.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
+
+
+def test_what_the_image_lacks_is_installed_beside_it_and_what_it_has_is_left_alone(
+    cloud: Cloud, write, tmp_path
+) -> None:
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    wheel(wheels, "lacking", "1.2", "import deeper\nvalue = deeper.value", "deeper>=1")
+    wheel(wheels, "deeper", "1.0", "value = 'from the wheel'")
+    write(
+        "train.py",
+        """
+        import importlib, numpy
+        lacking = importlib.import_module("lacking")
+        print("got", lacking.value, lacking.__file__, numpy.__file__)
+        """,
+    )
+    plan = cloud.plan("train.py")
+    lines = ["lacking==1.2", "numpy", "podlift", "tensorflow==1.0"]
+    words = cloud.order(plan, requirements={"lines": lines, "options": [], "constraints": ["deeper<2"]})
+    own = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
+    container = cloud.start(plan, words, **own)
+    assert container.code() == 0, container.said
+    assert "got from the wheel" in container.said
+    assert "/installed/lacking.py" in container.said
+    assert "is used for 'tensorflow==1.0'" in container.said
+    assert subprocess.run([sys.executable, "-c", "import lacking"], capture_output=True).returncode == 1
+    missing = cloud.order(plan, 2, requirements={"lines": ["nowhere==9"], "options": [], "constraints": []})
+    said = refused(cloud, plan, missing, **own)
+    assert "pip could not install it" in said
+    assert "nowhere==9" in said
+
+
+def test_members_that_do_not_come_are_named(cloud: Cloud, write, monkeypatch) -> None:
+    from sdk.clock import SystemClock
+    from sdk.errors import StoreError
+    from sdk.runtime.container.formation import Formation
+
+    write("train.py", HELLO)
+    plan = cloud.plan("train.py", resources={"workers": 3})
+    said: list[str] = []
+    first = Formation(cloud.store(plan), "chief-0", plan.tasks, 1, SystemClock(), said.append)
+    worker = Formation(cloud.store(plan), "worker-1", plan.tasks, 1, SystemClock(), said.append)
+    with pytest.raises(StoreError, match="chief-0 has started no attempt with this container within 0 s"):
+        worker.form(0)
+    with pytest.raises(StoreError, match="worker-0 did not come within 0 s, and no attempt was started"):
+        first.form(0)
+    assert said == ["waits for chief-0", "waits for worker-0"]
+
+
+def test_a_member_that_was_replaced_is_noticed_and_one_that_was_replaced_before_is_not(cloud: Cloud, write) -> None:
+    from sdk.clock import SystemClock
+    from sdk.errors import StoreError
+    from sdk.runtime.container.formation import Formation
+
+    write("train.py", HELLO)
+    plan = cloud.plan("train.py", resources={"workers": 2})
+    store = GcsStore(plan.url.partition("://")[2])
+
+    def one(task: str) -> Formation:
+        return Formation(store, task, plan.tasks, 1, SystemClock(), lambda line: None)
+
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            one("worker-0").form(0)
+    first = one("chief-0")
+    claim = first.form(0)
+    assert claim.attempt == 1
+    assert first.replaced(claim) == []
+    with pytest.raises(StoreError):
+        one("worker-0").form(0)
+    assert first.replaced(claim) == ["worker-0"]
+    second = one("chief-0").form(0)
+    assert second.attempt == 2
+    assert second.members["worker-0"] not in claim.members.values()
+    assert len(list(store.list(f"{RunPaths('').joins}/"))) == 5

@@ -1,0 +1,272 @@
+"""The decisions of a container that need no container."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdk import cluster
+from sdk.errors import InputError
+from sdk.events import Event
+from sdk.runtime.agreement import Agreement
+from sdk.runtime.container import identity, leaving
+from sdk.runtime.container.board import AHEAD_S, Ahead
+from sdk.runtime.container.formation import Claim, Join, choose
+from sdk.runtime.container.loader import LOADER
+from sdk.status import Reason
+
+# --- With which code a container leaves ---------------------------------------------------------------------------
+
+CODES = {
+    "done": (0, {}, 0),
+    "done, although somebody cancelled": (0, {"cancelled": True}, 0),
+    "an error": (1, {}, 1),
+    "an error, and another try": (1, {"again": True}, 134),
+    "an error that is the echo of another": (1, {"echo": True}, 134),
+    "an error of a run that is cancelled": (1, {"again": True, "cancelled": True}, 1),
+    "another code of the program": (17, {}, 17),
+    "saved": (75, {"again": True}, 134),
+    "saved, and no preemption more": (75, {}, 75),
+    "saved, since somebody cancelled": (75, {"again": True, "cancelled": True}, 75),
+    "aborted": (-6, {}, 134),
+    "aborted, as a shell says": (134, {}, 134),
+    "segmentation fault": (-11, {}, 139),
+    "segmentation fault, as a shell says": (139, {}, 139),
+    "segmentation fault, and another try": (-11, {"again": True}, 134),
+    "killed": (-9, {"again": True}, 134),
+    "killed too often": (-9, {}, 137),
+    "told to end": (-15, {"again": True}, 134),
+    "an echo of a run that is cancelled": (-6, {"echo": True, "cancelled": True}, 134),
+}
+
+
+@pytest.mark.parametrize(("code", "about", "left"), CODES.values(), ids=CODES)
+def test_a_container_leaves_with_the_code_that_says_what_is_to_become_of_the_job(code, about, left) -> None:
+    assert leaving.code_of(code, **{"echo": False, "cancelled": False, "again": False, **about}) == left
+
+
+@pytest.mark.parametrize(
+    ("code", "told", "reason"),
+    [
+        (0, False, Reason.DONE),
+        (75, True, Reason.CHECKPOINTED),
+        (75, False, Reason.CHECKPOINTED),
+        (-15, False, Reason.PREEMPTED),
+        (-9, True, Reason.PREEMPTED),
+        (1, True, Reason.PREEMPTED),
+        (-9, False, Reason.KILLED),
+        (3, False, Reason.USER_ERROR),
+    ],
+)
+def test_a_task_that_recorded_no_failure_has_a_reason_all_the_same(code, told, reason) -> None:
+    assert leaving.reason_of(code, told=told) is reason
+
+
+def exited(attempt: int, code: int, time: float, **data) -> Event:
+    return Event(attempt=attempt, source="agent-0", sequence=1, kind="exited", time=time, data={"code": code, **data})
+
+
+def test_an_earlier_attempt_ended_for_the_first_cause_that_is_no_echo_and_one_without_a_word_was_taken_away() -> None:
+    events = [
+        exited(1, 1, 5.0, reason="user_error", echo=False, step=7),
+        exited(1, -6, 4.0, reason="killed", echo=True, step=9),
+        exited(3, 0, 1.0, reason="done", echo=False, step=3),
+    ]
+    ends = leaving.history(events, [1, 2, 3])
+    assert [(end.reason, end.step) for end in ends] == [
+        (Reason.USER_ERROR, 9),
+        (Reason.PREEMPTED, None),
+        (Reason.PREEMPTED, None),
+    ]
+
+
+# --- Which containers are an attempt ------------------------------------------------------------------------------
+
+TASKS = ("chief-0", "worker-0")
+FORMATIONS = {
+    "nobody came": ([], [], {}),
+    "one came": ([("worker-0", "a", 1)], [], {"worker-0": "a"}),
+    "both came": ([("worker-0", "a", 1), ("chief-0", "b", 2)], [], {"chief-0": "b", "worker-0": "a"}),
+    "one came twice": ([("worker-0", "a", 1), ("worker-0", "b", 2)], [], {"worker-0": "b"}),
+    "in any order": ([("worker-0", "b", 2), ("worker-0", "a", 1)], [], {"worker-0": "b"}),
+    "all belong to an attempt": ([("worker-0", "a", 1), ("chief-0", "b", 1)], [{"chief-0": "b", "worker-0": "a"}], {}),
+    "one of them is new": (
+        [("worker-0", "a", 1), ("chief-0", "b", 1), ("worker-0", "c", 5)],
+        [{"chief-0": "b", "worker-0": "a"}],
+        {"worker-0": "c"},
+    ),
+    "one was replaced before it belonged to any": (
+        [("worker-0", "old", 1), ("worker-0", "a", 2)],
+        [{"worker-0": "a"}],
+        {},
+    ),
+    "one that belonged to an attempt before the last": (
+        [("worker-0", "a", 1), ("worker-0", "b", 2)],
+        [{"worker-0": "a"}, {"worker-0": "b"}],
+        {},
+    ),
+    "somebody unknown": ([("ps-7", "a", 1)], [], {}),
+}
+
+
+@pytest.mark.parametrize(("joins", "claims", "members"), FORMATIONS.values(), ids=FORMATIONS)
+def test_the_newest_container_of_each_task_is_taken_unless_it_belongs_to_an_attempt(joins, claims, members) -> None:
+    there = [Join(task=task, nonce=nonce, time=time) for task, nonce, time in joins]
+    made = [Claim(attempt=number, job=1, members=each) for number, each in enumerate(claims, 1)]
+    assert choose(there, made, TASKS) == members
+
+
+# --- Who a container is -------------------------------------------------------------------------------------------
+
+WHO = {
+    "chief": ({"cluster_spec": ("workerpool0", 0)}, "chief-0"),
+    "worker": ({"cluster_spec": ("workerpool1", 1)}, "worker-1"),
+    "evaluator": ({"cluster_spec": ("workerpool3", 0)}, "evaluator-0"),
+    "parameter server": ({"cluster_spec": ("workerpool2", 0)}, "ps-0"),
+    "an index that is text": ({"cluster_spec": ("workerpool1", "0")}, "worker-0"),
+    "only TF_CONFIG": ({"tf_config": ("worker", 1)}, "worker-1"),
+    "master": ({"tf_config": ("master", 0)}, "chief-0"),
+    "both": ({"cluster_spec": ("workerpool1", 0), "tf_config": ("worker", 0)}, "worker-0"),
+    "a strange pool": ({"cluster_spec": ("pool", 0), "tf_config": ("chief", 0)}, "chief-0"),
+}
+ALL = ("chief-0", "worker-0", "worker-1", "ps-0", "evaluator-0")
+
+
+def told(**about) -> dict[str, str]:
+    return {
+        name.upper(): json.dumps({"job": None, "task": {"type": kind, "index": index}})
+        for name, (kind, index) in about.items()
+    }
+
+
+@pytest.mark.parametrize(("about", "name"), WHO.values(), ids=WHO)
+def test_a_container_knows_its_task_by_what_vertex_ai_tells_it(about, name) -> None:
+    assert identity.who(told(**about), ALL) == name
+
+
+def test_without_a_chief_the_first_worker_stands_in_pool_0() -> None:
+    tasks = ("worker-0", "worker-1", "worker-2")
+    assert identity.who(told(cluster_spec=("workerpool0", 0)), tasks) == "worker-0"
+    assert identity.who(told(cluster_spec=("workerpool1", 1)), tasks) == "worker-2"
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"CLUSTER_SPEC": "{"},
+        {"CLUSTER_SPEC": "[]"},
+        {"CLUSTER_SPEC": '{"task": 7}'},
+        told(cluster_spec=("workerpool1", 9)),
+    ],
+)
+def test_a_container_that_nobody_tells_who_it_is_says_so(environ) -> None:
+    with pytest.raises(InputError, match="does not know which task it is"):
+        identity.who(environ, ALL)
+    assert identity.who(environ, ("chief-0",)) == "chief-0"
+
+
+def test_addresses_are_those_that_vertex_ai_tells() -> None:
+    members = cluster.tasks(3, evaluator=True)
+    places = {member.name: f"{cluster.host_name(member, 'run')}:2222" for member in members}
+    for member in members:
+        environ = cluster.environment(member, members, places, {})
+        names = [each.name for each in members]
+        assert identity.who(environ, names) == member.name
+        assert identity.addresses(environ, names) == places
+
+
+# --- What is done behind which step -------------------------------------------------------------------------------
+
+
+def test_entries_lie_about_two_seconds_apart_however_fast_the_steps_are() -> None:
+    for step_s in (0.001, 0.05, 0.7, 30.0):
+        ahead, found, count = Ahead(), [], 0
+        while len(found) < 40:
+            while ahead.is_due(count):
+                found.append(ahead.write(count, count * step_s))
+            count += 1
+        assert found[:2] == [1, 2]
+        assert all(b > a for a, b in itertools.pairwise(found))
+        width = found[-1] - found[-2]
+        assert width == max(1, int(AHEAD_S / step_s)) or abs(width * step_s - AHEAD_S) < 0.1
+
+
+class Paper:
+    """Entries that come to this task when the test wants it.
+
+    Args:
+        known: what has come so far.
+    """
+
+    def __init__(self) -> None:
+        self.known: list = []
+        self.count = self.taken = self.last = 0
+        self.save_due = bool
+
+    def needs(self, count: int) -> bool:
+        """True where the task cannot go past that step yet."""
+        return count > self.last and self.taken >= len(self.known)
+
+    def begin(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def want_back(self) -> None: ...
+
+    def next(self):
+        entry = self.known[self.taken]
+        self.taken, self.last = self.taken + 1, entry[0]
+        return entry
+
+
+@settings(deadline=None)
+@given(tasks=st.integers(2, 5), wish_at=st.integers(0, 800), seed=st.integers(0, 1 << 32))
+def test_in_lockstep_all_tasks_do_the_same_behind_the_same_step_whenever_the_entries_come(tasks, wish_at, seed) -> None:
+    draw = random.Random(seed)
+    papers = [Paper() for _ in range(tasks)]
+    agreements = [Agreement(paper, lambda line: None) for paper in papers]
+    done: list[dict[int, str]] = [{} for _ in range(tasks)]
+    counts, ahead, entries, now = [0] * tasks, Ahead(), [], 0.0
+    # Some threads come late all the time.
+    turns = draw.choices(range(2 * tasks + 1), weights=[draw.choice([1, 5, 40]) for _ in range(2 * tasks + 1)], k=1500)
+    for turn, choice in enumerate(turns):
+        now += draw.choice([0.01, 0.3, 2.0])
+        if choice == 2 * tasks:
+            # The first task's thread writes what is due; it knows its own entry at once.
+            if ahead.is_due(counts[0]) and (not entries or entries[-1][1] != "stop"):
+                action = "stop" if turn >= wish_at else draw.choice(["go", "go", "save"])
+                entries.append((ahead.write(counts[0], now), action))
+                papers[0].known = entries
+        elif choice >= tasks:
+            # Somebody else's thread reads one more.
+            paper = papers[choice - tasks]
+            paper.known = entries[: max(len(paper.known), min(len(entries), len(paper.known) + 1))]
+        else:
+            # A step ends in a task when every task has taken part in it.
+            mine = counts[choice] + 1
+            if min(counts) >= mine - 1 and not papers[choice].needs(mine) and agreements[choice].leaving is None:
+                counts[choice] = mine
+                action = agreements[choice].step()
+                if action is not None:
+                    done[choice][mine] = action
+    least = min(counts)
+    assert max(counts) <= least + 1
+    for each in done[1:]:
+        assert {step: action for step, action in each.items() if step <= least} == {
+            step: action for step, action in done[0].items() if step <= least
+        }
+    assert all(done[0].get(step) == action for step, action in entries if action != "go" and step <= counts[0])
+    stops = [step for each in done for step, action in each.items() if action == "stop"]
+    assert len(set(stops)) <= 1
+
+
+def test_the_loader_is_short_and_nothing_in_it_is_expanded_by_vertex_ai() -> None:
+    assert len(LOADER) <= 1500
+    assert "$(" not in LOADER
+    compile(LOADER, "loader", "exec")

@@ -1,0 +1,75 @@
+"""Training in containers: saved when a machine is wanted back, and resumed by the next attempt at the exact step."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+import pytest
+
+from .cloud import Cloud
+
+# 30 steps in all, of some 0.1 s each, and the weights at the end.
+FIT = """
+import os, time
+import numpy as np
+import tensorflow as tf
+import keras, sdk
+strategy = tf.distribute.MultiWorkerMirroredStrategy() if "TF_CONFIG" in os.environ else tf.distribute.get_strategy()
+keras.utils.set_random_seed(1)
+random = np.random.default_rng(3)
+x = random.normal(size=(80, 4)).astype("float32")
+y = (x @ random.normal(size=(4, 1))).astype("float32")
+
+class Slow(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        time.sleep(float(os.environ.get("SLOW_S", "0")))
+
+with strategy.scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, activation="tanh"), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(0.05), "mse")
+print("begins", sdk.context().task, os.environ["PODLIFT_ATTEMPT"], flush=True)
+data = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(80, seed=5, reshuffle_each_iteration=True).batch(16)
+model.fit(data, epochs=6, verbose=0, callbacks=[Slow()])
+print("weights", [round(float(np.sum(np.abs(w))), 6) for w in model.get_weights()], flush=True)
+"""
+
+
+def weights(container) -> str:
+    found = re.findall(r"weights (\[.*\])", container.said)
+    assert len(found) == 1, container.said
+    return found[0]
+
+
+def train_with_a_preemption(cloud: Cloud, write, workers: int, victim: str) -> None:
+    write("train.py", FIT)
+    settings = {"resources": {"workers": workers}, "retry": {"preemption": None}, "limits": {"grace_s": 30}}
+    plain = cloud.plan("train.py", **settings)
+    undisturbed = cloud.start_all(plain, cloud.order(plain))
+    assert {task: each.code() for task, each in undisturbed.items()} == dict.fromkeys(plain.tasks, 0), undisturbed[
+        "chief-0"
+    ].said
+    plan = cloud.plan("train.py", **settings)
+    words = cloud.order(plan)
+    first = cloud.start_all(plan, words, SLOW_S="0.3")
+    cloud.until(lambda: cloud.events(plan, "first_step"), "a first step", *first.values())
+    first[victim].process.send_signal(signal.SIGTERM)
+    assert {task: each.code() for task, each in first.items()} == dict.fromkeys(plan.tasks, 134), first["chief-0"].said
+    left = {re.search(r"saves its state and leaves behind step (\d+)", each.said)[1] for each in first.values()}
+    assert len(left) == 1
+    assert 0 < int(*left) < 30
+    second = cloud.start_all(plan, words)
+    assert {task: each.code() for task, each in second.items()} == dict.fromkeys(plan.tasks, 0), second["chief-0"].said
+    assert f"restored step {int(*left)} of stage 1" in second["chief-0"].said
+    assert "not exact" not in second["chief-0"].said
+    assert weights(second["chief-0"]) == weights(undisturbed["chief-0"])
+    assert [event.attempt for event in cloud.events(plan, "attempt_started")] == [1, 2]
+
+
+def test_a_container_that_is_wanted_back_saves_and_the_next_one_goes_on_at_the_same_step(cloud: Cloud, write) -> None:
+    train_with_a_preemption(cloud, write, 1, "chief-0")
+
+
+@pytest.mark.full
+def test_a_gang_whose_worker_is_wanted_back_saves_together_and_goes_on_at_the_same_step(cloud: Cloud, write) -> None:
+    train_with_a_preemption(cloud, write, 2, "worker-0")
