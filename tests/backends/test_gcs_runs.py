@@ -341,7 +341,7 @@ def test_a_fit_goes_on_from_its_checkpoint_in_the_bucket_and_tensorflow_itself_r
         FIT,
         retry=retry,
         resources=sdk.Resources(workers=workers),
-        checkpoints=sdk.Checkpoints(every_steps=4, every_s=None),
+        checkpoints=sdk.Checkpoints(every_steps=4, every_s=None, on_busy="block"),
     )
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
     elsewhere()
