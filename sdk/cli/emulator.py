@@ -75,8 +75,6 @@ def _hints(url: str) -> list[str]:
     return [
         f"export PODLIFT_EMULATOR={url}   # podlift, and all that its tasks do with gs://",
         f"export STORAGE_EMULATOR_HOST={url}",
-        f"export GCE_METADATA_HOST={url.removeprefix('http://')}",
-        f"export CLOUDSDK_API_ENDPOINT_OVERRIDES_AIPLATFORM={url}/",
         "export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false   # else gcsfs asks Google first, for a minute each time",
         f"export CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE={url}/storage/v1/ CLOUDSDK_AUTH_DISABLE_CREDENTIALS=true",
     ]

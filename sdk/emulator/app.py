@@ -64,7 +64,7 @@ class Application:
             await self._storage(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Begin and end with the server; the containers end while their requests are still answered."""
+        """Begin and end with the server; containers end while the loop runs, in whose thread their files become objects."""
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":

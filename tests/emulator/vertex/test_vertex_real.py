@@ -146,7 +146,6 @@ def test_the_command_serves_everything_and_leaves_no_process(tmp_path) -> None:
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=WAIT_S)[1]
     assert f"export PODLIFT_EMULATOR={url} " in said
-    assert "export GCE_METADATA_HOST=127.0.0.1:" in said
     assert not any(mark in environ for environ in environments() for mark in marks)
 
 
