@@ -107,6 +107,7 @@ def test_everything_that_is_wrong_is_said_at_once_and_each_failure_ends_with_one
         PODLIFT_WROKERS="2",
         PODLIFT_WORKERS="many",
         PODLIFT_GRACE_S="-1",
+        PODLIFT_VERTEX_REGIONS=",",
         http_proxy="http://me:hunter2@proxy:3128",
     )
     assert shown.code == 3
@@ -115,6 +116,7 @@ def test_everything_that_is_wrong_is_said_at_once_and_each_failure_ends_with_one
     assert "PODLIFT_WROKERS is no setting. Did you mean 'PODLIFT_WORKERS'? Next: unset PODLIFT_WROKERS" in shown.stdout
     assert "PODLIFT_WORKERS: must be a number. Received: 'many'. Next: unset PODLIFT_WORKERS" in shown.stdout
     assert "grace_s" in shown.stdout and shown.stdout.count("Next: unset PODLIFT_GRACE_S") == 1
+    assert "PODLIFT_VERTEX_REGIONS: regions: must name one at least" in shown.stdout
     assert f"{tmp_path / 'root'} is no folder. Next: name another folder" in shown.line("FAILED", "root")
     assert "http_proxy would be asked for localhost and 127.0.0.1 too" in shown.line("warning", "proxy")
     assert "Next: export no_proxy=localhost,127.0.0.1" in shown.line("warning", "proxy")

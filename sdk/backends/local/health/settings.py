@@ -21,6 +21,8 @@ def settings(environ: Mapping[str, str]) -> list[Check]:
         with problems.collect():
             job = {key: value for key, value in found.items() if key not in config.TARGET}
             Job(**config.nested({"entry": "train.py", **job}))
+            for backend in config.BACKENDS:
+                config.GROUPS[backend](**config.of_backend(backend, found))
         checks += [bad("settings", "error", _named(problem, name), f"unset {name}") for problem in problems.found]
     count = len(named) - len({check.fix for check in checks})
     if count or not checks:
