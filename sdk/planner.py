@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from typing import Any
 
 from . import accelerators, checks, cluster, ids
@@ -132,7 +132,7 @@ class Plan:
             known = {item.name: data[item.name] for item in fields(Plan) if item.name in data or _required(item)}
             plan = Plan(**known)
             _check(plan)
-            return plan
+            return replace(plan, backend_options=_options(plan))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if isinstance(error, CorruptRunError):
                 raise
@@ -180,6 +180,16 @@ class Plan:
 def _required(item: Any) -> bool:
     """True for a field that every podlift has written, false for one that was added later."""
     return item.default is MISSING and item.default_factory is MISSING
+
+
+def _options(plan: Plan) -> dict[str, Any]:
+    """Return the backend's value as this podlift writes it: an earlier one knew less of it, and a later one knows more."""
+    if plan.backend != "vertex":
+        return plan.backend_options
+    from .policies import Vertex
+
+    known = {name: value for name, value in plan.backend_options.items() if name in Vertex.model_fields}
+    return Vertex(**known).model_dump(mode="json")
 
 
 def _check(plan: Plan) -> None:

@@ -348,3 +348,15 @@ def test_a_plan_asks_nobody_and_imports_nothing_of_googles(write: Any) -> None:
     body = json.loads(plan)["request"]
     assert body["jobSpec"]["workerPoolSpecs"][0]["machineSpec"]["acceleratorType"] == "NVIDIA_L4"
     assert json.loads(plan)["request_url"].endswith("/v1/projects/<project>/locations/us-central1/customJobs")
+
+
+def test_a_plan_that_was_written_is_read_with_what_this_podlift_knows_of_its_place(base: Plan) -> None:
+    written = json.loads(base.to_json())
+    assert spec.render(Plan.from_json(json.dumps(written), "plan.json")) == spec.render(base)
+    # An earlier podlift knew no labels; a later one knows something else.
+    del written["backend_options"]["labels"]
+    written["backend_options"]["zones"] = ["a"]
+    assert spec.render(Plan.from_json(json.dumps(written), "plan.json")) == spec.render(base)
+    written["backend_options"]["regions"] = []
+    with pytest.raises(sdk.CorruptRunError, match="regions"):
+        Plan.from_json(json.dumps(written), "plan.json")
