@@ -105,7 +105,10 @@ def _judge(files: Files, run: str, local: str) -> _Seen:
         status = _status(files, run, seen)
         why = _of_others(files, run) if status.state is State.LOST else ""
     except MissingError:
-        return replace(seen, why="it has changed while it was looked at")
+        # Whoever removes it has taken the plan before.
+        seen = _look_at(files, run)
+        gone = seen.named(f"runs/{run}/{_KEYS.plan}") is None
+        return seen if gone else replace(seen, why="it has changed while it was looked at")
     except (CorruptRunError, CorruptObjectError, *_NONSENSE) as error:
         return replace(seen, why=f"its records make no sense: {error}".rstrip("."))
     if not status.state.terminal:
