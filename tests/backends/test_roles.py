@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -150,6 +151,33 @@ def test_a_failure_of_a_server_is_the_failure_of_the_run(write: Any) -> None:
     assert (status.state, status.reason) == (sdk.State.FAILED, sdk.Reason.USER_ERROR)
     assert status.failure is not None
     assert "ps-0 failed: ValueError: no port" in status.failure.message
+
+
+def test_a_chief_with_servers_stops_between_two_steps_and_takes_them_along(write: Any) -> None:
+    write(
+        "train.py",
+        """
+        import threading, time
+        import sdk
+
+        ctx = sdk.context()
+        if not ctx.is_chief:
+            threading.Event().wait()
+        print("training", flush=True)
+        while not ctx.should_stop():
+            time.sleep(0.001)
+        print("saved", flush=True)
+        """,
+    )
+    run = finished("train.py", workers=2, ps=1)
+    until = time.monotonic() + LIMIT_S
+    while "training" not in printed(run, "chief-0") and time.monotonic() < until:
+        assert not run.status().state.terminal, run.why()
+        time.sleep(0.05)
+    # Who gave the servers their time would take an hour.
+    run.cancel(grace_s=3600)
+    assert run.wait(timeout_s=LIMIT_S).state is sdk.State.CANCELLED
+    assert printed(run, "chief-0").endswith("saved")
 
 
 def test_parameter_servers_hold_the_weights(write: Any) -> None:
