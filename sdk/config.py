@@ -24,6 +24,8 @@ _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no"
 TARGET = ("backend", "root", "name")
 # Set by podlift itself in the processes that it starts; no settings.
 _INTERNAL = {"PODLIFT_RUN", "PODLIFT_TASK", "PODLIFT_ATTEMPT", "PODLIFT_PARENT", "PODLIFT_CALLER_PYTHONPATH"}
+# Of a container on Vertex AI.
+_INTERNAL |= {"PODLIFT_TASKS"}
 # Where the cloud is emulated: it belongs to the machine, as the addresses of proxies do, and to no run.
 _INTERNAL |= {"PODLIFT_EMULATOR"}
 # How many replicas the stand-in for a TPU has on this machine: it changes no plan.
