@@ -10,10 +10,10 @@ import hashlib
 import json
 import os
 import posixpath
-import re
 import sys
 import tarfile
 import threading
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,19 +36,17 @@ from .formation import Claim, Formation
 from .task import Task
 
 _KEYS = RunPaths("")
-_ORDER = re.compile(r"(\d{4})\.order\.json")
 # What is left of a machine that was asked for is some 15 s, of which the task has had its part.
 _HURRY_S, _PATIENT_S = 8.0, 120.0
 _REPLACED_S = 10.0
 _NO_RETRY = {"user": 0, "infrastructure": 0, "preemption": 0}
 
 
-def main(order: Mapping[str, Any], *, key: str, bundle: str, home: str, installed: str) -> int:
+def main(order: Mapping[str, Any], *, bundle: str, home: str, installed: str) -> int:
     """Run the task of this container; return the container's exit code.
 
     Args:
         order: what the containers of the job have to do.
-        key: where in the bucket the order lies.
         bundle: path of the archive of the code.
         home: the container's own folder.
         installed: folder of what the image lacked, "" for none.
@@ -56,8 +54,7 @@ def main(order: Mapping[str, Any], *, key: str, bundle: str, home: str, installe
     try:
         payload = Payload.from_json(json.dumps({"version": VERSION, **order["payload"]}))
         task = identity.who(os.environ, payload.tasks)
-        match = _ORDER.fullmatch(posixpath.basename(key))
-        job = int(match[1]) if match else 1
+        job = int(order["job"])
         store = open_store(order["run"])
         formation = Formation(store, task, payload.tasks, job, SystemClock(), _say)
         claim = formation.form()
@@ -84,6 +81,9 @@ def main(order: Mapping[str, Any], *, key: str, bundle: str, home: str, installe
         # What does not answer now may do so when the job is started again, which Vertex AI does three times.
         _complain(str(error))
         return leaving.AGAIN
+    except Exception:  # a full disk, or a mistake of podlift's: the program has not failed
+        traceback.print_exc()
+        return EXIT_INFRASTRUCTURE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,9 +28,10 @@ def who(environ: Mapping[str, str], tasks: Sequence[str]) -> str:
     pool, index = _of_cluster_spec(environ)
     found = _in_pool(pool, index, tasks) or _of_tf_config(environ)
     if found not in tasks:
-        shown = {name: environ.get(name) for name in ("CLUSTER_SPEC", "TF_CONFIG")}
+        # What else these variables hold may be secret.
+        shown = {name: _json(environ, name).get("task") for name in ("CLUSTER_SPEC", "TF_CONFIG")}
         raise InputError(
-            f"This container does not know which task it is. Received: {shown!r}. The run's tasks are {', '.join(tasks)}."
+            f"This container does not know which task it is. Received as task: {shown!r}. The run's tasks: {', '.join(tasks)}."
         )
     return found
 

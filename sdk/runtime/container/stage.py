@@ -78,7 +78,7 @@ def main(bucket: str, key: str, digest: str) -> int:
         agent = importlib.import_module("sdk.runtime.container.agent")
         # User code must not find the folder's contents before its own.
         sys.path.remove(str(half / "podlift"))
-        return int(agent.main(order, key=key, bundle=str(bundle), home=str(home), installed=installed))
+        return int(agent.main(order, bundle=str(bundle), home=str(home), installed=installed))
     except Refused as error:
         say(str(error), sys.stderr)
         return error.code

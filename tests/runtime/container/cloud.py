@@ -89,6 +89,7 @@ class Cloud:
         order = {
             "version": 1,
             "run": plan.url,
+            "job": job,
             "payload": dataclasses.asdict(payload),
             "bundle": {"key": place.bundle(plan.digest), "sha256": plan.digest},
             "runtime": {"key": f"podlift/runtime/{half.digest}.tar", "sha256": half.digest},

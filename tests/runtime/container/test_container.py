@@ -93,6 +93,7 @@ def text(path: Path) -> str:
     return path.read_text() if path.exists() else ""
 
 
+@pytest.mark.full
 def test_a_client_that_cancels_stops_all_tasks_behind_the_same_step_and_nothing_starts_again(
     cloud, write, tmp_path
 ) -> None:
@@ -122,6 +123,7 @@ def test_an_error_of_the_program_is_final_unless_the_job_allows_another_try(clou
     assert [event.attempt for event in cloud.events(again, "restarting")] == [1]
 
 
+@pytest.mark.full
 def test_a_task_that_is_killed_is_recorded_and_started_again(cloud: Cloud, write) -> None:
     write("train.py", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     plan = cloud.plan("train.py", retry={"infrastructure": 1})
@@ -141,6 +143,7 @@ def test_a_task_that_listens_to_no_signal_ends_at_once_and_is_started_again(clou
     assert (exited.data["code"], exited.data["reason"]) == (-15, "preempted")
 
 
+@pytest.mark.full
 def test_what_a_task_leaves_running_ends_with_it(cloud: Cloud, write) -> None:
     write(
         "train.py",
@@ -156,3 +159,48 @@ def test_what_a_task_leaves_running_ends_with_it(cloud: Cloud, write) -> None:
     pid = int(re.search(r"left (\d+)", container.said)[1])
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_service_account_that_may_not_write_is_told_so_and_the_job_is_not_tried_again(cloud: Cloud, write) -> None:
+    write("train.py", "print('trained')")
+    plan = cloud.plan("train.py")
+    words = cloud.order(plan)
+    cloud.gcs.faults({"kind": "status_before", "status": 403, "method": "POST"})
+    container = cloud.start(plan, words)
+    assert container.code() == 3
+    assert "there is no permission (403)" in container.said
+    assert "roles/storage.objectUser" in container.said
+    assert "Traceback" not in container.said
+
+
+def test_a_bucket_that_refuses_what_a_task_has_left_is_told_and_the_task_is_not_at_fault(cloud: Cloud, write) -> None:
+    write("train.py", "print('trained')")
+    plan = cloud.plan("train.py")
+    words = cloud.order(plan)
+    # After the claim, nothing is taken any more.
+    cloud.gcs.faults({"kind": "status_before", "status": 403, "method": "POST", "nth": list(range(2, 1000))})
+    container = cloud.start(plan, words)
+    assert container.code() == 3
+    assert "trained" in container.said
+    assert "the bucket does not take what this task has left" in container.said
+
+
+@pytest.mark.full
+def test_a_storage_that_fails_now_and_then_changes_nothing(cloud: Cloud, write, tmp_path) -> None:
+    write("train.py", IN_STEP)
+    plan = cloud.plan("train.py", resources={"workers": 2}, retry={"preemption": None})
+    words = cloud.order(plan)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    cloud.gcs.faults(
+        {"kind": "status_before", "status": 503, "probability": 0.1, "seed": 1},
+        {"kind": "drop_after", "probability": 0.1, "seed": 2},
+    )
+    first = cloud.start_all(plan, words, SHARED=str(shared))
+    cloud.until(lambda: int(text(shared / "1" / "worker-0") or 0) > 20, "20 steps", *first.values())
+    cloud.store(plan).put_new(f"{RunPaths('').wanted_back(1)}/worker-0.json", [b"{}"])
+    assert {task: container.code() for task, container in first.items()} == dict.fromkeys(plan.tasks, 134)
+    places = [stopped_at(container) for container in first.values()]
+    assert places == [places[0]] * 2
+    cloud.gcs.faults()
+    assert {e.data["task"]: e.data["code"] for e in cloud.events(plan, "exited")} == dict.fromkeys(plan.tasks, 75)

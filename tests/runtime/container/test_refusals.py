@@ -134,6 +134,7 @@ def wheel(folder: Path, name: str, version: str, text: str, requires: str = "") 
         file.writestr(f"{info}/RECORD", f"{name}.py,,\n{info}/METADATA,,\n{info}/WHEEL,,\n{info}/RECORD,,\n")
 
 
+@pytest.mark.full
 def test_what_the_image_lacks_is_installed_beside_it_and_what_it_has_is_left_alone(
     cloud: Cloud, write, tmp_path
 ) -> None:

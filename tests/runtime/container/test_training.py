@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from .cloud import Cloud
+from .cloud import BUCKET, Cloud
 
 # 30 steps in all, of some 0.1 s each, and the weights at the end.
 FIT = """
@@ -66,6 +66,7 @@ def train_with_a_preemption(cloud: Cloud, write, workers: int, victim: str) -> N
     assert [event.attempt for event in cloud.events(plan, "attempt_started")] == [1, 2]
 
 
+@pytest.mark.full
 def test_a_container_that_is_wanted_back_saves_and_the_next_one_goes_on_at_the_same_step(cloud: Cloud, write) -> None:
     train_with_a_preemption(cloud, write, 1, "chief-0")
 
@@ -73,3 +74,25 @@ def test_a_container_that_is_wanted_back_saves_and_the_next_one_goes_on_at_the_s
 @pytest.mark.full
 def test_a_gang_whose_worker_is_wanted_back_saves_together_and_goes_on_at_the_same_step(cloud: Cloud, write) -> None:
     train_with_a_preemption(cloud, write, 2, "worker-0")
+
+
+WRITES = """
+import os, sdk
+import tensorflow as tf
+ctx = sdk.context()
+tf.io.gfile.makedirs(ctx.dirs.model)
+with tf.io.gfile.GFile(os.environ["AIP_MODEL_DIR"] + "weights.txt", "w") as file:
+    file.write("trained")
+print("listed", tf.io.gfile.listdir(ctx.dirs.model))
+"""
+
+
+@pytest.mark.full
+def test_what_tensorflow_itself_writes_to_the_model_directory_reaches_an_emulated_bucket(cloud: Cloud, write) -> None:
+    write("train.py", WRITES)
+    plan = cloud.plan("train.py")
+    container = cloud.start(plan, cloud.order(plan), PODLIFT_EMULATOR=cloud.gcs.url)
+    assert container.code() == 0, container.said
+    assert "listed ['weights.txt']" in container.said
+    name = f"podlift/runs/{plan.run_id}/model/weights.txt"
+    assert cloud.gcs.client().bucket(BUCKET).blob(name).download_as_bytes() == b"trained"
