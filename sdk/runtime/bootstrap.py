@@ -145,7 +145,7 @@ def _run(payload: Payload, work: Path, guard: protection.Protection) -> tuple[in
 
 def _called(payload: Payload, work: Path) -> tuple[int, Any, BaseException | None]:
     try:
-        return 0, _call(payload, work), None
+        return 0, call(payload, work), None
     except SystemExit as left:
         code = left.code if isinstance(left.code, int) else 0 if left.code is None else EXIT_USER
         if left.code is not None and not isinstance(left.code, int):
@@ -161,7 +161,7 @@ def _called(payload: Payload, work: Path) -> tuple[int, Any, BaseException | Non
                 stream.flush()
 
 
-def _call(payload: Payload, work: Path) -> Any:
+def call(payload: Payload, work: Path) -> Any:
     if payload.kind == "function":
         sys.argv = [payload.target, *payload.argv]
         return getattr(importlib.import_module(payload.target), payload.function)(**payload.kwargs)
