@@ -169,7 +169,7 @@ class Run:
             value=status.value,
             metrics=self.last_metrics(),
             run_dir=self.url,
-            model_dir=paths.outputs_model if self.plan.local else paths.model,
+            model_dir=paths.outputs_model if self.plan.local and not self._cloud else paths.model,
             checkpoint_dir=paths.checkpoints,
             tensorboard_dir=paths.tensorboard,
             outputs_dir=paths.outputs,
@@ -231,7 +231,7 @@ class Run:
             )
         target = destination(dest, Path(self.plan.paths.url))
         if self._far is not None:
-            self._far.copy.files(["outputs"])
+            self._far.bring_outputs()
         # A run of an earlier podlift has collected nothing, nor has one whose supervisor was killed.
         return trees.copy_into(self.plan.paths.outputs, target) if Path(self.plan.paths.outputs).is_dir() else []
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ..checks import Facts, Finding
 from ..clock import Clock
 from ..planner import Plan
 from ..status import Status
-
-if TYPE_CHECKING:
-    from ..storage.copies import Copy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +63,6 @@ class LogLine:
 class Remote(Protocol):
     """A run that others look after than a process of this machine."""
 
-    copy: Copy
-
     def refresh(self, *, logs: bool = False) -> None:
         """Read what is new, not more often than is polite; with `logs` what tasks have written too."""
 
@@ -76,6 +71,9 @@ class Remote(Protocol):
 
     def told(self, status: Status) -> Status:
         """Return what the records say together with what else is known."""
+
+    def bring_outputs(self) -> None:
+        """Bring what the program has left to this machine."""
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
         """Yield the lines that tasks wrote; with `follow` until the run has ended."""

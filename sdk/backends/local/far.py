@@ -69,7 +69,7 @@ class Far:
     def __init__(self, plan: Plan, clock: Clock) -> None:
         from ...storage.copies import Copy
 
-        self.copy = Copy(plan.paths, plan.url, clock)
+        self._copy = Copy(plan.paths, plan.url, clock)
         self._plan = plan
         self._clock = clock
         self._refreshed = {False: -_REFRESH_S, True: -_REFRESH_S}
@@ -83,7 +83,7 @@ class Far:
         """
         now = self._clock.monotonic()
         if now - self._refreshed[logs] >= _REFRESH_S:
-            self.copy.refresh(self._plan.tasks, logs=logs)
+            self._copy.refresh(self._plan.tasks, logs=logs)
             self._refreshed[logs] = self._clock.monotonic()
 
     def observe(self, plan: Plan) -> Observation:
@@ -93,6 +93,10 @@ class Far:
         self.refresh()
         return Observation(supervised=lives, detail="on another machine")
 
+    def bring_outputs(self) -> None:
+        """Bring what the program has left to this machine."""
+        self._copy.files(["outputs"])
+
     def told(self, status: Status) -> Status:
         """Return the status as it is: the records say everything."""
         return status
@@ -101,7 +105,7 @@ class Far:
         """Say whether somebody looks after the run: by a word that is not old, or for the time that it takes to say it."""
         now = self._clock.monotonic()
         if self._asked is None or now - self._asked[0] >= _ASK_S:
-            self._asked = (now, *self.copy.age_s())
+            self._asked = (now, *self._copy.age_s())
         then, age_s, said = self._asked
         return said and age_s + (now - then) <= LOST_AFTER_S
 
@@ -113,9 +117,9 @@ class Far:
             self.refresh(logs=True)
             return lives
 
-        self.copy.refresh(self._plan.tasks, logs=True)
+        self._copy.refresh(self._plan.tasks, logs=True)
         return logs.read(self._plan, task=task, attempt=attempt, follow=follow, supervised=supervised)
 
     def cancel(self, grace_s: float) -> None:
         """Leave a wish for who looks after it."""
-        self.copy.wish(carrier.number_of(self._plan.paths), uuid.uuid4().hex[:12], grace_s)
+        self._copy.wish(carrier.number_of(self._plan.paths), uuid.uuid4().hex[:12], grace_s)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import uuid
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from ...errors import AlreadyExistsError, MissingError
 from ...events import Event, generation, source_of
 from ...planner import Plan
 from ...status import State, Status
+from ...storage import trees
 from ...storage.copies import Copy
 from ...storage.gcs_files import Files
 from ...storage.gcs_store import GcsStore
@@ -60,7 +62,7 @@ class Watch:
         ask: logs.Ask = logs.ask,
         pace: logs.Pace | None = None,
     ) -> None:
-        self.copy = Copy(plan.paths, plan.url, clock)
+        self._copy = Copy(plan.paths, plan.url, clock)
         self._plan = plan
         self._clock = clock
         self._options = plan.backend_options
@@ -98,6 +100,14 @@ class Watch:
         if found.state is State.LOST and self._lost and found.failure is not None:
             return replace(found, failure=replace(found.failure, message=self._lost))
         return found
+
+    def bring_outputs(self) -> None:
+        """Bring what the program has left to this machine; its model lies in the bucket as it was written there."""
+        paths = self._plan.paths
+        self._copy.files(["outputs", "model"])
+        shutil.rmtree(paths.outputs_model, ignore_errors=True)
+        if os.path.isdir(paths.model):  # noqa: PTH112
+            trees.copy_into(paths.model, paths.outputs_model)
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
         """Yield the tasks' lines; those of "service" are the vendor's own."""
@@ -164,13 +174,13 @@ class Watch:
     def _refresh(self, *, logs: bool) -> None:
         if has_ended(self._plan.paths) and self._job is None:
             # Its verdict is here: the vendor need not be asked what to call it.
-            self.copy.refresh(self._plan.tasks, logs=logs)
+            self._copy.refresh(self._plan.tasks, logs=logs)
             if has_ended(self._plan.paths):
                 self._recall()
                 return
         # Asked first: what tasks have written before their job ended is read behind it.
         self._look()
-        self.copy.refresh(self._plan.tasks, logs=logs)
+        self._copy.refresh(self._plan.tasks, logs=logs)
         if has_ended(self._plan.paths) or self._job is None:
             return
         if self._job.over:
@@ -251,7 +261,7 @@ class Watch:
         if not states.is_explained(ended) and self._clock.now() < (self._job.ended or 0.0) + _ERROR_S:
             return
         finish(self._store, self._number(), self._job.ended or self._clock.now(), states.verdict(ended))
-        self.copy.refresh(self._plan.tasks, logs=True)
+        self._copy.refresh(self._plan.tasks, logs=True)
 
     def _keep_word(self) -> None:
         """Ask the vendor for the end of a run whose tasks had their time to end by themselves."""

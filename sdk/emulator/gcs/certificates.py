@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import ssl
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
@@ -39,7 +40,9 @@ def make(hosts: Sequence[str], folder: Path) -> tuple[ssl.SSLContext, bytes]:
 
 
 def _authority(key: ec.EllipticCurvePrivateKey, hosts: Sequence[str]) -> x509.Certificate:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "podlift emulator authority")])
+    # A client looks for its issuer by name: of two with the same one, it takes the first.
+    called = f"podlift emulator authority {secrets.token_hex(8)}"
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
     only = x509.NameConstraints(permitted_subtrees=[x509.DNSName(host) for host in hosts], excluded_subtrees=None)
     signs = x509.KeyUsage(
         digital_signature=False,
@@ -52,7 +55,7 @@ def _authority(key: ec.EllipticCurvePrivateKey, hosts: Sequence[str]) -> x509.Ce
         encipher_only=False,
         decipher_only=False,
     )
-    builder = _builder("podlift emulator authority", name, key.public_key())
+    builder = _builder(called, name, key.public_key())
     builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     return builder.add_extension(only, critical=True).add_extension(signs, critical=True).sign(key, hashes.SHA256())
 
