@@ -122,6 +122,15 @@ class Served:
             pause.wait(0.01)
         raise AssertionError(f"still {found.state.name}")
 
+    def running(self, job: Any, tries: int) -> FakeGang:
+        """The gang of that try of the whole job, as soon as it runs."""
+        pause = threading.Event()
+        for _ in range(int(WAIT_S / 0.01)):
+            if len(self.gangs.of(job)) == tries and self.get(job).state.name == "JOB_STATE_RUNNING":
+                return self.gangs.of(job)[-1]
+            pause.wait(0.01)
+        raise AssertionError(f"{len(self.gangs.of(job))} tries")
+
     def over(self, job: Any) -> Any:
         return self.until(job, *TERMINAL)
 

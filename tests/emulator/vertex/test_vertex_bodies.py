@@ -207,7 +207,7 @@ def honest(message: str) -> st.SearchStrategy:
     return st.fixed_dictionaries({}, optional=wanted)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(JSON | st.fixed_dictionaries({"jobSpec": JSON}))
 @example({"labels": {}})
 def test_no_body_is_a_crash(value) -> None:

@@ -138,9 +138,7 @@ def test_a_line_in_a_log_takes_a_machine_away_once(vertex) -> None:
     first.emit("workerpool0-0", "stdout", "step 4")
     assert first.calls == ["start"]
     first.emit("workerpool0-0", "stdout", "step 40")
-    while len(vertex.gangs.of(job)) < 2:
-        vertex.until(job, "JOB_STATE_PENDING", "JOB_STATE_RUNNING")
-    vertex.until(job, "JOB_STATE_RUNNING")
+    vertex.running(job, 2)
     assert first.calls == ["start", "preempt workerpool1-0", "terminate", "close"]
     second = vertex.gangs.of(job)[1]
     second.emit("workerpool0-0", "stdout", "step 40")
@@ -160,13 +158,9 @@ def test_preempt_out_of_memory_and_internal_errors_by_request(vertex) -> None:
     assert vertex.ask("POST", f"/_vertex/jobs/{job_id}:preempt", {"replica": "workerpool1-0"}).json() == {
         "happened": True
     }
-    while len(vertex.gangs.of(job)) < 2:
-        vertex.until(job, "JOB_STATE_PENDING", "JOB_STATE_RUNNING")
-    vertex.until(job, "JOB_STATE_RUNNING")
+    vertex.running(job, 2)
     assert vertex.ask("POST", f"/_vertex/jobs/{job_id}:internal").json() == {"happened": True}
-    while len(vertex.gangs.of(job)) < 3:
-        vertex.until(job, "JOB_STATE_PENDING", "JOB_STATE_RUNNING")
-    vertex.until(job, "JOB_STATE_RUNNING")
+    vertex.running(job, 3)
     assert vertex.ask("POST", f"/_vertex/jobs/{job_id}:oom", {"replica": "workerpool1-0"}).json() == {"happened": True}
     failed = vertex.over(job)
     assert failed.error.message.startswith(

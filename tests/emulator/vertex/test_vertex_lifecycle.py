@@ -299,7 +299,7 @@ def after(what: str, life: Life, terms: Terms, replica: str, code: int, now: flo
     return steps[what]()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(EVENTS, st.sampled_from(["", "spot", "flex"]), st.booleans(), st.booleans())
 def test_any_order_of_events_keeps_the_rules_of_a_life(events, kind, restart_job, retries) -> None:
     terms = Terms(

@@ -123,7 +123,7 @@ def test_a_parameter_that_nobody_knows_is_refused(vertex) -> None:
     assert vertex.ask("GET", f"{path}?$alt=json;enum-encoding=int&prettyPrint=false").status_code == 200
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     st.text(max_size=60)
     | st.lists(
@@ -143,7 +143,7 @@ def test_no_filter_is_a_crash(text) -> None:
             assert filters.holds(found, lambda each: True) in (True, False)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_filter_means_what_its_tree_says(data) -> None:
     """OR binds closer than AND, and NOT closest."""

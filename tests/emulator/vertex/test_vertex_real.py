@@ -28,7 +28,8 @@ TRAPPED = f"""
 import signal, sys, time
 {ASK}
 def leave(*_):
-    print("preempted:", ask("preempted"), flush=True)
+    # The signal may come within a print.
+    os.write(1, ("preempted: " + ask("preempted") + "\\n").encode())
     sys.exit(0)
 signal.signal(signal.SIGTERM, leave)
 print("step 1", ask("preempted"), flush=True)
@@ -120,6 +121,17 @@ def test_a_replica_that_is_preempted_is_told_and_comes_back(cloud, run) -> None:
     assert (gone.state.name, gone.error.code) == ("JOB_STATE_CANCELLED", 1)
 
 
+def test_a_killed_server_leaves_no_process_and_a_failed_job(cloud, run) -> None:
+    job = run(["sleep", "600"], ["sleep", "600"])
+    until(cloud, job, "JOB_STATE_RUNNING")
+    assert runs(job.name, expected=True)
+    cloud.kill()
+    assert not runs(job.name, expected=False)
+    cloud.start()
+    failed = until(cloud, job)
+    assert (failed.state.name, failed.error.code) == ("JOB_STATE_FAILED", 13)
+
+
 def test_the_command_serves_everything_and_leaves_no_process(tmp_path) -> None:
     words = [sys.executable, "-m", "sdk", "emulator", "--data", str(tmp_path / "data"), "--json", "--bucket", "mine"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=REPO) as process:
@@ -130,7 +142,7 @@ def test_the_command_serves_everything_and_leaves_no_process(tmp_path) -> None:
             "replicaCount": "1",
             "containerSpec": {
                 "imageUri": "any",
-                "command": ["/bin/sh", "-c", f"echo $$ > {tmp_path}/pid; exec sleep 600"],
+                "command": ["sleep", "600"],
             },
         }
         job = requests.post(
@@ -141,12 +153,23 @@ def test_the_command_serves_everything_and_leaves_no_process(tmp_path) -> None:
             if requests.get(f"{url}/v1/{job['name']}", timeout=WAIT_S).json()["state"] == "JOB_STATE_RUNNING":
                 break
             pause.wait(0.05)
-        marks = [f"CLOUD_ML_JOB_ID={job['name'].rpartition('/')[2]}".encode()]
-        assert any(mark in environ for environ in environments() for mark in marks)
+        assert runs(job["name"], expected=True)
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=WAIT_S)[1]
     assert f"export PODLIFT_EMULATOR={url} " in said
-    assert not any(mark in environ for environ in environments() for mark in marks)
+    assert not runs(job["name"], expected=False)
+
+
+def runs(job: str, *, expected: bool) -> bool:
+    """Whether a process of the job is there; asked until it is as expected, because processes come and go in their time."""
+    mark = f"CLOUD_ML_JOB_ID={job.rpartition('/')[2]}".encode()
+    pause = threading.Event()
+    for _ in range(int(WAIT_S / 0.05)):
+        found = any(mark in each for each in environments())
+        if found is expected:
+            break
+        pause.wait(0.05)
+    return found
 
 
 def environments() -> list[bytes]:

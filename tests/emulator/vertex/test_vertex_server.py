@@ -202,8 +202,9 @@ def test_the_sdk_of_a_higher_level_runs_a_job(vertex) -> None:
             display_name="high", worker_pool_specs=body()["job_spec"]["worker_pool_specs"], labels={"a": "b"}
         )
         job.submit(timeout=3600, create_request_timeout=WAIT_S)
-        while job.state.name not in TERMINAL:
-            pass
+        for _ in range(1000):
+            if job.state.name in TERMINAL:
+                break
         assert job.state == JobState.JOB_STATE_SUCCEEDED
         assert [each.display_name for each in aiplatform.CustomJob.list(filter="labels.a=b")] == ["high"]
         job.delete()
