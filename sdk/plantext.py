@@ -27,9 +27,16 @@ def _about_run(plan: Plan) -> list[tuple[str, str]]:
         ("run", plan.run_id),
         ("directory", plan.url),
         ("backend", plan.backend),
-        ("tasks", f"{len(plan.tasks)} x {plan.job['resources']['accelerator']}: {', '.join(plan.tasks)}"),
+        ("tasks", f"{_hardware(plan)}: {', '.join(plan.tasks)}"),
         ("entry", f"{plan.kind} {start}, started in {plan.cwd or 'the top'} of the bundle"),
     ]
+
+
+def _hardware(plan: Plan) -> str:
+    """Return how many tasks have what; parameter servers have no accelerator."""
+    asked, counted = plan.job["resources"]["accelerator"], len(plan.tasks)
+    plain = 0 if asked == "cpu" else plan.job["resources"].get("ps", 0)
+    return f"{counted - plain} x {asked}" + (f", {plain} x cpu" if plain else "")
 
 
 def _about_cloud(plan: Plan) -> list[tuple[str, str]]:

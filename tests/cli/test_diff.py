@@ -73,6 +73,7 @@ def test_the_plan_in_words_names_pools_image_price_and_quotas(write, here) -> No
         "plan", "train.py", "--backend", "vertex", "--workers", "3", "--ps", "1", "--evaluator", "--accelerator", "t4"
     )
     for part in (
+        "tasks        4 x t4, 1 x cpu: chief-0, worker-0, worker-1, ps-0, evaluator-0",
         "pool 0       chief: 1 x n1-standard-4 with NVIDIA T4 x 1, 100 GB of disk",
         "pool 1       worker: 2 x ",
         "pool 2       ps: 1 x n1-standard-4, 100 GB",
