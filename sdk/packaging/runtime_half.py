@@ -139,7 +139,12 @@ def _members(distributions: dict[str, importlib.metadata.Distribution]) -> Itera
     for path, _ in _own():
         yield f"podlift/sdk/{path}", (_PACKAGE / path).read_bytes()
     for name, distribution in distributions.items():
-        for file in distribution.files or ():
+        if not distribution.files:
+            raise InputError(
+                f"A run in a cloud takes the package {name!r} along, and its installer has not listed its files. Next: work in "
+                "a virtual environment, and pip install podlift there."
+            )
+        for file in distribution.files:
             path = file.as_posix()
             if _travels(path, compiled=name in _COMPILED):
                 yield f"vendor/{path}", Path(str(file.locate())).read_bytes()

@@ -231,7 +231,7 @@ def _wait_for_others(paths: RunPaths, payload: Payload) -> None:
     if payload.board:
         from .container.records import gone_of
 
-        gone, poll_s = functools.partial(gone_of, payload), _BUCKET_POLL_S
+        gone, poll_s = functools.partial(gone_of, payload, _log), _BUCKET_POLL_S
     else:
         gone, poll_s = functools.partial(_gone, paths, payload), _BARRIER_POLL_S
     others = set(cluster.end_by_themselves(payload.tasks)) - {payload.tasks[0]}

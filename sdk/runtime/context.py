@@ -152,20 +152,28 @@ _current: Context | None = None
 def enter(payload: Payload, task: str, reporter: Reporter, protection: Protection | None = None) -> None:
     """Make this process that task."""
     global _current
-    # What outlives a container lies in the bucket.
-    paths = RunPaths(payload.board or payload.run_url)
     _current = Context(
         task=task,
         tasks=tuple(payload.tasks),
         run_id=payload.run_id,
         args=payload.kwargs if payload.kwargs else list(payload.argv),
         inputs=payload.inputs,
-        dirs=Dirs(model=paths.model, checkpoints=paths.checkpoints, tensorboard=paths.tensorboard),
+        dirs=_dirs(payload),
         reporter=reporter,
         max_steps=payload.max_steps,
         protection=protection,
         tpu=payload.tpu,
     )
+
+
+def _dirs(payload: Payload) -> Dirs:
+    if payload.board:
+        # What outlives a container lies in the bucket, where its variables say.
+        names = ("AIP_MODEL_DIR", "AIP_CHECKPOINT_DIR", "AIP_TENSORBOARD_LOG_DIR")
+        model, checkpoints, tensorboard = (os.environ[name].rstrip("/") for name in names)
+        return Dirs(model=model, checkpoints=checkpoints, tensorboard=tensorboard)
+    paths = RunPaths(payload.run_url)
+    return Dirs(model=paths.model, checkpoints=paths.checkpoints, tensorboard=paths.tensorboard)
 
 
 def context() -> Context:

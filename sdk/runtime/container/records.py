@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
+from ...errors import StoreError
 from ...events import Event, parse
 from ...layout import RunPaths
 from ...payload import Payload
-from ...storage.store import Store, open_store
+from ...storage.gcs_store import GcsStore
+from ...storage.mirror import PATIENCE
+from ...storage.store import Store
 
 _KEYS = RunPaths("")
 _AGENT = "agent"
@@ -34,19 +37,23 @@ def read(store: Store, kinds: Sequence[str], attempts: Sequence[int]) -> list[Ev
     return found
 
 
-def gone_of(payload: Payload) -> set[str]:
-    """Return the tasks of the payload's attempt that are done, or whose process is over.
+def gone_of(payload: Payload, log: Callable[[str], None]) -> set[str]:
+    """Return the tasks of the payload's attempt that are done, or whose process is over; none while the bucket does not say.
 
-    Raises:
-        StoreError: the bucket cannot be read.
+    Args:
+        payload: the attempt's.
+        log: takes lines for people.
     """
     found = set()
-    for name in _names(_store(payload.board), payload.attempt):
-        source, kind = name.split(".")[1], name.split(".")[3]
-        if kind == "done":
-            found.add(source)
-        elif kind == "exited" and source.startswith(f"{_AGENT}-"):
-            found.add(payload.tasks[int(source.rpartition("-")[2])])
+    try:
+        for name in _names(_store(payload.board), payload.attempt):
+            source, kind = name.split(".")[1], name.split(".")[3]
+            if kind == "done":
+                found.add(source)
+            elif kind == "exited" and source.startswith(f"{_AGENT}-"):
+                found.add(payload.tasks[int(source.rpartition("-")[2])])
+    except StoreError as error:
+        log(f"cannot see whether the other tasks are done: {error}")
     return found
 
 
@@ -57,4 +64,4 @@ def _names(store: Store, attempt: int) -> Iterator[str]:
 
 @lru_cache(maxsize=2)
 def _store(url: str) -> Store:
-    return open_store(url)
+    return GcsStore(url.partition("://")[2], patience=PATIENCE)

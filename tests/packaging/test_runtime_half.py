@@ -1,0 +1,102 @@
+"""The archive of podlift's own half: made once, the same bytes anywhere, and nothing in it that is not its to bring."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.metadata
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk import InputError
+from sdk.packaging.runtime_half import first_stage, runtime_half
+
+HOME = Path(sdk.__file__).parent
+
+
+def test_two_caches_hold_the_same_bytes_and_the_second_question_makes_nothing(tmp_path: Path) -> None:
+    one, other = runtime_half(tmp_path / "one"), runtime_half(tmp_path / "other")
+    assert one.digest == other.digest == hashlib.sha256(one.path.read_bytes()).hexdigest()
+    assert one.path == tmp_path / "one" / "runtime" / f"{one.digest}.tar"
+    made = one.path.stat().st_ino
+    assert runtime_half(tmp_path / "one") == one
+    assert one.path.stat().st_ino == made
+    assert sorted(path.suffix for path in one.path.parent.iterdir()) == [".json", ".tar"]
+
+
+def test_an_archive_that_somebody_has_removed_is_made_again(tmp_path: Path) -> None:
+    one = runtime_half(tmp_path)
+    one.path.unlink()
+    assert runtime_half(tmp_path) == one
+    assert one.path.exists()
+
+
+def test_it_holds_podlift_as_it_is_and_compiled_code_of_checksums_only(tmp_path: Path) -> None:
+    with tarfile.open(runtime_half(tmp_path).path) as tar:
+        names = tar.getnames()
+        assert all(member.isreg() and member.mtime == 0 and member.uid == 0 for member in tar)
+    own = {f"podlift/sdk/{path.relative_to(HOME)}" for path in HOME.rglob("*.py")}
+    assert own <= set(names)
+    assert not [name for name in names if name.endswith(".pyc") or ".." in name or "cryptography" in name]
+    compiled = [name for name in names if ".so" in name]
+    assert compiled
+    assert all(name.startswith("vendor/google_crc32c") for name in compiled)
+    brought = {name.split("/")[1] for name in names if name.startswith("vendor/") and name.count("/") > 1}
+    assert {"requests", "urllib3", "certifi", "idna", "charset_normalizer", "google_crc32c"} <= brought
+
+
+def test_a_bare_python_that_has_it_speaks_to_buckets(tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", symlinks=True, with_pip=False)
+    with tarfile.open(runtime_half(tmp_path).path) as tar:
+        tar.extractall(tmp_path / "half")
+    code = (
+        "import sys, sdk.storage.gcs_wire, sdk.storage.gcs_troubles, sdk.storage.mirror; "
+        "from sdk.storage.gcs_client import connection; print(connection().address, type(connection().session.auth).__name__); "
+        "import sdk.runtime.container.agent; "
+        "print([name for name in sys.modules if name.split('.')[0] in ('google', 'cryptography', 'pydantic')])"
+    )
+    path = os.pathsep.join(str(tmp_path / "half" / part) for part in ("podlift", "vendor"))
+    command = [str(tmp_path / "bare" / "bin" / "python"), "-c", code]
+    shown = subprocess.run(command, env={"PYTHONPATH": path}, cwd=tmp_path, capture_output=True, text=True)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.splitlines() == ["https://storage.googleapis.com MachineToken", "[]"]
+
+
+def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch) -> None:
+    real = importlib.metadata.distribution
+
+    def without(name: str) -> importlib.metadata.Distribution:
+        if name == "certifi":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", without)
+    with pytest.raises(InputError, match=r"'certifi' along, and it is not installed here. Next: pip install certifi"):
+        runtime_half(tmp_path)
+
+
+def test_a_package_whose_files_nobody_has_listed_is_named(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(importlib.metadata.Distribution, "files", None)
+    with pytest.raises(InputError, match="its installer has not listed its files"):
+        runtime_half(tmp_path)
+
+
+def test_the_first_stage_is_one_file_for_any_python_that_podlift_may_meet() -> None:
+    digest, text = first_stage()
+    assert hashlib.sha256(text).hexdigest() == digest
+    # A Python that is too old has to come as far as the sentence that says so.
+    ast.parse(text, feature_version=(3, 8))
+    imported = {
+        name.name.split(".")[0]
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import)
+        for name in node.names
+    }
+    assert imported <= sys.stdlib_module_names
