@@ -132,6 +132,7 @@ class Application:
         noted["operation"] = route.operation
         body = await _read(request)
         if route.operation == "customJobs.create":
+            await _check_user(request)
             job = bodies.parse(body)
             name = str(job.get("displayName", ""))
         else:
@@ -254,6 +255,14 @@ def _job(told: dict[str, Any], *, numbers: bool) -> Response:
 def _injected(fault: Fault) -> RefusedError:
     headers = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
     return RefusedError(fault.status, f"A fault that was asked for: {fault.kind} {fault.status}.", headers=headers)
+
+
+async def _check_user(request: Request) -> None:
+    # A job is any command at all: a port that every user can reach must not run theirs as us.
+    if await asyncio.to_thread(peers.is_foreign, request.scope["client"][1]):
+        raise RefusedError(
+            403, "This emulator runs commands as the user who started it, and takes jobs from that user only."
+        )
 
 
 def _check_empty(body: bytes) -> None:

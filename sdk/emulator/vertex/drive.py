@@ -126,7 +126,7 @@ class Driver:
         }
         with self.lock:
             live = self._live.get(job)
-            if live is None or live.life.phase != "running":
+            if live is None or live.life.phase not in lifecycle.ACTIVE:
                 return False
             self._advance(job, steps[what])
             return True

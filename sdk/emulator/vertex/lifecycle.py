@@ -30,6 +30,8 @@ from .states import (
 CHIEF = "workerpool0-0"
 # SIGABRT and SIGSEGV of a container; any other exit code is the program's own mistake.
 TRANSIENT = frozenset((134, 139))
+# Containers write lines before all of them are known to have started.
+ACTIVE = frozenset(("starting", "running"))
 INTERNAL = "Internal error occurred for the current attempt"
 _WORKER_RESTARTS, _RETRIES, _PREEMPTIONS, _STOCKOUTS, _INTERNAL = 5, 3, 6, 3, 2
 _CANCELLED, _INVALID, _DEADLINE, _EXHAUSTED, _INTERNAL_CODE = 1, 3, 4, 8, 13
@@ -133,7 +135,7 @@ def cancelled(life: Life, now: float) -> Step:
 
 def preempt(life: Life, terms: Terms, replica: str, now: float) -> Step:
     """Return what follows when the machine of a replica is taken away."""
-    if life.phase != "running" or replica not in terms.replicas or replica in life.preempted:
+    if life.phase not in ACTIVE or replica not in terms.replicas or replica in life.preempted:
         return life, []
     life = replace(life, preempted=(*life.preempted, replica), updated=now)
     return life, [
@@ -144,7 +146,7 @@ def preempt(life: Life, terms: Terms, replica: str, now: float) -> Step:
 
 def out_of_memory(life: Life, terms: Terms, replica: str, now: float) -> Step:
     """Return what follows when a replica needs more memory than its machine has."""
-    if life.phase != "running" or replica not in terms.replicas:
+    if life.phase not in ACTIVE or replica not in terms.replicas:
         return life, []
     life = replace(life, out_of_memory=(*life.out_of_memory, replica))
     return _stop(life, now, end=_exit_end(life, terms, replica, 137))
@@ -152,7 +154,7 @@ def out_of_memory(life: Life, terms: Terms, replica: str, now: float) -> Step:
 
 def internal_error(life: Life, terms: Terms, now: float) -> Step:
     """Return what follows from an error of the service itself."""
-    if life.phase not in ("starting", "running"):
+    if life.phase not in ACTIVE:
         return life, []
     life = replace(life, internal=life.internal + 1)
     if not terms.retries or life.internal > _INTERNAL:

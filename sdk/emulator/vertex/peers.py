@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _LOOPBACK = "0100007F"
+_UID, _INODE = 7, 9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,13 +29,29 @@ def find(port: int) -> Peer:
     return Peer() if inode is None else _peer(_environment(f"socket:[{inode}]"))
 
 
+def is_foreign(port: int) -> bool:
+    """True if another user of this machine has the connection that comes from this port.
+
+    Whoever used sudo to start the emulator is no other user; where the system does not tell, nobody is.
+    """
+    row = _row(port)
+    known = {str(os.geteuid()), os.environ.get("SUDO_UID", ""), "0"}
+    return row is not None and row[_UID] not in known
+
+
 def _inode(port: int) -> str | None:
+    row = _row(port)
+    return None if row is None else row[_INODE]
+
+
+def _row(port: int) -> list[str] | None:
+    """Return the words of the kernel's line about a socket."""
     place = f"{_LOOPBACK}:{port:04X}"
     try:
         lines = Path("/proc/net/tcp").read_text().splitlines()[1:]
     except OSError:
         return None
-    return next((words[9] for words in map(str.split, lines) if words[1] == place), None)
+    return next((words for words in map(str.split, lines) if words[1] == place), None)
 
 
 def _environment(socket: str) -> dict[str, str]:

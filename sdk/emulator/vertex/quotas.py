@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _PREFIX = "aiplatform.googleapis.com/custom_model_training_"
+_TPUS = {"ct5lp": "tpu_v5e", "ct6e": "tpu_v6e", "tpu7x": "tpu_7x"}
 
 
 def metrics(job: Mapping[str, Any]) -> list[str]:
@@ -28,11 +29,9 @@ def _metric(machine: Mapping[str, Any]) -> str:
     accelerator, kind = machine.get("acceleratorType", ""), machine.get("machineType", "")
     if accelerator.startswith("TPU_"):
         return str(accelerator).lower()
-    if kind.startswith("ct"):
-        return f"tpu_{kind[2:4]}e".replace("5le", "v5e").replace("6ee", "v6e")
-    if kind.startswith("tpu7x"):
-        return "tpu_7x"
+    family = kind.partition("-")[0]
+    if family in _TPUS:
+        return _TPUS[family]
     if accelerator:
         return f"{accelerator.lower().replace('nvidia_tesla_', 'nvidia_')}_gpus"
-    family = kind.partition("-")[0]
     return "cpus" if family in ("n1", "e2") else f"{family}_cpus"

@@ -35,6 +35,26 @@ def test_foreign_names_and_web_pages_are_refused(vertex, path) -> None:
     assert vertex.ask("GET", "/computeMetadata/v1/", headers=flavor).status_code == 200
 
 
+FOREIGN = """
+import encodings.idna, http.client, os, sys
+os.setuid(65534)
+client = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=60)
+client.request("POST", sys.argv[2], "{}")
+answer = client.getresponse()
+print(answer.status, answer.read().decode())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_another_user_of_the_machine_cannot_run_commands_as_this_one(vertex) -> None:
+    port = vertex.url.rpartition(":")[2]
+    words = [sys.executable, "-c", FOREIGN, port, f"/v1/{PARENT}/customJobs"]
+    found = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S)
+    assert found.stdout.startswith("403 "), found
+    assert "takes jobs from that user only" in found.stdout
+    assert vertex.ask("POST", f"/v1/{PARENT}/customJobs", {}).status_code == 400
+
+
 def test_what_it_does_not_know_has_an_answer_of_its_own(vertex) -> None:
     for method, path, status in (
         ("GET", "/v1/projects/p/locations/us-central1/pipelineJobs", 501),
