@@ -204,3 +204,32 @@ def test_a_storage_that_fails_now_and_then_changes_nothing(cloud: Cloud, write, 
     assert places == [places[0]] * 2
     cloud.gcs.faults()
     assert {e.data["task"]: e.data["code"] for e in cloud.events(plan, "exited")} == dict.fromkeys(plan.tasks, 75)
+
+
+def test_a_container_that_waits_for_the_others_leaves_at_once_when_it_is_told_to(cloud: Cloud, write) -> None:
+    write("train.py", "print('trained')")
+    plan = cloud.plan("train.py", resources={"workers": 2})
+    container = cloud.start(plan, cloud.order(plan))
+    cloud.until(lambda: "waits for worker-0" in container.said, "it waits", container)
+    container.process.send_signal(signal.SIGTERM)
+    assert container.code() == 134
+    assert list(cloud.folder.glob("tmp-0/*")) == []
+
+
+@pytest.mark.full
+def test_an_attempt_ends_when_one_of_its_containers_was_started_again(cloud: Cloud, write, tmp_path) -> None:
+    write("train.py", IN_STEP)
+    plan = cloud.plan("train.py", resources={"workers": 2}, retry={"preemption": None})
+    words = cloud.order(plan)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    first = cloud.start_all(plan, words, SHARED=str(shared))
+    cloud.until(lambda: int(text(shared / "1" / "worker-0") or 0) > 5, "5 steps", *first.values())
+    # With its container's first process a task is gone; nobody tells the chief.
+    first["worker-0"].process.kill()
+    worker = cloud.start(plan, words, "worker-0", SHARED=str(shared))
+    assert first["chief-0"].code() == 134
+    assert "worker-0 was started again: this attempt cannot go on" in first["chief-0"].said
+    chief = cloud.start(plan, words, SHARED=str(shared))
+    assert [chief.code(), worker.code()] == [0, 0]
+    assert [event.attempt for event in cloud.events(plan, "attempt_started")] == [1, 2]
