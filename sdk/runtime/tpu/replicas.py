@@ -103,8 +103,21 @@ def _call(graph: Any, mark: Replicated, tensors: list[list[Any]], devices: Seque
         handles = [mark.handles[id(value)][replica] if id(value) in mark.handles else value for value in captures]
         with tf.device(device):
             result = function._call_flat(own, handles)
+        _unchain(result)
         found.append([] if result is None or isinstance(result, tf.Operation) else tf.nest.flatten(result))
     return found
+
+
+def _unchain(result: Any) -> None:
+    """Let a replica's call run beside the others': they wait for each other in every sum.
+
+    TensorFlow has calls without a variable wait for the one before, as each might write a file.
+    """
+    values = tf.nest.flatten(result)
+    call = None if not values else values[0] if isinstance(values[0], tf.Operation) else values[0].op
+    manager = None if call is None else call.graph.experimental_acd_manager
+    if manager is not None and not any(value.dtype == tf.resource for value in call.inputs):
+        manager.run_independently(call)
 
 
 def _refuse_shared(graph: Any, mark: Replicated, captures: list[Any]) -> None:
