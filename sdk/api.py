@@ -22,7 +22,7 @@ from .planner import Plan
 from .plans import read_plan
 from .policies import Vertex
 from .prepare import make_plan, refuse_inside_task, refuse_keywords
-from .roots import in_bucket, resolve_root
+from .roots import configured_root, in_bucket
 from .run import Run, RunInfo
 from .settings import Target
 from .storage import posix, summaries
@@ -38,6 +38,7 @@ def plan(
     backend: str | Vertex | None = None,
     root: str | Path | None = None,
     name: str | None = None,
+    online: bool | None = None,
 ) -> Plan:
     """Decide everything about a run, and change nothing: `print(sdk.plan("train.py", workers=2))`.
 
@@ -51,12 +52,13 @@ def plan(
         backend: who runs it: "local", "vertex" or a Vertex value; "local" by default.
         root: the folder, or gs://BUCKET/PREFIX, below which runs live; `PODLIFT_ROOT`, else `~/.podlift`.
         name: a label; the run's id is the name and six random characters.
+        online: ask the cloud too: is the bucket there and in the right place, is the image there, do the quotas suffice.
 
     Raises:
         InputError: with every mistake that was found.
     """
     given = {"args": args, "workers": workers, "accelerator": accelerator}
-    target = Target(backend=backend, root=root, name=name)
+    target = Target(backend=backend, root=root, name=name, online=online)
     return make_plan(what, {k: v for k, v in given.items() if v is not None}, target, os.environ)
 
 
@@ -69,6 +71,7 @@ def submit(
     backend: str | Vertex | None = None,
     root: str | Path | None = None,
     name: str | None = None,
+    online: bool | None = None,
 ) -> Run:
     """Start a run and return its handle; never waits for the training: `sdk.submit("train.py", workers=2).result()`.
 
@@ -80,15 +83,19 @@ def submit(
         backend: as for `plan`.
         root: as for `plan`.
         name: as for `plan`.
+        online: as for `plan`.
 
     Raises:
         InputError: with every mistake that was found, before anything was written or started.
     """
     given = {"args": args, "workers": workers, "accelerator": accelerator}
-    target = Target(backend=backend, root=root, name=name)
+    target = Target(backend=backend, root=root, name=name, online=online)
     if isinstance(what, Plan):
         refuse_inside_task("submit")
-        refuse_keywords({**given, "backend": backend, "root": root, "name": name}, "a Plan, which has decided them")
+        refuse_keywords(
+            {**given, "backend": backend, "root": root, "name": name, "online": online},
+            "a Plan, which has decided them",
+        )
         return execute(what)
     given = {key: value for key, value in given.items() if value is not None}
     return execute(make_plan(what, given, target, os.environ, verb="submit"))
@@ -111,7 +118,7 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
         return Run(distant.attach(place, os.environ))
     with usable("The run", text):
         if ids.is_run_id(text) and not Path(text).is_dir():
-            paths = RootPaths(resolve_root(root, os.environ)).run(text)
+            paths = RootPaths(configured_root(root, os.environ)).run(text)
         else:
             paths = RunPaths(str(Path(text).expanduser().resolve()))
         there = Path(paths.url).is_dir()
@@ -139,7 +146,7 @@ def runs(*, root: str | Path | None = None, limit: int | None = 20) -> list[RunI
     """
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, or None for all. Received: {limit!r}.")
-    place = resolve_root(root, os.environ)
+    place = configured_root(root, os.environ)
     if in_bucket(place):
         return distant.each(distant.runs(place, limit), _distant_info)
     folder = RootPaths(place).runs

@@ -18,7 +18,7 @@ from .errors import CorruptRunError, InputError, MissingError, RunNotFoundError,
 from .layout import RootPaths, RunPaths
 from .planner import Plan
 from .plans import read_plan
-from .roots import in_bucket, resolve_root
+from .roots import configured_root, in_bucket, resolve_root
 from .storage import mirror, posix
 from .storage.copies import Copy
 from .storage.gcs_files import FIRST_LOOK, Files
@@ -32,7 +32,7 @@ def url_of(text: str, root: str | Path | None, environ: Mapping[str, str]) -> st
     if in_bucket(text):
         return resolve_root(text, environ)
     if ids.is_run_id(text) and not os.path.isdir(text):  # noqa: PTH112
-        place = resolve_root(root, environ)
+        place = configured_root(root, environ)
         return RootPaths(place).run(text).url if in_bucket(place) else ""
     return ""
 

@@ -7,8 +7,10 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path, PurePath
+from typing import Any
 
 from . import configfile
+from .backends import IN_CLOUD
 from .errors import InputError, Problems
 from .packaging.paths import usable
 
@@ -37,6 +39,28 @@ def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
         return _in_bucket(text)
     with usable("The root", text):
         return str(Path(text).expanduser().resolve())
+
+
+def configured_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
+    """Return the root in which runs are looked for: as `resolve_root`, but that of a cloud where one is the usual backend.
+
+    Raises:
+        InputError: as `resolve_root`.
+    """
+    if root is not None:
+        return resolve_root(root, environ)
+    said: Mapping[str, Any] = {}
+    # What is wrong with the file is said by who plans a run.
+    with suppress(OSError):
+        said = configfile.find(Path.cwd(), Problems()).values
+    backend = environ.get("PODLIFT_BACKEND") or said.get("backend") or "local"
+    place = environ.get("PODLIFT_ROOT") or said.get("root")
+    if backend in IN_CLOUD:
+        bucket = environ.get(f"PODLIFT_{backend.upper()}_BUCKET") or said.get(f"{backend}_bucket")
+        found = cloud_root(backend, bucket, None if place is None else str(place), explicit=False)
+        if found != NO_BUCKET:
+            return found
+    return resolve_root(None, environ)
 
 
 def in_bucket(root: str) -> bool:

@@ -29,7 +29,7 @@ from .explanation import About, explain
 from .layout import RunPaths
 from .packaging.paths import destination
 from .planner import Plan
-from .roots import resolve_root
+from .roots import configured_root
 from .status import State, Status
 from .storage import trees
 from .storage.records import has_ended, read_events, read_metrics, read_telling
@@ -333,7 +333,7 @@ class Run:
     def _ref(self) -> str:
         """Return the shortest name under which a shell that was started here finds the run."""
         with suppress(InputError):
-            if resolve_root(None, os.environ) == self.plan.root:
+            if configured_root(None, os.environ) == self.plan.root:
                 return self.id
         return self.url
 

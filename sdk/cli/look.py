@@ -14,7 +14,7 @@ from rich.text import Text
 from .. import api
 from ..clock import SystemClock
 from ..errors import EXIT_CANCELLED, EXIT_DONE, WaitTimeoutError
-from ..roots import resolve_root
+from ..roots import configured_root
 from ..run import RunInfo
 from ..status import State, Status
 from .lines import Printer
@@ -75,6 +75,7 @@ def status(ref: Ref, root: Root = None, json_output: Json = False) -> None:
     lines += [("attempts", str(now.attempts)), ("tasks", ", ".join(run.plan.tasks))]
     lines += [("timings", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.timings.items()))]
     lines += [("saved", _saved(now))]
+    lines += [("vendor", f"{now.vendor} {now.console}")] if now.vendor else []
     lines += [("metrics", numbers(run.last_metrics()))]
     answer("\n".join(f"{name:<10} {text}" for name, text in lines))
     answer(f"\n{run.why()}")
@@ -105,7 +106,7 @@ def logs(ref: Ref, task: Task = None, attempt: Attempt = None, follow_logs: Foll
 def wait(ref: Ref, timeout_s: Timeout = None, root: Root = None, json_output: Json = False) -> None:
     """Wait for the end of a run; the exit code is the run's."""
     run = api.attach(ref, root=root)
-    shown = run.id if resolve_root(root, os.environ) == run.plan.root else run.url
+    shown = run.id if configured_root(root, os.environ) == run.plan.root else run.url
     problems = {}
     try:
         if timeout_s is None:

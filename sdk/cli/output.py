@@ -69,6 +69,8 @@ def summary(run: Run, status: Status) -> dict[str, Any]:
         "metrics": run.last_metrics(),
         "run_dir": run.url,
         "timings": status.timings,
+        "vendor": status.vendor,
+        "console": status.console,
     }
 
 
@@ -86,6 +88,8 @@ def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, Any]:
         "saved_at": None,
         "metrics": {},
         "timings": {},
+        "vendor": "",
+        "console": "",
         "problems": list(problems),
     }
 

@@ -16,7 +16,7 @@ from ..errors import EXIT_DONE, InputError, Problems
 from ..packaging.paths import usable
 from ..planner import Plan
 from ..prepare import make_plan, refuse_inside_task
-from ..roots import resolve_root
+from ..roots import configured_root
 from ..run import Run
 from ..settings import UNNAMED, Target
 from .options import duration, pairs, read, variables, with_settings
@@ -37,6 +37,12 @@ Root = Annotated[
 ]
 Name = Annotated[
     str | None, typer.Option("--name", metavar="S", help="a label; the id adds six characters", show_default=False)
+]
+Online = Annotated[
+    bool | None,
+    typer.Option(
+        "--online/--no-online", help="ask the cloud for the bucket, the image, the quotas", show_default=False
+    ),
 ]
 Env = Annotated[
     list[str] | None,
@@ -68,6 +74,7 @@ def submit(
     backend: Backend = None,
     root: Root = None,
     name: Name = None,
+    online: Online = None,
     env: Env = None,
     inputs: Inputs = None,
     timeout: Timeout = None,
@@ -76,7 +83,7 @@ def submit(
     given: dict[str, Any] | None = None,
 ) -> None:
     """Run a training program, and watch it: Ctrl-C stops watching, a second one cancels the run."""
-    target = Target(backend=backend, root=root, name=name)
+    target = Target(backend=backend, root=root, name=name, online=online)
     asked = Asked(words or [], env or [], inputs or [], timeout, given or {}, target)
     made = _read_plan(asked) if asked.is_plan else _make(asked, "submit")
     say(str(made))
@@ -100,6 +107,7 @@ def plan(
     backend: Backend = None,
     root: Root = None,
     name: Name = None,
+    online: Online = None,
     env: Env = None,
     inputs: Inputs = None,
     timeout: Timeout = None,
@@ -108,7 +116,7 @@ def plan(
     given: dict[str, Any] | None = None,
 ) -> None:
     """Show what submit would do, and change nothing."""
-    target = Target(backend=backend, root=root, name=name)
+    target = Target(backend=backend, root=root, name=name, online=online)
     made = _make(Asked(words or [], env or [], inputs or [], timeout, given or {}, target), "plan")
     if output is not None:
         _write_plan(made, output)
@@ -215,4 +223,4 @@ def _read_plan(asked: Asked) -> Plan:
 
 def reference(run: Run) -> str:
     """Return the shortest name under which this shell finds the run again."""
-    return run.id if resolve_root(None, os.environ) == run.plan.root else run.url
+    return run.id if configured_root(None, os.environ) == run.plan.root else run.url

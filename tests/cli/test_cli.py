@@ -26,6 +26,8 @@ KEYS = {
     "metrics",
     "run_dir",
     "timings",
+    "vendor",
+    "console",
 }
 
 

@@ -1,0 +1,139 @@
+"""Runs on an emulated Vertex AI that refuses, forgets, is late, takes machines away: what becomes of them, and what is said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sdk
+from sdk import Reason, State, api
+from sdk.errors import PodliftError
+from sdk.job import FromCaller
+from sdk.testing.vertex import Cloud
+
+LIMIT_S = 180.0
+
+
+@pytest.fixture
+def start(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Run]:
+    """Submit a program's text."""
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+
+    def submit(text: str = "print('here')", **more: Any) -> sdk.Run:
+        Path("program.py").write_text(text)
+        fields = {name: more.pop(name) for name in ("raw", "regions", "project", "image") if name in more}
+        job = sdk.Job("program.py", **more)
+        return sdk.submit(job, backend=podlift_vertex.backend(**fields))
+
+    return submit
+
+
+def made(cloud: Cloud) -> list[Any]:
+    return list(cloud.jobs().list_custom_jobs(parent=cloud.parent, timeout=30))
+
+
+def test_a_lost_reply_makes_no_second_job(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
+    podlift_vertex.faults({"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1})
+    run = start()
+    (job,) = made(podlift_vertex)
+    assert job.labels["podlift-run"] == run.id
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    assert [line.text for line in run.logs()] == ["here"]
+
+
+def test_what_is_refused_for_good_is_a_failed_run_that_says_why(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    podlift_vertex.faults({"api": "vertex", "kind": "quota"})
+    with pytest.raises(PodliftError, match=r"was not started.*quota.*podlift resume"):
+        start()
+    (info,) = api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
+    assert info.status is not None
+    assert (info.status.state, info.status.reason, info.status.exit_code) == (State.FAILED, Reason.QUOTA, 3)
+    run = api.attach(info.url)
+    assert "custom_model_training_" in run.why()
+    podlift_vertex.faults()
+    run.resume()
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    assert made(podlift_vertex)[0].labels["podlift-job"] == "2"
+
+
+def test_what_is_not_configured_is_refused_with_the_setting_and_nothing_is_written(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    with pytest.raises(sdk.InputError) as caught:
+        start(project=None, image=None)
+    assert "PODLIFT_VERTEX_PROJECT" in str(caught.value)
+    assert "--vertex-image" in str(caught.value)
+    assert [blob.name for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket)] == []
+    assert made(podlift_vertex) == []
+
+
+def test_a_patch_that_google_does_not_know_is_refused_before_anything_is_written(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    with pytest.raises(sdk.InputError, match="no field named"):
+        start(raw={"jobSpec": {"schedulling": {}}})
+    assert [blob.name for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket)] == []
+
+
+def test_the_callers_own_values_travel_in_the_request_and_are_kept_nowhere(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", "s3cr3t-$(HOME)")
+    run = start("import os; print(os.environ['MY_TOKEN'][::-1])", env={"MY_TOKEN": FromCaller()})
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    assert [line.text for line in run.logs()] == ["s3cr3t-$(HOME)"[::-1]]
+    for blob in podlift_vertex.client().list_blobs(podlift_vertex.bucket):
+        assert b"s3cr3t" not in blob.download_as_bytes(), blob.name
+
+
+def test_a_run_that_waits_says_what_for_and_is_cancelled_at_once(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    podlift_vertex.faults({"api": "vertex", "kind": "hold"})
+    run = start()
+    status = run.status()
+    assert (status.state, status.reason, status.vendor) == (State.PENDING, Reason.QUEUED, "JOB_STATE_QUEUED")
+    why = run.why()
+    assert "quota" in why
+    assert "https://console.cloud.google.com/" in why
+    # From any process, by its id, where the bucket is configured.
+    monkeypatch.setenv("PODLIFT_BACKEND", "vertex")
+    monkeypatch.setenv("PODLIFT_VERTEX_BUCKET", podlift_vertex.bucket)
+    other = api.attach(run.id)
+    assert [info.id for info in api.runs()] == [run.id]
+    other.cancel(grace_s=60)
+    assert run.wait(LIMIT_S).state is State.CANCELLED
+    assert other.status() == run.status()
+
+
+def test_a_stockout_names_what_may_be_had_instead(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
+    podlift_vertex.faults({"api": "vertex", "kind": "stockout"})
+    status = start().wait(LIMIT_S)
+    assert (status.state, status.reason) == (State.FAILED, Reason.STOCKOUT)
+    assert status.failure is not None
+    assert "podlift accelerators" in status.failure.message
+
+
+def test_a_time_limit_of_the_vendor_is_a_timeout(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
+    run = start("import time; time.sleep(600)", limits=sdk.Limits(timeout_s=3600))
+    until = time.monotonic() + LIMIT_S
+    while run.status().state is not State.RUNNING and time.monotonic() < until:
+        time.sleep(0.05)
+    podlift_vertex.advance(3700)
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.reason, status.exit_code) == (State.FAILED, Reason.TIMEOUT, 1)
+
+
+def test_the_next_region_is_asked_where_the_first_has_nothing(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    podlift_vertex.faults({"api": "vertex", "kind": "quota", "times": 1})
+    with pytest.raises(PodliftError, match=r"europe-west4 was not asked: the bucket lies in us-central1"):
+        start(regions=("us-central1", "europe-west4"))
