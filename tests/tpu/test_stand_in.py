@@ -1,0 +1,172 @@
+"""The program for a TPU runs unmodified in local mode, and gives the numbers of one device with the same global batch."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk import accelerators
+from sdk.clock import SystemClock
+from sdk.errors import InputError
+from sdk.payload import Payload
+from sdk.runtime.patches import tpu
+from sdk.runtime.tpu import host
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("tensorflow")
+
+SCRIPT = Path(__file__).with_name("stand_in.py")
+JOBS = Path(__file__).resolve().parents[2] / "jobs"
+KINDS = [
+    ("v5e-4", "local", 4, [2, 2, 1, 1]),
+    pytest.param(("v5e-8", "", 8, [2, 4, 1, 1]), marks=pytest.mark.full),
+    pytest.param(("v2-8", "by its name", 8, [2, 2, 1, 2]), marks=pytest.mark.full),
+    pytest.param(("v5e-1", "None", 1, [1, 1, 1, 1]), marks=pytest.mark.full),
+]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind[0])
+def trained(request, tmp_path_factory):
+    accelerator, name, replicas, mesh = request.param
+    run = sdk.submit(
+        sdk.Job(SCRIPT, args=[name], resources=sdk.Resources(accelerator=accelerator)),
+        root=tmp_path_factory.mktemp("t"),
+    )
+    seen = json.loads(Path(run.result(500).model_dir, "seen.json").read_text())
+    return seen, replicas, mesh, "\n".join(line.text for line in run.logs(task="chief-0"))
+
+
+def test_devices_and_topology_are_those_of_the_tpu(trained):
+    seen, replicas, mesh, _ = trained
+    assert seen["devices"] == {
+        "listed": [f"/device:TPU:{core}" for core in range(replicas)],
+        "accelerators": {"TPU": replicas},
+        "cores": [replicas, 1, replicas],
+        "mesh": mesh,
+    }
+    assert seen["is"] == [True, replicas, 1]
+    assert seen["old"] == [True, replicas]
+
+
+def test_the_log_says_that_it_is_a_stand_in_and_what_a_tpu_would_like(trained):
+    assert "is a stand-in here" in trained[3]
+    assert trained[3].count("compile(steps_per_execution=...)") == 1
+
+
+@pytest.mark.parametrize("how", ["steps", "executions"])
+def test_fit_evaluate_and_predict_give_the_numbers_of_one_device(trained, how):
+    one, replicas = trained[0]["fit"]["one device"], trained[0]["fit"][how]
+    for name in ("loss", "mae"):
+        np.testing.assert_allclose(replicas["history"][name], one["history"][name], atol=1e-5)
+    np.testing.assert_allclose(replicas["evaluate"], one["evaluate"], atol=1e-5)
+    np.testing.assert_allclose(replicas["predict"], one["predict"], atol=1e-5)
+    for mine, theirs in zip(replicas["weights"], one["weights"], strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def test_a_loop_of_several_steps_in_one_function_counts_and_steps_like_one_device(trained):
+    one, replicas = trained[0]["loop"]["one device"], trained[0]["loop"]["replicas"]
+    assert one["steps"] == replicas["steps"] == 5
+    for mine, theirs in zip(replicas["weights"], one["weights"], strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def test_replicas_tell_each_other_what_they_have(trained):
+    seen, replicas = trained[0]["exchanged"], trained[1]
+    numbers = [float(replica) for replica in range(replicas)]
+    total, mean, gathered, whole = seen["local"]
+    assert total == [[sum(numbers)]] * replicas
+    assert mean == [[sum(numbers) / replicas]] * replicas
+    assert gathered == whole == [numbers] * replicas
+    assert seen["gather"] == numbers
+    assert seen["reduce"] == sum(numbers)
+
+
+def test_what_no_stand_in_can_do_is_refused_with_what_to_do_instead(trained):
+    seen, replicas = trained[0]["refused"], trained[1]
+    shared, embedding, elsewhere = seen if replicas > 1 else ["", *seen]
+    assert replicas == 1 or "strategy.scope()" in shared
+    assert "keras.layers.Embedding" in embedding
+    assert "somebody-elses" in elsewhere
+    assert "TPUClusterResolver(tpu='local')" in elsewhere
+
+
+def payload(**more):
+    return Payload(
+        run_id="r", run_url="/r", attempt=1, kind="script", target="t.py", function="", argv=[], kwargs={}, bundle="b",
+        digest="d", roots=[], tasks=["chief-0"], writes="chief", exit_wait_s=1, **more,
+    )  # fmt: skip
+
+
+def test_only_local_mode_and_the_emulator_have_a_stand_in():
+    def kinds(environ, **more):
+        return [patch.name for patch in tpu.patches(payload(**more), environ, print)]
+
+    assert kinds({}) == []
+    assert kinds({}, tpu="v5e-8", tpu_stand_in=True)[0] == "tpu-stand-in"
+    assert kinds({"PODLIFT_EMULATOR": "http://127.0.0.1:1"}, tpu="v5e-8")[0] == "tpu-stand-in"
+    assert kinds({}, tpu="v5e-8")[0] == "tpu-host"
+
+
+def test_a_number_of_replicas_that_is_none_is_refused():
+    with pytest.raises(InputError, match=r"PODLIFT_TPU_REPLICAS is a number of replicas\. Received: 'two'"):
+        tpu.patches(payload(tpu="v5e-8", tpu_stand_in=True), {"PODLIFT_TPU_REPLICAS": "two"}, print)
+
+
+def test_a_host_of_v5e_gets_the_variables_of_its_chips_and_a_cache_in_the_run(tmp_path):
+    environ, lines = {}, []
+    host.set_variables(accelerators.row("v5e-8"), environ, str(tmp_path), lines.append)
+    assert environ["NEXT_PLUGGABLE_DEVICE_USE_C_API"] == "true"
+    assert environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"].endswith("libtpu.so")
+    assert environ["TF_XLA_FLAGS"] == f"--tf_xla_persistent_cache_directory={tmp_path}/xla"
+    assert (tmp_path / "xla").is_dir()
+
+
+def test_variables_that_the_job_has_set_stay(tmp_path):
+    environ = {"TF_XLA_FLAGS": "--tf_xla_persistent_cache_directory=/mine", "NEXT_PLUGGABLE_DEVICE_USE_C_API": "false"}
+    host.set_variables(accelerators.row("v5e-8"), environ, str(tmp_path), lambda line: None)
+    assert environ["TF_XLA_FLAGS"] == "--tf_xla_persistent_cache_directory=/mine"
+    assert environ["NEXT_PLUGGABLE_DEVICE_USE_C_API"] == "false"
+
+
+class Waiting(SystemClock):
+    def __init__(self):
+        self.passed = 0.0
+
+    def monotonic(self):
+        return self.passed
+
+    def sleep(self, seconds):
+        self.passed += seconds
+
+
+def test_a_tpu_that_comes_late_is_waited_for():
+    clock, lines = Waiting(), []
+    assert host.wait(clock, lines.append, lambda: ["/dev/accel0"] if clock.passed >= 5 else [])
+    assert clock.passed == 5
+    assert len(lines) == 1
+
+
+def test_a_tpu_that_never_comes_is_named_when_the_wait_is_over():
+    clock, lines = Waiting(), []
+    assert not host.wait(clock, lines.append, lambda: [])
+    assert clock.passed == host.WAIT_S
+    assert "/dev/accel" in lines[-1]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("job", "args"),
+    [
+        ("digits", ["--epochs", 2]),
+        (
+            "char_lm",
+            ["--steps", 20, "--per-replica", 2, "--characters", 60000, "--length", 32, "--width", 32, "--blocks", 1],
+        ),
+    ],
+)
+def test_our_jobs_train_on_eight_replicas(tmp_path, job, args):
+    made = sdk.Job(JOBS / job / "train.py", args=args, resources=sdk.Resources(accelerator="v5e-8"))
+    run = sdk.submit(made, root=tmp_path)
+    assert run.result(500).metrics["val_loss"] < run.metrics()[0]["metrics"]["val_loss"]
