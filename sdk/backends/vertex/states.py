@@ -134,7 +134,7 @@ class Ended:
         events: the run's records.
         job: the job, which is over.
         tasks: names of all tasks; the first one decides about success.
-        asked: True where somebody has asked for the end of the run.
+        asked: unix time at which somebody has asked for the end of the run, in seconds; None for nobody.
         provisioning: what kind of machines were asked for: it decides which advice helps.
         timeout_s: how long the job might run, in seconds; None for Vertex AI's own limit.
     """
@@ -142,7 +142,7 @@ class Ended:
     events: Sequence[Event]
     job: VendorJob
     tasks: Sequence[str]
-    asked: bool = False
+    asked: float | None = None
     provisioning: str = "standard"
     timeout_s: float | None = None
 
@@ -163,12 +163,13 @@ def verdict(ended: Ended) -> dict[str, Any]:
 def _decided(ended: Ended) -> tuple[State, Reason, dict[str, Any] | None]:
     attempt, events = _last_attempt(ended.events)
     first = ended.tasks[0]
-    done = any(event.kind == "done" and event.source == first for event in events)
+    done = min((event.time for event in events if event.kind == "done" and event.source == first), default=None)
     exits = [event for event in events if event.kind == "exited" and event.data.get("code")]
     vendor = ended.job.state.removeprefix(PREFIX)
     said = diagnose.diagnose(ended.job.message, ended.job.code, provisioning=ended.provisioning)
-    if vendor == "SUCCEEDED" or (vendor == "PARTIALLY_SUCCEEDED" and done):
-        if ended.asked and not done:
+    if vendor == "SUCCEEDED" or (vendor == "PARTIALLY_SUCCEEDED" and done is not None):
+        # A program that is asked to end may do so in good order: it has done less than it was to do all the same.
+        if ended.asked is not None and (done is None or done > ended.asked):
             return State.CANCELLED, Reason.CANCELLED, None
         return State.SUCCEEDED, Reason.DONE, None
     if vendor == "CANCELLED" and not _timed_out(ended, said):
@@ -180,12 +181,14 @@ def _decided(ended: Ended) -> tuple[State, Reason, dict[str, Any] | None]:
         said = diagnose.EXPIRED
     record = first_failure(events, attempt)
     silent = _silent(events, exits)
+    # What fails behind the wish may fail because of it.
+    before = ended.asked is None or (record is not None and record.time <= ended.asked)
+    if not before and not said.certain:
+        return State.CANCELLED, Reason.CANCELLED, None
     echo = record is not None and is_collateral(record)
     if record is not None and not (echo and (said.certain or silent)):
         message = f"{record.source} failed: {record.data.get('type')}: {record.data.get('message')}"
         return State.FAILED, reason_of(record), _failure(record.source, message, str(record.data.get("traceback", "")))
-    if ended.asked and not said.certain:
-        return State.CANCELLED, Reason.CANCELLED, None
     if not said.certain and EXIT_CHECKPOINTED in [event.data["code"] for event in exits]:
         return State.CHECKPOINTED, Reason.CHECKPOINTED, None
     if not said.certain and silent:
@@ -209,7 +212,7 @@ def _timed_out(ended: Ended, said: diagnose.Diagnosis) -> bool:
     job = ended.job
     ran_s = (job.ended or 0.0) - (job.started or job.ended or 0.0)
     return (
-        not ended.asked
+        ended.asked is None
         and job.state == PREFIX + "CANCELLED"
         and ended.timeout_s is not None
         and ran_s >= ended.timeout_s

@@ -254,7 +254,7 @@ class Watch:
             events=read_events(self._plan.paths),
             job=self._job,
             tasks=self._plan.tasks,
-            asked=bool(self._wishes()),
+            asked=min((_number(wish, "asked") for wish in self._wishes()), default=None),
             provisioning=self._plan.job["resources"]["provisioning"],
             timeout_s=self._plan.job["limits"]["timeout_s"],
         )
@@ -268,7 +268,7 @@ class Watch:
         if self._job is None or self._cancelled:
             return
         for wish in self._wishes():
-            if self._clock.now() >= float(wish.get("asked", 0.0)) + float(wish.get("grace_s", 0.0)) + _MARGIN_S:
+            if self._clock.now() >= _number(wish, "asked") + _number(wish, "grace_s") + _MARGIN_S:
                 self._jobs.cancel(self._job.name)
                 self._cancelled = True
                 return
@@ -309,6 +309,11 @@ class Watch:
         # What a task prints on its way to its attempt belongs to that one; the first has everything before it.
         place = bisect_right([begun[number] for number in numbers], time)
         return numbers[max(place - 1, 0)] if numbers else 1
+
+
+def _number(wish: dict[str, Any], name: str) -> float:
+    value = wish.get(name)
+    return float(value) if isinstance(value, (int, float)) else 0.0
 
 
 def finish(store: GcsStore, number: int, time: float, data: dict[str, Any]) -> None:

@@ -113,6 +113,19 @@ def test_a_run_that_waits_says_what_for_and_is_cancelled_at_once(
     assert other.status() == run.status()
 
 
+def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sdk.backends.vertex.watch._MARGIN_S", 0.0)
+    run = start("import time; time.sleep(600)")
+    until = time.monotonic() + LIMIT_S
+    while run.status().state is not State.RUNNING and time.monotonic() < until:
+        time.sleep(0.05)
+    run.cancel(grace_s=0.5)
+    assert run.wait(LIMIT_S).state is State.CANCELLED
+    assert made(podlift_vertex)[0].state.name == "JOB_STATE_CANCELLED"
+
+
 def test_a_stockout_names_what_may_be_had_instead(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
     podlift_vertex.faults({"api": "vertex", "kind": "stockout"})
     status = start().wait(LIMIT_S)

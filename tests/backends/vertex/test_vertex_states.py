@@ -119,22 +119,30 @@ def test_without_a_record_the_vendors_text_is_the_cause_and_names_our_task() -> 
 @pytest.mark.parametrize(
     ("vendor", "asked", "done", "expected"),
     [
-        ("SUCCEEDED", False, True, ("SUCCEEDED", "done")),
-        ("SUCCEEDED", False, False, ("SUCCEEDED", "done")),
-        ("SUCCEEDED", True, True, ("SUCCEEDED", "done")),
-        ("SUCCEEDED", True, False, ("CANCELLED", "cancelled")),
-        ("PARTIALLY_SUCCEEDED", False, True, ("SUCCEEDED", "done")),
-        ("PARTIALLY_SUCCEEDED", False, False, ("FAILED", "infrastructure")),
-        ("CANCELLED", True, False, ("CANCELLED", "cancelled")),
-        ("CANCELLED", False, False, ("CANCELLED", "cancelled")),
-        ("FAILED", True, False, ("CANCELLED", "cancelled")),
-        ("FAILED", False, False, ("FAILED", "infrastructure")),
-        ("EXPIRED", False, False, ("FAILED", "stockout")),
+        ("SUCCEEDED", None, True, ("SUCCEEDED", "done")),
+        ("SUCCEEDED", None, False, ("SUCCEEDED", "done")),
+        ("SUCCEEDED", 40.0, True, ("SUCCEEDED", "done")),
+        ("SUCCEEDED", 25.0, True, ("CANCELLED", "cancelled")),
+        ("SUCCEEDED", 25.0, False, ("CANCELLED", "cancelled")),
+        ("PARTIALLY_SUCCEEDED", None, True, ("SUCCEEDED", "done")),
+        ("PARTIALLY_SUCCEEDED", None, False, ("FAILED", "infrastructure")),
+        ("CANCELLED", 25.0, False, ("CANCELLED", "cancelled")),
+        ("CANCELLED", None, False, ("CANCELLED", "cancelled")),
+        ("FAILED", 25.0, False, ("CANCELLED", "cancelled")),
+        ("FAILED", None, False, ("FAILED", "infrastructure")),
+        ("EXPIRED", None, False, ("FAILED", "stockout")),
     ],
 )
 def test_how_a_job_ended_and_what_was_asked_for_decide(vendor, asked, done, expected) -> None:
     events = [event("attempt_started", 10.0), *([event("done", 30.0)] if done else [])]
     assert decided(events, job(vendor), asked=asked) == expected
+
+
+def test_what_fails_behind_the_wish_to_end_is_no_failure_of_the_run() -> None:
+    vendor = job("FAILED", message="The replica workerpool0-0 exited with a non-zero status of 1.", code=3)
+    events = [event("attempt_started", 10.0), FAILED]
+    assert decided(events, vendor, asked=15.0) == ("CANCELLED", "cancelled")
+    assert decided(events, vendor, asked=25.0) == ("FAILED", "user_error")
 
 
 def test_a_program_that_wants_to_be_started_again_and_was_not_is_checkpointed() -> None:
@@ -158,7 +166,7 @@ def test_a_job_that_was_ended_at_its_limit_has_timed_out_whatever_the_vendor_cal
     silent = job("CANCELLED", message="CANCELED", code=1, started=100.0, ended=161.0)
     assert decided([], silent, timeout_s=60.0) == ("FAILED", "timeout")
     assert decided([], silent, timeout_s=600.0) == ("CANCELLED", "cancelled")
-    assert decided([], silent, timeout_s=60.0, asked=True) == ("CANCELLED", "cancelled")
+    assert decided([], silent, timeout_s=60.0, asked=5.0) == ("CANCELLED", "cancelled")
     told = job("CANCELLED", message="The job was cancelled because it exceeded its timeout of 60 seconds.", code=1)
     assert decided([], told) == ("FAILED", "timeout")
 

@@ -1,0 +1,262 @@
+"""What `--online` asks of the cloud, what it makes of the answers, and what it says where there are none."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sdk
+from sdk.backends.vertex import online
+from sdk.checks import Facts, run_all
+from sdk.cli.app import run as command
+from sdk.errors import InputError
+from sdk.testing.vertex import Cloud
+
+N1 = "aiplatform.googleapis.com/custom_model_training_cpus"
+IMAGE = "us-central1-docker.pkg.dev/my-project/train/tf:2.19"
+
+
+@pytest.fixture
+def plan(podlift_vertex: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., sdk.Plan]:
+    """Plan a program, with the fields of the Vertex as keywords, and ask the emulated cloud."""
+    Path(tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    Path("train.py").write_text("print(1)\n")
+
+    def make(*, online: bool | None = True, **fields: Any) -> sdk.Plan:
+        return sdk.plan("train.py", backend=podlift_vertex.backend(**fields), online=online)
+
+    return make
+
+
+def change(cloud: Cloud, **fields: Any) -> None:
+    cloud.ask("PATCH", f"/storage/v1/b/{cloud.bucket}", fields)
+
+
+def create(cloud: Cloud, name: str, **fields: Any) -> None:
+    cloud.ask("POST", f"/storage/v1/b?project={cloud.project}", {"name": name, **fields})
+
+
+def said(made: sdk.Plan, level: str) -> str:
+    return "\n".join(message for each, message in made.findings if each == level)
+
+
+def test_offline_nobody_is_asked(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
+    before = podlift_vertex.requests().total
+    made = plan(online=None, bucket="there-is-no-such-bucket")
+    assert "online" not in made.facts
+    # The question itself is a request.
+    assert podlift_vertex.requests().total - before <= 1
+
+
+def test_what_the_cloud_says_stands_among_the_facts_and_the_findings(plan: Callable[..., sdk.Plan]) -> None:
+    made = plan()
+    assert made.facts["online"]["bucket"]["about"]["locationType"] == "region"
+    assert made.facts["online"]["quotas"][N1] == {"there": True, "said": "", "limits": {"us-central1": -1}}
+    assert "gs://podlift-runs is there, in us-central1." in said(made, "note")
+    assert f"The quota {N1} is without a limit in us-central1; 4 are needed." in said(made, "note")
+    assert sdk.Plan.from_json(made.to_json(), "here").facts == made.facts
+
+
+def test_a_bucket_that_is_not_there_is_refused_with_the_command_that_makes_it(plan: Callable[..., sdk.Plan]) -> None:
+    with pytest.raises(
+        InputError, match=r"no bucket 'nobodys-own'.*Next: gcloud storage buckets create gs://nobodys-own"
+    ):
+        plan(bucket="nobodys-own")
+
+
+def test_submit_asks_too_and_starts_nothing(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
+    with pytest.raises(InputError, match="no bucket 'nobodys-own'"):
+        sdk.submit("train.py", backend=podlift_vertex.backend(bucket="nobodys-own"), online=True)
+    assert "customJobs.create" not in podlift_vertex.requests().operations
+
+
+def test_a_multi_region_bucket_is_refused(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
+    create(podlift_vertex, "all-of-it", location="US")
+    with pytest.raises(
+        InputError, match=r"multi-region bucket \(US\).*Next: gcloud storage buckets create .* --location=us-central1"
+    ):
+        plan(bucket="all-of-it")
+
+
+def test_a_bucket_of_another_region_is_refused_with_the_region_that_fits(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
+    create(podlift_vertex, "in-europe", location="europe-west4")
+    with pytest.raises(InputError, match=r"lies in europe-west4.*Nearest: regions=\['europe-west4'\]"):
+        plan(bucket="in-europe")
+    assert "is there, in europe-west4" in said(plan(bucket="in-europe", regions=("europe-west4",)), "note")
+
+
+def test_of_several_regions_those_without_the_bucket_are_named(plan: Callable[..., sdk.Plan]) -> None:
+    made = plan(regions=("us-central1", "us-east1"))
+    assert "will not be asked for in us-east1. Next: name regions=['us-central1']" in said(made, "warning")
+
+
+def test_what_a_bucket_keeps_and_nobody_needs_is_told_as_the_doctor_tells_it(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
+    found = said(plan(), "warning")
+    assert "soft delete is on. Next: gcloud storage buckets update gs://podlift-runs --clear-soft-delete." in found
+    change(podlift_vertex, softDeletePolicy={"retentionDurationSeconds": "0"}, versioning={"enabled": True})
+    found = said(plan(), "warning")
+    assert "soft delete" not in found
+    assert "versioning is on. Next: gcloud storage buckets update gs://podlift-runs --no-versioning." in found
+
+
+def test_a_quota_that_is_too_small_is_a_warning_with_the_place_to_ask_for_more(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
+    podlift_vertex.faults({"api": "vertex", "kind": "quota"})
+    found = said(plan(), "warning")
+    assert f"The quota {N1} is 0 in us-central1, and 4 are needed (CPUs of n1 machines)" in found
+    assert f"iam-admin/quotas?project={podlift_vertex.project}" in found
+
+
+def test_quotas_that_nobody_tells_are_a_note_with_the_command_that_shows_them(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
+    podlift_vertex.faults({"api": "vertex", "kind": "status_before", "operation": "quotas.get", "status": 403})
+    found = said(plan(), "note")
+    assert "Quotas were not looked at: 403" in found
+    assert (
+        "Next: gcloud alpha services quota list --service=aiplatform.googleapis.com --consumer=projects/podlift"
+        in found
+    )
+
+
+def test_the_emulator_knows_no_images_and_the_plan_says_so(plan: Callable[..., sdk.Plan]) -> None:
+    found = said(plan(image=IMAGE), "note")
+    assert f"The image {IMAGE} was not looked at: the emulator knows no images." in found
+
+
+def test_a_cloud_that_gives_no_answer_makes_notes_and_no_error(
+    plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLIFT_EMULATOR", "http://127.0.0.1:9")
+    monkeypatch.setattr(online, "_PATIENCE", online.Patience(connect_s=0.2, read_s=0.2, total_s=0.3, first_s=0.3))
+    found = said(plan(), "note")
+    assert "The bucket gs://podlift-runs was not looked at." in found
+    assert "Quotas were not looked at: ConnectionError" in found
+
+
+def test_what_is_not_configured_is_not_asked_for(plan: Callable[..., sdk.Plan]) -> None:
+    made = sdk.plan("train.py", backend="vertex", online=True)
+    assert made.facts.get("online", {}) == {}
+    assert "No bucket is configured" in said(made, "warning")
+
+
+@pytest.mark.parametrize("way", ["option", "variable", "file"])
+def test_online_is_an_option_a_variable_and_a_line_of_the_projects_file(
+    plan: Callable[..., sdk.Plan], podlift_vertex: Cloud, way: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    words = ["plan", "train.py", "--json", "--backend", "vertex", "--vertex-project", "podlift"]
+    words += ["--vertex-bucket", podlift_vertex.bucket]
+    if way == "option":
+        words.append("--online")
+    elif way == "variable":
+        monkeypatch.setenv("PODLIFT_ONLINE", "true")
+    else:
+        Path("podlift.toml").write_text("online = true\n")
+    assert command(words) == 0
+    assert "bucket" in json.loads(capsys.readouterr().out)["facts"]["online"]
+
+
+def test_an_option_wins_over_the_variable(plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODLIFT_ONLINE", "1")
+    assert "online" not in plan(online=False, bucket="nobodys-own").facts
+    monkeypatch.setenv("PODLIFT_ONLINE", "perhaps")
+    with pytest.raises(InputError, match=r"PODLIFT_ONLINE: must be true or false. Received: 'perhaps'"):
+        plan(online=None)
+
+
+def test_here_there_is_nobody_to_ask(plan: Callable[..., sdk.Plan], tmp_path: Path) -> None:
+    assert "online" not in sdk.plan("train.py", root=tmp_path / "runs", online=True).facts
+
+
+@pytest.fixture
+def registry() -> Iterator[tuple[str, list[str]]]:
+    """A registry that has tf:2.19, lets nobody look at "closed", and notes what it is asked."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_HEAD(self) -> None:
+            asked.append(f"{self.path} {self.headers['Accept']}")
+            there = self.path == "/v2/my-project/train/tf/manifests/2.19"
+            self.send_response(403 if "closed" in self.path else 200 if there else 404)
+            self.send_header("Docker-Content-Digest", "sha256:00")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}", asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_registry_is_asked_for_the_manifest(registry: tuple[str, list[str]]) -> None:
+    address, asked = registry
+    assert online.image(IMAGE, address) == {"there": True, "said": "", "digest": "sha256:00"}
+    assert "application/vnd.oci.image.index.v1+json" in asked[0]
+    assert online.image(IMAGE.replace("2.19", "2.20"), address)["there"] is False
+    assert online.image(IMAGE.partition(":")[0], address)["there"] is False
+    assert asked[-1].startswith("/v2/my-project/train/tf/manifests/latest ")
+    online.image(f"{IMAGE}@sha256:ab", address)
+    assert asked[-1].startswith("/v2/my-project/train/tf/manifests/sha256:ab ")
+    closed = online.image(IMAGE.replace("train", "closed"), address)
+    assert (closed["there"], closed["said"]) == (None, "403: Forbidden")
+
+
+def test_a_registry_that_is_not_googles_gets_none_of_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)
+    monkeypatch.setattr(online, "_ask", lambda *_: pytest.fail("it was asked"))
+    for name in ("tensorflow/tensorflow:2.19.0", "registry.example.com/team/tf:1", "docker.pkg.dev.example.com/a/b:1"):
+        assert online.image(name)["there"] is None
+
+
+@pytest.mark.parametrize(
+    ("known", "level", "part"),
+    [
+        ({"there": True, "said": ""}, "note", "needs roles/artifactregistry.reader"),
+        (
+            {"there": False, "said": "404: Not Found"},
+            "error",
+            "Next: push it, or look at what is there: gcloud artifacts",
+        ),
+        ({"there": None, "said": "403: Forbidden"}, "note", "Next: gcloud artifacts docker images describe"),
+    ],
+)
+def test_what_is_known_of_an_image_decides(known: dict[str, Any], level: str, part: str) -> None:
+    facts = Facts(
+        python="3.11", executable="", tensorflow=None, keras=None, tf_keras=None, cpus=1, isolation=None,
+        online={"image": known},
+    )  # fmt: skip
+    target = sdk.Vertex(project="my-project", bucket="b-1", image=IMAGE).model_dump(mode="json")
+    job = sdk.Job("train.py").model_dump(mode="json")
+    found = [each for each in run_all(job, facts, backend="vertex", target=target) if "image" in each.message.lower()]
+    assert [each.level for each in found] == [level]
+    assert part in found[0].message
+
+
+def test_of_a_quota_the_regions_own_limit_counts_and_of_several_the_lowest() -> None:
+    buckets = [
+        {"effectiveLimit": "8"},
+        {"effectiveLimit": "16", "dimensions": {"region": "us-central1"}},
+        {"effectiveLimit": "99", "dimensions": {"region": "us-central1", "zone": "us-central1-a"}},
+    ]
+    answer = {"consumerQuotaLimits": [{"quotaBuckets": buckets}, {"quotaBuckets": [{"effectiveLimit": "12"}]}]}
+    assert online._limit(answer, "us-central1") == 12
+    assert online._limit({"consumerQuotaLimits": [{"quotaBuckets": buckets}]}, "us-central1") == 16
+    assert online._limit({"consumerQuotaLimits": [{"quotaBuckets": buckets}]}, "us-east1") == 8
+    assert online._limit({"consumerQuotaLimits": [{"quotaBuckets": [{"effectiveLimit": "-1"}]}]}, "us-east1") == -1
+    assert online._limit({}, "us-east1") is None
