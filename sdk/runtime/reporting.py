@@ -97,10 +97,14 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
 
         # Keras runs the batch hooks of callbacks that say this in the background, as it does without any.
         async_safe = True
-        _step = 0
+        _step = _begun = 0
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            self._begun = batch
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self._step += 1
+            # An execution of several steps bears the number of its last one; before Keras 3.11, of its first.
+            self._step += max(1, batch + 1 - self._begun)
             reporter.stepped()
 
         def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
