@@ -46,6 +46,27 @@ def test_a_lost_reply_makes_no_second_job(podlift_vertex: Cloud, start: Callable
     assert [line.text for line in run.logs()] == ["here"]
 
 
+def test_a_second_job_that_a_late_list_has_let_begin_is_cancelled_and_does_no_harm(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sdk.backends.vertex.submit.LOOKS_S", (0.0, 0.05))
+    monkeypatch.setattr("sdk.backends.vertex.watch._STRAYS_S", 0.0)
+    lost = {"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1}
+    late = {"api": "vertex", "kind": "late_list", "lists": 2, "nth": 1}
+    podlift_vertex.faults(lost, late, {"api": "vertex", "kind": "hold"})
+    run = start()
+    assert len(made(podlift_vertex)) == 2
+    until = time.monotonic() + LIMIT_S
+    states: list[str] = []
+    while "JOB_STATE_CANCELLED" not in states and time.monotonic() < until:
+        assert run.status().state is State.PENDING
+        states = [job.state.name for job in made(podlift_vertex)]
+    podlift_vertex.faults()
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    assert sorted(job.state.name for job in made(podlift_vertex)) == ["JOB_STATE_CANCELLED", "JOB_STATE_SUCCEEDED"]
+    assert [line.text for line in run.logs()] == ["here"]
+
+
 def test_what_is_refused_for_good_is_a_failed_run_that_says_why(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
