@@ -21,7 +21,7 @@ from .policies import Checkpoints, Code, Limits, Resources, Retry, Vertex
 
 PREFIX = "PODLIFT_"
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-TARGET = ("backend", "root", "name")
+TARGET = ("backend", "root", "name", "online")
 # Set by podlift itself in the processes that it starts; no settings.
 _INTERNAL = {"PODLIFT_RUN", "PODLIFT_TASK", "PODLIFT_ATTEMPT", "PODLIFT_PARENT", "PODLIFT_CALLER_PYTHONPATH"}
 # Of a container on Vertex AI.
@@ -99,12 +99,18 @@ def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str
             continue
         with problems.collect():
             if variable in targets:
-                found[targets[variable]] = text
+                found[targets[variable]] = _switch(variable, text) if targets[variable] == "online" else text
             elif variable in known:
                 found[known[variable].name] = _read_variable(known[variable], text)
             else:
                 raise InputError(f"{variable} is no setting. {nearest(variable, [*known, *targets])}")
     return found
+
+
+def _switch(variable: str, text: str) -> bool | None:
+    if text and text.lower() not in _TRUTH:
+        raise InputError(f"{variable}: must be true or false. Received: {text!r}.")
+    return _TRUTH.get(text.lower())
 
 
 def _read_variable(setting: Setting, text: str) -> Any:

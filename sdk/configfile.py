@@ -75,8 +75,9 @@ def _values(given: Mapping[str, Any], place: str, home: Path, problems: Problems
             problems.found.append(f"{place}: {key!r} is no setting. {nearest(name, known)}")
         elif isinstance(value, (datetime.date, datetime.time)):
             problems.found.append(f"{place}: {key} is a date, which no setting is.")
-        elif name in config.TARGET and not isinstance(value, str):
-            problems.found.append(f"{place}: the {name} is no text. Received: {value!r}.")
+        elif name in config.TARGET and not isinstance(value, bool if name == "online" else str):
+            said = "online is neither true nor false" if name == "online" else f"the {name} is no text"
+            problems.found.append(f"{place}: {said}. Received: {value!r}.")
         else:
             found[name] = _placed(name, value, home)
     return found

@@ -270,7 +270,7 @@ def make_plan(
         kwargs=kwargs,
         tasks=[task.name for task in cluster.members(job["resources"])],
         backend_options=dict(options or {}),
-        facts={name: value for name, value in asdict(facts).items() if name != "dropped"},
+        facts={name: value for name, value in asdict(facts).items() if name != "dropped" and value != {}},
         dropped=list(facts.dropped),
         inputs=inputs,
         requirements=requirements,

@@ -23,7 +23,7 @@ from .packaging.requirements import Requirements
 from .planner import Plan
 from .roots import check_writable, cloud_root, in_bucket, resolve_root
 from .runtime.context import inside_task
-from .settings import Entry, Settings, Target, gather
+from .settings import Entry, Settings, Target, gather, missing_variables
 from .storage import data, gcs_files
 
 
@@ -78,7 +78,7 @@ def make_plan(
     local = ""
     with problems.collect():
         local = _local(root, job, environ, ask=backend == "local")
-    facts = _facts(backend, job, environ, problems)
+    facts = _facts(backend, job, environ, problems, (options, root) if settings.target.online else None)
     packed = None
     cloud = backend in backends.IN_CLOUD
     places: dict[str, str] = {}
@@ -110,14 +110,22 @@ def make_plan(
     return made
 
 
-def _facts(backend: str, job: Job | None, environ: Mapping[str, str], problems: Problems) -> Facts | None:
+def _facts(
+    backend: str,
+    job: Job | None,
+    environ: Mapping[str, str],
+    problems: Problems,
+    place: tuple[dict[str, Any], str] | None,
+) -> Facts | None:
+    """Return what is asked of the world; with a `place`, the backend's value and the root, of the cloud too."""
     if job is None:
         return None
     asked = job.model_dump(mode="json")
     problems.found += missing_variables(asked["env"], environ)
     if problems.found:
         return None
-    return backends.load(backend).probe(asked)
+    found = backends.load(backend).probe(asked)
+    return found if place is None else replace(found, online=backends.load(backend).look(asked, *place))
 
 
 def _package(
@@ -332,9 +340,3 @@ def _alone(source: Source) -> list[Finding]:
     folder = str(source.project)
     reason = f"Only the script is packaged: {folder!r} is shared with other things. Name project= to change that."
     return [Finding("note", reason)]
-
-
-def missing_variables(env: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
-    """Return a sentence about the variables that a job copies from its caller, and that are not set here."""
-    missing = sorted(name for name, value in env.items() if not isinstance(value, str) and name not in environ)
-    return [f"env: {', '.join(missing)} is to be copied from here, but is not set here."] if missing else []

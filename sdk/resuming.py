@@ -18,7 +18,7 @@ from .job import Job
 from .packaging import bundle
 from .planner import Plan
 from .policies import Code, Vertex
-from .settings import Target
+from .settings import Target, missing_variables
 from .status import State, Status
 from .storage import posix
 from .storage.records import Recorder
@@ -64,7 +64,7 @@ def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock
     problems = _not_resumable(plan, status)
     if not problems and code == "same":
         problems = _without_code(plan)
-    problems += prepare.missing_variables(plan.job["env"], os.environ)
+    problems += missing_variables(plan.job["env"], os.environ)
     if problems:
         raise InputError(problems)
     data: dict[str, Any] = {"attempts": status.attempts, "wishes": len(posix.list_names(plan.paths.control))}

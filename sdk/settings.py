@@ -18,6 +18,8 @@ Entry = str | Path | Callable[..., Any]
 UNNAMED: Any = object()
 # One variable, one input more does not drop the others: these are merged name by name.
 _MERGED = ("env", "inputs")
+# What is no text among the words about the target.
+_KINDS: dict[str, Any] = {"root": (str, PurePath), "online": bool}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +29,7 @@ class Target:
     backend: str | Vertex | None = None
     root: str | Path | None = None
     name: str | None = None
+    online: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +81,9 @@ def gather(
     """
     # Of a name, an empty variable counts as one that is not set.
     found = config.from_environment(environ, problems).items()
-    variables = {name: value for name, value in found if value or name not in (*config.TARGET, "entry")}
+    variables = {
+        name: value for name, value in found if value not in (None, "") or name not in (*config.TARGET, "entry")
+    }
     arguments = {**_arguments(what, given, problems), **_target(target, problems)}
     function = what if callable(what) else None
     start = _start(what, arguments, variables)
@@ -100,7 +105,7 @@ def defaults() -> dict[str, Any]:
     for setting in config.SETTINGS.values():
         info = config.GROUPS[setting.group].model_fields[setting.field]
         found[setting.name] = None if info.is_required() else info.get_default(call_default_factory=True)
-    return {**found, "backend": "local", "root": "~/.podlift", "name": None}
+    return {**found, "backend": "local", "root": "~/.podlift", "name": None, "online": False}
 
 
 def _arguments(what: Entry | Job, given: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
@@ -146,8 +151,18 @@ def _target(given: Target, problems: Problems) -> dict[str, Any]:
                 "backend": "vertex",
                 **{f"vertex_{field}": getattr(value, field) for field in value.model_fields_set},
             }
-        elif value is not None and not isinstance(value, str) and not (name == "root" and isinstance(value, PurePath)):
-            problems.found.append(f"The {name} is no text. Received: {value!r}.")
-        elif value is not None:
+        elif value is None:
+            continue
+        elif isinstance(value, _KINDS.get(name, str)):
             found[name] = value
+        elif name == "online":
+            problems.found.append(f"online is True or False. Received: {value!r}.")
+        else:
+            problems.found.append(f"The {name} is no text. Received: {value!r}.")
     return found
+
+
+def missing_variables(env: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
+    """Return a sentence about the variables that a job copies from its caller, and that are not set here."""
+    missing = sorted(name for name, value in env.items() if not isinstance(value, str) and name not in environ)
+    return [f"env: {', '.join(missing)} is to be copied from here, but is not set here."] if missing else []

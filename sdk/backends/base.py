@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -90,6 +90,15 @@ class Backend(Protocol):
 
     def probe(self, job: dict[str, Any]) -> Facts:
         """Ask the world what a plan for this Job, as JSON, has to know."""
+
+    def look(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
+        """Ask whoever is far away, for `Facts.online`; what could not be learnt says why, and raises nothing.
+
+        Args:
+            job: the Job as JSON.
+            options: the backend's own value as JSON.
+            root: where the run will live.
+        """
 
     def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
         """Return what only the request shows, and, as errors where it is `starting`, what a run cannot start without. Pure."""

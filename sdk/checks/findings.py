@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 # The releases of TensorFlow that podlift was run against; see docs/compatibility.md.
@@ -39,6 +40,7 @@ class Facts:
         isolation: None if tasks can be given a network namespace, else why not.
         disk: True if tasks see the disk of the machine that submits.
         dropped: names of the caller's environment variables that no task sees.
+        online: what the cloud said when it was asked, as JSON: of its "bucket", "image" and "quotas"; {} where nobody asked.
     """
 
     python: str
@@ -50,6 +52,7 @@ class Facts:
     isolation: str | None
     disk: bool = True
     dropped: tuple[str, ...] = ()
+    online: Mapping[str, Any] = field(default_factory=dict)
 
 
 def error(message: str, nearest: dict[str, Any] | None = None) -> Finding:

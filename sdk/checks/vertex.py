@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from . import vertex_cost, vertex_hardware, vertex_limits, vertex_raw, vertex_target
+from . import vertex_cost, vertex_hardware, vertex_limits, vertex_online, vertex_raw, vertex_target
 from .findings import Facts, Finding
 from .vertex_hardware import Json
 
@@ -47,4 +47,5 @@ def run(
     found += vertex_limits.roles(job, target, strategies)
     found += vertex_limits.display_name(run_id)
     found += vertex_target.place(job, target, root)
+    found += vertex_online.asked(job, target, facts)
     return found

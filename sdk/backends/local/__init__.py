@@ -7,7 +7,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,10 @@ class Local:
             isolation=namespaces.why_not() if isolated else None,
             dropped=render.dropped(os.environ, job["env"]),
         )
+
+    def look(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
+        """Return nothing: all that a run needs is here, and was looked at."""
+        return {}
 
     def warm_up(self) -> None:
         """Do nothing: what a supervisor needs it loads itself."""

@@ -7,7 +7,7 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -50,6 +50,12 @@ class Vertex:
             isolation=None,
             disk=False,
         )
+
+    def look(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
+        """Ask for the bucket, the image and the quotas."""
+        from . import online  # a plan is made without it, unless it is asked for
+
+        return online.look(job, options, root)
 
     def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
         """Return what is not configured, and what was patched."""

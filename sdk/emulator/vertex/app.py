@@ -19,7 +19,7 @@ from ...clock import Clock
 from ..gcs.errors import DroppedError
 from ..gcs.journal import Journal
 from ..gcs.replies import Connections
-from . import bodies, metadata, peers, routes, rules
+from . import bodies, metadata, peers, quotas, routes, rules
 from .drive import Driver
 from .entries import Entries
 from .environment import project_number as number
@@ -186,6 +186,9 @@ class Application:
             return JSONResponse(jobs.delete(*place, route.id))
         if route.operation == "operations.get":
             return JSONResponse(jobs.operation(*place, route.id))
+        if route.operation == "quotas.get":
+            exceeded = self._vertex.faults.stands("quota")
+            return JSONResponse(quotas.shown(route.project, route.id, exceeded=exceeded))
         # Long lists are looked through beside the other requests.
         asked = bodies.read_json(body or b"{}")
         return JSONResponse(await asyncio.to_thread(self._vertex.entries.listed, asked))

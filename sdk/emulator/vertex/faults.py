@@ -13,7 +13,7 @@ from ..gcs.names import words
 
 OPERATIONS = words(
     "customJobs.create customJobs.get customJobs.list customJobs.cancel customJobs.delete operations.get entries.list"
-    " metadata.get"
+    " metadata.get quotas.get"
 )
 Kind = Literal[
     "latency",  # wait `seconds`, then go on
@@ -99,6 +99,11 @@ class Faults:
             if not any(rule.fault.log for rule in self._rules):
                 return []
         return self._choose(lambda fault: fault.log is not None and re.search(fault.log, line) is not None, name)
+
+    def stands(self, kind: Kind) -> bool:
+        """True if there is a rule of that kind; it does not count as having happened."""
+        with self._lock:
+            return any(rule.fault.kind == kind for rule in self._rules)
 
     def told(self) -> list[dict[str, Any]]:
         """Return the rules with their counts, for people and tests."""

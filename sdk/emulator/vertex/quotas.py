@@ -1,9 +1,10 @@
-"""The names of the quota metrics that a job uses, as the service tells them. Pure."""
+"""The quota metrics that a job uses, as the services tell them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 _PREFIX = "aiplatform.googleapis.com/custom_model_training_"
 _TPUS = {"ct5lp": "tpu_v5e", "ct6e": "tpu_v6e", "tpu7x": "tpu_7x"}
@@ -23,6 +24,25 @@ def metrics(job: Mapping[str, Any]) -> list[str]:
 def message(job: Mapping[str, Any]) -> str:
     """Return what a create call is refused with."""
     return f"The following quota metrics exceed quota limits: {','.join(metrics(job))}"
+
+
+def shown(project: str, metric: str, *, exceeded: bool) -> dict[str, Any]:
+    """Return a metric as Service Usage shows it: here nothing is limited, unless create calls are refused for a quota.
+
+    Args:
+        project: whose.
+        metric: its full name.
+        exceeded: whether they are.
+    """
+    name = f"projects/{project}/services/{metric.partition('/')[0]}/consumerQuotaMetrics/{quote(metric, safe='')}"
+    limit = {"effectiveLimit": "0" if exceeded else "-1"}
+    in_region = {
+        "name": f"{name}/limits/%2Fproject%2Fregion",
+        "metric": metric,
+        "unit": "1/{project}/{region}",
+        "quotaBuckets": [limit],
+    }
+    return {"name": name, "metric": metric, "consumerQuotaLimits": [in_region]}
 
 
 def _metric(machine: Mapping[str, Any]) -> str:

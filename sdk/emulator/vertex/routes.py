@@ -13,6 +13,7 @@ from .errors import RefusedError, invalid, not_emulated
 _PLACE = re.compile(r"/v1/projects/([^/:]+(?::[^/:]+)?)/locations/([^/:]+)/(.*)", re.DOTALL)
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
 _HARMLESS = words("alt $alt prettyPrint $prettyPrint key quotaUser fields $.xgafv $httpMethod")
+_QUOTA = re.compile(r"/v1beta1/projects/([^/:]+)/services/aiplatform\.googleapis\.com/consumerQuotaMetrics/([^/]+)")
 _LIST = words("filter pageSize pageToken readMask")
 
 
@@ -27,7 +28,7 @@ class Route:
 
 
 def served(path: str) -> bool:
-    """True for a path of Vertex AI or Cloud Logging."""
+    """True for a path of Vertex AI, Cloud Logging or Service Usage."""
     return path.startswith(("/v1/", "/v1beta1/", "/v2/"))
 
 
@@ -39,6 +40,9 @@ def find(method: str, path: str, query: Mapping[str, str]) -> Route:
     """
     if (method, path) == ("POST", "/v2/entries:list"):
         return Route(operation="entries.list")
+    quota = _QUOTA.fullmatch(path)
+    if quota is not None and method == "GET":
+        return Route(operation="quotas.get", project=unquote(quota[1]), id=unquote(quota[2]))
     match = _PLACE.fullmatch(path)
     if match is None:
         raise not_emulated(f"{method} {path[:200]}")

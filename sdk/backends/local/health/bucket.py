@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ....checks import buckets
 from ....errors import StoreError
 from ....storage.gcs_files import FIRST_LOOK, Files
 from .check import Check, bad, fine
@@ -30,15 +31,14 @@ def bucket(url: str) -> list[Check]:
 
 
 def _soft_delete(name: str, about: Mapping[str, Any]) -> Check:
-    kept_s = int(about.get("softDeletePolicy", {}).get("retentionDurationSeconds", 0))
-    if not kept_s:
+    said = buckets.soft_delete(about)
+    if not said:
         return fine("soft-delete", "is off: what is removed costs nothing any more")
-    said = f"every checkpoint that is replaced is paid for {kept_s / 86400:g} days more: soft delete is on"
-    return bad("soft-delete", "warning", said, f"gcloud storage buckets update gs://{name} --clear-soft-delete")
+    return bad("soft-delete", "warning", said, buckets.update(name, buckets.NO_SOFT_DELETE))
 
 
 def _versioning(name: str, about: Mapping[str, Any]) -> Check:
-    if not about.get("versioning", {}).get("enabled"):
+    said = buckets.versioning(about)
+    if not said:
         return fine("versioning", "is off: what is removed is gone")
-    said = "every checkpoint that is removed is kept and paid for for ever: object versioning is on"
-    return bad("versioning", "warning", said, f"gcloud storage buckets update gs://{name} --no-versioning")
+    return bad("versioning", "warning", said, buckets.update(name, buckets.NO_VERSIONING))
