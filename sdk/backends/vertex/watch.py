@@ -29,7 +29,7 @@ from ...storage.mirror import KEYS, PATIENCE
 from ...storage.records import has_ended, read_events
 from ..base import LogLine, Observation
 from . import logs, states, submit
-from .client import Jobs, RefusedError
+from .client import Jobs, RefusedError, UnsureError
 from .states import VendorJob
 from .submit import Made
 
@@ -203,6 +203,10 @@ class Watch:
             self._job = self._jobs.get(made.name)
         except MissingError:
             self._job, self._lost = None, states.lost(made.name).message
+        except UnsureError:
+            # Who waits for a run goes on waiting when nobody answers for a while: what was known stands.
+            if self._job is None or self._job.name != made.name:
+                raise
 
     def _read_made(self, number: int) -> Made | None:
         if number not in self._made:

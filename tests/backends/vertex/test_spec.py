@@ -184,6 +184,43 @@ def test_the_command_is_the_loader_and_its_arguments_name_what_it_fetches(base: 
     assert "$" not in LOADER + "".join(container["args"])
 
 
+def commands(base: Plan, accelerator: str, **resources: Any) -> list[list[str]]:
+    made = planned(base, {"resources": {"accelerator": accelerator, **resources}}, {})
+    pools = spec.render(made)["jobSpec"]["workerPoolSpecs"]
+    return [pool["containerSpec"]["command"] for pool in pools if pool]
+
+
+def test_machines_with_rdma_have_their_script_for_nccl_read_first_and_others_do_not(base: Plan) -> None:
+    assert {row.name for row in ROWS if row.script} == {"h200:8", "b200:8", "gb200:4"}
+    for row in ROWS:
+        (command, *_) = commands(base, row.name)
+        assert command[-3:] == ["python3", "-c", LOADER]
+        assert command[:-3] == [] or command[3] == "/usr/local/gib/scripts/set_nccl_env.sh"
+        # No word of the user's stands in what the shell reads.
+        assert "$(" not in "".join(command[:-3])
+
+
+def test_parameter_servers_beside_such_machines_start_as_anywhere(base: Plan) -> None:
+    chief, workers, servers = commands(base, "h200:8", workers=2, ps=1)
+    assert chief == workers != servers
+    assert servers == ["python3", "-c", LOADER]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_the_machines_script_sets_reaches_the_program_with_its_arguments_as_they_are(
+    base: Plan, tmp_path: Path, there: bool
+) -> None:
+    command = commands(base, "h200:8")[0]
+    script = tmp_path / "set nccl.sh"
+    if there:
+        script.write_text('test $# = 0 && export NCCL_NET=gIB PWD_OF="$PWD"\n')
+    shown = "import os, sys; print(os.environ.get('NCCL_NET'), sys.argv[1:])"
+    words = [*command[:3], str(script), sys.executable, "-c", shown, "a b", "$HOME", "*"]
+    ended = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert ended.stdout == f"{'gIB' if there else None} ['a b', '$HOME', '*']\n"
+    assert ended.stderr == ("" if there else f"podlift: no {script} on this machine: NCCL goes without it\n")
+
+
 def test_the_callers_own_values_are_in_the_request_that_is_sent_and_in_no_other(base: Plan) -> None:
     plan = planned(base, {"env": {"TOKEN": sdk.FromCaller(), "PLAIN": "x"}}, {})
 

@@ -67,6 +67,17 @@ def test_a_second_job_that_a_late_list_has_let_begin_is_cancelled_and_does_no_ha
     assert [line.text for line in run.logs()] == ["here"]
 
 
+def test_a_service_that_does_not_answer_for_a_while_changes_nothing_for_who_waits(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sdk.backends.vertex.client._PATIENCE_S", 0.1)
+    podlift_vertex.faults({"api": "vertex", "kind": "hold"})
+    run = start()
+    assert run.status().vendor == "JOB_STATE_QUEUED"
+    podlift_vertex.faults({"api": "vertex", "kind": "status_before", "operation": "customJobs.get", "times": 3})
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+
+
 def test_what_is_refused_for_good_is_a_failed_run_that_says_why(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
