@@ -104,6 +104,7 @@ class Accelerator:
         runs_tensorflow: None where no source says.
         tensorflow: the oldest and the newest release that runs there; None where no source says.
         env: variables that TensorFlow needs there.
+        script: of the machine itself, in bash: it sets what NCCL needs there; None where there is none.
         flex: whether it can be had as flex-start; None where no source says.
         quota: its part of the quota's name, behind `custom_model_training_`; None where no source says.
         reservation: True where machines must have been reserved before.
@@ -134,6 +135,7 @@ class Accelerator:
     runs_tensorflow: bool | None = None
     tensorflow: tuple[Release, Release] | None = None
     env: tuple[tuple[str, str], ...] = ()
+    script: str | None = None
     flex: bool | None = False
     quota: str | None = None
     reservation: bool = False

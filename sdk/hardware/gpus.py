@@ -17,6 +17,9 @@ _SEEN = ("us-central1",)
 _V100_REGIONS = ("us-central1", "us-east1", "us-west1", "europe-west4", "asia-east1")
 # CPUs that one GPU's input pipeline takes: the smallest machine that has them is the default.
 _VCPUS_PER_GPU = 4
+# Machines whose GPUs speak RDMA have a plugin for NCCL, and what it needs is set by a script beside it
+# (training/configure-compute).
+_NCCL = "/usr/local/gib/scripts/set_nccl_env.sh"
 
 
 def _name(base: str, count: int) -> str:
@@ -88,7 +91,9 @@ def _hopper() -> list[Accelerator]:
         "h100-mega", 8, ["a3-megagpu-8g"], type="NVIDIA_H100_MEGA_80GB", title="NVIDIA H100 Mega",
         memory_gib=80, rates=rates(82.754, 25.28), flex=None,
     )  # fmt: skip
-    h200 = _row("h200", 8, ["a3-ultragpu-8g"], type="NVIDIA_H200_141GB", title="NVIDIA H200", memory_gib=141, flex=True)
+    h200 = _row(
+        "h200", 8, ["a3-ultragpu-8g"], type="NVIDIA_H200_141GB", title="NVIDIA H200", memory_gib=141, flex=True, script=_NCCL,
+    )  # fmt: skip
     return [*h100, mega, h200]
 
 
@@ -101,11 +106,11 @@ def _blackwell() -> list[Accelerator]:
         for count in (1, 2, 4, 8)
     ]  # fmt: skip
     b200 = _row(
-        "b200", 8, ["a4-highgpu-8g"], type="NVIDIA_B200", title="NVIDIA B200", memory_gib=180, flex=True,
+        "b200", 8, ["a4-highgpu-8g"], type="NVIDIA_B200", title="NVIDIA B200", memory_gib=180, flex=True, script=_NCCL,
         rates=rates(90.2, 32.6), notes="the price mixes several entries of the list: 64.4 elsewhere",
     )  # fmt: skip
     gb200 = _row(
-        "gb200", 4, ["a4x-highgpu-4g"], type="NVIDIA_GB200", title="NVIDIA GB200", memory_gib=186,
+        "gb200", 4, ["a4x-highgpu-4g"], type="NVIDIA_GB200", title="NVIDIA GB200", memory_gib=186, script=_NCCL,
         reservation=True, notes="with a reservation only: Vertex(raw=...) names it",
     )  # fmt: skip
     return [*pro, b200, gb200]

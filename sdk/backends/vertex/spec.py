@@ -28,6 +28,11 @@ _STRATEGIES = {"spot": "SPOT", "flex": "FLEX_START"}
 # Kubernetes, which is what runs the containers, makes one dollar of two, and a value of $(NAME).
 _EXPANDED = re.compile(r"\$(?=\()|\${2,}")
 _MILLISECONDS = 1000
+# $0 is the script. A function, because what is read in one sees none of the words behind, and cannot shift them.
+_WITH_SCRIPT = (
+    'begin() { if [ -r "$0" ]; then . "$0"; else echo "podlift: no $0 on this machine: NCCL goes without it" >&2; fi; }; '
+    'begin; exec "$@"'
+)
 
 
 def parent(plan: Plan, region: str | None = None) -> str:
@@ -86,7 +91,6 @@ def render(
     arguments = [*first_stage, _key(root.run(plan.run_id).order(number)), order_digest]
     container = {
         "imageUri": plan.backend_options["image"] or NO_IMAGE,
-        "command": ["python3", "-c", LOADER],
         "args": arguments,
         "env": [{"name": name, "value": value} for name, value in _variables(plan, copied or {}).items()],
     }
@@ -142,7 +146,7 @@ def _pools(plan: Plan, container: dict[str, Any]) -> list[dict[str, Any]]:
                 "machineSpec": _machine(pool),
                 "replicaCount": str(pool.replicas),
                 "diskSpec": {"bootDiskSizeGb": plan.job["resources"]["disk_gb"]},
-                "containerSpec": container,
+                "containerSpec": {**container, "command": _command(pool.accelerator)},
             }
         )
     return pools
@@ -153,6 +157,12 @@ def _machine(pool: accelerators.Pool) -> dict[str, Any]:
     found: dict[str, Any] = {"machineType": pool.machine}
     found |= {"acceleratorType": row.type, "acceleratorCount": row.count} if row.type else {}
     return {**found, "tpuTopology": row.topology} if row.topology else found
+
+
+def _command(row: accelerators.Accelerator) -> list[str]:
+    """Return the words of a container's command; where the machine has a script to be read, the shell reads it first."""
+    start = ["python3", "-c", LOADER]
+    return start if row.script is None else ["bash", "-c", _WITH_SCRIPT, row.script, *start]
 
 
 def _scheduling(plan: Plan) -> dict[str, Any]:
