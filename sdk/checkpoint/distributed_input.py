@@ -23,8 +23,9 @@ def install() -> str:
     """
     try:
         module = importlib.import_module(_MODULE)
-        worker, dataset = module._SingleWorkerOwnedDatasetIterator, module.DistributedDataset
-        make, iterate = worker._make_iterator, dataset.__iter__
+        worker = module._SingleWorkerOwnedDatasetIterator
+        datasets = (module.DistributedDataset, module.DistributedDatasetsFromFunction)
+        make = worker._make_iterator
         plain = tf.distribute.InputOptions(
             experimental_fetch_to_device=False,
             experimental_replication_mode=tf.distribute.InputReplicationMode.PER_REPLICA,
@@ -44,13 +45,18 @@ def install() -> str:
         with tf.device(self._worker):
             self._iterator = iter(self._dataset.prefetch(_AHEAD))
 
-    def iterate_dataset(self: Any) -> Any:
-        iterator = iterate(self)
-        if all(getattr(each, "_options", None) is plain for each in getattr(iterator, "_iterators", [None])):
-            iterator._options = plain  # or its type would promise a tf.function the other kind
-        return iterator
+    def iterating(iterate: Any) -> Any:
+        def iterate_dataset(self: Any) -> Any:
+            iterator = iterate(self)
+            if all(getattr(each, "_options", None) is plain for each in getattr(iterator, "_iterators", [None])):
+                iterator._options = plain  # or its type would promise a tf.function the other kind
+            return iterator
 
-    worker.podlift, worker._make_iterator, dataset.__iter__ = True, make_iterator, iterate_dataset
+        return iterate_dataset
+
+    worker.podlift, worker._make_iterator = True, make_iterator
+    for dataset in datasets:
+        dataset.__iter__ = iterating(dataset.__iter__)
     return ""
 
 
