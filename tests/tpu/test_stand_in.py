@@ -166,7 +166,7 @@ def test_a_tpu_that_never_comes_is_named_when_the_wait_is_over():
         ),
     ],
 )
-def test_our_jobs_train_on_eight_replicas(tmp_path, job, args):
-    made = sdk.Job(JOBS / job / "train.py", args=args, resources=sdk.Resources(accelerator="v5e-8"))
+def test_our_jobs_train_on_replicas(tmp_path, job, args):
+    made = sdk.Job(JOBS / job / "train.py", args=args, resources=sdk.Resources(accelerator="v5e-4"))
     run = sdk.submit(made, root=tmp_path)
     assert run.result(500).metrics["val_loss"] < run.metrics()[0]["metrics"]["val_loss"]

@@ -114,8 +114,10 @@ def _unchain(result: Any) -> None:
     TensorFlow has calls without a variable wait for the one before, as each might write a file.
     """
     values = tf.nest.flatten(result)
-    call = None if not values else values[0] if isinstance(values[0], tf.Operation) else values[0].op
-    manager = None if call is None else call.graph.experimental_acd_manager
+    if not values:
+        return
+    call = values[0] if isinstance(values[0], tf.Operation) else values[0].op
+    manager = call.graph.experimental_acd_manager
     if manager is not None and not any(value.dtype == tf.resource for value in call.inputs):
         manager.run_independently(call)
 
