@@ -22,6 +22,7 @@ from .packaging.preload import Preload
 from .packaging.requirements import Requirements
 from .planner import Plan
 from .preflight import remembered
+from .preflight import remembered
 from .roots import check_writable, cloud_root, in_bucket, resolve_root
 from .runtime.context import inside_task
 from .settings import Entry, Settings, Target, gather, missing_variables
@@ -103,7 +104,7 @@ def make_plan(
     where = {"run_id": ids.new_run_id(label), "root": root, "backend": backend, "options": options}
     made = _decide(job, packed, facts, places, where)
     made = replace(made, local=local, warm_start=warm)
-    notes += backends.load(backend).review(made, starting=verb != "plan")
+    notes += [*backends.load(backend).review(made, starting=verb != "plan"), *remembered.note(made, environ, verb)]
     notes += [] if verb == "preflight" else remembered.note(made, environ)
     made = replace(made, findings=[*([note.level, note.message] for note in notes), *made.findings])
     bad = checks.errors(made.findings)

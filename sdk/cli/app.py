@@ -20,8 +20,9 @@ _USAGE: Any = typer.BadParameter.__mro__[1]
 
 # In the order in which a user meets them; each is a function of that name, in a module of this package.
 _VERBS = {
-    "submit": "start", "plan": "start", "diff": "diff", "drill": "drill", "runs": "look", "status": "look", "why": "look",
-    "logs": "look", "wait": "look", "cancel": "look", "resume": "resume", "get": "get", "checkpoints": "checkpoints",
+    "submit": "start", "plan": "start", "diff": "diff", "preflight": "preflight", "drill": "drill", "runs": "look",
+    "status": "look", "why": "look", "logs": "look", "wait": "look", "cancel": "look", "resume": "resume",
+    "get": "get", "checkpoints": "checkpoints",
     "accelerators": "accelerators", "config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator",
 }  # fmt: skip
 

@@ -95,6 +95,7 @@ class Accelerator:
         chips: GPUs or TPU chips in all machines; 0 for "cpu".
         hosts: machines that one task spans.
         memory_gib: of one chip.
+        flops: floating point operations a second of one chip, at most, in bfloat16; None where no source says.
         vcpus: of one machine of the default type.
         ram_gb: of one machine of the default type.
         regions: every region that has it; None where the list is not known.
@@ -126,6 +127,7 @@ class Accelerator:
     chips: int = 0
     hosts: int = 1
     memory_gib: int | None = None
+    flops: float | None = None
     vcpus: int | None = None
     ram_gb: int | None = None
     regions: tuple[str, ...] | None = None

@@ -25,6 +25,7 @@ _REGIONS = {
 _NEWEST = (2, 20)
 _OLDEST = {"v2": (2, 11), "v3": (2, 11), "v5e": (2, 15)}
 _MEMORY_GIB = {"v2": 16, "v3": 32, "v5e": 16, "v6e": 32, "tpu7x": None}
+_FLOPS = {"v5e": 197e12}  # docs.cloud.google.com/tpu/docs/v5e
 _NO_TENSORFLOW = {
     "v6e": "TensorFlow is not supported on v6e",
     "tpu7x": "TensorFlow is not supported on tpu7x: it is documented for JAX alone",
@@ -52,6 +53,7 @@ def _row(generation: str, name: str, *, hosts: int, chips: int, instead: str, **
         chips=chips,
         hosts=hosts,
         memory_gib=_MEMORY_GIB[generation],
+        flops=_FLOPS.get(generation),
         regions=_REGIONS[generation],
         runs_tensorflow=oldest is not None,
         tensorflow=(oldest, _NEWEST) if oldest else None,

@@ -41,7 +41,7 @@ LAYERS = [
     {"runtime"},
     {"backends"},
     {"saved"},
-    {"run", "explanation", "settings", "roots", "prepare", "prune", "resuming", "api", "drill", "distant"},
+    {"run", "explanation", "settings", "roots", "prepare", "prune", "resuming", "api", "drill", "distant", "preflight"},
     {"emulator"},
     {"cli", "__main__"},
     {"testing"},
@@ -115,10 +115,12 @@ def test_the_pure_layer_touches_no_disk_clock_or_environment(path: Path) -> None
 def test_tensorflow_is_imported_by_what_runs_in_a_task_only_and_hardly_at_the_top() -> None:
     frameworks = ("tensorflow", "keras", "tf_keras")
     users = {path for path in SOURCES if any(name.split(".")[0] in frameworks for name in imports_of(path))}
-    assert {room(path) for path in users} <= {"runtime", "checkpoint"}
+    assert {room(path) for path in users} <= {"runtime", "checkpoint", "preflight"}
     at_the_top = {p for p in users if any(n.split(".")[0] in frameworks for n in imports_of(p, top_level_only=True))}
     # The stand-in for a TPU is made of TensorFlow's own classes, and loaded when TensorFlow is.
     at_the_top -= {REPO / "sdk" / "runtime" / "tpu" / name for name in ("devices.py", "install.py", "replicas.py")}
+    # A preflight's child loads these two once the program has imported TensorFlow.
+    at_the_top -= {REPO / "sdk" / "preflight" / name for name in ("capture.py", "steps.py")}
     assert {path.stem for path in at_the_top} <= CHECKPOINTS_OF_TENSORFLOW
 
 

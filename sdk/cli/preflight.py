@@ -1,0 +1,60 @@
+"""The verb that asks before anything is paid for: preflight."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import EXIT_DONE, EXIT_USER, InputError, Problems
+from ..settings import Target
+from .options import with_settings
+from .output import answer, as_json
+from .start import Asked, Env, Inputs, Json
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="ENTRY [-- ARGS]",
+        help="train.py, train.ipynb, folder, package.module or package.module:function; then argv",
+        show_default=False,
+    ),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="refuse dynamic shapes, which the compiler pads")]
+Seconds = Annotated[float, typer.Option("--limit-s", metavar="SECONDS", help="how long it may take", min=1)]
+Memory = Annotated[float, typer.Option("--limit-gb", metavar="GB", help="how much memory it may take", min=0.1)]
+Fresh = Annotated[bool, typer.Option("--fresh", help="look again where the same code was looked at before")]
+
+
+@with_settings
+def preflight(
+    words: Words = None,
+    strict: Strict = False,
+    limit_s: Seconds = 300.0,
+    limit_gb: Memory = 8.0,
+    fresh: Fresh = False,
+    env: Env = None,
+    inputs: Inputs = None,
+    json_output: Json = False,
+    given: dict[str, Any] | None = None,
+) -> None:
+    """Say what a TPU would refuse of a program, and what it would do at a price; exit code 1 where it would refuse."""
+    from ..preflight import Limits, describe
+    from ..preflight import preflight as look
+
+    problems = Problems()
+    asked = Asked(words or [], env or [], inputs or [], None, given or {}, Target())
+    entry, settings = asked.settings(problems)
+    accelerator = settings.pop("accelerator", None)
+    with problems.collect():
+        if accelerator is None:
+            raise InputError("A preflight is for a TPU. Next: --accelerator v5e-8.")
+    problems.raise_if_any()
+    limits = Limits(seconds=limit_s, bytes=int(limit_gb * 1e9))
+    report = look(entry, accelerator=accelerator, given=settings, strict=strict, limits=limits, fresh=fresh)
+    if json_output:
+        as_json(json.loads(report.to_json()))
+    else:
+        answer(describe(report))
+    raise typer.Exit(EXIT_USER if report.refused else EXIT_DONE)

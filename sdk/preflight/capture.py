@@ -1,0 +1,219 @@
+"""Takes a program's training step away before it first runs: what it is, where the program asks for it, and what it is fed.
+
+Every step comes by `strategy.run`, that of `fit` too. On the stand-in for a TPU it is traced as one function, `tpu_step`; in a
+program without a TPU's strategy, `strategy.run` itself is watched. A finished function that has such a step in it is
+not run: its caller gets zeros, so that nothing is computed and the program goes on, to its next epoch and its other steps.
+All variables exist by then. After some such calls the program ends.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops
+from tensorflow.python.distribute import distribute_lib, distribute_utils, tpu_strategy
+from tensorflow.python.eager.polymorphic_function import concrete_function
+from tensorflow.python.framework import func_graph as func_graphs
+
+from ..runtime.patches.keras_parts import Function, around
+from ..runtime.tpu import replicas
+
+_MOST_STEPS = 16
+
+
+class ProgramEndsError(BaseException):
+    """Unwinds the program: all that is to be known of it is known."""
+
+
+@dataclass
+class Step:
+    """A step as the program asks for it.
+
+    Args:
+        path: file of the program that asks for it, "" where that is nobody's.
+        line: in that file.
+        build: traces the step anew, for the given specs, and returns its graph.
+        specs: what goes in, as far as the program knows its shapes.
+        graph: the one that was traced, or the one that it is a part of.
+        on_tpu: False where it would run on the host.
+        trains: True where it changes variables.
+    """
+
+    path: str
+    line: int
+    build: Callable[[list[Any]], Any]
+    specs: list[Any]
+    graph: Any
+    on_tpu: bool
+    trains: bool = True
+
+
+@dataclass
+class Seen:
+    """All that was seen of a program.
+
+    Attributes:
+        steps: in the order in which they were traced.
+        datasets: data sets that it iterates over, the newest last.
+        arrays: of data in memory that Keras cuts into batches: the size of a batch, and of the last one.
+        traced_s: when the first step was traced, by the monotonic clock.
+        calls: how often a step was left out.
+    """
+
+    steps: list[Step] = field(default_factory=list)
+    datasets: list[Any] = field(default_factory=list)
+    arrays: list[tuple[int, int]] = field(default_factory=list)
+    traced_s: float | None = None
+    calls: int = 0
+
+
+def watch(seen: Seen, place: Callable[[Any], tuple[str, int]], may_end: Callable[[Seen], bool]) -> None:
+    """Note the steps of this process from now on.
+
+    Args:
+        seen: takes them.
+        place: returns file and line of the program that a traceback of TensorFlow's leads to.
+        may_end: asked where a function with a step in it would run; true ends the program.
+    """
+    _watch_data(seen)
+    _watch_tpu(seen, place)
+    _watch_others(seen, place)
+    _leave_out(seen, may_end)
+
+
+def pretend(count: int) -> None:
+    """Let one replica stand for many: each has its share of a batch, and all are alike.
+
+    Args:
+        count: how many a program is told that there are.
+    """
+    # They have nothing to tell each other here, and the compiler for CPUs knows no exchange.
+    replicas.add_up = lambda value: tf.identity(value)
+    tpu_strategy.TPUExtended._num_replicas_in_sync = property(lambda self: count)
+
+    @around(replicas, "replicate")
+    def replicate(original: Function, computation: Any, inputs: Any, devices: Any) -> Any:
+        return original(computation, inputs[: len(devices)], devices) * count
+
+    @around(distribute_utils, "select_replica")
+    def select(original: Function, index: int, structured: Any) -> Any:
+        return original(0, structured)
+
+
+def _note(seen: Seen, step: Step) -> None:
+    seen.traced_s = seen.traced_s or time.monotonic()
+    if len(seen.steps) < _MOST_STEPS:
+        seen.steps.append(step)
+
+
+def _watch_tpu(seen: Seen, place: Callable[[Any], tuple[str, int]]) -> None:
+    @around(func_graphs, "func_graph_from_py_func")
+    def traced(original: Function, name: str, function: Any, args: Any, *more: Any, **options: Any) -> Any:
+        if name != "tpu_step":
+            return original(name, function, args, *more, **options)
+        path, line = place(_here())
+        graph = original(name, function, args, *more, **options)
+
+        def build(specs: list[Any]) -> Any:
+            return original("preflight_step", function, specs, {}, signature=specs)
+
+        _note(seen, Step(path, line, build, list(args), graph, on_tpu=True, trains=_trains(graph)))
+        return graph
+
+
+def _watch_others(seen: Seen, place: Callable[[Any], tuple[str, int]]) -> None:
+    @around(distribute_lib.StrategyBase, "run")
+    def run(original: Function, self: Any, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
+        before = len(seen.steps)
+        result = original(self, fn, args, kwargs, options)
+        if len(seen.steps) > before or tf.executing_eagerly():
+            return result
+        local = [_first(self, value) for value in tf.nest.flatten((args, kwargs or {}), expand_composites=False)]
+        tensors = [index for index, value in enumerate(local) if isinstance(value, tf.Tensor)]
+
+        def build(specs: list[Any]) -> Any:
+            def step(*given: Any) -> Any:
+                values = list(local)
+                for index, value in zip(tensors, given, strict=True):
+                    values[index] = value
+                again, more = tf.nest.pack_sequence_as((args, kwargs or {}), values)
+                return fn(*again, **more)
+
+            with self.scope():
+                return func_graphs.func_graph_from_py_func("preflight_step", step, specs, {}, signature=specs)
+
+        specs = [tf.TensorSpec(local[index].shape, local[index].dtype) for index in tensors]
+        path, line = place(_here())
+        graph = tf.compat.v1.get_default_graph()
+        _note(seen, Step(path, line, build, specs, graph, on_tpu=False, trains=_trains(graph)))
+        return result
+
+
+def _first(strategy: Any, value: Any) -> Any:
+    found = strategy.experimental_local_results(value)
+    return found[0] if found else value
+
+
+def _here() -> Any:
+    """Return a traceback of this place, in the lines of the program although TensorFlow has rewritten its functions."""
+    with tf.Graph().as_default():
+        return tf.no_op().traceback
+
+
+def _trains(graph: Any) -> bool:
+    return any(op.type.startswith(("Assign", "ResourceApply", "ResourceScatter")) for op in graph.get_operations())
+
+
+def _watch_data(seen: Seen) -> None:
+    def iterated(original: Function, self: Any, dataset: Any = None, *args: Any, **options: Any) -> None:
+        if dataset is not None and all(known is not dataset for known in seen.datasets):
+            seen.datasets.append(dataset)
+        original(self, dataset, *args, **options)
+
+    for kind in (iterator_ops.OwnedIterator, multi_device_iterator_ops.OwnedMultiDeviceIterator):
+        around(kind, "__init__")(iterated)
+
+
+def watch_arrays(seen: Seen, adapters: Any) -> None:
+    """Note what Keras makes of arrays.
+
+    Args:
+        seen: takes it.
+        adapters: the module of Keras that does it.
+    """
+
+    @around(adapters.ArrayDataAdapter, "__init__")
+    def init(original: Function, self: Any, *args: Any, **options: Any) -> None:
+        original(self, *args, **options)
+        if self.batch_size and self.partial_batch_size and self.num_batches > 1:
+            seen.arrays.append((int(self.batch_size), int(self.partial_batch_size)))
+
+
+def _leave_out(seen: Seen, may_end: Callable[[Seen], bool]) -> None:
+    @around(concrete_function.ConcreteFunction, "_call_flat")
+    def call(original: Function, self: Any, *args: Any, **options: Any) -> Any:
+        if not tf.executing_eagerly() or not any(step.trains and _holds(self.graph, step.graph) for step in seen.steps):
+            return original(self, *args, **options)
+        seen.calls += 1
+        made = [_nothing(tensor) for tensor in self.graph.outputs]
+        if may_end(seen) or any(value is None for value in made):
+            raise ProgramEndsError
+        return self.function_type.pack_output(made)
+
+
+def _holds(graph: Any, inner: Any) -> bool:
+    while inner is not None and inner is not graph:
+        inner = getattr(inner, "outer_graph", None)
+    return inner is graph
+
+
+def _nothing(tensor: Any) -> Any:
+    """Return what stands for a result that nobody has computed; None where nothing can."""
+    if tensor.dtype in (tf.resource, tf.variant):
+        return None
+    sides = [] if tensor.shape.rank is None else [1 if side is None else side for side in tensor.shape]
+    return tf.fill(sides, "") if tensor.dtype == tf.string else tf.zeros(sides, tensor.dtype)

@@ -1,0 +1,260 @@
+"""The process that looks at a program: runs it up to its training steps, and writes a report of them.
+
+Usage: `python -m sdk.preflight.child ORDER`, where ORDER is a file that `Order.to_json` wrote.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import re
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from .. import accelerators
+from ..clock import SystemClock
+from ..layout import RunPaths
+from ..payload import Payload
+from ..runtime import bootstrap, context, outside
+from ..runtime.patches import install, plumbing
+from ..runtime.progress import Progress
+from ..runtime.reporting import Reporter
+from ..runtime.unpack import unpack
+from ..storage.records import Recorder
+from . import advice, failures, rules
+from .findings import Report, tidy
+from .order import Order
+
+if TYPE_CHECKING:
+    from .capture import Seen, Step
+
+STAGES = ("started", "code unpacked", "TensorFlow imported", "step traced", "step compiled", "done")
+_IN_USER_CODE = re.compile(r'File "([^"]+)", line (\d+)')
+# What follows the first steps shows whether they are compiled anew: so long the program goes on.
+_MOST_CALLS, _MOST_S = 12, 3.0
+_SAID = 300
+
+
+def main(path: str) -> None:
+    """Look at a program, and write the report."""
+    faulthandler.enable()
+    bootstrap.die_with_parent()
+    Look(Order.from_json(Path(path).read_text())).run()
+
+
+class Look:
+    """One look at one program.
+
+    Args:
+        order: what to look at.
+    """
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._row = accelerators.row(order.accelerator)
+        self._report = Report(accelerator=order.accelerator, replicas=self._row.count or self._row.chips)
+        self._began = time.monotonic()
+        self._seen: Seen | None = None
+        self._work = ""
+
+    def run(self) -> None:
+        """Run the program, look at its steps, write the report."""
+        payload = Payload.from_json(Path(self._order.payload).read_bytes())
+        self._reach("started")
+        self._enter(payload)
+        install(plumbing("preflight", "the step is looked at", self._changes()), _say)
+        stopped = self._program(payload)
+        self._report = replace(self._report, stopped=stopped)
+        if self._seen is not None and self._seen.steps:
+            # A look at data is an iteration too: what is seen from now on is nothing of the program's.
+            self._study(replace(self._seen, datasets=list(self._seen.datasets)))
+        self._write()
+        # What the program has started, threads and all, is not waited for.
+        os._exit(0)
+
+    def _reach(self, stage: str) -> None:
+        self._report = replace(self._report, reached=stage)
+        with Path(self._order.progress).open("a") as file:
+            file.write(f"{stage}\n")
+
+    def _write(self) -> None:
+        done = replace(
+            self._report, findings=tidy(self._report.findings), seconds=round(time.monotonic() - self._began, 3)
+        )
+        Path(f"{self._order.report}.part").write_text(done.to_json())
+        Path(f"{self._order.report}.part").rename(self._order.report)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+
+    def _enter(self, payload: Payload) -> None:
+        """Make this process look like a task of a run."""
+        paths = RunPaths(payload.run_url)
+        task = payload.tasks[0]
+        work = Path(paths.work(payload.attempt, task))
+        unpack(Path(payload.bundle), payload.digest, work)
+        self._work = f"{work}{os.sep}"
+        (work / payload.cwd).mkdir(parents=True, exist_ok=True)
+        os.chdir(work / payload.cwd)
+        sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path]
+        outside.install(payload.outside, work)
+        recorder = Recorder(paths, task, payload.attempt, SystemClock())
+        reporter = Reporter(None, recorder, Progress(paths.progress(payload.attempt, task)))
+        context.enter(payload, task, reporter, None)
+        self._reach("code unpacked")
+
+    def _changes(self) -> dict[str, Callable[[ModuleType], None]]:
+        return {"tensorflow": self._watch, "keras.src.trainers.data_adapters.array_data_adapter": self._watch_arrays}
+
+    def _watch_arrays(self, adapters: ModuleType) -> None:
+        from . import capture
+
+        if self._seen is not None:
+            capture.watch_arrays(self._seen, adapters)
+
+    def _watch(self, tensorflow: ModuleType) -> None:
+        from ..runtime.tpu import devices
+        from ..runtime.tpu import install as stand_in
+        from . import capture
+
+        cores = self._row.count or self._row.chips
+        stand_in.install(devices.system_of(self._row, replicas=1, names=()))
+        capture.pretend(cores)
+        self._seen = capture.Seen()
+        capture.watch(self._seen, self.place, self._may_end)
+        self._reach("TensorFlow imported")
+
+    def place(self, traceback: Any) -> tuple[str, int]:
+        """Return file and line of the program where a traceback of TensorFlow's is in it last; ("", 0) where nowhere."""
+        for frame in reversed(list(traceback or ())):
+            if frame.filename.startswith(self._work):
+                return frame.filename[len(self._work) :], frame.lineno
+        return "", 0
+
+    def _may_end(self, seen: Seen) -> bool:
+        if seen.calls == 1:
+            self._reach("step traced")
+        assert seen.traced_s is not None  # noqa: S101
+        return seen.calls >= _MOST_CALLS or time.monotonic() - seen.traced_s > _MOST_S
+
+    def _program(self, payload: Payload) -> str:
+        """Run the program; return why it ended before its steps could be seen, "" where it did not."""
+        try:
+            bootstrap.call(payload, Path(self._work))
+        except SystemExit as left:
+            return "" if self._traced() else f"The program left with {left.code!r} before its first training step."
+        except BaseException as error:
+            if type(error).__name__ == "ProgramEndsError":
+                return ""
+            return self._failed(error)
+        return "" if self._traced() else "The program ended and had no training step: no fit, and no strategy.run."
+
+    def _traced(self) -> bool:
+        return self._seen is not None and any(step.trains for step in self._seen.steps)
+
+    def _failed(self, error: BaseException) -> str:
+        path, line = self._place_of(error)
+        said = str(error).strip().splitlines()
+        text = f"{type(error).__name__}: {said[-1].strip() if said else ''}"
+        finding = failures.failure(type(error).__name__, str(error), path, line) if path else None
+        if finding is not None:
+            self._report = replace(self._report, findings=(*self._report.findings, finding))
+            return ""
+        if self._traced():
+            return ""  # what it computes with are zeros by now: that is not its own failure
+        where = f" in {path}:{line}" if path else ""
+        return f"The program failed{where} before its first training step was known: {text[:_SAID]}"
+
+    def _place_of(self, error: BaseException) -> tuple[str, int]:
+        places = []
+        step = error.__traceback__
+        while step is not None:
+            places.append((step.tb_frame.f_code.co_filename, step.tb_lineno))
+            step = step.tb_next
+        # TensorFlow rewrites functions; its message tells the lines as they were.
+        places += [(name, int(line)) for name, line in _IN_USER_CODE.findall(str(error))]
+        own = [(name[len(self._work) :], line) for name, line in places if name.startswith(self._work)]
+        return own[-1] if own else ("", 0)
+
+    def _study(self, seen: Seen) -> None:
+        from . import steps
+
+        fed = rules.input_in_python(steps.pipeline(seen, self.place))
+        found = [*self._report.findings, *steps.recompiled(seen.steps), *fed]
+        self._report = replace(self._report, findings=tuple(found))
+        first: dict[tuple[str, int], Step] = {}
+        for step in seen.steps:
+            if step.trains:
+                first.setdefault((step.path, step.line), step)
+        for step in first.values():
+            self._look_at(step, seen)
+        self._reach("done")
+
+    def _look_at(self, step: Step, seen: Seen) -> None:
+        from . import steps
+
+        specs, batch, known = steps.shapes(step, seen)
+        graph = steps.traced(step, specs)
+        ops = steps.operations(graph, self.place)
+        found = rules.look(ops, strict=self._order.strict)
+        told = any(each.rule == "host-call" for each in found)
+        if told:
+            with steps.host_calls_left_out():
+                graph = step.build(specs)
+        made = steps.Compiled()
+        if not any(each.level == "refused" and each.rule != "float64" for each in found):
+            made = steps.compiled(graph, specs, self._order.dumps)
+        if made.peak is not None:
+            self._reach("step compiled")
+        refused = rules.unsupported(made.refusal, ops)
+        about = advice.About(step, batch, known, steps.uneven(step, seen, self._report.replicas))
+        before = self._report.step_bytes or 0
+        report = replace(self._report, findings=(*self._report.findings, *found, *refused, *advice.feeding(about)))
+        if made.peak is None or made.peak >= before:
+            report = self._sized(report, about, made, steps.state_bytes(graph), steps.feed_per_s(step, seen))
+        # What writes summaries is in the step's hands even where nothing is written.
+        if made.refusal and not refused and not report.stopped and not told:
+            report = replace(report, stopped=f"The compiler stopped: {made.refusal[:_SAID]}")
+        self._report = report
+
+    def _sized(self, report: Report, about: advice.About, made: Any, state: int, feed: float | None) -> Report:
+        from . import sizes
+
+        cores = report.replicas
+        per_chip = self._row.memory_gib
+        memory = None if per_chip is None else int(per_chip * (1 << 30) * self._row.chips // cores)
+        peak = None if self._row.flops is None else self._row.flops * self._row.chips / cores
+        largest = None
+        if made.peak is not None and memory is not None and about.batch:
+            # Gradients are as large as what is trained, which is not more than the state.
+            largest = sizes.largest_batch(batch=about.batch, state=state, peak=max(made.peak, state + 1), memory=memory)
+        found = [
+            *report.findings,
+            *advice.padding(about, made.layers),
+            *advice.memory(about, made.peak, memory, largest, cores),
+        ]
+        return replace(
+            report,
+            findings=tuple(found),
+            batch=about.batch,
+            state_bytes=state,
+            step_bytes=made.peak,
+            memory_bytes=memory,
+            largest_batch=largest,
+            examples_per_step=None if about.batch is None else about.batch * cores,
+            wanted_per_s=sizes.wanted_per_s(made.layers, batch=about.batch, cores=cores, flops=peak),
+            feed_per_s=None if feed is None else round(feed, 1),
+            layers=made.layers[:20],
+        )
+
+
+def _say(sentence: str) -> None:
+    print(f"podlift: {sentence}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,37 @@
+"""What a program's own error says about its step: Python asked for what is not known before a step runs. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from .findings import Finding
+
+_CONTROL = re.compile(r"Iterating over a symbolic|as a Python `?bool`?|cannot be iterated over in")
+_NUMBER = re.compile(
+    r"numpy\(\) is only available|to a numpy array|has no attribute 'numpy'|(float|int)\(\) argument|"
+    r"converted to a Python|KerasTensor cannot be used|__(float|int|array|index)__"
+)
+
+
+def failure(kind: str, message: str, path: str, line: int) -> Finding | None:
+    """Return what is wrong where Python asked a step for what is not known before it runs; None for any other failure.
+
+    Args:
+        kind: name of the error.
+        message: of it.
+        path: the program's file in which it was raised.
+        line: in that file.
+    """
+    if kind == "OperatorNotAllowedInGraphError" or (kind == "TypeError" and _CONTROL.search(message)):
+        return Finding(
+            path, line, "refused", "python-control", "Python's if, for or while depends on a tensor of the step",
+            "a compiled step is the same for all data, on every hardware",
+            "tf.where, tf.cond and tf.while_loop (keras.ops has them too), or a loop over a Python number",
+        )  # fmt: skip
+    if kind in ("TypeError", "AttributeError", "NotImplementedError", "ValueError") and _NUMBER.search(message):
+        return Finding(
+            path, line, "refused", "python-value", "the step asks for a number in Python (.numpy(), float(), NumPy)",
+            "in a compiled step there are no numbers yet, on no hardware",
+            "TensorFlow operations on the tensor; return it from the step to see it in Python",
+        )  # fmt: skip
+    return None

@@ -1,0 +1,141 @@
+"""How well a step fits a TPU: what is padded, and whether it fits into memory. Pure: it reads what the compiler wrote.
+
+Rows of a product are computed eight at a time, depth and columns 128 at a time:
+https://cloud.google.com/tpu/docs/performance-guide
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+from .findings import Layer
+
+LANES, SUBLANES = 128, 8
+_SHAPE = r"\w+\[([\d,]*)\](?:\{[^}]*\})?"
+_DOT = re.compile(rf"= {_SHAPE} dot\({_SHAPE} [^,]+, {_SHAPE} [^)]+\)(.*)")
+_CONVOLUTION = re.compile(rf"= {_SHAPE} convolution\({_SHAPE} [^,]+, {_SHAPE} [^)]+\)(.*)")
+_NAME = re.compile(r'op_name="([^"]*)"')
+_LABELS = re.compile(r"dim_labels=(\w+)_(\w+)->(\w+)")
+_DILATED = re.compile(r"lhs_dilate=([\dx]+)")
+_TOTAL = re.compile(r"^Total bytes used: (\d+)", re.MULTILINE)
+
+
+def layers(text: str) -> tuple[Layer, ...]:
+    """Return the matrix products and convolutions of a module, the most expensive first.
+
+    Args:
+        text: the module as the compiler prints it before it optimizes.
+    """
+    found: dict[str, Layer] = {}
+    for line in text.splitlines():
+        shape, name, times = _product(line)
+        if shape is None:
+            continue
+        flops = 2 * math.prod(shape) * times
+        known = found.get(name)
+        padded = _padded(shape)
+        if known is None or known.flops < flops:
+            found[name] = Layer(name=name, flops=flops, padded=round(padded, 4), shape=shape)
+    return tuple(sorted(found.values(), key=lambda each: (-each.flops, each.name)))
+
+
+def _product(line: str) -> tuple[tuple[int, int, int] | None, str, int]:
+    """Return rows, depth and columns of the product that a line is, its name, and how many such products it is."""
+    dot = _DOT.search(line)
+    if dot:
+        left, right, rest = _sides(dot[2]), _sides(dot[3]), dot[4]
+        deep = math.prod(left[axis] for axis in _axes(rest, "lhs_contracting_dims"))
+        many = math.prod(left[axis] for axis in _axes(rest, "lhs_batch_dims"))
+        rows = math.prod(left) // max(1, deep * many)
+        return (rows, deep, math.prod(right) // max(1, deep * many)), _name(line), many
+    convolution = _CONVOLUTION.search(line)
+    labels = _LABELS.search(line) if convolution else None
+    if convolution and labels:
+        out, kernel = _sides(convolution[1]), _sides(convolution[3])
+        columns, deep = out[labels[3].index("f")], kernel[labels[2].index("i")]
+        taps = math.prod(kernel) // max(1, deep * kernel[labels[2].index("o")])
+        # Of a picture that is blown up, as backwards through a stride, most is zero.
+        dilated = math.prod(_sides(match[1].replace("x", ","))) if (match := _DILATED.search(line)) else 1
+        return (math.prod(out) // max(1, columns * dilated), deep * taps, columns), _name(line), 1
+    return None, "", 0
+
+
+def _padded(shape: tuple[int, int, int]) -> float:
+    rows, depth, columns = shape
+    computed = _up(rows, SUBLANES) * _up(depth, LANES) * _up(columns, LANES)
+    return 1 - math.prod(shape) / computed if computed else 0.0
+
+
+def computed(found: tuple[Layer, ...]) -> float:
+    """Return how many floating point operations the matrix units do for these products, padding included."""
+    return sum(each.flops / (1 - each.padded) for each in found if each.padded < 1)
+
+
+def share(found: tuple[Layer, ...]) -> float:
+    """Return which share of all that is computed in products is padding, from 0 to 1."""
+    whole = computed(found)
+    return 1 - sum(each.flops for each in found) / whole if whole else 0.0
+
+
+def wanted_per_s(found: tuple[Layer, ...], *, batch: int | None, cores: int, flops: float | None) -> float | None:
+    """Return how many examples a second all cores take, at most; None where that is unknown.
+
+    Args:
+        found: the products of one replica's step.
+        batch: examples of that step.
+        cores: how many replicas there are.
+        flops: floating point operations of one core in a second, at most.
+    """
+    each = computed(found)
+    return None if flops is None or not batch or not each else batch * cores * flops / each
+
+
+def told(layer: Layer) -> str:
+    """Return the shape of a product in words."""
+    rows, depth, columns = layer.shape
+    return f"{rows} x {depth} x {columns}"
+
+
+def peak_bytes(text: str) -> int | None:
+    """Return what a compiled module holds at its peak; None where its buffers were not told.
+
+    Args:
+        text: the compiler's table of buffers.
+    """
+    match = _TOTAL.search(text)
+    return int(match[1]) if match else None
+
+
+def largest_batch(*, batch: int, state: int, peak: int, memory: int) -> int:
+    """Return how many examples of one replica fit, in multiples of eight where it is at least eight.
+
+    What is not state grows with the batch, as activations do.
+
+    Args:
+        batch: examples of the step that was compiled.
+        state: bytes of variables and of their gradients.
+        peak: bytes of the step.
+        memory: bytes of the core.
+    """
+    each = max(1.0, (peak - state) / batch)
+    found = int(max(0, memory - state) / each)
+    return found // SUBLANES * SUBLANES if found >= SUBLANES else found
+
+
+def _up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple
+
+
+def _sides(text: str) -> tuple[int, ...]:
+    return tuple(int(side) for side in text.split(",") if side)
+
+
+def _axes(rest: str, name: str) -> tuple[int, ...]:
+    match = re.search(rf"{name}=\{{([\d,]*)\}}", rest)
+    return _sides(match[1]) if match else ()
+
+
+def _name(line: str) -> str:
+    match = _NAME.search(line)
+    return match[1] if match else "unnamed"

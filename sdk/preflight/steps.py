@@ -1,0 +1,310 @@
+"""Looks at a captured training step: its operations, the compiled program, what it takes of memory, what it is fed."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager.polymorphic_function import compiler_ir, concrete_function
+from tensorflow.python.framework import func_graph as func_graphs
+from tensorflow.python.framework import ops
+from tensorflow.python.ops import resource_variable_ops
+
+from . import rules, sizes
+from .capture import Seen, Step
+from .findings import Finding, Layer
+
+# Where nobody knows the batch.
+_A_BATCH = 8
+_LOOK_S = 3.0
+_FEED_S = 0.5
+_LARGE_ELEMENT = 1 << 28
+Place = Callable[[Any], tuple[str, int]]
+
+
+@dataclass
+class Compiled:
+    """What the compiler made of a step."""
+
+    layers: tuple[Layer, ...] = ()
+    peak: int | None = None
+    refusal: str = ""
+
+
+def shapes(step: Step, seen: Seen) -> tuple[list[Any], int | None, bool]:
+    """Return specs without unknown sides, the batch of one replica, and whether that is known rather than guessed."""
+    if all(spec.shape.is_fully_defined() for spec in step.specs):
+        return list(step.specs), _batch(step.specs), True
+    batch = next((spec.shape[0] for spec in step.specs if spec.shape.rank and spec.shape[0] is not None), _A_BATCH)
+    fed = next((found for dataset in reversed(seen.datasets) if (found := _fed(step.specs, dataset))), None)
+    filled, known = [], True
+    for number, spec in enumerate(step.specs):
+        sides = spec.shape if fed is None or fed[number] is None else fed[number]
+        known = known and sides.is_fully_defined()
+        guessed = [batch if side is None else side for side in ([] if sides.rank is None else sides)]
+        filled.append(tf.TensorSpec(guessed, spec.dtype))
+    return filled, _batch(filled), known
+
+
+def _batch(specs: Sequence[Any]) -> int | None:
+    return max((spec.shape[0] for spec in specs if spec.shape.rank), default=None)
+
+
+def _feeds(dataset: Any, specs: Sequence[Any]) -> bool:
+    """True where the elements of a data set can be what a step takes."""
+    wanted = [spec for spec in specs if spec.shape.rank]
+    flat = tf.nest.flatten(dataset.element_spec, expand_composites=True)
+    return [spec.dtype for spec in wanted] == [spec.dtype for spec in flat] and all(
+        one.shape.is_compatible_with(other.shape) for one, other in zip(wanted, flat, strict=True)
+    )
+
+
+def _fed(specs: Sequence[Any], dataset: Any) -> list[Any] | None:
+    """Return the shapes of a data set's first element in the places of those specs that it feeds."""
+    first = _soon(partial(_element, dataset)) if _feeds(dataset, specs) else None
+    if first is None:
+        return None
+    found = iter(tensor.shape for tensor in tf.nest.flatten(first, expand_composites=True))
+    return [next(found) if spec.shape.rank else None for spec in specs]
+
+
+def _soon(look: Callable[[], Any]) -> Any:
+    """Return what is found within some seconds; None where it takes longer or cannot be found."""
+    found: list[Any] = []
+
+    def run() -> None:
+        try:
+            found.append(look())
+        except (tf.errors.OpError, ValueError, TypeError, OSError):
+            found.append(None)  # what is wrong with the data is the program's to say
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(_LOOK_S)
+    return found[0] if found else None
+
+
+def uneven(step: Step, seen: Seen, replicas: int) -> tuple[int, int] | None:
+    """Return how many examples a replica's usual batch has, and its last one, if that is another number."""
+    found = list(seen.arrays)
+    for dataset in seen.datasets:
+        if _feeds(dataset, step.specs):
+            found += [rest for each in _sources(dataset) if (rest := _rest(each)) is not None]
+    return (found[0][0] // replicas, -(-found[0][1] // replicas)) if found else None
+
+
+def _rest(dataset: Any) -> tuple[int, int] | None:
+    """Return the size of a batch and of the last one, of a data set that makes batches of two sizes."""
+    size, drops = getattr(dataset, "_batch_size", None), getattr(dataset, "_drop_remainder", None)
+    if size is None or drops is None or bool(tf.get_static_value(drops)):
+        return None
+    size, count = int(tf.get_static_value(size)), int(dataset._inputs()[0].cardinality())
+    # Negative where nobody knows, or where there is no end.
+    return (size, count % size) if count > size and count % size else None
+
+
+def _sources(dataset: Any) -> Iterator[Any]:
+    """Yield a data set and all that it is made of."""
+    pending, known = [dataset], set()
+    while pending:
+        current = pending.pop()
+        if id(current) in known:
+            continue
+        known.add(id(current))
+        yield current
+        pending += list(current._inputs())
+        inner = getattr(current, "_dataset", None) or getattr(current, "_input_dataset", None)
+        if inner is not None:
+            pending.append(inner)
+
+
+def _element(dataset: Any) -> Any:
+    return next(iter(dataset.take(1)), None)
+
+
+def _rows(element: Any) -> int:
+    return max((int(t.shape[0]) for t in tf.nest.flatten(element, expand_composites=True) if t.shape.rank), default=0)
+
+
+def feed_per_s(step: Step, seen: Seen) -> float | None:
+    """Return how many examples of all replicas the input pipeline makes in a second on this machine."""
+    dataset = next((each for each in reversed(seen.datasets) if _feeds(each, step.specs)), None)
+    if dataset is None or _bytes(dataset.element_spec) > _LARGE_ELEMENT:
+        return None
+    elements = iter(dataset)
+    # What it takes to begin is taken once.
+    next(elements, None)
+    rows, began = 0, time.monotonic()
+    for element in elements:
+        rows += _rows(element)
+        if time.monotonic() - began >= _FEED_S:
+            break
+    return rows / max(1e-9, time.monotonic() - began) if rows else None
+
+
+def _bytes(spec: Any) -> int:
+    flat = tf.nest.flatten(spec, expand_composites=True)
+    return sum(int(each.shape.num_elements() or 0) * each.dtype.size for each in flat if each.shape.is_fully_defined())
+
+
+def pipeline(seen: Seen, place: Place) -> list[rules.Op]:
+    """Return the operations of the functions that make the data."""
+    found = []
+    for each in (source for dataset in seen.datasets for source in _sources(dataset)):
+        for name in ("_map_func", "_func", "_predicate"):
+            function = getattr(getattr(each, name, None), "function", None)
+            if function is not None:
+                found += [_op(op, place) for op in _within(function.graph)]
+    return found
+
+
+def traced(step: Step, specs: Sequence[Any]) -> Any:
+    """Return the graph of a step for these specs: the program's own one where nothing in it is left open."""
+    alone = all(isinstance(value, ops.EagerTensor) for value in step.graph.external_captures)
+    if step.on_tpu and alone and all(spec.shape.is_fully_defined() for spec in step.specs):
+        return step.graph
+    return step.build(list(specs))
+
+
+def operations(graph: Any, place: Place) -> list[rules.Op]:
+    """Return the operations of a step as data, those of the functions that it calls among them."""
+    return [_op(op, place) for op in _within(graph)]
+
+
+def _within(graph: Any) -> Iterator[Any]:
+    pending, known = [graph], {id(graph)}
+    while pending:
+        current = pending.pop()
+        for op in current.get_operations():
+            yield op
+            for name in _called(op):
+                inner = current._get_function(name)
+                inner = None if inner is None else getattr(inner, "graph", None)
+                if inner is not None and id(inner) not in known:
+                    known.add(id(inner))
+                    pending.append(inner)
+
+
+def _called(op: Any) -> list[str]:
+    found = []
+    for value in op.node_def.attr.values():
+        if value.HasField("func"):
+            found.append(value.func.name)
+        found += [each.name for each in value.list.func]
+    return found
+
+
+def _op(op: Any, place: Place) -> rules.Op:
+    path, line = place(op.traceback)
+    return rules.Op(
+        type=op.type,
+        name=op.name,
+        path=path,
+        line=line,
+        inputs=[_told(tensor) for tensor in op.inputs],
+        outputs=[_told(tensor) for tensor in op.outputs],
+    )
+
+
+def _told(tensor: Any) -> tuple[str, rules.Shape]:
+    return tensor.dtype.name, None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+
+
+@contextlib.contextmanager
+def host_calls_left_out() -> Iterator[None]:
+    """Trace without what a TPU leaves to its host: the compiler for CPUs has nobody to leave it to."""
+    kind = func_graphs.FuncGraph
+    original = kind._create_op_internal
+
+    def create(graph: Any, op_type: str, inputs: Any, *args: Any, **options: Any) -> Any:
+        if op_type not in rules.host_calls():
+            return original(graph, op_type, inputs, *args, **options)
+        if op_type == "StringFormat":
+            return tf.constant("").op
+        return original(graph, "NoOp", [], [], name=options.get("name"))
+
+    kind._create_op_internal = create
+    try:
+        yield
+    finally:
+        kind._create_op_internal = original
+
+
+def state_bytes(graph: Any) -> int:
+    """Return the bytes of the variables that a step uses."""
+    found = {id(handle): _held(handle) for handle in graph.external_captures if handle.dtype == tf.resource}
+    return sum(spec.shape.num_elements() * spec.dtype.size for spec in found.values() if spec is not None)
+
+
+def _held(handle: Any) -> Any:
+    """Return the shape and type of the variable behind a handle; None for what is no variable, or has no fixed shape."""
+    known = getattr(handle, "_handle_data", None)
+    if known is None or not known.is_set or not known.shape_and_type:
+        return None
+    spec = tf.TensorSpec(known.shape_and_type[0].shape, tf.as_dtype(known.shape_and_type[0].dtype))
+    return spec if spec.shape.is_fully_defined() else None
+
+
+def _fill(graph: Any) -> None:
+    """Give a value to variables that have none yet: the compiler asks for their shapes, not for what they hold."""
+    for handle in graph.external_captures:
+        spec = _held(handle) if handle.dtype == tf.resource else None
+        if spec is not None and not bool(resource_variable_ops.var_is_initialized_op(handle)):
+            resource_variable_ops.assign_variable_op(handle, tf.zeros(spec.shape, spec.dtype))
+
+
+def compiled(graph: Any, specs: Sequence[Any], dumps: str) -> Compiled:
+    """Have the compiler make a program of a step.
+
+    Args:
+        graph: of the step; all shapes are known.
+        specs: what goes in.
+        dumps: the folder where the compiler was told to leave its tables.
+    """
+    _fill(graph)
+    function = concrete_function.ConcreteFunction.from_func_graph(graph, None, {"_XlaMustCompile": True})
+    found = Compiled()
+    try:
+        ask = compiler_ir.from_concrete_function(function, list(specs))
+        found.layers = sizes.layers(ask(stage="hlo"))
+        ask(stage="optimized_hlo")
+    except (tf.errors.OpError, ValueError, TypeError) as error:
+        found.refusal = str(error)
+        return found
+    tables = sorted(glob.glob(f"{dumps}/*buffer-assignment.txt"), key=lambda name: Path(name).stat().st_mtime_ns)  # noqa: PTH207
+    found.peak = max((peak for name in tables if (peak := sizes.peak_bytes(Path(name).read_text()))), default=None)
+    return found
+
+
+def recompiled(steps: Sequence[Step]) -> list[Finding]:
+    """Return where a step was traced more often than its shapes explain, or for several shapes."""
+    found = []
+    lines: dict[tuple[str, int], list[Step]] = {}
+    for step in steps:
+        if step.trains:
+            lines.setdefault((step.path, step.line), []).append(step)
+    for (path, line), same in lines.items():
+        kinds = {
+            str([(spec.shape.as_list() if spec.shape.rank is not None else None, spec.dtype.name) for spec in s.specs])
+            for s in same
+        }
+        # A first call that makes variables is traced twice, by TensorFlow's own rule.
+        if len(kinds) == 1 and len(same) <= 2:
+            continue
+        why = f"of {len(kinds)} different shapes" if len(kinds) > 1 else "with Python numbers that differ"
+        found.append(
+            Finding(
+                path, line, "warning", "recompilation", f"the step was traced {len(same)} times, {why}",
+                "the TPU's compiler makes a program for each, which takes up to minutes",
+                "drop_remainder=True for shapes; numbers as tf.constant or tf.Variable",
+            )
+        )  # fmt: skip
+    return found

@@ -1,0 +1,34 @@
+"""A step that asks for a number in Python; float() of a tensor is a TensorFlow operation inside a tf.function."""
+
+import tensorflow as tf
+
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+tf.config.experimental_connect_to_cluster(resolver)
+tf.tpu.experimental.initialize_tpu_system(resolver)
+strategy = tf.distribute.TPUStrategy(resolver)
+
+data = tf.data.Dataset.from_tensor_slices((tf.ones([2048, 128]), tf.ones([2048, 128])))
+data = data.batch(512, drop_remainder=True)
+
+with strategy.scope():
+    weights = tf.Variable(tf.ones([128, 128]))
+
+
+def step(x, y):
+    scale = float(weights[0, 0])
+    scale *= weights.numpy()[0, 0]  # refused: python-value
+    y = y * scale
+
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(tf.matmul(x, weights) - y))
+    weights.assign_sub(0.01 * tape.gradient(loss, weights))
+
+
+@tf.function
+def train(iterator):
+    strategy.run(step, args=next(iterator))
+
+
+iterator = iter(strategy.experimental_distribute_dataset(data))
+for _ in range(4):
+    train(iterator)

@@ -1,0 +1,19 @@
+"""Mixed precision."""
+
+import keras
+import tensorflow as tf
+
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+tf.config.experimental_connect_to_cluster(resolver)
+tf.tpu.experimental.initialize_tpu_system(resolver)
+strategy = tf.distribute.TPUStrategy(resolver)
+
+keras.mixed_precision.set_global_policy("mixed_bfloat16")
+with strategy.scope():
+    model = keras.Sequential(
+        [keras.Input([256]), keras.layers.Dense(256, "relu"), keras.layers.Dense(128, dtype="float32")]
+    )
+    model.compile(optimizer=keras.optimizers.Adam(1e-3), loss="mse", steps_per_execution=4)
+data = tf.data.Dataset.from_tensors((tf.ones([256]), tf.ones([128]))).repeat(1024)
+data = data.batch(128, drop_remainder=True)
+model.fit(data, epochs=2)

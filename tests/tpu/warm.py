@@ -1,0 +1,67 @@
+"""Preflights of many programs by one process that has imported TensorFlow once: each program is looked at by a fork of it.
+
+Usage: `python warm.py < ORDERS > ANSWERS`, a JSON object a line: {"entry": path, "cwd": folder, "given": settings} in, a
+report out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+
+import keras  # noqa: F401
+import tensorflow  # noqa: F401
+
+from sdk import processes
+from sdk.preflight import Limits, Report, preflight
+from sdk.preflight.child import main as look
+
+
+def fork(command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str) -> processes.Process:
+    """Start a look as `processes.spawn` does, without a new interpreter."""
+    pid = os.fork()
+    if pid:
+        return processes.Adopted(pid)
+    try:
+        os.setsid()
+        os.chdir(cwd)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        for stream in (1, 2):
+            os.dup2(output, stream)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ.clear()
+        os.environ.update(env)
+        look(command[-1])
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    os._exit(1)
+
+
+def report(order: dict[str, object]) -> Report:
+    os.chdir(str(order["cwd"]))
+    given = order.get("given")
+    return preflight(
+        str(order["entry"]), accelerator=str(order.get("accelerator", "v5e-8")), fresh=True, spawn=fork,
+        given=given if isinstance(given, dict) else {}, strict=bool(order.get("strict")), limits=Limits(seconds=240),
+    )  # fmt: skip
+
+
+def main() -> None:
+    # What programs and TensorFlow print must not come between the answers.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        try:
+            answer = report(json.loads(line)).to_json()
+        except Exception:
+            answer = json.dumps({"error": traceback.format_exc()})
+        answers.write(json.dumps(json.loads(answer)) + "\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()
