@@ -6,13 +6,14 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import EXIT_CHECKPOINTED
+from ...errors import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE
 from ...events import Event
 from ...restarts import Ended
 from ...status import Reason, State
 
 # What Vertex AI takes for SIGABRT, after which it starts a job again.
 AGAIN = 134
+_ABORTS = (AGAIN, 139)
 _SHELL_SIGNAL = 128
 
 
@@ -27,9 +28,10 @@ def code_of(code: int, *, echo: bool, cancelled: bool, again: bool) -> int:
     """
     # As a shell would say it.
     plain = code if code >= 0 else _SHELL_SIGNAL - code
-    if plain == 0 or cancelled:
-        return plain
-    return AGAIN if echo or again else plain
+    if plain and not cancelled and (echo or again):
+        return AGAIN
+    # A crash that no budget covers would be started again all the same, two dozen times.
+    return EXIT_INFRASTRUCTURE if code < 0 and plain in _ABORTS else plain
 
 
 def reason_of(code: int, *, told: bool) -> Reason:

@@ -33,15 +33,15 @@ CODES = {
     "saved": (75, {"again": True}, 134),
     "saved, and no preemption more": (75, {}, 75),
     "saved, since somebody cancelled": (75, {"again": True, "cancelled": True}, 75),
-    "aborted": (-6, {}, 134),
+    "aborted too often": (-6, {}, 3),
     "aborted, as a shell says": (134, {}, 134),
-    "segmentation fault": (-11, {}, 139),
+    "segmentation fault, too often": (-11, {}, 3),
     "segmentation fault, as a shell says": (139, {}, 139),
     "segmentation fault, and another try": (-11, {"again": True}, 134),
     "killed": (-9, {"again": True}, 134),
     "killed too often": (-9, {}, 137),
     "told to end": (-15, {"again": True}, 134),
-    "an echo of a run that is cancelled": (-6, {"echo": True, "cancelled": True}, 134),
+    "an echo of a run that is cancelled": (-6, {"echo": True, "cancelled": True}, 3),
 }
 
 
