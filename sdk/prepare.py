@@ -22,7 +22,6 @@ from .packaging.preload import Preload
 from .packaging.requirements import Requirements
 from .planner import Plan
 from .preflight import remembered
-from .preflight import remembered
 from .roots import check_writable, cloud_root, in_bucket, resolve_root
 from .runtime.context import inside_task
 from .settings import Entry, Settings, Target, gather, missing_variables
@@ -69,9 +68,7 @@ def make_plan(
     job = None
     with problems.collect():
         job = Job(**config.nested({**settings.job, "entry": settings.job.get("entry", "none")}))
-    backend, options = _backend(settings, problems)
-    if verb != "plan" and not problems.found:
-        backends.load(backend).warm_up()
+    backend, options = _backend(settings, problems, starting=verb in ("submit", "resume"))
     root = _root(backend, options, settings, environ, problems)
     name = settings.target.name
     if name is not None:
@@ -105,7 +102,6 @@ def make_plan(
     made = _decide(job, packed, facts, places, where)
     made = replace(made, local=local, warm_start=warm)
     notes += [*backends.load(backend).review(made, starting=verb != "plan"), *remembered.note(made, environ, verb)]
-    notes += [] if verb == "preflight" else remembered.note(made, environ)
     made = replace(made, findings=[*([note.level, note.message] for note in notes), *made.findings])
     bad = checks.errors(made.findings)
     if bad:
@@ -242,11 +238,13 @@ def refuse_inside_task(verb: str) -> None:
         )
 
 
-def _backend(settings: Settings, problems: Problems) -> tuple[str, dict[str, Any]]:
+def _backend(settings: Settings, problems: Problems, *, starting: bool) -> tuple[str, dict[str, Any]]:
     """Return the backend's name and its own value as JSON; what is wrong with them goes to `problems`."""
     name = settings.values.get("backend", "local")
     with problems.collect():
         backends.check_name(name)
+        if starting and not problems.found:
+            backends.load(name).warm_up()
         given = config.of_backend(name, settings.values)
         if name in config.BACKENDS:
             return name, config.GROUPS[name](**given).model_dump(mode="json")
