@@ -8,12 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from rich.console import Console
-from rich.live import Live
-from rich.spinner import Spinner
-from rich.table import Table
-from rich.text import Text
-
 from ..errors import EXIT_CANCELLED, EXIT_INFRASTRUCTURE
 from ..run import Run
 from ..status import State, Status
@@ -84,12 +78,10 @@ def _leave(run: Run, ref: str) -> int:
 
 @contextmanager
 def _progress() -> Iterator[Progress]:
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _Plain()
-        return
-    with Live(console=console, refresh_per_second=8, transient=True) as live:
-        yield _Rich(live)
+    from .live import turning  # what draws on a terminal takes longer to load than a plan takes to make
+
+    with turning() as progress:
+        yield progress or _Plain()
 
 
 class _Plain:
@@ -104,27 +96,11 @@ class _Plain:
             say(f"{run.id} {now}")
             self._last = now
         for record in fresh:
-            say(f"{run.id} {_place(record)} {numbers(record['metrics'])}")
+            say(f"{run.id} {place(record)} {numbers(record['metrics'])}")
 
 
-class _Rich:
-    """A line that turns while the run goes on, and one above it for each epoch."""
-
-    def __init__(self, live: Live) -> None:
-        self._live = live
-        self._spinner = Spinner("dots")
-
-    def show(self, run: Run, status: Status, fresh: list[dict[str, Any]]) -> None:
-        for record in fresh:
-            # As Text: a program may call a metric "[/x] loss", which is broken markup.
-            self._live.console.print(Text(f"{_place(record)} {numbers(record['metrics'])}"))
-        table = Table.grid(padding=(0, 1))
-        elapsed = max(0.0, time.time() - status.created)
-        table.add_row(self._spinner, Text(run.id), status.state.value, f"({status.reason.value})", f"{elapsed:.0f} s")
-        self._live.update(table)
-
-
-def _place(record: dict[str, Any]) -> str:
+def place(record: dict[str, Any]) -> str:
+    """Return where in the training a record is: "epoch 2 step 40"."""
     words = []
     if record.get("epoch") is not None:
         words.append(f"epoch {record['epoch'] + 1}")

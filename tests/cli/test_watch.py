@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 
 import sdk
-from sdk.cli import look, watch
+from sdk.cli import live, look, watch
 
 STATUS = sdk.Status(state=sdk.State.RUNNING, reason=sdk.Reason.TRAINING, created=1.0, attempts=1)
 
@@ -20,9 +20,9 @@ def test_a_metric_may_have_any_name(write) -> None:
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100)
     record = {"epoch": 0, "step": None, "metrics": {"[/x] loss": 1.0, "[red]acc": 0.5, ":smile:": 2.0}}
-    with Live(console=console, auto_refresh=False) as live:
-        watch._Rich(live).show(type("", (), {"id": "[/b]-aaaaaa"}), STATUS, [record])
-        live.refresh()
+    with Live(console=console, auto_refresh=False) as drawn:
+        live.Turning(drawn).show(type("", (), {"id": "[/b]-aaaaaa"}), STATUS, [record])
+        drawn.refresh()
     for part in ("epoch 1 :smile:: 2.0000  [/x] loss: 1.0000  [red]acc: 0.5000", "[/b]-aaaaaa"):
         assert part in screen.getvalue()
 

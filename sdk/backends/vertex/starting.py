@@ -1,0 +1,128 @@
+"""Starts a run on Vertex AI: brings what its containers read to the bucket, and makes the job, once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+from ... import cache
+from ...clock import Clock, SystemClock
+from ...errors import AlreadyExistsError, InputError, PodliftError
+from ...events import generation
+from ...layout import RootPaths
+from ...packaging.runtime_half import first_stage, runtime_half
+from ...planner import Plan
+from ...storage import mirror, posix
+from ...storage.copies import Copy
+from ...storage.gcs_files import FIRST_LOOK, Files, check_root
+from ...storage.gcs_store import GcsStore
+from ...storage.records import read_events
+from ..base import Request
+from . import client, spec, submit, watch
+from .submit import Asked, Creation, NotMadeError
+
+_REGIONAL = "region"
+
+
+def check(request: Request) -> None:
+    """Raise for what is not configured, a patch that Vertex AI does not know, credentials and a bucket that are not there.
+
+    Raises:
+        InputError: names each.
+    """
+    missing = spec.missing(request.plan)
+    if missing:
+        raise InputError(missing)
+    try:
+        client.credentials()
+    except client.RefusedError as error:
+        raise InputError(str(error)) from error
+    check_root(request.plan.root, patience=FIRST_LOOK)
+    if request.plan.backend_options["raw"]:
+        client.checked(request.body)
+
+
+def start(request: Request) -> None:
+    """Make the job, unless it is there.
+
+    Raises:
+        PodliftError: Vertex AI has refused it, or gives no answer.
+    """
+    plan, clock = request.plan, SystemClock()
+    number = generation(read_events(plan.paths, ("resumed",))) + 1
+    store = GcsStore(plan.url.partition("://")[2], patience=mirror.PATIENCE, clock=clock)
+    made = submit.read_made(store, number)
+    if made is not None:
+        return
+    stage, order = _bring(plan, number, store, clock)
+    jobs = client.Jobs(str(plan.backend_options["project"]), clock=clock)
+    try:
+        Creation(_asked(plan, number, stage, order), store, jobs, clock).ensure()
+    except NotMadeError as error:
+        failure = {"task": "", "message": str(error), "traceback": "", "log": ""}
+        data = {"state": "FAILED", "reason": error.reason.value, "failure": failure, "vendor": "", "job": ""}
+        watch.finish(store, number, clock.now(), data)
+        raise PodliftError(
+            f"The run {plan.run_id} was not started. {error} Next: podlift resume {plan.url} tries again."
+        ) from error
+
+
+def _bring(plan: Plan, number: int, store: GcsStore, clock: Clock) -> tuple[str, str]:
+    """Bring records, archives and the order to the bucket; return sha256 of the first stage and of the order."""
+    root = RootPaths(plan.root)
+    half = runtime_half(cache.cache_folder(os.environ))
+    stage, text = first_stage()
+    copy = Copy(plan.paths, plan.url, clock)
+    said = [name for name in posix.list_names(plan.paths.events) if name.startswith("0000.client")]
+    order = json.dumps(spec.order(plan, number, half.digest), sort_keys=True).encode()
+    key = submit.KEYS.order(number)
+    with ThreadPoolExecutor(4) as pool:
+        ours = pool.submit(_put, store, key, order)
+        others = [pool.submit(copy.bring, f"{submit.KEYS.events}/{name}") for name in said]
+        others.append(pool.submit(mirror.bring_bundle, str(half.path), root.runtime(half.digest)))
+        others.append(pool.submit(_bring_text, root.stage(stage), text, clock))
+        for each in others:
+            each.result()
+    # Of somebody who began before; the containers read that one.
+    order = order if ours.result() else bytes(store.get(key))
+    return stage, hashlib.sha256(order).hexdigest()
+
+
+def _put(store: GcsStore, key: str, data: bytes) -> bool:
+    try:
+        store.put_new(key, [data])
+    except AlreadyExistsError:
+        return False
+    return True
+
+
+def _bring_text(url: str, text: bytes, clock: Clock) -> None:
+    folder, _, name = url.partition("://")[2].rpartition("/")
+    # Its name is its digest: what is there is the same.
+    _put(GcsStore(folder, patience=mirror.PATIENCE, clock=clock), name, text)
+
+
+def _asked(plan: Plan, number: int, stage: str, order: str) -> Asked:
+    options = plan.backend_options
+    # The caller's own values travel in the request, and are kept nowhere.
+    values = {name: os.environ[name] for name in spec.copied_names(plan) if name in os.environ}
+    return Asked(
+        run_id=plan.run_id,
+        number=number,
+        regions=options["regions"],
+        shown=spec.render(plan, number=number, stage=stage, order_digest=order),
+        job=client.checked(spec.render(plan, number=number, stage=stage, order_digest=order, copied=values)),
+        excluded=lambda region: _elsewhere(plan, region),
+        provisioning=plan.job["resources"]["provisioning"],
+    )
+
+
+def _elsewhere(plan: Plan, region: str) -> str:
+    """Return why a run with this bucket cannot run in a region; "" where it can, or the bucket does not say."""
+    about = Files(plan.root, patience=FIRST_LOOK).bucket()
+    place = str(about.get("location", "")).lower()
+    if about.get("locationType") == _REGIONAL and place and place != region:
+        return f"the bucket lies in {place}, and Vertex AI wants it in the job's region"
+    return ""
