@@ -9,7 +9,7 @@ import platform
 import re
 from pathlib import Path
 
-from . import checkpoints, gcs, imports, kills, listing, packaging, recovery, start, workers
+from . import checkpoints, gcs, imports, kills, listing, packaging, recovery, start, vertex, workers
 
 BENCHMARKS = {
     "imports": imports,
@@ -21,6 +21,7 @@ BENCHMARKS = {
     "kills": kills,
     "saving": checkpoints,
     "gcs": gcs,
+    "vertex": vertex,
 }
 # Of those that know several stores.
 _TITLES = {"kills": kills.TITLES, "saving": checkpoints.TITLES}
