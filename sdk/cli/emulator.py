@@ -15,7 +15,7 @@ Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help
 Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="where everything is kept", show_default=False)]
 Buckets = Annotated[
     list[str] | None,
-    typer.Option("--bucket", metavar="NAME", help="made unless it is there; repeatable", show_default=False),
+    typer.Option("--bucket", metavar="NAME[@REGION]", help="made unless it is there; repeatable", show_default=False),
 ]
 Script = Annotated[
     Path | None,

@@ -45,7 +45,7 @@ def serve(
         port: 0 for any free one.
         announce: called with the port as soon as requests are accepted.
         faults: what goes wrong from the beginning, in Cloud Storage and with custom jobs.
-        buckets: made unless they are there.
+        buckets: made unless they are there, see `make_buckets`.
         gangs: what runs the containers of jobs; processes of this machine unless you say otherwise.
         knobs: how long the phases of a job take.
         capacity: how many replicas run at the same time; further jobs wait in the queue.

@@ -112,10 +112,12 @@ def test_the_command_prints_its_url_serves_and_stops(tmp_path) -> None:
     assert "The data stay in" in said[1]
 
 
-def test_json_holds_the_port(tmp_path) -> None:
-    with command("--data", str(tmp_path), "--json") as process:
+def test_json_holds_the_port_and_a_bucket_may_be_one_of_a_region(tmp_path) -> None:
+    with command("--data", str(tmp_path), "--json", "--bucket", "mine@us-central1", "--bucket", "any") as process:
         told = json.loads(process.stdout.readline())
-        assert requests.get(f"http://127.0.0.1:{told['port']}/storage/v1/b?project=p").status_code == 200
+        items = requests.get(f"http://127.0.0.1:{told['port']}/storage/v1/b?project=p").json()["items"]
+        places = {each["name"]: (each["location"], each["locationType"]) for each in items}
+        assert places == {"any": ("US", "multi-region"), "mine": ("US-CENTRAL1", "region")}
         process.terminate()
         process.communicate(timeout=LIMIT_S)
     assert told["data"] == str(tmp_path)

@@ -39,7 +39,7 @@ def serve(
         port: 0 for any free one.
         announce: called with the port as soon as requests are accepted.
         faults: what goes wrong from the beginning.
-        buckets: made unless they are there.
+        buckets: made unless they are there, see `make_buckets`.
 
     Raises:
         InputError: the folder, the port or a bucket cannot be used.
@@ -105,14 +105,19 @@ def bind(port: int) -> socket.socket:
 def make_buckets(state: State, buckets: Sequence[str]) -> None:
     """Make the buckets that are not there yet.
 
+    Args:
+        state: where.
+        buckets: NAME for one as Google makes it for whoever says nothing, in several regions; NAME@REGION for one of a region.
+
     Raises:
         InputError: one cannot have that name.
     """
     there = {each.name for each in state.buckets()}
+    wanted = {name: place.upper() for name, _, place in (each.partition("@") for each in buckets)}
     try:
-        for name in buckets:
+        for name in wanted:
             check_bucket(name)
-        for name in sorted(set(buckets) - there):
-            state.create_bucket(name, {})
+        for name in sorted(wanted.keys() - there):
+            state.create_bucket(name, {"location": wanted[name]} if wanted[name] else {})
     except ApiError as error:
         raise InputError(error.message) from None
