@@ -13,6 +13,7 @@ from typing import Any
 from .. import accelerators, processes
 from ..errors import InputError
 from ..job import Job
+from ..policies import Resources
 from ..settings import Entry, Target
 from . import remembered
 from .findings import Finding, Layer, Report
@@ -41,7 +42,7 @@ def preflight(
         accelerator: a TPU of the hardware table, in one machine.
         given: flat settings of the job, as `sdk.plan` takes them.
         strict: refuse dynamic shapes, which the compiler pads.
-        limits: what it may take; None for 300 s and 8 GiB.
+        limits: what it may take; None for 300 s and 8 GB.
         fresh: look again where the same code was looked at before.
         spawn: starts the process that looks.
 
@@ -55,7 +56,11 @@ def preflight(
         why = f" ({row.name}: {row.refused}; nearest: {row.instead})" if row.refused else ", v5e-8 for one"
         raise InputError(f"A preflight is for TPUs on which TensorFlow runs{why}. Received: {accelerator!r}.")
     with tempfile.TemporaryDirectory(prefix="podlift-preflight-") as folder:
-        settings = {**(given or {}), "accelerator": row.name, "workers": 1}
+        settings = dict(given or {})
+        if isinstance(what, Job):
+            what = what.model_copy(update={"resources": Resources(accelerator=row.name)})
+        else:
+            settings |= {"accelerator": row.name, "workers": 1}
         plan = make_plan(what, settings, Target(backend="local", root=folder, name=None), os.environ, verb="preflight")
         if not fresh and (known := remembered.verdict(plan, os.environ, strict=strict)) is not None:
             return known

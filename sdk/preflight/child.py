@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -108,7 +109,18 @@ class Look:
         self._reach("code unpacked")
 
     def _changes(self) -> dict[str, Callable[[ModuleType], None]]:
-        return {"tensorflow": self._watch, "keras.src.trainers.data_adapters.array_data_adapter": self._watch_arrays}
+        watched = {"tensorflow": self._watch, "keras.src.trainers.data_adapters.array_data_adapter": self._watch_arrays}
+        return {name: partial(self._or_end, change) for name, change in watched.items()}
+
+    def _or_end(self, change: Callable[[ModuleType], None], module: ModuleType) -> None:
+        """Change a module, or end here: a program that is not watched would train."""
+        try:
+            change(module)
+        except Exception as error:
+            said = f"This TensorFlow or Keras is another than those that a preflight knows: {type(error).__name__}: {error}"
+            self._report = replace(self._report, stopped=said[:_SAID])
+            self._write()
+            os._exit(0)
 
     def _watch_arrays(self, adapters: ModuleType) -> None:
         from . import capture
@@ -183,6 +195,7 @@ class Look:
     def _study(self, seen: Seen) -> None:
         from . import steps
 
+        self._report = replace(self._report, programs=steps.programs(seen.steps))
         fed = rules.input_in_python(steps.pipeline(seen, self.place))
         found = [*self._report.findings, *steps.recompiled(seen.steps), *fed]
         self._report = replace(self._report, findings=tuple(found))

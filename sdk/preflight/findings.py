@@ -65,6 +65,7 @@ class Report:
         reached: how far the program came: the last stage that was reached.
         stopped: why it came no further, one sentence; "" where it was looked at wholly.
         replicas: how many there are.
+        programs: that the training steps were compiled to, as far as the program went.
         batch: examples of one replica's step; None where nobody knows.
         state_bytes: variables of one replica: parameters, slots of optimizers, metrics.
         step_bytes: all that the compiled step holds at its peak, the state included; None where it was not compiled.
@@ -83,6 +84,7 @@ class Report:
     reached: str = "nothing"
     stopped: str = ""
     replicas: int = 1
+    programs: int = 0
     batch: int | None = None
     state_bytes: int = 0
     step_bytes: int | None = None

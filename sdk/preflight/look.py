@@ -41,7 +41,7 @@ class Limits:
     """
 
     seconds: float = 300.0
-    bytes: int = 8 << 30
+    bytes: int = 8_000_000_000
 
 
 def look(plan: Plan, accelerator: str, folder: str, *, strict: bool, limits: Limits, spawn: Spawn) -> Report:
@@ -118,7 +118,7 @@ def _wait(process: processes.Process, began: float, limits: Limits) -> str:
         if time.monotonic() - began > limits.seconds:
             return f"It took longer than {limits.seconds:g} s (--limit-s)."
         if _memory(process.pid) > limits.bytes:
-            return f"It took more than {limits.bytes / 2**30:.1f} GiB of memory (--limit-gb)."
+            return f"It took more than {limits.bytes / 1e9:.1f} GB of memory (--limit-gb)."
         time.sleep(_POLL_S)
     return ""
 

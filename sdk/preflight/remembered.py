@@ -58,7 +58,8 @@ def note(plan: Plan, environ: Mapping[str, str], verb: str) -> list[Finding]:
     refused = sum(found.level == "refused" for found in report.findings)
     warned = len(report.findings) - refused
     if refused:
-        return [Finding("warning", f"A preflight found {refused} things that a TPU refuses. Next: {command}")]
+        things = "1 thing" if refused == 1 else f"{refused} things"
+        return [Finding("warning", f"A preflight found {things} that a TPU refuses. Next: {command}")]
     again = f", and {warned} that cost time: {command}" if warned else ""
     return [Finding("note", f"A preflight found nothing that a TPU refuses{again}.")]
 

@@ -284,18 +284,28 @@ def compiled(graph: Any, specs: Sequence[Any], dumps: str) -> Compiled:
     return found
 
 
-def recompiled(steps: Sequence[Step]) -> list[Finding]:
-    """Return where a step was traced more often than its shapes explain, or for several shapes."""
-    found = []
+def programs(steps: Sequence[Step]) -> int:
+    """Return how many programs the training steps are compiled to."""
+    return sum(len(_kinds(same)) for same in _by_line(steps).values())
+
+
+def _by_line(steps: Sequence[Step]) -> dict[tuple[str, int], list[Step]]:
     lines: dict[tuple[str, int], list[Step]] = {}
     for step in steps:
         if step.trains:
             lines.setdefault((step.path, step.line), []).append(step)
-    for (path, line), same in lines.items():
-        kinds = {
-            str([(spec.shape.as_list() if spec.shape.rank is not None else None, spec.dtype.name) for spec in s.specs])
-            for s in same
-        }
+    return lines
+
+
+def _kinds(steps: Sequence[Step]) -> set[str]:
+    return {str([(str(spec.shape), spec.dtype.name) for spec in step.specs]) for step in steps}
+
+
+def recompiled(steps: Sequence[Step]) -> list[Finding]:
+    """Return where a step was traced more often than its shapes explain, or for several shapes."""
+    found = []
+    for (path, line), same in _by_line(steps).items():
+        kinds = _kinds(same)
         # A first call that makes variables is traced twice, by TensorFlow's own rule.
         if len(kinds) == 1 and len(same) <= 2:
             continue

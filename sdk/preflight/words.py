@@ -25,7 +25,8 @@ def describe(report: Report) -> str:
 def _sizes(report: Report) -> list[str]:
     lines = []
     if report.batch is not None:
-        lines.append(f"step: {report.batch} examples on each of {report.replicas} replicas")
+        programs = f"{report.programs} program{'s' if report.programs > 1 else ''}"
+        lines.append(f"step: {report.batch} examples on each of {report.replicas} replicas, compiled to {programs}")
     if report.step_bytes is None and report.batch is not None:
         lines.append("memory: unknown, as the step was not compiled")
     if report.step_bytes is not None and report.memory_bytes is not None:

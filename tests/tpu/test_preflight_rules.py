@@ -1,0 +1,183 @@
+"""Each rule of a preflight with what it finds and with its near miss, as tables: nothing is imported or run."""
+
+from __future__ import annotations
+
+import pytest
+
+from sdk.preflight import failures, rules, sizes
+from sdk.preflight.findings import Finding, Layer, Report, tidy
+
+SMALL = ("float32", (64, 128))
+
+
+def op(kind: str, *, inputs=(SMALL,), outputs=(SMALL,), line=7):
+    return rules.Op(type=kind, name="x", path="train.py", line=line, inputs=inputs, outputs=outputs)
+
+
+LONG = ("int64", (64, 64))
+HITS = [
+    (op("EagerPyFunc"), "refused", "python-code"),
+    (op("PyFunc"), "refused", "python-code"),
+    (op("LookupTableFindV2", inputs=[("resource", ())]), "refused", "lookup-table"),
+    (op("ReadFile", outputs=[("string", ())]), "refused", "host-only"),
+    (op("DecodeJpeg", inputs=[("string", ())]), "refused", "host-only"),
+    (op("AsString", outputs=[("string", (64,))]), "refused", "strings"),
+    (op("Mul", outputs=[("float64", (64,))]), "refused", "float64"),
+    (op("PrintV2", inputs=[("string", ())], outputs=()), "warning", "host-call"),
+    (op("StringFormat", outputs=[("string", ())]), "warning", "host-call"),
+    (op("WriteSummary", outputs=()), "warning", "host-call"),
+    (op("Where", outputs=[("int64", (None, 2))]), "warning", "dynamic-shape"),
+    (op("Unique"), "warning", "dynamic-shape"),
+    (op("RaggedTensorToTensor"), "warning", "dynamic-shape"),
+    (op("BatchMatMulV2", outputs=[LONG]), "warning", "int64"),
+    (op("Const", outputs=[("float32", (1024, 1024))]), "warning", "constant"),
+]
+
+
+@pytest.mark.parametrize(("found", "level", "rule"), HITS, ids=lambda value: getattr(value, "type", value))
+def test_what_a_tpu_refuses_or_pays_for_is_found_at_its_line(found, level, rule):
+    (finding,) = rules.look([found])
+    assert (finding.path, finding.line, finding.level, finding.rule) == ("train.py", 7, level, rule)
+    assert finding.what
+    assert finding.why
+    assert finding.instead
+
+
+MISSES = [
+    op("MatMul"),
+    op("GatherV2", inputs=[SMALL, ("int64", (4096,))]),  # identifiers that are looked up
+    op("AddV2", outputs=[("int64", ())]),  # a step counter
+    op("Cast", inputs=[LONG], outputs=[("int32", (64, 64))]),
+    op("SelectV2"),  # tf.where with three arguments
+    op("Const", outputs=[("string", ())]),  # the message of an assertion
+    op("Assert", inputs=[("bool", ()), ("string", ())], outputs=()),
+    op("Const", outputs=[("float32", (128, 128))]),
+    op("Const", outputs=[("float64", ())]),
+    op("Placeholder", outputs=[("float64", ())]),
+]
+
+
+@pytest.mark.parametrize("near", MISSES, ids=lambda value: value.type)
+def test_what_only_looks_like_it_is_not_reported(near):
+    assert rules.look([near]) == []
+
+
+def test_dynamic_shapes_are_refused_only_when_somebody_is_strict():
+    levels = [rules.look([op("Where")], strict=strict)[0].level for strict in (False, True)]
+    assert levels == ["warning", "refused"]
+    assert rules.look([op("BatchMatMulV2", outputs=[LONG])], strict=True)[0].level == "warning"
+
+
+def test_the_counting_of_ragged_rows_is_not_reported_beside_them():
+    ragged, count = op("RaggedRange"), op("Mul", outputs=[LONG])
+    assert [found.rule for found in rules.look([count, ragged])] == ["dynamic-shape"]
+    assert [found.rule for found in rules.look([op("Mul", outputs=[LONG], line=8), ragged])] == [
+        "int64",
+        "dynamic-shape",
+    ]
+
+
+REFUSAL = (
+    "Detected unsupported operations when trying to compile graph f[] on XLA_CPU_JIT: Foo (No registered 'Foo'), Bar ()"
+)
+
+
+def test_what_the_compiler_itself_refuses_is_found_at_the_line_that_asks_for_it():
+    found = rules.unsupported(REFUSAL, [op("Foo", line=3), op("MatMul"), op("Bar", line=5)])
+    assert [(each.line, each.rule) for each in found] == [(3, "unsupported"), (5, "unsupported")]
+    assert rules.unsupported("RESOURCE_EXHAUSTED", [op("Foo")]) == []
+
+
+def test_what_has_a_rule_of_its_own_is_not_unsupported_too():
+    message = REFUSAL.replace("Foo", "PrintV2")
+    assert rules.unsupported(message, [op("PrintV2", outputs=())]) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "rule"),
+    [
+        ("NotImplementedError", "numpy() is only available when eager execution is enabled.", "python-value"),
+        ("AttributeError", "'SymbolicTensor' object has no attribute 'numpy'", "python-value"),
+        ("NotImplementedError", "Cannot convert a symbolic tf.Tensor (x:0) to a numpy array.", "python-value"),
+        ("TypeError", "float() argument must be a string or a real number, not 'SymbolicTensor'", "python-value"),
+        ("OperatorNotAllowedInGraphError", "Using a symbolic `tf.Tensor` as a Python `bool` is not allowed.", "python-control"),
+        ("OperatorNotAllowedInGraphError", "Iterating over a symbolic `tf.Tensor` is not allowed.", "python-control"),
+        ("ValueError", "Shapes (3,) and (4,) are incompatible", None),
+        ("KeyError", "numpy", None),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_program_tells_what_python_asked_for(kind, message, rule):
+    found = failures.failure(kind, message, "train.py", 4)
+    assert (found and found.rule) == rule
+
+
+DOT = (
+    "  dot.1 = f32[16,256]{1,0} dot(f32[16,784]{1,0} a.1, f32[784,256]{1,0} b.1), lhs_contracting_dims={1}, "
+    'rhs_contracting_dims={0}, metadata={op_type="MatMul" op_name="dense/MatMul"}'
+)
+CONVOLUTION = (
+    "  c.2 = f32[8,16,16,32]{3,2,1,0} convolution(f32[8,16,16,4]{3,2,1,0} a, f32[3,3,4,32]{3,2,1,0} k), "
+    'window={size=3x3 pad=1_1x1_1}, dim_labels=b01f_01io->b01f, metadata={op_name="conv/Conv2D"}'
+)
+
+
+def test_products_are_read_with_rows_depth_and_columns_the_most_expensive_first():
+    found = sizes.layers(f"HloModule x\n{DOT}\n{CONVOLUTION}\n")
+    assert [(each.name, each.shape) for each in found] == [
+        ("dense/MatMul", (16, 784, 256)),
+        ("conv/Conv2D", (8 * 16 * 16, 36, 32)),
+    ]
+    assert found[0].flops == 2 * 16 * 784 * 256
+    assert found[0].padded == pytest.approx(1 - 784 / 896, abs=1e-4)
+    assert found[1].padded == pytest.approx(1 - 36 * 32 / (128 * 128), abs=1e-4)
+
+
+def test_the_share_of_padding_counts_what_is_computed():
+    full = Layer(name="a", flops=100, padded=0.0, shape=(8, 128, 128))
+    half = Layer(name="b", flops=50, padded=0.5, shape=(8, 64, 128))
+    assert sizes.share((full, half)) == pytest.approx(0.25)
+    assert sizes.share(()) == 0.0
+
+
+def test_what_does_not_grow_with_the_batch_stays_when_the_largest_is_asked_for():
+    assert sizes.largest_batch(batch=8, state=100, peak=180, memory=1100) == 96
+    assert sizes.largest_batch(batch=1, state=100, peak=400, memory=1100) == 3
+    assert sizes.largest_batch(batch=8, state=2000, peak=2080, memory=1100) == 0
+
+
+def test_the_peak_is_read_from_the_table_of_buffers():
+    assert sizes.peak_bytes("BufferAssignment:\nTotal bytes used: 12345 (12.1KiB)\n") == 12345
+    assert sizes.peak_bytes("nothing of the kind") is None
+
+
+def test_how_many_examples_are_wanted_is_unknown_where_the_peak_is():
+    layer = Layer(name="a", flops=10**9, padded=0.0, shape=(8, 128, 128))
+    assert sizes.wanted_per_s((layer,), batch=64, cores=8, flops=1e12) == pytest.approx(512 * 1000)
+    assert sizes.wanted_per_s((layer,), batch=64, cores=8, flops=None) is None
+    assert sizes.wanted_per_s((), batch=64, cores=8, flops=1e12) is None
+
+
+def test_one_rule_says_one_thing_of_a_line_in_the_order_of_the_lines():
+    def finding(line, rule, what="x"):
+        return Finding("train.py", line, "warning", rule, what, "y", "z")
+
+    found = tidy([finding(9, "a"), finding(3, "b"), finding(3, "b", "again"), finding(3, "a")])
+    assert [(each.line, each.rule, each.what) for each in found] == [(3, "a", "x"), (3, "b", "x"), (9, "a", "x")]
+
+
+def test_a_report_comes_back_from_json_as_it_was():
+    layer = Layer(name="a", flops=1, padded=0.5, shape=(1, 2, 3))
+    finding = Finding("train.py", 1, "refused", "strings", "a", "b", "c")
+    report = Report(accelerator="v5e-8", findings=(finding,), layers=(layer,), batch=8, reached="done")
+    assert Report.from_json(report.to_json()) == report
+    assert report.refused
+    with pytest.raises(ValueError, match="another version"):
+        Report.from_json(report.to_json().replace('"version": 1', '"version": 0'))
+    for text in ("[]", "{}", "null", '{"version": 1}', "nonsense"):
+        with pytest.raises(ValueError):
+            Report.from_json(text)
+
+
+def test_a_finding_is_one_line_with_its_place_first():
+    finding = Finding("train.py", 18, "refused", "strings", "text in the step", "a TPU has no text", "numbers")
+    assert str(finding) == "train.py:18: refused: text in the step: a TPU has no text. Instead: numbers [strings]"
