@@ -27,7 +27,10 @@ def _bucket(known: Mapping[str, Any], target: Json) -> Iterator[Finding]:
         yield Finding("note", f"The bucket gs://{name} was not looked at. {known['said']}")
         return
     if not known["there"]:
-        yield Finding("error", f"The bucket gs://{name} cannot be used. {known['said']}")
+        # Without a location it becomes one of several regions, which training does not take.
+        create = f"gcloud storage buckets create gs://{name} --location={target['regions'][0]}"
+        missing = f"There is no bucket gs://{name}. Next: {create}, or gcloud storage ls."
+        yield Finding("error", missing if known["status"] == 404 else str(known["said"]))
         return
     if not about:
         describe = f"gcloud storage buckets describe gs://{name}"
@@ -64,7 +67,7 @@ def _place(name: str, about: Mapping[str, Any], target: Json) -> Iterator[Findin
         elsewhere = [region for region in regions if region != place]
         if elsewhere:
             said = f"gs://{name} lies in {place}: the job will not be asked for in {', '.join(elsewhere)}"
-            yield Finding("warning", f"{said}. Next: name regions={[place]!r}, or a bucket for each region.")
+            yield Finding("warning", f"{said}. Next: name regions={[place]!r} alone.")
 
 
 def _image(known: Mapping[str, Any], name: str) -> Finding:
@@ -88,25 +91,28 @@ def _quotas(known: Mapping[str, Any], job: Json, target: Json) -> Iterator[Findi
         if of_metric["there"] is None:
             unknown.setdefault(of_metric["said"], []).append(str(needed.metric))
             continue
+        by_limit: dict[int | None, list[str]] = {}
         for region in target["regions"]:
-            yield _quota(needed, of_metric["limits"].get(region), region, str(target.get("project")))
+            by_limit.setdefault(of_metric["limits"].get(region), []).append(region)
+        for limit, regions in by_limit.items():
+            yield _quota(needed, limit, ", ".join(regions), str(target.get("project")))
     for said, metrics in unknown.items():
         listed = _command(str(target.get("project")))
         yield Finding("note", f"Quotas were not looked at: {said.rstrip('.')} ({', '.join(metrics)}). Next: {listed}.")
 
 
-def _quota(needed: pricing.Quota, limit: int | None, region: str, project: str) -> Finding:
+def _quota(needed: pricing.Quota, limit: int | None, where: str, project: str) -> Finding:
     if limit is None:
-        said = f"Of {needed.metric} no limit is told for {region}; {needed.amount} are needed"
+        said = f"Of {needed.metric} no limit is told for {where}; {needed.amount} are needed"
         return Finding("note", f"{said}. Next: {_command(project)}.")
     if 0 <= limit < (needed.amount or 0):
-        said = f"The quota {needed.metric} is {limit} in {region}, and {needed.amount} are needed ({needed.what})"
+        said = f"The quota {needed.metric} is {limit} in {where}, and {needed.amount} are needed ({needed.what})"
         page = f"https://console.cloud.google.com/iam-admin/quotas?project={project}"
         return Finding(
             "warning", f"{said}: the job would be refused. Next: ask for more at {page}, or name another region."
         )
     amount = "without a limit" if limit < 0 else f"{limit}"
-    return Finding("note", f"The quota {needed.metric} is {amount} in {region}; {needed.amount} are needed.")
+    return Finding("note", f"The quota {needed.metric} is {amount} in {where}; {needed.amount} are needed.")
 
 
 def _command(project: str) -> str:

@@ -71,9 +71,16 @@ def bucket(root: str) -> Facts:
         about = Files(root, patience=_PATIENCE).bucket()
     except (StoreError, InputError) as error:
         # Whoever has answered knows; without an answer nothing is known.
-        there = False if isinstance(error.__cause__, Refusal) and error.__cause__.code in (401, 403, 404) else None
-        return {"name": name, "there": there, "said": str(error), "about": {}}
-    return {"name": name, "there": True, "said": "", "about": {key: about[key] for key in _OF_BUCKET if key in about}}
+        status = error.__cause__.code if isinstance(error.__cause__, Refusal) else 0
+        there = False if status in (401, 403, 404) else None
+        return {"name": name, "there": there, "status": status, "said": str(error), "about": {}}
+    return {
+        "name": name,
+        "there": True,
+        "status": 200,
+        "said": "",
+        "about": {key: about[key] for key in _OF_BUCKET if key in about},
+    }
 
 
 def image(name: str, address: str | None = None) -> Facts:

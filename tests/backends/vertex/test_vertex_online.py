@@ -65,16 +65,29 @@ def test_what_the_cloud_says_stands_among_the_facts_and_the_findings(plan: Calla
 
 
 def test_a_bucket_that_is_not_there_is_refused_with_the_command_that_makes_it(plan: Callable[..., sdk.Plan]) -> None:
-    with pytest.raises(
-        InputError, match=r"no bucket 'nobodys-own'.*Next: gcloud storage buckets create gs://nobodys-own"
-    ):
+    create = "Next: gcloud storage buckets create gs://nobodys-own --location=us-central1"
+    with pytest.raises(InputError, match=f"^There is no bucket gs://nobodys-own. {create}"):
         plan(bucket="nobodys-own")
 
 
 def test_submit_asks_too_and_starts_nothing(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
-    with pytest.raises(InputError, match="no bucket 'nobodys-own'"):
+    with pytest.raises(InputError, match="no bucket gs://nobodys-own"):
         sdk.submit("train.py", backend=podlift_vertex.backend(bucket="nobodys-own"), online=True)
     assert "customJobs.create" not in podlift_vertex.requests().operations
+
+
+def test_a_bucket_that_lets_us_not_in_is_refused_with_the_role_that_is_missing(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
+    podlift_vertex.faults({"kind": "status_before", "operation": "objects.list", "status": 403})
+    with pytest.raises(InputError, match=r"there is no permission \(403\).*--role=roles/storage.objectUser"):
+        plan()
+
+
+def test_a_bucket_that_tells_nothing_of_itself_is_a_note(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
+    podlift_vertex.faults({"kind": "status_before", "operation": "buckets.get", "status": 403})
+    told = "Objects of gs://podlift-runs can be listed; where it lies is not told to us. Next: gcloud storage buckets describe"
+    assert told in said(plan(), "note")
 
 
 def test_a_multi_region_bucket_is_refused(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
@@ -96,7 +109,7 @@ def test_a_bucket_of_another_region_is_refused_with_the_region_that_fits(
 
 def test_of_several_regions_those_without_the_bucket_are_named(plan: Callable[..., sdk.Plan]) -> None:
     made = plan(regions=("us-central1", "us-east1"))
-    assert "will not be asked for in us-east1. Next: name regions=['us-central1']" in said(made, "warning")
+    assert "will not be asked for in us-east1. Next: name regions=['us-central1'] alone." in said(made, "warning")
 
 
 def test_what_a_bucket_keeps_and_nobody_needs_is_told_as_the_doctor_tells_it(
