@@ -397,3 +397,18 @@ def test_a_plan_that_was_written_is_read_with_what_this_podlift_knows_of_its_pla
     written["backend_options"]["regions"] = []
     with pytest.raises(sdk.CorruptRunError, match="regions"):
         Plan.from_json(json.dumps(written), "plan.json")
+
+
+def test_the_command_that_plans_loads_nothing_that_a_plan_does_not_need(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import tensorflow")
+    slow = ("tensorflow", "keras", "google.", "grpc", "requests", "rich", "numpy", "sdk.backends.vertex.")
+    code = (
+        "import sys; bare = set(sys.modules)\n"
+        "from sdk.cli.app import run\n"
+        "assert run(['plan', 'train.py', '--backend', 'vertex']) == 0\n"
+        f"print(sorted(m for m in set(sys.modules) - bare if m.startswith({slow!r})), file=sys.stderr)"
+    )
+    env = {"PYTHONPATH": str(Path(sdk.__file__).parents[1]), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    words = [sys.executable, "-c", code]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path, env=env)
+    assert shown.stderr.strip() == "['sdk.backends.vertex.spec']"
