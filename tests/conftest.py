@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import textwrap
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+import sdk
+
+_GROUPS = Path("/sys/fs/cgroup/memory")
 
 
 @pytest.fixture(autouse=True)
@@ -41,3 +48,25 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path
         return target
 
     return writer
+
+
+@pytest.fixture
+def with_memory() -> Iterator[Callable[[str, str], str]]:
+    """Run a Python program in a control group with that much memory, and return what it prints: `with_memory("300M", text)`."""
+    if not os.access(_GROUPS, os.W_OK):
+        pytest.skip("control groups cannot be made here")
+    group = _GROUPS / f"podlift-test-{os.getpid()}"
+    group.mkdir()
+
+    def run(limit: str, program: str) -> str:
+        (group / "memory.limit_in_bytes").write_text(limit)
+        enter = f"import os; open('{group}/cgroup.procs', 'w').write(str(os.getpid()))"
+        env = {**os.environ, "PYTHONPATH": str(Path(sdk.__file__).parent.parent)}
+        command = [sys.executable, "-c", f"{enter}\n{program}"]
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout
+
+    yield run
+    until = time.monotonic() + 30
+    while (group / "cgroup.procs").read_text() and time.monotonic() < until:
+        time.sleep(0.05)
+    group.rmdir()
