@@ -145,7 +145,10 @@ def _ask(method: str, url: str, headers: Mapping[str, str]) -> tuple[int, str, M
         with _session(url) as session:
             response = session.request(method, url, headers=dict(headers), timeout=_TIMEOUT_S)
             answer = response.json() if method == "GET" and response.ok else response.headers
-    except (requests.RequestException, GoogleAuthError, client.RefusedError, ValueError) as error:
+    except client.RefusedError as error:
+        # The next step is the one that the finding of the bucket names.
+        return 0, str(error).partition(" Next:")[0], {}
+    except (requests.RequestException, GoogleAuthError, ValueError) as error:
         return 0, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", {}
     return response.status_code, _words(response), answer
 

@@ -159,6 +159,20 @@ def test_a_cloud_that_gives_no_answer_makes_notes_and_no_error(
     assert "Quotas were not looked at: ConnectionError" in found
 
 
+def test_without_credentials_a_plan_is_made_and_says_how_to_get_some(
+    plan: Callable[..., sdk.Plan], podlift_vertex: Cloud, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("PODLIFT_EMULATOR", "GOOGLE_APPLICATION_CREDENTIALS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
+    monkeypatch.setenv("NO_GCE_CHECK", "true")
+    found = said(plan(image=IMAGE), "note")
+    assert "there are no credentials here" in found
+    assert "Next: gcloud auth application-default login." in found
+    assert f"The image {IMAGE} was not looked at: There are no credentials for Google Cloud" in found
+    assert "Quotas were not looked at: There are no credentials for Google Cloud" in found
+
+
 def test_what_is_not_configured_is_not_asked_for(plan: Callable[..., sdk.Plan]) -> None:
     made = sdk.plan("train.py", backend="vertex", online=True)
     assert made.facts.get("online", {}) == {}
