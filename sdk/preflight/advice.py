@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _PADDED = 0.5
 _SHOWN = 3
+_TIGHT, _OVER = 0.9, 1.25
 _BACKWARDS = "gradient_tape/"
 # A millisecond of a v5e, and more of every older one: below that a step waits for its host longer than for its products.
 _NOTICED = 200_000_000_000
@@ -79,16 +80,17 @@ def padding(about: About, layers: Sequence[Layer]) -> list[Finding]:
 
 
 def memory(about: About, peak: int | None, core: int | None, largest: int | None, cores: int) -> list[Finding]:
-    if peak is None or core is None or peak <= core:
+    """Return whether the step fits. The compiler for CPUs places its buffers otherwise than that of a TPU: near is not over."""
+    if peak is None or core is None or peak <= _TIGHT * core:
         return []
-    fits = (
-        f"at most {largest} examples on each replica, {largest * cores} in a global batch"
-        if largest
-        else "a smaller model"
-    )
+    fits = "a smaller model"
+    if largest:
+        fits = f"at most {largest} examples on each replica, {largest * cores} in a global batch"
+    over = peak > _OVER * core
+    why = f"a core has {core / 2**30:.0f} GiB" + ("" if over else ", and what is padded may be too much for it")
     return [
         about.warning(
-            "memory", f"the step holds {peak / 2**30:.1f} GiB on each core", f"a core has {core / 2**30:.0f} GiB",
-            f"{fits}, or bfloat16 (keras.mixed_precision)", "refused",
+            "memory", f"the step holds {peak / 2**30:.1f} GiB on each core", why,
+            f"{fits}, or bfloat16 (keras.mixed_precision)", "refused" if over else "warning",
         )
     ]  # fmt: skip

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -279,8 +278,10 @@ def compiled(graph: Any, specs: Sequence[Any], dumps: str) -> Compiled:
     except (tf.errors.OpError, ValueError, TypeError) as error:
         found.refusal = str(error)
         return found
-    tables = sorted(glob.glob(f"{dumps}/*buffer-assignment.txt"), key=lambda name: Path(name).stat().st_mtime_ns)  # noqa: PTH207
-    found.peak = max((peak for name in tables if (peak := sizes.peak_bytes(Path(name).read_text()))), default=None)
+    for table in Path(dumps).iterdir():
+        if table.name.endswith("buffer-assignment.txt"):
+            found.peak = sizes.peak_bytes(table.read_text()) or found.peak
+        table.unlink()  # the next step's are written here too
     return found
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
-from sdk.preflight import failures, rules, sizes
+from sdk.preflight import advice, failures, rules, sizes
 from sdk.preflight.findings import Finding, Layer, Report, tidy
 
 SMALL = ("float32", (64, 128))
@@ -181,3 +183,37 @@ def test_a_report_comes_back_from_json_as_it_was():
 def test_a_finding_is_one_line_with_its_place_first():
     finding = Finding("train.py", 18, "refused", "strings", "text in the step", "a TPU has no text", "numbers")
     assert str(finding) == "train.py:18: refused: text in the step: a TPU has no text. Instead: numbers [strings]"
+
+
+@dataclass
+class Fit:
+    path = "train.py"
+    line = 5
+    on_tpu = True
+
+
+@pytest.mark.parametrize(("gib", "levels"), [(10, []), (15, ["warning"]), (19, ["warning"]), (21, ["refused"])])
+def test_memory_is_refused_only_where_no_compiler_could_make_it_fit(gib, levels):
+    about = advice.About(Fit(), batch=64, known=True, uneven=None)
+    found = advice.memory(about, gib << 30, 16 << 30, 48, 8)
+    assert [each.level for each in found] == levels
+    assert all("at most 48 examples on each replica, 384 in a global batch" in each.instead for each in found)
+
+
+def test_small_products_may_be_padding_and_large_ones_are_told():
+    about = advice.About(Fit(), batch=64, known=True, uneven=None)
+    small = Layer(name="dense", flops=10**6, padded=0.9, shape=(64, 10, 10))
+    large = Layer(name="dense", flops=10**11, padded=0.9, shape=(64, 10, 10))
+    backwards = Layer(name="gradient_tape/dense", flops=10**11, padded=0.9, shape=(10, 64, 10))
+    full = Layer(name="wide", flops=10**12, padded=0.0, shape=(64, 128, 128))
+    assert advice.padding(about, (small,)) == []
+    assert [each.rule for each in advice.padding(about, (large,))] == ["padding"]
+    assert advice.padding(about, (full, large)) == []
+    assert advice.padding(about, (full, backwards)) == []
+
+
+@pytest.mark.parametrize(("batch", "rules_of_it"), [(8, []), (64, []), (5, ["batch"]), (12, ["batch"])])
+def test_a_batch_is_counted_in_eights(batch, rules_of_it):
+    about = advice.About(Fit(), batch=batch, known=True, uneven=None)
+    assert [each.rule for each in advice.feeding(about)] == rules_of_it
+    assert advice.feeding(advice.About(Fit(), batch=batch, known=False, uneven=None)) == []
