@@ -201,7 +201,11 @@ def reason_of(event: Event) -> Reason:
 
 def _timings(ordered: Sequence[Event], created: float) -> dict[str, float]:
     found: dict[str, float] = {}
+    current, _ = since_resumed(ordered)
     for event in ordered:
+        # A run that was resumed has not ended where it did before.
+        if event.kind == "final" and event not in current:
+            continue
         if event.kind in _TIMED and _TIMED[event.kind] not in found:
             found[_TIMED[event.kind]] = round(event.time - created, 3)
     return found

@@ -136,7 +136,10 @@ class _Story:
 
     def pending(self) -> Iterator[str]:
         if self._about.cloud:
-            asked = "Its job was not created yet: the process that submitted it does that."
+            asked = (
+                "Its job was not created yet: the process that submitted it does that. If that one was killed, podlift cancel "
+                "ends the run at once, and podlift resume starts it then; after 10 minutes it counts as lost."
+            )
             preparing = "Its containers were started, and fetch what they need."
             own = {Reason.SUBMITTED: asked, Reason.PREPARING: preparing}
             yield own.get(self._status.reason) or MEANINGS[self._status.reason]

@@ -19,7 +19,7 @@ from .packaging import bundle
 from .planner import Plan
 from .policies import Code, Vertex
 from .settings import Target, missing_variables
-from .status import State, Status
+from .status import Reason, State, Status
 from .storage import posix
 from .storage.records import Recorder
 
@@ -100,6 +100,11 @@ def _revised(plan: Plan, events: Sequence[Event]) -> str:
 
 def _not_resumable(plan: Plan, status: Status) -> list[str]:
     run = plan.run_id
+    if plan.backend != "local" and status.reason is Reason.SUBMITTED:
+        return [
+            f"The job of the run {run} was not created yet: the process that submitted it does that. Next: podlift wait "
+            f"{run}, or if that process was killed, podlift cancel {run} and then podlift resume {run}."
+        ]
     if not status.state.terminal:
         return [f"The run {run} is {status.state.value}: there is nothing to resume. Next: podlift wait {run}."]
     if status.state is State.SUCCEEDED:

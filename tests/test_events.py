@@ -126,3 +126,12 @@ def test_a_status_needs_few_of_the_records_of_many_attempts(attempts: list, aliv
 def test_foreign_bytes_are_no_record(data: bytes) -> None:
     with pytest.raises(ValueError):
         parse("0001.client.000001.started.json", data)
+
+
+def test_a_run_that_was_resumed_has_not_finished_where_it_did_before() -> None:
+    first = event("final", 5.0, state="CANCELLED", reason="cancelled", failure=None)
+    resumed = event("resumed", 9.0, "client-1", attempts=0, wishes=0)
+    last = event("final", 12.0, "supervisor-1", state="SUCCEEDED", reason="done", failure=None)
+    history = [SUBMITTED, first, resumed, last]
+    ended = [fold(history[:count], supervisor_alive=True).timings.get("finished") for count in (2, 3, 4)]
+    assert ended == [4.0, None, 11.0]

@@ -14,6 +14,7 @@ from ...events import generation
 from ...layout import RootPaths
 from ...packaging.runtime_half import first_stage, runtime_half
 from ...planner import Plan
+from ...status import Reason, State
 from ...storage import mirror, posix
 from ...storage.copies import Copy
 from ...storage.gcs_files import FIRST_LOOK, Files, check_root
@@ -54,15 +55,16 @@ def start(request: Request) -> None:
     number = generation(read_events(plan.paths, ("resumed",))) + 1
     store = GcsStore(plan.url.partition("://")[2], patience=mirror.PATIENCE, clock=clock)
     made = submit.read_made(store, number)
-    if made is not None:
+    if made is not None and made.name:
         return
     stage, order = _bring(plan, number, store, clock)
     jobs = client.Jobs(str(plan.backend_options["project"]), clock=clock)
     try:
         Creation(_asked(plan, number, stage, order), store, jobs, clock).ensure()
     except NotMadeError as error:
-        failure = {"task": "", "message": str(error), "traceback": "", "log": ""}
-        data = {"state": "FAILED", "reason": error.reason.value, "failure": failure, "vendor": "", "job": ""}
+        state = State.CANCELLED if error.reason is Reason.CANCELLED else State.FAILED
+        failure = {"task": "", "message": str(error), "traceback": "", "log": ""} if state is State.FAILED else None
+        data = {"state": state.value, "reason": error.reason.value, "failure": failure, "vendor": "", "job": ""}
         watch.finish(store, number, clock.now(), data)
         raise PodliftError(
             f"The run {plan.run_id} was not started. {error} Next: podlift resume {plan.url} tries again."

@@ -57,7 +57,7 @@ class Made:
     """Which job it is.
 
     Args:
-        name: projects/P/locations/REGION/customJobs/ID.
+        name: projects/P/locations/REGION/customJobs/ID; "" where the run was cancelled before there was one.
         unsure: True where another one may have been made too, and may yet be seen.
     """
 
@@ -136,9 +136,18 @@ class Creation:
         """Return the job; there is one when this returns, and this has made at most one.
 
         Raises:
-            NotMadeError: it was refused.
+            NotMadeError: it was refused, or somebody has cancelled the run.
             UnsureError: Vertex AI gives no answer; there may be one.
         """
+        made = self._ensure()
+        if made.name:
+            return made
+        for wait_s in LOOKS_S if self._unsure else ():
+            self._clock.sleep(wait_s)
+            cancel_strays(self._jobs, self._asked.regions, self._asked.run_id, self._asked.number, made)
+        raise NotMadeError("Somebody has cancelled it before its job was made.", Reason.CANCELLED)
+
+    def _ensure(self) -> Made:
         made = read_made(self._store, self._asked.number)
         if made is not None:
             return made
@@ -245,6 +254,13 @@ def note(store: Store, jobs: Service, number: int, made: Made) -> Made:
             _cancel(jobs, made.name)
         return first
     return made
+
+
+def forestall(store: Store, number: int) -> Made:
+    """Have nobody make a job any more, and return what is written down: the job that was made in the meantime, or none."""
+    with suppress(AlreadyExistsError):
+        store.put_new(KEYS.made(number), [json.dumps({"name": ""}).encode()])
+    return read_made(store, number) or Made(name="")
 
 
 def labelled(jobs: Service, regions: Sequence[str], run_id: str, number: int) -> list[VendorJob]:

@@ -20,7 +20,7 @@ from ...clock import Clock
 from ...errors import AlreadyExistsError, MissingError
 from ...events import Event, generation, source_of
 from ...planner import Plan
-from ...status import State, Status
+from ...status import Reason, State, Status
 from ...storage import trees
 from ...storage.copies import Copy
 from ...storage.gcs_files import Files
@@ -124,7 +124,11 @@ class Watch:
         while True:
             made = self._wait_for_job(number, follow)
             if made is None:
-                return
+                if number == self._number():
+                    return
+                # It was never made: a resume has made the next one.
+                number += 1
+                continue
             reader = logs.Reader(
                 self._ask,
                 str(self._options["project"]),
@@ -142,7 +146,8 @@ class Watch:
         while True:
             self.refresh()
             made = self._read_made(number)
-            if made is not None or not follow or self._lost or has_ended(self._plan.paths):
+            ended = self._lost or number < self._number() or has_ended(self._plan.paths)
+            if made is not None or not follow or ended:
                 return made
             self._clock.sleep(self._pace.poll_s)
 
@@ -164,12 +169,22 @@ class Watch:
         number = self._number()
         wish = json.dumps({"grace_s": float(grace_s), "asked": self._clock.now()}).encode()
         self._store.put_new(KEYS.distant_wish(number - 1, uuid.uuid4().hex[:12]), [wish])
-        job = self._job
+        job = self._job or self._forestall(number)
         waiting = job is not None and job.state.removeprefix(states.PREFIX) in ("QUEUED", "PENDING", "PAUSED")
         if job is not None and not job.over and (grace_s <= 0 or waiting):
             self._jobs.cancel(job.name)
         # What becomes of it is looked at anew.
         self._looked = dict.fromkeys(self._looked, -self._pace.poll_s)
+
+    def _forestall(self, number: int) -> VendorJob | None:
+        """End a run that has no job yet, whether somebody is about to make one or was killed; return it where it came first."""
+        made = submit.forestall(self._store, number)
+        if made.name:
+            return self._jobs.get(made.name)
+        submit.cancel_strays(self._jobs, self._options["regions"], self._plan.run_id, number, made)
+        about = {"state": State.CANCELLED.value, "reason": Reason.CANCELLED.value, "failure": None}
+        finish(self._store, number, self._clock.now(), {**about, "vendor": "", "job": ""})
+        return None
 
     def _refresh(self, *, logs: bool) -> None:
         if has_ended(self._plan.paths) and self._job is None:
@@ -211,7 +226,7 @@ class Watch:
     def _read_made(self, number: int) -> Made | None:
         if number not in self._made:
             made = submit.read_made(self._store, number)
-            if made is None:
+            if made is None or not made.name:
                 return None
             self._made[number] = made
         return self._made[number]

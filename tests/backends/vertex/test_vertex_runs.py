@@ -145,6 +145,34 @@ def test_a_run_that_waits_says_what_for_and_is_cancelled_at_once(
     assert other.status() == run.status()
 
 
+def test_a_run_whose_submit_was_killed_before_its_job_is_cancelled_at_once_and_resumed(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class KilledError(Exception):
+        pass
+
+    def killed(*_: object) -> None:
+        raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("sdk.backends.vertex.submit.Creation._ask", killed)
+        with pytest.raises(KilledError):
+            start()
+    (info,) = api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
+    run = api.attach(info.url)
+    assert run.status().reason is Reason.SUBMITTED
+    assert "podlift cancel" in run.why()
+    with pytest.raises(sdk.InputError, match=r"was not created yet.*podlift cancel"):
+        run.resume()
+    run.cancel()
+    assert run.status().state is State.CANCELLED
+    assert made(podlift_vertex) == []
+    run.resume()
+    assert [line.text for line in run.logs(follow=True)] == ["here"]
+    assert run.wait(LIMIT_S).state is State.SUCCEEDED
+    assert len(made(podlift_vertex)) == 1
+
+
 def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sdk import Reason
 from sdk.backends.vertex.client import RefusedError, UnsureError
 from sdk.backends.vertex.states import VendorJob
-from sdk.backends.vertex.submit import Asked, Creation, Made, NotMadeError, cancel_strays, note, read_made
+from sdk.backends.vertex.submit import Asked, Creation, Made, NotMadeError, cancel_strays, forestall, note, read_made
 from sdk.storage.posix_store import PosixStore
 
 REGIONS = ("us-central1", "europe-west4")
@@ -271,3 +271,27 @@ def test_a_refusal_after_a_lost_reply_may_be_the_first_jobs_own_doing(store: Pos
     service = Service(clock, "lost", QUOTA, late_s=31.0)
     made = creation(store, service, clock).ensure()
     assert (made.name, len(service.jobs)) == (service.jobs[0].name, 1)
+
+
+def test_who_cancels_before_there_is_a_job_has_nobody_make_one(store: PosixStore, clock: Clock) -> None:
+    service = Service(clock)
+    assert forestall(store, 1) == Made(name="")
+    with pytest.raises(NotMadeError, match="cancelled it before") as caught:
+        creation(store, service, clock).ensure()
+    assert (caught.value.reason, service.creates) == (Reason.CANCELLED, [])
+
+
+@pytest.mark.parametrize("answer", ["made", "lost"])
+def test_a_job_that_is_made_while_somebody_cancels_is_cancelled_by_who_made_it(
+    store: PosixStore, clock: Clock, answer: str
+) -> None:
+    service = Service(clock, answer, late_s=3.0)
+    service.before = lambda: forestall(store, 1)
+    with pytest.raises(NotMadeError, match="cancelled it before"):
+        creation(store, service, clock).ensure()
+    assert set(service.cancelled) == {"projects/p/locations/us-central1/customJobs/1"}
+
+
+def test_who_cancels_behind_the_creation_is_told_which_job_it_is(store: PosixStore, clock: Clock) -> None:
+    made = creation(store, Service(clock), clock).ensure()
+    assert forestall(store, 1) == made
