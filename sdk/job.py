@@ -67,6 +67,10 @@ def _not_json(value: Any, path: str, above: tuple[int, ...] = ()) -> list[tuple[
     return [bad for i, item in enumerate(value) for bad in _not_json(item, f"{path}[{i}]", above)]
 
 
+# Of a process on Linux, in bytes: MAX_ARG_STRLEN with the NUL behind it; a quarter of the usual stack, less what else is in it.
+_MAX_VARIABLE, _MAX_VARIABLES = 128 * 1024, 1_900_000
+
+
 def _unfit(value: str | float | None) -> str:
     """Return what keeps a plain value out of JSON, "" when nothing does."""
     if isinstance(value, str):
@@ -99,6 +103,17 @@ def _environment(value: dict[str, str | FromCaller]) -> dict[str, str | FromCall
             problems.append(f"{name!r} is set by podlift for each task: choose another name")
         if isinstance(text, str) and "\0" in text:
             problems.append(f"the value of {name!r} holds a NUL character, which no variable can")
+    sizes = {name: len(f"{name}={text}".encode()) for name, text in value.items() if isinstance(text, str)}
+    problems += [
+        f"{name!r} has {size} bytes, and Linux takes {_MAX_VARIABLE - 1} at most: put the value into a file of the project"
+        for name, size in sizes.items()
+        if size >= _MAX_VARIABLE
+    ]
+    if not problems and sum(sizes.values()) > _MAX_VARIABLES:
+        problems.append(
+            f"the variables have {sum(sizes.values())} bytes together, and Linux takes {_MAX_VARIABLES} with little room "
+            "to spare: put the values into files of the project"
+        )
     if problems:
         raise ValueError("; ".join(problems))
     return value

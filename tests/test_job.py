@@ -123,3 +123,12 @@ def test_a_job_cannot_be_changed() -> None:
     job = sdk.Job("train.py")
     with pytest.raises(Exception, match="frozen"):
         job.entry = "other.py"  # type: ignore[misc]
+
+
+def test_variables_that_no_process_can_have_are_refused() -> None:
+    fits = sdk.Job("train.py", env={"KEY": "x" * (128 * 1024 - 5)})
+    assert len(fits.env) == 1
+    with pytest.raises(sdk.InputError, match=r"'KEY' has 131072 bytes, and Linux takes 131071 at most.*file"):
+        sdk.Job("train.py", env={"KEY": "x" * (128 * 1024 - 4)})
+    with pytest.raises(sdk.InputError, match="bytes together"):
+        sdk.Job("train.py", env={f"KEY{i}": "x" * 100_000 for i in range(20)})
