@@ -12,7 +12,7 @@ from typing import Any, Literal
 from .errors import InputError, nearest
 from .hardware import Accelerator, gpus, machines, regions, tpus
 
-__all__ = ["ROWS", "Accelerator", "Pool", "lookup", "names", "pools", "row"]
+__all__ = ["ROWS", "Accelerator", "Pool", "lookup", "names", "pools", "replicas", "row"]
 
 _CPU = Accelerator(
     name="cpu",
@@ -43,6 +43,30 @@ def names(backend: str | None = None) -> list[str]:
 def row(name: str) -> Accelerator:
     """Return the row of that very name."""
     return _TABLE[name]
+
+
+def replicas(tpu: Accelerator, wanted: str) -> int:
+    """Return how many replicas stand for a TPU where there is none: all that it has, or fewer on request.
+
+    Args:
+        tpu: a row in one machine.
+        wanted: the value of PODLIFT_TPU_REPLICAS; "" for all.
+
+    Raises:
+        InputError: it is no number, or the TPU has not as many.
+    """
+    # A row counts cores where the generation has two on a chip.
+    cores = tpu.count or tpu.chips
+    wanted = wanted.strip()
+    if not wanted:
+        return cores
+    if wanted.isdecimal() and 1 <= int(wanted) <= cores:
+        return int(wanted)
+    near = min(int(wanted), cores) or 1 if wanted.isdecimal() else cores
+    raise InputError(
+        f"PODLIFT_TPU_REPLICAS is how many replicas stand for {tpu.name}: 1 to {cores}. Received: {wanted!r}. "
+        f"Nearest: PODLIFT_TPU_REPLICAS={near}, or none for {cores}."
+    )
 
 
 def lookup(name: str) -> Accelerator:

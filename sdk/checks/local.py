@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import accelerators, cluster
+from ..errors import InputError
 from .findings import TENSORFLOW_RANGE, Facts, Finding, error
+from .vertex_hardware import one_task
 
 
 def run(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
     """Return the findings of a plan that runs here."""
-    checks = (_hardware, _tensorflow, _legacy_keras, _isolation, _open_ports, _crowding, _of_clouds)
+    checks = (_hardware, _one_task, _tensorflow, _legacy_keras, _isolation, _open_ports, _crowding, _of_clouds)
     return [finding for check in checks for finding in check(job, facts)]
 
 
@@ -25,6 +27,23 @@ def _hardware(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
             {"resources.accelerator": "cpu"},
         )
     ]
+
+
+def _one_task(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
+    """What Vertex AI refuses of a TPU has no stand-in either."""
+    return one_task(job, {})
+
+
+def tpu_replicas(job: Mapping[str, Any], environ: Mapping[str, str]) -> list[Finding]:
+    """Return what is wrong with the number of replicas that the caller's environment asks for."""
+    row = accelerators.row(job["resources"]["accelerator"])
+    if row.family != "tpu" or "local" not in row.backends:
+        return []
+    try:
+        accelerators.replicas(row, environ.get("PODLIFT_TPU_REPLICAS", ""))
+    except InputError as wrong:
+        return [Finding("error", str(wrong))]
+    return []
 
 
 def _tensorflow(job: Mapping[str, Any], facts: Facts) -> list[Finding]:

@@ -352,9 +352,7 @@ def task_name():
     return f"{task['type']}-{task['index']}"
 
 
-def main(names):
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    folder = Path(os.environ["AIP_MODEL_DIR"]) / task_name()
+def write(folder, strategy, names):
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
         print(f"case {name}", flush=True)
@@ -365,6 +363,11 @@ def main(names):
         report = {part: seen[part] for part in ("history", "evaluate") if part in seen}
         (folder / f"{name}.json").write_text(json.dumps(report, default=float))
         keras.backend.clear_session()
+
+
+def main(names):
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    write(Path(os.environ["AIP_MODEL_DIR"]) / task_name(), strategy, names)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ seen = {}
 
 
 def numbers():
-    x = np.random.default_rng(0).normal(size=(5 * BATCH, 6)).astype("float32")
+    """Return five batches, and one example more that only one replica can have."""
+    x = np.random.default_rng(0).normal(size=(5 * BATCH + 1, 6)).astype("float32")
     return x, (x @ np.ones((6, 2))).astype("float32")
 
 
@@ -37,7 +38,7 @@ def connect(name):
 
 def fitted(strategy, each):
     x, y = numbers()
-    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH, drop_remainder=True)
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
     keras.utils.set_random_seed(1)
     with strategy.scope():
         model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(5, activation="tanh"), keras.layers.Dense(2)])
@@ -105,6 +106,10 @@ def refusals(strategy):
     alone = tf.Variable(0.0)
 
     @tf.function
+    def wide():
+        strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([], tf.float64)))
+
+    @tf.function
     def shared():
         strategy.run(lambda: alone.assign_add(tf.distribute.get_replica_context().all_reduce("SUM", tf.ones([]))))
 
@@ -115,10 +120,10 @@ def refusals(strategy):
         tf.distribute.cluster_resolver.TPUClusterResolver(tpu="somebody-elses")
 
     found = []
-    for attempt in (shared, embedding, elsewhere):
+    for attempt in (shared, wide, embedding, elsewhere):
         try:
             attempt()
-        except (ValueError, NotImplementedError) as error:
+        except (ValueError, TypeError, NotImplementedError) as error:
             found.append(f"{type(error).__name__}: {error}")
     return found
 

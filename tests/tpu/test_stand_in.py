@@ -19,7 +19,8 @@ pytest.importorskip("tensorflow")
 SCRIPT = Path(__file__).with_name("stand_in.py")
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 KINDS = [
-    ("v5e-4", "local", 4, [2, 2, 1, 1]),
+    pytest.param(("v5e-4", "local", 2, [2, 1, 1, 1]), id="2 of v5e-4"),
+    pytest.param(("v5e-4", "local", 4, [2, 2, 1, 1]), marks=pytest.mark.full),
     pytest.param(("v5e-8", "", 8, [2, 4, 1, 1]), marks=pytest.mark.full),
     pytest.param(("v2-8", "by its name", 8, [2, 2, 1, 2]), marks=pytest.mark.full),
     pytest.param(("v5e-1", "None", 1, [1, 1, 1, 1]), marks=pytest.mark.full),
@@ -29,10 +30,10 @@ KINDS = [
 @pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind[0])
 def trained(request, tmp_path_factory):
     accelerator, name, replicas, mesh = request.param
-    run = sdk.submit(
-        sdk.Job(SCRIPT, args=[name], resources=sdk.Resources(accelerator=accelerator)),
-        root=tmp_path_factory.mktemp("t"),
-    )
+    job = sdk.Job(SCRIPT, args=[name], resources=sdk.Resources(accelerator=accelerator))
+    with pytest.MonkeyPatch.context() as shell:
+        shell.setenv("PODLIFT_TPU_REPLICAS", "2" if replicas == 2 else "")
+        run = sdk.submit(job, root=tmp_path_factory.mktemp("t"))
     seen = json.loads(Path(run.result(500).model_dir, "seen.json").read_text())
     return seen, replicas, mesh, "\n".join(line.text for line in run.logs(task="chief-0"))
 
@@ -85,8 +86,10 @@ def test_replicas_tell_each_other_what_they_have(trained):
 
 def test_what_no_stand_in_can_do_is_refused_with_what_to_do_instead(trained):
     seen, replicas = trained[0]["refused"], trained[1]
-    shared, embedding, elsewhere = seen if replicas > 1 else ["", *seen]
-    assert replicas == 1 or "strategy.scope()" in shared
+    *adding, embedding, elsewhere = seen
+    if replicas > 1:
+        assert "strategy.scope()" in adding[0]
+        assert "Received: float64" in adding[1]
     assert "keras.layers.Embedding" in embedding
     assert "somebody-elses" in elsewhere
     assert "TPUClusterResolver(tpu='local')" in elsewhere
@@ -109,9 +112,21 @@ def test_only_local_mode_and_the_emulator_have_a_stand_in():
     assert kinds({}, tpu="v5e-8")[0] == "tpu-host"
 
 
-def test_a_number_of_replicas_that_is_none_is_refused():
-    with pytest.raises(InputError, match=r"PODLIFT_TPU_REPLICAS is a number of replicas\. Received: 'two'"):
-        tpu.patches(payload(tpu="v5e-8", tpu_stand_in=True), {"PODLIFT_TPU_REPLICAS": "two"}, print)
+@pytest.mark.parametrize(("asked", "near"), [("two", 8), ("9", 8), ("0", 1)])
+def test_a_number_of_replicas_that_there_is_not_is_refused_when_it_is_planned(tmp_path, monkeypatch, asked, near):
+    (tmp_path / "train.py").write_text("print(1)")
+    monkeypatch.setenv("PODLIFT_TPU_REPLICAS", asked)
+    with pytest.raises(
+        InputError, match=rf"v5e-8: 1 to 8\. Received: '{asked}'\. Nearest: PODLIFT_TPU_REPLICAS={near}"
+    ):
+        sdk.plan(str(tmp_path / "train.py"), accelerator="v5e-8", root=tmp_path)
+    assert sdk.plan(str(tmp_path / "train.py"), root=tmp_path)
+
+
+def test_several_tasks_on_tpus_are_refused_here_as_they_are_on_vertex_ai(tmp_path):
+    (tmp_path / "train.py").write_text("print(1)")
+    with pytest.raises(InputError, match=r"exactly one task, .* Received: workers=2\. Nearest: workers=1\."):
+        sdk.plan(str(tmp_path / "train.py"), accelerator="v5e-8", workers=2, root=tmp_path)
 
 
 def test_a_host_of_v5e_gets_the_variables_of_its_chips_and_a_cache_in_the_run(tmp_path):
@@ -155,18 +170,14 @@ def test_a_tpu_that_never_comes_is_named_when_the_wait_is_over():
     assert "/dev/accel" in lines[-1]
 
 
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("job", "args"),
-    [
-        ("digits", ["--epochs", 2]),
-        (
-            "char_lm",
-            ["--steps", 20, "--per-replica", 2, "--characters", 60000, "--length", 32, "--width", 32, "--blocks", 1],
-        ),
-    ],
-)
-def test_our_jobs_train_on_replicas(tmp_path, job, args):
-    made = sdk.Job(JOBS / job / "train.py", args=args, resources=sdk.Resources(accelerator="v5e-4"))
-    run = sdk.submit(made, root=tmp_path)
+def test_digits_trains_on_eight_replicas_although_its_last_batch_is_not_for_all(tmp_path):
+    job = sdk.Job(JOBS / "digits" / "train.py", args=["--epochs", 1], resources=sdk.Resources(accelerator="v5e-8"))
+    assert sdk.submit(job, root=tmp_path).result(500).metrics["val_accuracy"] > 0.5
+
+
+def test_char_lm_learns_on_four_replicas(tmp_path):
+    small = {"steps": 20, "per-replica": 2, "characters": 60000, "length": 32, "width": 32, "blocks": 1}
+    args = [word for name, value in small.items() for word in (f"--{name}", value)]
+    job = sdk.Job(JOBS / "char_lm" / "train.py", args=args, resources=sdk.Resources(accelerator="v5e-4"))
+    run = sdk.submit(job, root=tmp_path)
     assert run.result(500).metrics["val_loss"] < run.metrics()[0]["metrics"]["val_loss"]

@@ -14,7 +14,7 @@ from typing import Any
 import sdk
 
 from ... import processes
-from ...checks import Facts, Finding
+from ...checks import Facts, Finding, local
 from ...clock import Clock, SystemClock
 from ...errors import PodliftError
 from ...events import Event, generation, source_of
@@ -55,8 +55,8 @@ class Local:
         """Do nothing: what a supervisor needs it loads itself."""
 
     def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
-        """Return nothing: this machine needs nothing configured."""
-        return []
+        """Return what is wrong with the variables of this shell that change how tasks run."""
+        return local.tpu_replicas(plan.job, os.environ)
 
     def render(self, plan: Plan) -> Request:
         """Return each task's command and environment; ports are chosen when the tasks start."""

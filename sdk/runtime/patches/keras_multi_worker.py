@@ -1,6 +1,6 @@
-"""Keras 3 `fit`, `evaluate` and `predict` under MultiWorkerMirroredStrategy: they run, and give one worker's numbers.
+"""Keras 3 `fit`, `evaluate` and `predict` under MultiWorkerMirroredStrategy and TPUStrategy give one device's numbers.
 
-Keras fails there at the first batch (keras#20585), and would otherwise average replicas as equals, which is wrong once
+Keras fails under the first at the first batch (keras#20585). Under both it averages replicas as equals, which is wrong once
 the global batch does not divide evenly: see `keras_parts`. Every other strategy takes Keras's own path. The reasoning,
 the costs and what stays inexact: docs/decisions/keras-multi-worker.md.
 """
@@ -23,6 +23,7 @@ from .keras_parts import (
     cure_losses,
     cure_optimizers,
     during,
+    is_tpu,
     keras_version,
     version,
 )
@@ -35,22 +36,25 @@ _TWO_STEP_NUMBERS = (3, 11)  # since then an epoch yields the first and the last
 def _cure_trainer(trainer: ModuleType) -> None:
     in_multi_worker_mode = trainer._collective_all_reduce_multi_worker
 
+    def weighs(strategy: Any) -> bool:
+        return in_multi_worker_mode(strategy) or is_tpu(strategy)
+
     @around(trainer, "reduce_per_replica")
     def reduce(original: Function, values: Any, strategy: Any, reduction: str) -> Any:
-        if reduction == "auto" and in_multi_worker_mode(strategy):
+        if reduction == "auto" and weighs(strategy):
             reduction = "first"  # `_mean_over_replicas` has made them equal
         return original(values, strategy, reduction)
 
     @around(trainer.TensorFlowTrainer, "_maybe_symbolic_build")
     def build(original: Function, self: Any, iterator: Any = None, data_batch: Any = None) -> None:
-        if iterator is not None and in_multi_worker_mode(self.distribute_strategy):
+        if iterator is not None and weighs(self.distribute_strategy):
             # A batch cannot be averaged where its pieces differ in size; any piece shows the types.
             iterator = _first_pieces(trainer, iterator, self.distribute_strategy)
         original(self, iterator=iterator, data_batch=data_batch)
 
     @around(trainer.TensorFlowTrainer, "_make_function")
     def make(original: Function, self: Any, step_function: Function) -> Any:
-        if not in_multi_worker_mode(self.distribute_strategy):
+        if not weighs(self.distribute_strategy):
             return original(self, step_function)
         cure_batch_normalization()
         # Two functions, as a traced step cannot be told later whether it has to measure.
@@ -60,13 +64,13 @@ def _cure_trainer(trainer: ModuleType) -> None:
 
     @around(trainer.TensorFlowTrainer, "_get_metrics_result_or_logs")
     def end_epoch(original: Function, self: Any, logs: Any) -> Any:
-        if in_multi_worker_mode(self.distribute_strategy):
+        if weighs(self.distribute_strategy):
             average_moving_statistics(trainer, self)  # before validation and the callbacks, that may save
         return original(self, logs)
 
     @around(trainer.TensorFlowTrainer, "make_predict_function")
     def make_predict(original: Function, self: Any, force: bool = False) -> None:
-        if in_multi_worker_mode(self.distribute_strategy):
+        if weighs(self.distribute_strategy):
             stand_in = _PredictsNothing(trainer, self)
             original(stand_in, force)
             self.predict_function = stand_in.predict_function
@@ -128,6 +132,8 @@ class _PredictsNothing:
     def predict_step(self, data: Any) -> Any:
         size, data = _never_empty(self._trainer, data)
         tf, outputs = self._trainer.tf, self._model.predict_step(data)
+        if isinstance(size, int):
+            return outputs
         return self._trainer.tree.map_structure(lambda v: v[: tf.shape(v)[0] * tf.minimum(size, 1)], outputs)
 
 
@@ -138,16 +144,22 @@ def _never_empty(trainer: ModuleType, data: Any) -> tuple[Any, Any]:
     """
     tf = trainer.tf
     leaves = [leaf for leaf in trainer.tree.flatten(data) if leaf is not None]
+    shape = tf.TensorShape(leaves[0].shape)
+    if shape.rank and shape[0]:
+        return shape[0], data
     size = tf.cast(tf.shape(leaves[0])[0], tf.int32)
     if any(isinstance(leaf, (tf.RaggedTensor, tf.SparseTensor)) for leaf in leaves):
         return size, data
     leaves = [tf.convert_to_tensor(leaf) for leaf in leaves]
 
-    def one_example(like: Any) -> Any:  # of ones: zeros may be taken for padding, and cuDNN refuses nothing but padding
-        value = "" if like.dtype == tf.string else tf.cast(1, like.dtype)
-        return tf.fill(tf.concat([[1], tf.shape(like)[1:]], 0), value)
+    def with_one_more(
+        leaf: Any,
+    ) -> Any:  # of ones: zeros may be taken for padding, and cuDNN refuses nothing but padding
+        value = "" if leaf.dtype == tf.string else tf.cast(1, leaf.dtype)
+        return tf.concat([leaf, tf.fill(tf.concat([[1], tf.shape(leaf)[1:]], 0), value)], 0)
 
-    safe = iter(tf.cond(tf.equal(size, 0), lambda: [one_example(leaf) for leaf in leaves], lambda: leaves))
+    # No condition: a TPU's compiler has no two branches that differ in shape.
+    safe = iter(with_one_more(leaf)[: tf.maximum(size, 1)] for leaf in leaves)
     return size, trainer.tree.map_structure(lambda leaf: None if leaf is None else next(safe), data)
 
 
@@ -216,6 +228,16 @@ def _apply(trainer: ModuleType) -> None:
     cure_optimizers(trainer)
     _cure_trainer(trainer)
 
+
+TPU = Patch(
+    name="keras-tpu",
+    why="Keras averages replicas as equals, and clips each one's part of the gradient",
+    module="keras.src.backend.tensorflow.trainer",
+    applies=_applies,
+    needed=lambda trainer: True,
+    apply=_apply,
+    quiet=True,
+)
 
 PATCH = Patch(
     name="keras-multi-worker",

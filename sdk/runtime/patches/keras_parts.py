@@ -2,7 +2,8 @@
 
 Keras gives every replica the weight 1/N. That is one worker's number only while all replicas have the same number of
 examples (or of valid steps under a mask, or the same sum of weights). `keras_multi_worker` puts a `Step` in force while
-a replica runs a train or test step under MultiWorkerMirroredStrategy; without one, Keras's own functions answer.
+a replica runs a train or test step under MultiWorkerMirroredStrategy or TPUStrategy; without one, Keras's own functions
+answer.
 """
 
 from __future__ import annotations
@@ -20,25 +21,35 @@ _MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 Function = Callable[..., Any]
 
 
+def is_tpu(strategy: Any) -> bool:
+    """Return whether it is a TPUStrategy, by any of its spellings."""
+    return any(kind.__name__.startswith("TPUStrategy") for kind in type(strategy).__mro__)
+
+
+def _counts(tf: ModuleType) -> Any:
+    """Return the type to count in: float32 would lose counts above 2**24, but TPUs add up nothing wider."""
+    return tf.float32 if is_tpu(tf.distribute.get_strategy()) else tf.float64
+
+
 @dataclass(frozen=True, kw_only=True)
 class Part:
     """How much of something lies on this replica: of the batch's examples, or of what else a loss divides by."""
 
     tf: ModuleType
-    amount: Any  # both float64: float32 would lose counts above 2**24 and round the quotient
+    amount: Any  # both in `_counts`
     whole: Any
 
     @classmethod
     def measure(cls, tf: ModuleType, amount: Any) -> Part:
         """Add up over all replicas: a collective, so every task has to come here at the same point of its step."""
-        amount = tf.stop_gradient(tf.cast(amount, tf.float64))
+        amount = tf.stop_gradient(tf.cast(amount, _counts(tf)))
         return cls(tf=tf, amount=amount, whole=tf.distribute.get_replica_context().all_reduce("SUM", amount))
 
     @classmethod
     def equal(cls, tf: ModuleType) -> Part:
         """The part of one replica among equals, for which nobody needs to be asked."""
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
-        return cls(tf=tf, amount=tf.ones([], tf.float64), whole=tf.constant(replicas, tf.float64))
+        return cls(tf=tf, amount=tf.ones([], _counts(tf)), whole=tf.constant(replicas, _counts(tf)))
 
     def scale(self, value: Any) -> Any:
         """Turn a mean over this replica into its term of the mean over all; a mean over nothing, NaN, becomes 0."""
@@ -142,7 +153,7 @@ def cure_losses(trainer: ModuleType) -> None:
         values = losses.ops.convert_to_tensor(values, dtype=dtype)
         divisor = _divisor(losses, sample_weight, mask, reduction, values.dtype)
         if divisor is not None:
-            there = step.present.amount * tf.cast(divisor, tf.float64)  # none in a made-up example
+            there = step.present.amount * tf.cast(divisor, _counts(tf))  # none in a made-up example
             step = replace(step, divisor=Part.measure(tf, there))
         with during(step):
             loss = original(values, sample_weight, mask, reduction, dtype)
@@ -254,4 +265,6 @@ def average_moving_statistics(trainer: ModuleType, model: Any) -> None:
             variable.assign(mean)
 
     if variables:
-        model.distribute_strategy.run(average)
+        # TPUStrategy runs nothing that is not a function.
+        strategy = model.distribute_strategy
+        strategy.run(trainer.tf.function(average, autograph=False) if is_tpu(strategy) else average)

@@ -10,11 +10,10 @@ from typing import Any
 
 from ... import accelerators
 from ...clock import SystemClock
-from ...errors import InputError
 from ...hardware import Accelerator
 from ...payload import Payload
 from ..tpu import host
-from . import Patch
+from . import Patch, keras_multi_worker
 from .keras_parts import Function, around, version
 
 _TENSORFLOW = ((2, 16), (2, 21))
@@ -48,16 +47,9 @@ def patches(payload: Payload, environ: Mapping[str, str], log: Callable[[str], N
         return []
     row = accelerators.row(payload.tpu)
     if _has_stand_in(payload, environ):
-        replicas, names = _replicas(environ), _names(environ)
-        return [_stand_in(row, replicas, names, log), _advice(log)]
-    return [_real(row, log), _advice(log)]
-
-
-def _replicas(environ: Mapping[str, str]) -> int | None:
-    text = environ.get(_REPLICAS, "").strip()
-    if text and not text.isdecimal():
-        raise InputError(f"{_REPLICAS} is a number of replicas. Received: {text!r}.")
-    return int(text) if text else None
+        replicas, names = accelerators.replicas(row, environ.get(_REPLICAS, "")), _names(environ)
+        return [_stand_in(row, replicas, names, log), _advice(log), keras_multi_worker.TPU]
+    return [_real(row, log), _advice(log), keras_multi_worker.TPU]
 
 
 def _names(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -69,7 +61,7 @@ def _names(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name))
 
 
-def _stand_in(row: Accelerator, replicas: int | None, names: Sequence[str], log: Callable[[str], None]) -> Patch:
+def _stand_in(row: Accelerator, replicas: int, names: Sequence[str], log: Callable[[str], None]) -> Patch:
     def apply(tf: ModuleType) -> None:
         devices: Any = importlib.import_module("sdk.runtime.tpu.devices")
         system = devices.system_of(row, replicas=replicas, names=names)

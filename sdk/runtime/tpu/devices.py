@@ -9,7 +9,7 @@ from typing import Any
 from tensorflow.python.eager import context
 from tensorflow.python.tpu import topology, tpu_system_metadata
 
-from ...errors import InputError, nearest
+from ...errors import nearest
 from ...hardware import Accelerator
 
 _HOST = "/job:localhost/replica:0/task:0"
@@ -64,20 +64,15 @@ class System:
         )
 
 
-def system_of(row: Accelerator, *, replicas: int | None, names: Sequence[str]) -> System:
+def system_of(row: Accelerator, *, replicas: int, names: Sequence[str]) -> System:
     """Return the system that stands for a row of the hardware table.
 
     Args:
         row: a TPU in one machine.
-        replicas: how many there shall be; None for as many as the row has.
+        replicas: how many there shall be.
         names: under which a program may look for it, beside "local".
-
-    Raises:
-        InputError: it has not as many replicas.
     """
     # A row counts cores where the generation has two on a chip.
     cores = row.count or row.chips
     x, y = (int(side) for side in row.topology.split("x")) if row.topology else (2, row.chips // 2)
-    if replicas is not None and not 1 <= replicas <= cores:
-        raise InputError(f"{row.name} has 1 to {cores} replicas. Received: PODLIFT_TPU_REPLICAS={replicas}.")
-    return System(accelerator=row.name, mesh=(x, y, 1, cores // row.chips), cores=replicas or cores, names=tuple(names))
+    return System(accelerator=row.name, mesh=(x, y, 1, cores // row.chips), cores=replicas, names=tuple(names))

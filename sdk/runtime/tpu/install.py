@@ -34,6 +34,8 @@ def install(system: System) -> None:
     """Have every program of this process find that system. Must come before any operation of TensorFlow's."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * system.cores)
+    # It would look for faster graphs for each replica anew, and takes longer than it saves.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     _resolve(system)
     _initialize(system)
     _list_devices(system)
@@ -122,9 +124,11 @@ def _distribute(system: System) -> None:
                 found[host] = each
 
         def _batch_reduce_to(self, reduce_op: Any, pairs: Any, options: Any) -> list[Any]:
-            values = [value for value, _ in pairs]
+            values = [tf.convert_to_tensor(v) if isinstance(v, tf.IndexedSlices) else v for v, _ in pairs]
             if replicas.enclosing() is None or not all(isinstance(value, tf.Tensor) for value in values):
                 return list(super()._batch_reduce_to(reduce_op, pairs, options))
+            for value in values:
+                replicas.check_sum(value)
             mean = reduce_op == tf.distribute.ReduceOp.MEAN
             return replicas.add_up_all([tf.math.scalar_mul(1 / system.cores, v) if mean else v for v in values])
 
@@ -150,6 +154,8 @@ def _exchange(system: System) -> None:
 
     def cross_replica_sum(x: Any, group_assignment: Any = None, name: str | None = None) -> Any:
         _whole(group_assignment)
+        x = tf.convert_to_tensor(x)
+        replicas.check_sum(x)
         return replicas.add_up(x)
 
     def all_to_all(

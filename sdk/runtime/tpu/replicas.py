@@ -169,6 +169,19 @@ def enclosing() -> Replicated | None:
     return mark if isinstance(mark, Replicated) else None
 
 
+# What TensorFlow's operation for TPUs takes (CrossReplicaSum).
+_ADDED_UP = (tf.float32, tf.bfloat16, tf.float16, tf.int32, tf.uint32)
+
+
+def check_sum(value: Any) -> None:
+    """Raise where a TPU would not add this up."""
+    if value.dtype not in _ADDED_UP:
+        raise TypeError(
+            f"Replicas of a TPU add up {', '.join(kind.name for kind in _ADDED_UP)}. Received: {value.dtype.name}. "
+            "Next: tf.cast(value, tf.float32) or tf.int32 before the sum."
+        )
+
+
 def add_up(value: Any) -> Any:
     """Return the sum of every replica's value, on every replica."""
     mark = enclosing()
