@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time as clocktime
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -15,14 +16,17 @@ from functools import lru_cache
 from typing import Any, Protocol
 
 from ...clock import Clock
-from ...errors import AccessError, InputError, StoreError, nearest
+from ...errors import AccessError, InputError, PodliftError, StoreError, nearest
 from ..base import LogLine
 from .client import credentials, emulator
+from .states import OURS
 
 # What Vertex AI itself says of a job stands under this name.
 SERVICE = "service"
 _ADDRESS = "https://logging.googleapis.com"
 _PAGE = 1000
+# Of what a replica has printed last, as a verdict holds it: lines and characters.
+_WORDS, _WORDS_SIZE = 30, 4000
 _TIMEOUT_S = 30.0
 _TRIES, _WAIT_S = 6, 2.0
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
@@ -178,6 +182,24 @@ def lines(
             yield LogLine(task=task, attempt=number, text=text, end=end, time=entry.time)
 
 
+def last_words(ask: Ask, project: str, job_id: str, replica: str) -> str:
+    """Return what a replica has printed last, from podlift's own complaint on if there is one.
+
+    Args:
+        ask: sends one request to Cloud Logging.
+        project: the project.
+        job_id: the job's number.
+        replica: such as "workerpool1-0".
+    """
+    try:
+        tail = deque(entries(ask, project, selection(job_id, replica)), maxlen=_WORDS)
+    except PodliftError as error:
+        return str(error)
+    found = list(tail)
+    ours = [place for place, entry in enumerate(found) if entry.error and entry.text.startswith(OURS)]
+    return "\n".join(entry.text.rstrip("\n") for entry in found[ours[-1] if ours else 0 :])[:_WORDS_SIZE]
+
+
 def chosen(task: str | None, tasks: Sequence[str], names: Mapping[str, str]) -> str | None:
     """Return the replica that a task is; None for all.
 
@@ -194,7 +216,7 @@ def chosen(task: str | None, tasks: Sequence[str], names: Mapping[str, str]) -> 
 
 def _is_chatter(entry: Entry) -> bool:
     """True for what podlift itself says in a container, but for what goes wrong: it is no output of the program."""
-    return entry.text.startswith("podlift: ") and not entry.error
+    return entry.text.startswith(OURS) and not entry.error
 
 
 def _pieces(text: str) -> Iterator[tuple[str, str]]:

@@ -17,6 +17,8 @@ from ..local import deaths
 from . import diagnose
 
 PREFIX = "JOB_STATE_"
+# Before what podlift itself says in a container.
+OURS = "podlift: "
 # JobState of google.cloud.aiplatform.v1, by its number: over REST the numbers travel.
 NAMES = (
     "UNSPECIFIED", "QUEUED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLING", "CANCELLED", "PAUSED", "EXPIRED",
@@ -137,6 +139,7 @@ class Ended:
         asked: unix time at which somebody has asked for the end of the run, in seconds; None for nobody.
         provisioning: what kind of machines were asked for: it decides which advice helps.
         timeout_s: how long the job might run, in seconds; None for Vertex AI's own limit.
+        words: what the replica that `speechless` names has printed last.
     """
 
     events: Sequence[Event]
@@ -145,6 +148,7 @@ class Ended:
     asked: float | None = None
     provisioning: str = "standard"
     timeout_s: float | None = None
+    words: str = ""
 
 
 def verdict(ended: Ended) -> dict[str, Any]:
@@ -195,7 +199,20 @@ def _decided(ended: Ended) -> tuple[State, Reason, dict[str, Any] | None]:
         task, code = str(silent[0].data["task"]), int(silent[0].data["code"])
         reason, words = deaths.describe(code, deaths.OutOfMemory.UNKNOWN)
         return State.FAILED, reason, _failure(task, f"{task} {words}", "")
-    return State.FAILED, said.reason, _failure(_task(said.replica, ended.tasks), said.message, "")
+    task = _task(said.replica, ended.tasks)
+    if not said.certain and ended.words.startswith(OURS):
+        # The program was not reached.
+        return State.FAILED, Reason.REFUSED, _failure(task, ended.words.removeprefix(OURS), "")
+    return State.FAILED, said.reason, _failure(task, said.message, "" if said.certain else ended.words)
+
+
+def speechless(ended: Ended) -> str:
+    """Return the replica whose end nobody has recorded a word about, so that its log has to say why; "" for none."""
+    _, events = _last_attempt(ended.events)
+    said = diagnose.diagnose(ended.job.message, ended.job.code, provisioning=ended.provisioning)
+    if said.certain or ended.asked is not None or any(event.kind in ("failed", "exited") for event in events):
+        return ""
+    return said.replica
 
 
 def _silent(events: Sequence[Event], exits: Sequence[Event]) -> list[Event]:

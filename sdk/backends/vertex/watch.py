@@ -129,13 +129,8 @@ class Watch:
                 # It was never made: a resume has made the next one.
                 number += 1
                 continue
-            reader = logs.Reader(
-                self._ask,
-                str(self._options["project"]),
-                made.name.rpartition("/")[2],
-                pace=self._pace,
-                clock=self._clock,
-            )
+            job = made.name.rpartition("/")[2]
+            reader = logs.Reader(self._ask, str(self._options["project"]), job, pace=self._pace, clock=self._clock)
             found = reader.follow(replica, self) if follow and number == self._number() else reader.read(replica)
             yield from logs.lines(found, names, self._attempt_at, attempt)
             number += 1
@@ -279,6 +274,10 @@ class Watch:
         )
         if not states.is_explained(ended) and self._clock.now() < (self._job.ended or 0.0) + _ERROR_S:
             return
+        replica = states.speechless(ended)
+        if replica:
+            words = logs.last_words(self._ask, str(self._options["project"]), self._job.id, replica)
+            ended = replace(ended, words=words)
         finish(self._store, self._number(), self._job.ended or self._clock.now(), states.verdict(ended))
         self._copy.refresh(self._plan.tasks, logs=True)
 

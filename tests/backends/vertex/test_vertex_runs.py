@@ -186,6 +186,19 @@ def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
     assert made(podlift_vertex)[0].state.name == "JOB_STATE_CANCELLED"
 
 
+def test_an_image_that_cannot_run_the_program_is_told_with_its_own_words(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    Path("requirements.txt").write_text("no-such-thing-at-all==1.0\n")
+    run = start(env={"PIP_NO_INDEX": "1"})
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.reason) == (State.FAILED, Reason.REFUSED)
+    assert status.failure is not None
+    assert status.failure.task == "chief-0"
+    assert "lacks something of the requirements (no-such-thing-at-all==1.0)" in run.why()
+    assert "Next: put it into the image" in run.why()
+
+
 def test_a_stockout_names_what_may_be_had_instead(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
     podlift_vertex.faults({"api": "vertex", "kind": "stockout"})
     status = start().wait(LIMIT_S)

@@ -201,3 +201,29 @@ def test_merging_changes_only_what_it_says() -> None:
     before = status("RUNNING", "training")
     told = merge(before, job("RUNNING"))
     assert dataclasses.replace(told, vendor="", console="") == before
+
+
+EXITED = 'The replica workerpool1-1 exited with a non-zero status of 3. Termination reason: Error. Its "log".'
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "message", "below"),
+    [
+        ("podlift: This image has no TensorFlow.\nNext: another.", "refused", "This image has no TensorFlow.", ""),
+        ("python3: not found", "user_error", "The program failed, and left no record of why.", "python3: not found"),
+    ],
+)
+def test_where_no_record_tells_of_an_end_the_log_does(words: str, reason: str, message: str, below: str) -> None:
+    ended = Ended(events=[], job=job("FAILED", message=EXITED), tasks=TASKS)
+    assert states.speechless(ended) == "workerpool1-1"
+    found = verdict(dataclasses.replace(ended, words=words))
+    assert (found["reason"], found["failure"]["task"]) == (reason, "worker-1")
+    assert found["failure"]["message"].startswith(message)
+    assert found["failure"]["traceback"] == below
+
+
+def test_where_a_record_or_the_vendor_tells_why_nobody_reads_the_log() -> None:
+    failed = Ended(events=[event("attempt_started", 10.0), FAILED], job=job("FAILED", message=EXITED), tasks=TASKS)
+    memory = job("FAILED", message="The replica workerpool1-1 ran out of memory.")
+    assert states.speechless(failed) == ""
+    assert states.speechless(Ended(events=[], job=memory, tasks=TASKS)) == ""
