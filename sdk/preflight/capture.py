@@ -9,7 +9,7 @@ All variables exist by then. After some such calls the program ends.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,6 +93,8 @@ def pretend(count: int) -> None:
     """
     # They have nothing to tell each other here, and the compiler for CPUs knows no exchange.
     replicas.add_up = lambda value: tf.identity(value)
+    # TensorFlow writes loops down otherwise for a compiler.
+    around(replicas.Replicated, "IsXLAContext")(lambda original, self: True)
     tpu_strategy.TPUExtended._num_replicas_in_sync = property(lambda self: count)
 
     @around(replicas, "replicate")
@@ -165,7 +167,31 @@ def _here() -> Any:
 
 
 def _trains(graph: Any) -> bool:
-    return any(op.type.startswith(("Assign", "ResourceApply", "ResourceScatter")) for op in graph.get_operations())
+    return any(op.type.startswith(("Assign", "ResourceApply", "ResourceScatter")) for op in within(graph))
+
+
+def within(graph: Any) -> Iterator[Any]:
+    """Yield the operations of a graph, and those of the functions that it calls."""
+    pending, known = [graph], {id(graph)}
+    while pending:
+        current = pending.pop()
+        for op in current.get_operations():
+            yield op
+            for name in _called(op):
+                inner = current._get_function(name)
+                inner = None if inner is None else getattr(inner, "graph", None)
+                if inner is not None and id(inner) not in known:
+                    known.add(id(inner))
+                    pending.append(inner)
+
+
+def _called(op: Any) -> list[str]:
+    found = []
+    for value in op.node_def.attr.values():
+        if value.HasField("func"):
+            found.append(value.func.name)
+        found += [each.name for each in value.list.func]
+    return found
 
 
 def _watch_data(seen: Seen) -> None:

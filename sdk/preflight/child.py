@@ -71,7 +71,7 @@ class Look:
         install(plumbing("preflight", "the step is looked at", self._changes()), _say)
         stopped = self._program(payload)
         self._report = replace(self._report, stopped=stopped)
-        if self._seen is not None and self._seen.steps:
+        if self._seen is not None and self._traced():
             # A look at data is an iteration too: what is seen from now on is nothing of the program's.
             self._study(replace(self._seen, datasets=list(self._seen.datasets)))
         self._write()
@@ -226,7 +226,9 @@ class Look:
         refused = rules.unsupported(made.refusal, ops)
         about = advice.About(step, batch, known, steps.uneven(step, seen, self._report.replicas))
         before = self._report.step_bytes or 0
-        report = replace(self._report, findings=(*self._report.findings, *found, *refused, *advice.feeding(about)))
+        # What a library asks for in a place of its own is asked for by who trains.
+        placed = [f if f.path else replace(f, path=step.path, line=step.line) for f in (*found, *refused)]
+        report = replace(self._report, findings=(*self._report.findings, *placed, *advice.feeding(about)))
         if made.peak is None or made.peak >= before:
             report = self._sized(report, about, made, steps.state_bytes(graph), steps.feed_per_s(step, seen))
         # What writes summaries is in the step's hands even where nothing is written.

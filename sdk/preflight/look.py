@@ -19,7 +19,10 @@ from .findings import Report, read
 from .order import Order
 
 _POLL_S = 0.1
-_FLAGS = "--xla_dump_hlo_as_text --xla_dump_hlo_module_re=(tpu|preflight)_step --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true --xla_dump_to="
+_FLAGS = (
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
+    "--xla_dump_hlo_module_re=(tpu|preflight)_step --xla_dump_hlo_as_text --xla_dump_to="
+)
 _LAST_LINES, _SAID = 3, 500
 
 

@@ -18,7 +18,7 @@ from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops
 
 from . import rules, sizes
-from .capture import Seen, Step
+from .capture import Seen, Step, within
 from .findings import Finding, Layer
 
 # Where nobody knows the batch.
@@ -161,7 +161,7 @@ def pipeline(seen: Seen, place: Place) -> list[rules.Op]:
         for name in ("_map_func", "_func", "_predicate"):
             function = getattr(getattr(each, name, None), "function", None)
             if function is not None:
-                found += [_op(op, place) for op in _within(function.graph)]
+                found += [_op(op, place) for op in within(function.graph)]
     return found
 
 
@@ -175,30 +175,7 @@ def traced(step: Step, specs: Sequence[Any]) -> Any:
 
 def operations(graph: Any, place: Place) -> list[rules.Op]:
     """Return the operations of a step as data, those of the functions that it calls among them."""
-    return [_op(op, place) for op in _within(graph)]
-
-
-def _within(graph: Any) -> Iterator[Any]:
-    pending, known = [graph], {id(graph)}
-    while pending:
-        current = pending.pop()
-        for op in current.get_operations():
-            yield op
-            for name in _called(op):
-                inner = current._get_function(name)
-                inner = None if inner is None else getattr(inner, "graph", None)
-                if inner is not None and id(inner) not in known:
-                    known.add(id(inner))
-                    pending.append(inner)
-
-
-def _called(op: Any) -> list[str]:
-    found = []
-    for value in op.node_def.attr.values():
-        if value.HasField("func"):
-            found.append(value.func.name)
-        found += [each.name for each in value.list.func]
-    return found
+    return [_op(op, place) for op in within(graph)]
 
 
 def _op(op: Any, place: Place) -> rules.Op:
