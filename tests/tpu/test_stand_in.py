@@ -138,6 +138,12 @@ def test_a_host_of_v5e_gets_the_variables_of_its_chips_and_a_cache_in_the_run(tm
     assert (tmp_path / "xla").is_dir()
 
 
+def test_an_emulated_machine_has_no_library_of_chips_to_load():
+    environ = {**dict(accelerators.row("v5e-8").env), "PODLIFT_EMULATOR": "http://127.0.0.1:1"}
+    tpu.prepare(payload(tpu="v5e-8"), environ, print)
+    assert environ == {"PODLIFT_EMULATOR": "http://127.0.0.1:1"}
+
+
 def test_variables_that_the_job_has_set_stay(tmp_path):
     environ = {"TF_XLA_FLAGS": "--tf_xla_persistent_cache_directory=/mine", "NEXT_PLUGGABLE_DEVICE_USE_C_API": "false"}
     host.set_variables(accelerators.row("v5e-8"), environ, str(tmp_path), lambda line: None)

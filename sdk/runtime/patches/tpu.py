@@ -23,8 +23,16 @@ _EMULATOR = "PODLIFT_EMULATOR"
 
 def prepare(payload: Payload, environ: MutableMapping[str, str], log: Callable[[str], None]) -> None:
     """Make this process ready for the TPU of its machine, if it runs on one; TensorFlow is not imported yet."""
-    if payload.tpu and not _has_stand_in(payload, environ):
-        host.prepare(accelerators.row(payload.tpu), environ, payload.board or payload.run_url, SystemClock(), log)
+    if not payload.tpu:
+        return
+    row = accelerators.row(payload.tpu)
+    if _has_stand_in(payload, environ):
+        # The emulated machine is given them too, and TensorFlow's import fails where there is no libtpu.so.
+        for name, value in row.env:
+            if environ.get(name) == value:
+                del environ[name]
+        return
+    host.prepare(row, environ, payload.board or payload.run_url, SystemClock(), log)
 
 
 def _has_stand_in(payload: Payload, environ: Mapping[str, str]) -> bool:
