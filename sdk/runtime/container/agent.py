@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...clock import Clock, SystemClock
-from ...errors import EXIT_INFRASTRUCTURE, AccessError, InputError, PodliftError
+from ...errors import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, AccessError, InputError, PodliftError
 from ...events import Event, first_failure, is_collateral, reason_of
 from ...layout import RunPaths
 from ...payload import VERSION, Payload
@@ -56,6 +56,10 @@ def main(order: Mapping[str, Any], *, bundle: str, home: str, installed: str) ->
         task = identity.who(os.environ, payload.tasks)
         job = int(order["job"])
         store = open_store(order["run"])
+        if _is_cancelled(store, job - 1):
+            # Also where nobody looks at the run any more: its job came late, behind the end of whoever made it.
+            _say("somebody has cancelled the run: its program is not started")
+            return EXIT_CANCELLED
         formation = Formation(store, task, payload.tasks, job, SystemClock(), _say)
         claim = formation.form()
         paths = RunPaths(posixpath.join(home, "runs", payload.run_id))
@@ -193,7 +197,7 @@ class Agent:
             # What the others are to know of this task, before they are asked what they know.
             carrying.now(_HURRY_S if told else _PATIENT_S)
             again, why = self._again(code, reason, step, failure, echo=echo)
-            cancelled = code != 0 and self._is_cancelled()
+            cancelled = code != 0 and _is_cancelled(self._store, self._payload.generation)
             exit_code = leaving.code_of(code, echo=echo, cancelled=cancelled, again=again)
         except PodliftError as error:
             _complain(f"the bucket does not take what this task has left: {error}")
@@ -227,10 +231,6 @@ class Agent:
             [*ends, Ended(state=State.FAILED, reason=reason, step=step)], self._policy, drill=bool(self._payload.drill)
         )
         return decision.restart, decision.why
-
-    def _is_cancelled(self) -> bool:
-        wishes = f"{_KEYS.control}/{self._payload.generation:04d}-"
-        return next(iter(self._store.list(wishes)), None) is not None
 
     def _told_of(self, failure: Event) -> dict[str, Any]:
         message = f"{self._task} failed: {failure.data['type']}: {failure.data['message']}"
@@ -276,6 +276,10 @@ def environment(own: Mapping[str, str], payload: Payload, task: str, scratch: st
     if installed:
         found["PYTHONPATH"] = os.pathsep.join(filter(None, (installed, own.get("PYTHONPATH", ""))))
     return found
+
+
+def _is_cancelled(store: Store, generation: int) -> bool:
+    return next(iter(store.list(f"{_KEYS.control}/{generation:04d}-")), None) is not None
 
 
 def _say(text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -171,6 +172,20 @@ def test_a_run_whose_submit_was_killed_before_its_job_is_cancelled_at_once_and_r
     assert [line.text for line in run.logs(follow=True)] == ["here"]
     assert run.wait(LIMIT_S).state is State.SUCCEEDED
     assert len(made(podlift_vertex)) == 1
+
+
+def test_a_job_that_begins_behind_a_wish_for_its_end_does_not_start_its_program(
+    podlift_vertex: Cloud, start: Callable[..., sdk.Run]
+) -> None:
+    podlift_vertex.faults({"api": "vertex", "kind": "hold"})
+    run = start()
+    key = f"podlift/runs/{run.id}/control/0000-abcdef.cancel.json"
+    wish = json.dumps({"grace_s": 3600.0, "asked": time.time()})
+    podlift_vertex.client().bucket(podlift_vertex.bucket).blob(key).upload_from_string(wish)
+    podlift_vertex.faults()
+    assert run.wait(LIMIT_S).state is State.CANCELLED
+    assert list(run.logs()) == []
+    assert made(podlift_vertex)[0].state.name == "JOB_STATE_FAILED"
 
 
 def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
