@@ -101,7 +101,10 @@ def _in_bucket(text: str) -> str:
         raise InputError(f"Runs live in a folder or below gs://BUCKET/PREFIX. Received: root={text!r}.")
     text = text.rstrip("/")
     if not _IN_BUCKET.fullmatch(text) or not text.isprintable():
-        raise InputError(f"This is no place in a bucket. Received: root={text!r}. Expected: gs://BUCKET/PREFIX.")
+        raise InputError(
+            f"This is no place in a bucket. Received: {text!r}. Expected: gs://BUCKET/PREFIX, where a bucket's name has 3 to "
+            "63 lowercase letters, digits, dashes, underscores and dots."
+        )
     return text
 
 

@@ -20,7 +20,7 @@ _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?
 _OWN_FORM = ("env", "inputs")
 _METAVARS = {
     "entry": "ENTRY", "workers": "N", "accelerator": "A", "project": "FOLDER", "args": "JSON", "max_steps": "N",
-    "user": "N",
+    "user": "N", "every_steps": "N", "keep_last": "N", "best": "METRIC", "resume_from": "RUN[@STEP]",
     "ps": "N", "disk_gb": "N", "max_cost_usd": "USD", "machine": "TYPE", "vertex_project": "ID", "vertex_regions": "R[,R]",
     "vertex_bucket": "BUCKET", "vertex_service_account": "EMAIL", "vertex_image": "URI", "vertex_labels": "JSON",
     "vertex_raw": "JSON",
@@ -68,7 +68,7 @@ def _metavar(setting: config.Setting) -> str:
     choices = [part for part in _parts(setting.type) if typing.get_origin(part) is Literal]
     if choices:
         return "|".join(typing.get_args(choices[0]))
-    return _METAVARS.get(setting.name, "SECONDS")
+    return _METAVARS.get(setting.name, "SECONDS" if setting.name.endswith("_s") else "TEXT")
 
 
 def _parts(annotation: Any) -> list[Any]:

@@ -161,3 +161,10 @@ def test_a_reader_that_leaves_early_sees_no_traceback(write, environment, limit_
     finally:
         os.close(end)
     assert (done.returncode, done.stderr) == (3, b"")
+
+
+def test_only_what_is_counted_in_seconds_is_said_to_be(here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = here("submit", "--help").stdout
+    named = {name for name in config.SETTINGS if f"--{name.replace('_', '-')} SECONDS" in shown}
+    assert named == {"timeout_s", "hang_s", "grace_s", "exit_wait_s", "every_s"}
