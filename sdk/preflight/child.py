@@ -38,6 +38,8 @@ STAGES = ("started", "code unpacked", "TensorFlow imported", "step traced", "ste
 _IN_USER_CODE = re.compile(r'File "([^"]+)", line (\d+)')
 # What follows the first steps shows whether they are compiled anew: so long the program goes on.
 _MOST_CALLS, _MOST_S = 12, 3.0
+# So many calls show it even where each takes long.
+_LEAST_CALLS = 4
 _SAID = 300
 
 
@@ -150,8 +152,8 @@ class Look:
     def _may_end(self, seen: Seen) -> bool:
         if seen.calls == 1:
             self._reach("step traced")
-        assert seen.traced_s is not None  # noqa: S101
-        return seen.calls >= _MOST_CALLS or time.monotonic() - seen.traced_s > _MOST_S
+        late = seen.traced_s is not None and time.monotonic() - seen.traced_s > _MOST_S
+        return seen.calls >= (_LEAST_CALLS if late else _MOST_CALLS)
 
     def _program(self, payload: Payload) -> str:
         """Run the program; return why it ended before its steps could be seen, "" where it did not."""

@@ -23,7 +23,7 @@ from .findings import Finding, Layer
 
 # Where nobody knows the batch.
 _A_BATCH = 8
-_LOOK_S = 3.0
+_LOOK_S = 30.0
 _FEED_S = 0.5
 _LARGE_ELEMENT = 1 << 28
 Place = Callable[[Any], tuple[str, int]]
