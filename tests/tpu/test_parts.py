@@ -49,7 +49,7 @@ def test_weights_and_predictions_are_those_of_one_device(trained, case):
 
 @pytest.mark.full
 def test_mixed_bfloat16_is_as_close_as_its_digits(trained):
-    assert_same(trained, "attention_mixed_bfloat16", 2e-2)
+    assert_same(trained, "attention_mixed_bfloat16", 5e-2)
 
 
 @pytest.mark.full
