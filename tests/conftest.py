@@ -11,10 +11,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import sdk
 
 _GROUPS = Path("/sys/fs/cgroup/memory")
+
+# A test says whether something is right; how long that takes is the machine's matter.
+settings.register_profile("podlift", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("podlift")
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 
 import sdk
-from sdk.cli import live, look, watch
+from sdk.cli import live, look
 
 STATUS = sdk.Status(state=sdk.State.RUNNING, reason=sdk.Reason.TRAINING, created=1.0, attempts=1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
@@ -348,7 +348,6 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.lists(PIECES | st.text(max_size=3), max_size=12))
 def test_any_text_is_read_or_refused_in_sentences(tmp_path_factory: pytest.TempPathFactory, pieces: list[str]) -> None:
     folder = tmp_path_factory.mktemp("any")

@@ -6,7 +6,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from packaging.markers import Marker
 
@@ -178,7 +178,6 @@ WORLDS = [
 ]
 
 
-@settings(deadline=None)
 @given(EDGES)
 def test_a_package_is_wanted_exactly_where_some_way_leads_to_it(edges: list[tuple[int, int, str]]) -> None:
     ways = markers.conditions([0], lambda node: [(end, marker) for start, end, marker in edges if start == node])

@@ -7,7 +7,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sdk import cluster
@@ -225,7 +225,6 @@ class Paper:
         return entry
 
 
-@settings(deadline=None)
 @given(tasks=st.integers(2, 5), wish_at=st.integers(0, 800), seed=st.integers(0, 1 << 32))
 def test_in_lockstep_all_tasks_do_the_same_behind_the_same_step_whenever_the_entries_come(tasks, wish_at, seed) -> None:
     draw = random.Random(seed)

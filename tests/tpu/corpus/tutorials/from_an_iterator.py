@@ -20,9 +20,7 @@ def as_dataset(batch):
 
 
 with strategy.scope():
-    model = keras.Sequential(
-        [keras.Input((1,)), keras.layers.Flatten(), keras.layers.Dense(10), keras.layers.Dense(1)]
-    )
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Flatten(), keras.layers.Dense(10), keras.layers.Dense(1)])
     model.compile(optimizer=keras.optimizers.SGD(0.001), loss="mean_squared_error", metrics=["mean_squared_error"])
 for _ in range(2):
     model.fit(as_dataset(64), verbose=0)
