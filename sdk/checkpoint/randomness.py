@@ -1,7 +1,7 @@
 """The random numbers that a program draws from global state: Python's, NumPy's, TensorFlow's and Keras's.
 
-Seed generators of layers are variables and belong to the snapshot. What nobody can read, and so is not kept
-(`NOT_KEPT`): the counters inside of TensorFlow's stateful random kernels, that is `tf.random.uniform` and its like
+Seed generators of layers are variables and belong to the snapshot. What nobody can read, and so is not kept:
+the counters inside of TensorFlow's stateful random kernels, that is `tf.random.uniform` and its like
 inside of a `tf.function` or with a `seed=` of their own, and generators that a program holds in its own variables.
 """
 
@@ -17,12 +17,6 @@ import numpy as np
 import tensorflow as tf
 
 from .snapshot import components
-
-NOT_KEPT = (
-    "tf.random operations inside of a tf.function, or with a seed of their own, start their sequence again: TensorFlow "
-    "keeps it inside of the operation. tf.random.Generator and keras.random.SeedGenerator go on exactly.",
-    "Generators that the program itself made (numpy.random.default_rng, random.Random) are not known to podlift.",
-)
 
 
 def capture() -> bytes:

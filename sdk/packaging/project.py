@@ -30,11 +30,6 @@ def above(folder: Path) -> Path | None:
     return next((place for place in _inside_walls(folder) if any((place / mark).exists() for mark in MARKS)), None)
 
 
-def repository(folder: Path) -> Path | None:
-    """Return the nearest folder at or above that holds a .git, None if a wall comes first."""
-    return next((place for place in _inside_walls(folder) if (place / ".git").exists()), None)
-
-
 def is_private(folder: Path) -> bool:
     """False for the home folder, the top of the file system, and folders in which anybody may write."""
     try:

@@ -34,7 +34,6 @@ from .order import Order
 if TYPE_CHECKING:
     from .capture import Seen, Step
 
-STAGES = ("started", "code unpacked", "TensorFlow imported", "step traced", "step compiled", "done")
 _IN_USER_CODE = re.compile(r'File "([^"]+)", line (\d+)')
 # What follows the first steps shows whether they are compiled anew: so long the program goes on.
 _MOST_CALLS, _MOST_S = 12, 3.0
