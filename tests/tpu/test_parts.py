@@ -10,7 +10,6 @@ np = pytest.importorskip("numpy")
 pytest.importorskip("tensorflow")
 
 SCRIPT = Path(__file__).parents[1] / "runtime" / "agreement_on_tpu.py"
-JOBS = Path(__file__).parents[2] / "jobs"
 CASES = [
     "dense_sgd-fit-tiny_last",
     "conv_adam-fit-tiny_last",
@@ -50,18 +49,3 @@ def test_weights_and_predictions_are_those_of_one_device(trained, case):
 @pytest.mark.full
 def test_mixed_bfloat16_is_as_close_as_its_digits(trained):
     assert_same(trained, "attention_mixed_bfloat16", 5e-2)
-
-
-@pytest.mark.full
-def test_digits_ends_on_eight_replicas_with_the_weights_of_one_device(tmp_path):
-    import keras
-
-    def weights(accelerator):
-        job = sdk.Job(
-            JOBS / "digits" / "train.py", args=["--epochs", 2], resources=sdk.Resources(accelerator=accelerator)
-        )
-        folder = sdk.submit(job, root=tmp_path).result(500).model_dir
-        return keras.saving.load_model(Path(folder, "digits.keras")).get_weights()
-
-    for tpu, one in zip(weights("v5e-8"), weights("cpu"), strict=True):
-        np.testing.assert_allclose(tpu, one, rtol=0, atol=1e-4)
