@@ -231,7 +231,7 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_no_patience")
 @pytest.mark.parametrize(
-    ("first", "trials"), [(0, 12), pytest.param(1000, 200, marks=pytest.mark.full)], ids=["12 trials", "200 trials"]
+    ("first", "trials"), [(0, 8), pytest.param(1000, 200, marks=pytest.mark.full)], ids=["8 trials", "200 trials"]
 )
 def test_whatever_is_killed_nothing_is_left_and_the_status_is_right(first: int, trials: int) -> None:
     def tried(seed: int) -> str:

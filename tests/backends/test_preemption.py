@@ -136,6 +136,7 @@ def test_after_the_bug_is_fixed_training_goes_on_with_the_current_code(write) ->
     assert restore.newest(open_store(again.plan.paths.store), print).manifest.code["digest"] == again.plan.digest
 
 
+@pytest.mark.full
 def test_another_run_starts_with_the_state_of_this_one(write) -> None:
     write("train.py", LOOP.replace("STEPS", "10"))
     first = sdk.submit(job())

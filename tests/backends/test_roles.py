@@ -180,6 +180,7 @@ def test_a_chief_with_servers_stops_between_two_steps_and_takes_them_along(write
     assert printed(run, "chief-0").endswith("saved")
 
 
+@pytest.mark.full
 def test_parameter_servers_hold_the_weights(write: Any) -> None:
     write("train.py", COORDINATED)
     run = finished("train.py", workers=2, ps=1)

@@ -163,6 +163,7 @@ print("histories", history.history, flush=True)
     assert said(killed, "histories") == said(undisturbed, "histories")
 
 
+@pytest.mark.full
 def test_tf_keras_goes_on_behind_the_last_epoch(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     program = """
@@ -184,6 +185,7 @@ print("histories", history.history, history.epoch, flush=True)
     assert "tf_keras begins an epoch again" in killed.checkpoints()[-1].downgrades[0]
 
 
+@pytest.mark.full
 def test_a_machine_that_is_wanted_back_at_the_end_of_an_epoch(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     program = """

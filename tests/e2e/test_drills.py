@@ -103,6 +103,7 @@ def test_a_fit_survives_kills_at_every_moment(podlift_drill, write) -> None:
     assert (len(report.kills), report.attempts) == (7, 8)
 
 
+@pytest.mark.full
 def test_two_trainings_that_differ_are_told_with_the_first_array_and_the_line_that_no_seed_decides(write) -> None:
     write(
         "train.py",
