@@ -275,6 +275,7 @@ def test_two_runs_at_the_same_time_build_once(place: Place) -> None:
     assert envs.installed(Path(said[0]))["slow"] == "1.0"
 
 
+@pytest.mark.full
 def test_what_a_killed_builder_left_is_built_anew_and_its_pip_dies_with_it(place: Place) -> None:
     slow_source(place.dists)
     victim = place.in_another_process("log-0", "slow==1.0")

@@ -202,6 +202,7 @@ def test_an_unknown_keras_or_tensorflow_is_left_alone_and_the_log_says_so():
     """)
 
 
+@pytest.mark.full
 def test_other_strategies_compute_what_they_do_without_it():
     text = """
         import keras, numpy as np, sys
