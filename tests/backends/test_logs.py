@@ -287,10 +287,16 @@ def test_lines_of_running_tasks_are_put_in_the_order_in_which_they_were_written(
         import os, time
         from pathlib import Path
         me, run = os.environ["PODLIFT_TASK"], Path(os.environ["PODLIFT_RUN"])
+        times = run / "attempts" / "0001" / "logs" / "times.jsonl"
+        def seen():
+            return times.stat().st_size if times.exists() else 0
         for turn in range(6):
             if turn % 2 == (me == "worker-0"):
+                before, until = seen(), time.monotonic() + 30
                 print("turn", turn, flush=True)
-                time.sleep(0.4)
+                # The next line comes when the supervisor has seen this one, however busy the machine is.
+                while seen() == before and time.monotonic() < until:
+                    time.sleep(0.01)
                 (run / f"turn-{turn}").touch()
             while not (run / f"turn-{turn}").exists():
                 time.sleep(0.01)
