@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from ...errors import InputError, nearest
+from ...errors import InputError
+from ..scripts import COMMON, Right, mistakes, numbered, pattern, told, whole
+from ..scripts import number as is_number
 from .routes import PARAMETERS
 
 Kind = Literal[
@@ -132,11 +134,7 @@ class Faults:
 
     def told(self) -> list[dict[str, Any]]:
         """Return the rules with their counts, for people and tests."""
-        return [{**_given(rule.fault), "matched": rule.matched, "fired": rule.fired} for rule in self.rules]
-
-
-def _given(fault: Fault) -> dict[str, Any]:
-    return {each.name: getattr(fault, each.name) for each in fields(Fault) if getattr(fault, each.name) != each.default}
+        return [{**told(rule.fault), "matched": rule.matched, "fired": rule.fired} for rule in self.rules]
 
 
 def parse(script: bytes | str) -> list[Fault]:
@@ -158,62 +156,22 @@ def parse(script: bytes | str) -> list[Fault]:
 
 
 def _fault(given: dict[str, Any]) -> Fault:
-    values = {"status": _STATUS.get(given["kind"], 503), **given}
-    if isinstance(values.get("nth"), int):
-        values["nth"] = (values["nth"],)
-    elif values.get("nth") is not None:
-        values["nth"] = tuple(values["nth"])
-    return Fault(**values)
+    return Fault(**numbered({"status": _STATUS.get(given["kind"], 503), **given}))
 
 
 def _problems(number: int, given: Any) -> list[str]:
-    """Return a sentence for each mistake of one rule."""
-    where = f"Fault {number}"
-    if not isinstance(given, dict):
-        return [f"{where} is no object. Received: {given!r}."]
     known = [each.name for each in fields(Fault)]
-    found = [f"{where} has no field {name!r}. {nearest(name, known)}" for name in given if name not in known]
-    found += [
-        f"{where}: {name} is {wanted}. Received: {given[name]!r}."
-        for name, (wanted, right) in _RIGHT.items()
-        if name in given and not right(given[name])
-    ]
-    for name, words in (("kind", get_args(Kind)), ("operation", sorted(OPERATIONS)), ("at", _PLACES)):
-        word = given.get(name)
-        if (word is not None or name == "kind") and word not in words:
-            found.append(f"{where}: unknown {name}. Received: {word!r}. {nearest(str(word), words)}")
-    return found
+    words = {"kind": get_args(Kind), "operation": sorted(OPERATIONS), "at": _PLACES}
+    return mistakes(f"Fault {number}", given, known=known, right=_RIGHT, words=words)
 
 
-def _whole(value: Any, least: int = 0) -> bool:
-    return type(value) is int and value >= least
-
-
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and value >= 0
-
-
-def _pattern(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and bool(re.compile(value))
-    except re.error:
-        return False
-
-
-_RIGHT: dict[str, tuple[str, Any]] = {
-    "path": ("a regular expression", _pattern),
-    "object": ("a regular expression", _pattern),
+_RIGHT: Right = {
+    **COMMON,
+    "path": ("a regular expression", pattern),
+    "object": ("a regular expression", pattern),
     "method": ("a method of HTTP", lambda value: isinstance(value, str)),
-    "nth": (
-        "a number from 1, or a list of them",
-        lambda value: all(_whole(each, 1) for each in (value if isinstance(value, list) else [value])),
-    ),
-    "times": ("a number from 1", lambda value: _whole(value, 1)),
-    "probability": ("a number from 0 to 1", lambda value: _number(value) and value <= 1),
+    "probability": ("a number from 0 to 1", lambda value: is_number(value) and value <= 1),
     "seed": ("a whole number", lambda value: type(value) is int),
-    "status": ("a status of HTTP from 400 to 599", lambda value: _whole(value, 400) and value < 600),
-    "seconds": ("a number of seconds", _number),
-    "retry_after_s": ("a number of seconds", _whole),
-    "at_byte": ("a number of bytes", _whole),
-    "bytes_per_s": ("a number of bytes from 1", lambda value: _whole(value, 1)),
+    "at_byte": ("a number of bytes", whole),
+    "bytes_per_s": ("a number of bytes from 1", lambda value: whole(value, 1)),
 }

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
-from ...errors import InputError, nearest
+from ...errors import InputError
 from ..gcs.names import words
+from ..scripts import COMMON, Right, mistakes, numbered, pattern, told, whole
+from ..scripts import number as is_number
 
 OPERATIONS = words(
     "customJobs.create customJobs.get customJobs.list customJobs.cancel customJobs.delete operations.get entries.list"
@@ -109,7 +111,7 @@ class Faults:
         """Return the rules with their counts, for people and tests."""
         with self._lock:
             return [
-                {"api": "vertex", **_given(rule.fault), "matched": rule.matched, "fired": rule.fired}
+                {"api": "vertex", **told(rule.fault), "matched": rule.matched, "fired": rule.fired}
                 for rule in self._rules
             ]
 
@@ -137,10 +139,6 @@ class _Rule:
         return True
 
 
-def _given(fault: Fault) -> dict[str, Any]:
-    return {each.name: getattr(fault, each.name) for each in fields(Fault) if getattr(fault, each.name) != each.default}
-
-
 def parse(script: Sequence[Any]) -> list[Fault]:
     """Return the faults of a script: objects with the fields of `Fault`, and "api".
 
@@ -154,59 +152,20 @@ def parse(script: Sequence[Any]) -> list[Fault]:
 
 
 def _fault(given: dict[str, Any]) -> Fault:
-    values = dict(given)
-    if values.get("nth") is not None:
-        values["nth"] = (values["nth"],) if isinstance(values["nth"], int) else tuple(values["nth"])
-    return Fault(**values)
+    return Fault(**numbered(given))
 
 
 def _problems(number: int, given: Any) -> list[str]:
-    where = f"Fault {number} of vertex"
-    if not isinstance(given, dict):
-        return [f"{where} is no object. Received: {given!r}."]
-    known = [each.name for each in fields(Fault)]
-    found = [f"{where} has no field {name!r}. {nearest(name, known)}" for name in given if name not in (*known, "api")]
-    found += [
-        f"{where}: {name} is {wanted}. Received: {given[name]!r}."
-        for name, (wanted, right) in _RIGHT.items()
-        if name in given and not right(given[name])
-    ]
-    for name, choices in (("kind", get_args(Kind)), ("operation", sorted(OPERATIONS))):
-        word = given.get(name)
-        if (word is not None or name == "kind") and word not in choices:
-            found.append(f"{where}: unknown {name}. Received: {word!r}. {nearest(str(word), choices)}")
-    return found
+    known = [*(each.name for each in fields(Fault)), "api"]
+    words = {"kind": get_args(Kind), "operation": sorted(OPERATIONS)}
+    return mistakes(f"Fault {number} of vertex", given, known=known, right=_RIGHT, words=words)
 
 
-def _whole(value: Any, least: int = 0) -> bool:
-    return type(value) is int and value >= least
-
-
-def _number(value: Any) -> bool:
-    return type(value) in (int, float) and value >= 0
-
-
-def _pattern(value: Any) -> bool:
-    try:
-        return isinstance(value, str) and bool(re.compile(value))
-    except re.error:
-        return False
-
-
-_RIGHT: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "display_name": ("a regular expression", _pattern),
-    "log": ("a regular expression", _pattern),
+_RIGHT: Right = {
+    **COMMON,
+    "display_name": ("a regular expression", pattern),
+    "log": ("a regular expression", pattern),
     "replica": ("a name such as workerpool1-0", lambda value: isinstance(value, str)),
-    "nth": (
-        "a number from 1, or a list of them",
-        lambda value: (
-            bool(value != []) and all(_whole(each, 1) for each in (value if isinstance(value, list) else [value]))
-        ),
-    ),
-    "times": ("a number from 1", lambda value: _whole(value, 1)),
-    "lists": ("a number from 1", lambda value: _whole(value, 1)),
-    "status": ("a status of HTTP from 400 to 599", lambda value: _whole(value, 400) and value < 600),
-    "seconds": ("a number of seconds", _number),
-    "after_s": ("a number of seconds", _number),
-    "retry_after_s": ("a number of seconds", _whole),
+    "lists": ("a number from 1", lambda value: whole(value, 1)),
+    "after_s": ("a number of seconds", is_number),
 }

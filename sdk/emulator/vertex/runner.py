@@ -101,5 +101,5 @@ class Runner:
             try:
                 gang.terminate(0)
                 gang.close()
-            except Exception:
+            except Exception:  # it is given up already, and the job goes on to its end
                 traceback.print_exc()
