@@ -115,12 +115,17 @@ def _not_resumable(plan: Plan, status: Status) -> list[str]:
 def _without_code(plan: Plan) -> list[str]:
     if plan.local:
         distant.fetch_code(plan)
-    if Path(plan.bundle).exists():
-        return []
-    return [
-        f"The code of the run {plan.run_id} is gone: {plan.bundle!r} was removed. Next: submit it again, or "
-        f"podlift resume {plan.run_id} --code current."
-    ]
+    bundle_there = Path(plan.bundle).exists()
+    try:
+        # What is gone or damaged is made again where the project still holds the same files.
+        bundle.write(_packed(plan), Path(plan.project), Path(plan.bundle))
+    except (InputError, OSError):
+        what = "is damaged" if bundle_there else "was removed"
+        return [
+            f"The code of the run {plan.run_id} is gone: {plan.bundle!r} {what}, and the project has changed since. Next: "
+            f"submit it again, or podlift resume {plan.run_id} --code current."
+        ]
+    return []
 
 
 def _too_late(plan: Plan) -> InputError:

@@ -181,6 +181,17 @@ def test_a_run_that_is_being_removed_is_not_resumed(gcs, make, tmp_path) -> None
         copy.claim(record)
 
 
+def test_a_bundle_in_a_bucket_or_here_that_has_other_bytes_is_brought_anew(gcs, tmp_path) -> None:
+    bundle, bucket = tmp_path / "bundle.tar", gcs.client().bucket("mine")
+    bundle.write_bytes(b"x" * 1000)
+    bucket.blob("podlift/bundles/x.tar").upload_from_string(b"x" * 999 + b"y")
+    mirror.bring_bundle(str(bundle), f"{ROOT}/bundles/x.tar")
+    assert bucket.blob("podlift/bundles/x.tar").download_as_bytes() == b"x" * 1000
+    bundle.write_bytes(b"y" * 1000)
+    mirror.fetch_bundle(f"{ROOT}/bundles/x.tar", str(bundle))
+    assert bundle.read_bytes() == b"x" * 1000
+
+
 def test_a_bundle_that_a_submit_takes_up_stays(gcs, make, settled, monkeypatch, tmp_path) -> None:
     make("a")
     monkeypatch.setattr(mirror, "_FRESH_S", -2.0)

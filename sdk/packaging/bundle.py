@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from ..checks import Finding
 from ..errors import InputError
+from ..storage.checksums import sha256
 from . import remembered, tree
 from .entry import Source
 from .ignore import Rules
@@ -154,7 +155,7 @@ def _is_secret(project: Path, item: tree.Found) -> bool:
 
 
 def write(bundle: Bundle, project: Path, target: Path) -> bool:
-    """Write the archive to `target` unless it is there already; return True if it was written.
+    """Write the archive to `target` unless it is there already, undamaged; return True if it was written.
 
     Raises:
         InputError: the folder's files are no longer those of the bundle; names them.
@@ -162,9 +163,9 @@ def write(bundle: Bundle, project: Path, target: Path) -> bool:
     # Its time says when it was last wanted: what was wanted just now is not pruned before its run is there.
     with suppress(FileNotFoundError):
         os.utime(target)
-        # It may have been on its way out while it was touched.
-        target.stat()
-        return False
+        # Read after that: it may have been on its way out while it was touched. A damaged one is written anew.
+        if sha256(target) == bundle.digest:
+            return False
     new = [folder for folder in target.parents if not folder.exists()]
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")

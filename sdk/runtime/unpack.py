@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tarfile
 from pathlib import Path, PurePosixPath
+
+from ..storage.checksums import sha256
 
 _CHUNK = 1024 * 1024
 
@@ -25,7 +26,7 @@ def unpack(archive: Path, digest: str, target: Path) -> None:
     Raises:
         BadBundleError: wrong digest, no tar, or a member that is absolute, climbs, links or is neither file nor folder.
     """
-    found = _sha256(archive)
+    found = sha256(archive)
     if found != digest:
         raise BadBundleError(f"The bundle is damaged: {archive} has sha256 {found}, planned was {digest}.")
     target.mkdir(parents=True, exist_ok=True)
@@ -52,11 +53,3 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, target: Path) -> Non
     with data, place.open("xb") as file:
         shutil.copyfileobj(data, file, _CHUNK)
     place.chmod(0o755 if member.mode & 0o100 else 0o644)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()

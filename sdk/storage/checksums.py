@@ -1,9 +1,11 @@
-"""crc32c of large buffers, a small piece at a time: other threads of the process train on meanwhile."""
+"""Checksums: crc32c of large buffers, a small piece at a time, so that other threads train on meanwhile; sha256 of files."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from functools import lru_cache
+from os import PathLike
 from typing import cast
 
 from ..errors import StoreError
@@ -12,6 +14,16 @@ from .store import Buffer
 # The C function takes only `bytes`. A piece this small is copied from memory into the processor's cache and hashed there,
 # which costs no more than hashing alone, and holds the interpreter for some 30 microseconds.
 _PIECE = 256 << 10
+_READ_BYTES = 1 << 20
+
+
+def sha256(path: str | PathLike[str]) -> str:
+    """Return the sha256 of a file, in hex; raises OSError where it cannot be read."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:  # noqa: PTH123
+        while chunk := file.read(_READ_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def crc32c(parts: Iterable[Buffer], crc: int = 0) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import mmap
 import os
 import secrets
@@ -39,6 +40,7 @@ class Kept:
     Attributes:
         name: below the place.
         size: bytes.
+        crc32c: of its content; None where the service does not say.
         generation: the service's number for its content.
         metageneration: the service's number for what is said of it.
         changed: unix time at which either changed last, in seconds, by the service's clock.
@@ -46,6 +48,7 @@ class Kept:
 
     name: str
     size: int
+    crc32c: int | None
     generation: str
     metageneration: str
     changed: float
@@ -181,7 +184,7 @@ class Files:
 
     def kept(self, prefix: str) -> tuple[Sequence[Kept], float]:
         """Return every object whose name starts so, and the service's own unix time when it began to look."""
-        fields = "name,size,generation,metageneration,updated"
+        fields = "name,size,crc32c,generation,metageneration,updated"
         query = {"prefix": self._prefix + prefix, "fields": f"nextPageToken,items({fields})"}
         found, times = [], []
         for page, time in self._pages(query):
@@ -193,6 +196,7 @@ class Files:
         return Kept(
             name=item["name"][len(self._prefix) :],
             size=int(item.get("size", 0)),
+            crc32c=int.from_bytes(base64.b64decode(item["crc32c"]), "big") if "crc32c" in item else None,
             generation=str(item["generation"]),
             metageneration=str(item["metageneration"]),
             changed=_time(item["updated"]).timestamp(),

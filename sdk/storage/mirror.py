@@ -20,6 +20,7 @@ from ..clock import Clock
 from ..errors import AlreadyExistsError, ConflictError, MissingError, StoreError
 from ..layout import RunPaths
 from . import posix
+from .checksums import crc32c, sha256
 from .gcs_files import Files
 from .gcs_store import GcsStore
 from .patience import Patience
@@ -262,24 +263,30 @@ def publish(paths: RunPaths, url: str, bundle: str, bundle_url: str) -> None:
 def bring_bundle(bundle: str, bundle_url: str) -> None:
     """Bring an archive to the bucket unless it is there; then nobody prunes it before the plan that needs it is there too.
 
+    An object of that name with other bytes is damaged, and replaced.
+
     Raises:
         StoreError: the bucket refuses.
     """
     folder, _, name = bundle_url.rpartition("/")
     files = Files(folder, patience=_LONG)
     found, now = files.kept(name)
-    if any(each.name == name and now - each.changed < _FRESH_S for each in found):
+    crc = crc32c([Path(bundle).read_bytes()])
+    same = [each for each in found if each.name == name and each.crc32c == crc]
+    if any(now - each.changed < _FRESH_S for each in same):
         return
-    if not found or not files.touch(name):
-        files.upload(name, bundle, None, new=True)
+    if not same or not files.touch(name):
+        files.upload(name, bundle, None)
 
 
 def fetch_bundle(bundle_url: str, bundle: str) -> None:
-    """Bring an archive from the bucket unless it is here.
+    """Bring an archive from the bucket unless it is here, undamaged.
 
     Raises:
         MissingError, StoreError: it is not there, or the bucket refuses.
     """
-    if not Path(bundle).exists():
-        folder, _, name = bundle_url.rpartition("/")
-        Files(folder, patience=_LONG).download(name, bundle)
+    folder, _, name = bundle_url.rpartition("/")
+    with suppress(FileNotFoundError):
+        if sha256(bundle) == name.removesuffix(".tar"):
+            return
+    Files(folder, patience=_LONG).download(name, bundle)

@@ -89,10 +89,27 @@ def test_resuming_says_what_is_missing(write, monkeypatch) -> None:
     run.wait(LIMIT_S)
     monkeypatch.delenv("TOKEN")
     Path(run.plan.bundle).unlink()
+    Path("train.py").write_text("")
     with pytest.raises(sdk.InputError) as caught:
         run.resume()
     assert "The code of the run" in str(caught.value)
     assert "TOKEN is to be copied from here" in str(caught.value)
+
+
+def test_a_flipped_bit_in_a_bundle_costs_no_attempt_of_the_next_submit_or_resume(write) -> None:
+    run = submit("raise SystemExit(1)")
+    run.wait(LIMIT_S)
+    archive = Path(run.plan.bundle)
+    whole = archive.read_bytes()
+    damaged = bytes([whole[0] ^ 1]) + whole[1:]
+    archive.write_bytes(damaged)
+    run.resume()
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    archive.write_bytes(damaged)
+    again = sdk.submit(sdk.Job("train.py", retry=NEVER))
+    assert again.plan.bundle == run.plan.bundle
+    assert "damaged" not in str(again.wait(LIMIT_S).failure)
+    assert archive.read_bytes() == whole
 
 
 def test_two_who_resume_at_once_start_one_supervisor(write) -> None:

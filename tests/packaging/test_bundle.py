@@ -121,6 +121,18 @@ def test_what_was_packed_comes_out_again(tmp_path: Path) -> None:
     assert not os.access(tmp_path / "out" / "train.py", os.X_OK)
 
 
+def test_a_damaged_archive_is_written_anew_from_the_files_that_it_was_made_of(tmp_path: Path) -> None:
+    folder = tree(tmp_path / "project", FILES)
+    made = build(folder)
+    archive = tmp_path / "bundles" / "x.tar"
+    bundle.write(made, folder, archive)
+    whole = archive.read_bytes()
+    for damaged in (bytes([whole[0] ^ 1]) + whole[1:], whole[:-1], b""):
+        archive.write_bytes(damaged)
+        assert bundle.write(made, folder, archive)
+        assert archive.read_bytes() == whole
+
+
 def test_the_archive_is_what_tarfile_would_write(tmp_path: Path) -> None:
     folder = tree(tmp_path / "project", {**FILES, "long/" * 30 + "ü.txt": "x" * 513, "empty.txt": ""})
     (folder / "hollow").mkdir()

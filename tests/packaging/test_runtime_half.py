@@ -38,6 +38,14 @@ def test_an_archive_that_somebody_has_removed_is_made_again(tmp_path: Path) -> N
     assert one.path.exists()
 
 
+def test_a_damaged_archive_is_made_again(tmp_path: Path) -> None:
+    one = runtime_half(tmp_path)
+    whole = one.path.read_bytes()
+    one.path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
+    assert runtime_half(tmp_path) == one
+    assert one.path.read_bytes() == whole
+
+
 def test_it_holds_podlift_as_it_is_and_compiled_code_of_checksums_only(tmp_path: Path) -> None:
     with tarfile.open(runtime_half(tmp_path).path) as tar:
         names = tar.getnames()
