@@ -14,6 +14,7 @@ from typing import Any
 
 import google_crc32c
 
+from .. import private
 from .errors import invalid
 
 _PIECE = 1 << 20
@@ -81,7 +82,7 @@ class Blobs:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
+        private.subfolder(folder)
 
     def path(self, blob: str) -> Path:
         """Return the file of a blob."""

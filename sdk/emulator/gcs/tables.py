@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...errors import InputError
+from .. import private
 
 _VERSION = 1
 _SCHEMA = """
@@ -44,8 +45,9 @@ class Tables:
 
     def __init__(self, folder: Path) -> None:
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            private.folder(folder)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.fchmod(self._lock, 0o600)
         except OSError as error:
             raise InputError(f"The data folder cannot be used: {error}. Next: name another one by --data.") from None
         try:
@@ -95,7 +97,7 @@ class Tables:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(path, isolation_level=None)
+    db = sqlite3.connect(private.database(path), isolation_level=None)
     try:
         db.execute("PRAGMA journal_mode = WAL")
         # A killed process loses nothing that was written; only a machine that loses power would, and this is an emulator.

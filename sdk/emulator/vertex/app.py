@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ...clock import Clock
+from .. import private
 from ..gcs.errors import DroppedError
 from ..gcs.journal import Journal
 from ..gcs.replies import Connections
@@ -58,7 +59,7 @@ class Vertex:
         capacity: int = 64,
         frozen: bool = False,
     ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        private.subfolder(folder)
         knobs = knobs or Knobs()
         self.clock, self.faults, self.has_bucket = EmulatorClock(clock, frozen=frozen), Faults(), has_bucket
         self._table = JobTable(folder / "jobs.sqlite")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from .. import private
 from ..gcs.names import words
 from .environment import project_number as number
 from .errors import RefusedError, invalid
@@ -44,7 +45,7 @@ class Entries:
     def __init__(self, path: Path, clock: EmulatorClock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db = sqlite3.connect(private.database(path), isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.executescript(_SCHEMA)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
+from .. import private
 from .states import Life
 
 _VERSION = 1
@@ -45,7 +46,7 @@ class JobTable:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            self._db = sqlite3.connect(private.database(path), isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode = WAL")
             # A killed process loses nothing that was written; only a machine that loses power would.
             self._db.execute("PRAGMA synchronous = OFF")
