@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .status import Failure, Reason, State, Status
+from .tracebacks import one_line
 
 VERSION = 1
 _NAME = re.compile(r"(\d{4})\.([a-z]+(?:-\d+)?)\.(\d{6})\.([a-z_]+)\.json")
@@ -185,6 +186,12 @@ def is_collateral(event: Event) -> bool:
     """True for an error that a task raises when a peer of it has died."""
     kind, message = event.data.get("type"), event.data.get("message")
     return kind in _COLLATERAL or (kind in _GENERAL and bool(_OF_A_PEER.search(str(message))))
+
+
+def error_of(event: Event) -> str:
+    """Return the error that a task record of kind "failed" holds, in one line."""
+    said = one_line(str(event.data.get("message", "")))
+    return f"{event.data.get('type')}: {said}" if said else str(event.data.get("type"))
 
 
 def reason_of(event: Event) -> Reason:

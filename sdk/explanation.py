@@ -10,13 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 
-from .events import Event, first_failure, is_collateral, since_resumed
+from . import tracebacks
+from .events import Event, error_of, first_failure, is_collateral, since_resumed
 from .layout import RunPaths
 from .status import Reason, State, Status
 
-_HEAD_LINES, _TAIL_LINES = 6, 20
 _NAMED = 6
-_SAID = 160
 
 # What each reason means for whoever reads it, beside the failure's own message.
 MEANINGS: dict[Reason, str] = {
@@ -195,7 +194,7 @@ class _Story:
         if failure is not None:
             if failure.traceback and "Traceback (most recent call last)" not in failure.traceback and failure.log:
                 yield "The last lines of its log:"
-            yield _excerpt(failure.traceback)
+            yield tracebacks.shorten(tracebacks.fold(failure.traceback))
             yield f"Whole log: {failure.log}" if failure.log else ""
             yield from self._peers(failure.task)
         final = self._last("final")
@@ -243,8 +242,8 @@ class _Story:
         """Say what has failed so far, where no verdict says it."""
         event = first_failure(self._events, self._status.attempts)
         if event is not None:
-            yield f"{event.source} has failed: {_said(event)}"
-            yield _excerpt(str(event.data.get("traceback", "")))
+            yield f"{event.source} has failed: {error_of(event)}"
+            yield tracebacks.shorten(tracebacks.fold(str(event.data.get("traceback", ""))))
             place = self._about.paths.log(event.attempt, event.source)
             yield "" if self._about.cloud else f"Whole log: {place}"
             yield from self._peers(event.source)
@@ -253,8 +252,8 @@ class _Story:
         """Say what the other tasks died of, before they were stopped."""
         stopped = self._first_time("stopping")
         failed = {event.source: event for event in self._events if event.kind == "failed" and event.source != cause}
-        echoes = [f"{task} ({_said(event)})" for task, event in failed.items() if is_collateral(event)]
-        others = [f"{task} ({_said(event)})" for task, event in failed.items() if not is_collateral(event)]
+        echoes = [f"{task} ({error_of(event)})" for task, event in failed.items() if is_collateral(event)]
+        others = [f"{task} ({error_of(event)})" for task, event in failed.items() if not is_collateral(event)]
         for event in self._events:
             if event.kind == "exited" and event.time <= stopped and event.data.get("code", 0) != 0:
                 task = str(event.data.get("task"))
@@ -309,27 +308,11 @@ def _failure_of(event: Event | None) -> str:
     return str(failure.get("message", "")) if isinstance(failure, dict) else ""
 
 
-def _said(event: Event) -> str:
-    """Return an error in one line."""
-    message = " ".join(str(event.data.get("message", "")).split())
-    short = message if len(message) <= _SAID else f"{message[:_SAID]}..."
-    return f"{event.data.get('type')}: {short}" if short else str(event.data.get("type"))
-
-
 def _ending(code: int) -> str:
     try:
         return f"exit code {code}" if code > 0 else signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
-
-
-def _excerpt(text: str) -> str:
-    """Return the beginning and the end of a traceback: where the program is, and what happened."""
-    lines = text.rstrip().splitlines()
-    left_out = len(lines) - _HEAD_LINES - _TAIL_LINES
-    if left_out > 1:
-        lines[_HEAD_LINES : len(lines) - _TAIL_LINES] = [f"  ... {left_out} lines ..."]
-    return "\n".join(lines)
 
 
 def _names(words: Sequence[str]) -> str:

@@ -177,15 +177,6 @@ def test_the_cause_comes_first_and_what_its_peers_died_of_is_folded_under_it() -
     assert max(map(len, lines)) < 300
 
 
-def test_a_long_traceback_is_cut_in_its_middle() -> None:
-    frames = "".join(f'  File "f.py", line {n}\n' for n in range(500))
-    failure = {"task": "t-0", "message": "m", "traceback": f"Traceback (most recent call last):\n{frames}Error: end"}
-    text = told(*STEPPED, event("final", 40.0, state="FAILED", reason="user_error", failure=failure))
-    assert "line 0\n" in text
-    assert "Error: end" in text
-    assert "  ... 476 lines ..." in text
-
-
 def test_every_reason_has_a_sentence() -> None:
     assert set(MEANINGS) == set(sdk.Reason)
     endings = [reason for reason in sdk.Reason if reason.value not in ("submitted", "training", "done")]
@@ -320,6 +311,8 @@ def test_the_explanation_is_the_message_of_the_error_and_what_the_command_shows(
         run.result(LIMIT_S)
     assert str(caught.value) == run.why()
     assert app.run(["status", run.id]) == 0
+    assert "KeyError: 'the column'" in capsys.readouterr().out
+    assert app.run(["why", run.id]) == 0
     shown = capsys.readouterr().out
     assert run.why() in shown
     assert "KeyError: 'the column'" in shown

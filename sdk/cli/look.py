@@ -14,12 +14,14 @@ from rich.text import Text
 from .. import api
 from ..clock import SystemClock
 from ..errors import EXIT_CANCELLED, EXIT_DONE, WaitTimeoutError
+from ..explanation import MEANINGS
 from ..roots import configured_root
 from ..run import RunInfo
 from ..status import State, Status
+from ..tracebacks import one_line
 from .lines import Printer
 from .output import EXIT_DETACHED, answer, as_json, numbers, say, summary
-from .start import Json, Root
+from .start import Json, Root, reference
 from .watch import conclude, follow, on_terminal
 
 Ref = Annotated[str, typer.Argument(metavar="REF", help="a run's id or directory", show_default=False)]
@@ -65,20 +67,24 @@ def runs(root: Root = None, limit: Limit = 20, json_output: Json = False) -> Non
 
 
 def status(ref: Ref, root: Root = None, json_output: Json = False) -> None:
-    """Show how a run is doing, and why."""
+    """Show how a run is doing, in a few lines; `podlift why` tells the whole story."""
     run = api.attach(ref, root=root)
     now = run.status()
     if json_output:
         as_json(summary(run, now))
         return
-    lines = [("run", run.id), ("state", f"{now.state.value} ({now.reason.value})"), ("directory", run.url)]
+    lines = [("run", run.id), ("state", f"{now.state.value} ({now.reason.value})")]
+    lines += [("error", one_line(now.failure.message))] if now.failure else []
+    lines += [("why", MEANINGS[now.reason])] if MEANINGS[now.reason] and not now.failure else []
+    lines += [("directory", run.url)]
     lines += [("attempts", str(now.attempts)), ("tasks", ", ".join(run.plan.tasks))]
     lines += [("timings", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.timings.items()))]
     lines += [("saved", _saved(now))]
     lines += [("vendor", f"{now.vendor} {now.console}")] if now.vendor else []
     lines += [("metrics", numbers(run.last_metrics()))]
     answer("\n".join(f"{name:<10} {text}" for name, text in lines))
-    answer(f"\n{run.why()}")
+    next_line = f"Next: podlift why {reference(run)}" if now.failure else run.why().rpartition("\n")[2]
+    answer(f"\n{next_line}")
 
 
 def why(ref: Ref, root: Root = None) -> None:

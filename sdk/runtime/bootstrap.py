@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from .. import cluster
+from .. import cluster, tracebacks
 from ..clock import SystemClock
 from ..errors import EXIT_CHECKPOINTED, EXIT_USER, CheckpointError, StoreError
 from ..layout import RunPaths
@@ -203,10 +203,10 @@ def _describe(error: BaseException) -> dict[str, Any]:
         message = str(error)
     except Exception as broken:
         message = f"(its message cannot be made: {type(broken).__name__})"
-    text = "".join(_lines(error))
-    if len(text) > _MAX_TRACEBACK:
-        text = f"{text[: _MAX_TRACEBACK // 2]}\n...\n{text[-_MAX_TRACEBACK // 2 :]}"
-    return {"type": type(error).__name__, "message": message[:_MAX_MESSAGE], "traceback": text}
+    # The task's log has it as Python prints it.
+    text = tracebacks.clip(tracebacks.fold("".join(_lines(error))), _MAX_TRACEBACK)
+    said = tracebacks.clip(tracebacks.fold(message), _MAX_MESSAGE)
+    return {"type": type(error).__name__, "message": said, "traceback": text}
 
 
 def _lines(error: BaseException) -> list[str]:

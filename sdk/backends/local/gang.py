@@ -12,7 +12,7 @@ from pathlib import Path
 from ... import cluster, processes
 from ...clock import Clock
 from ...errors import EXIT_CHECKPOINTED
-from ...events import Event, first_failure, is_collateral, reason_of
+from ...events import Event, error_of, first_failure, is_collateral, reason_of
 from ...planner import Plan
 from ...status import Failure, Reason, State
 from ...storage import posix
@@ -222,7 +222,7 @@ class Gang:
         killed = bool(silent) and self._codes[silent[0]] == -signal.SIGKILL
         if record is not None and not killed and not (silent and is_collateral(record)):
             log = self._plan.paths.log(self._attempt, record.source)
-            message = f"{record.source} failed: {record.data['type']}: {record.data['message']}"
+            message = f"{record.source} failed: {error_of(record)}"
             failure = Failure(task=record.source, message=message, traceback=record.data["traceback"], log=log)
             return failed(reason_of(record), failure)
         name = silent[0]

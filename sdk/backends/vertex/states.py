@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import EXIT_CHECKPOINTED
-from ...events import Event, first_failure, is_collateral, reason_of, since_resumed
+from ...events import Event, error_of, first_failure, is_collateral, reason_of, since_resumed
 from ...status import Failure, Reason, State, Status
 from ..local import deaths
 from . import diagnose
@@ -191,7 +191,7 @@ def _decided(ended: Ended) -> tuple[State, Reason, dict[str, Any] | None]:
         return State.CANCELLED, Reason.CANCELLED, None
     echo = record is not None and is_collateral(record)
     if record is not None and not (echo and (said.certain or silent)):
-        message = f"{record.source} failed: {record.data.get('type')}: {record.data.get('message')}"
+        message = f"{record.source} failed: {error_of(record)}"
         return State.FAILED, reason_of(record), _failure(record.source, message, str(record.data.get("traceback", "")))
     if not said.certain and EXIT_CHECKPOINTED in [event.data["code"] for event in exits]:
         return State.CHECKPOINTED, Reason.CHECKPOINTED, None

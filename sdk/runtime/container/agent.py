@@ -21,7 +21,7 @@ from typing import Any
 
 from ...clock import Clock, SystemClock
 from ...errors import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, AccessError, InputError, PodliftError
-from ...events import Event, first_failure, is_collateral, reason_of
+from ...events import Event, error_of, first_failure, is_collateral, reason_of
 from ...layout import RunPaths
 from ...payload import VERSION, Payload
 from ...restarts import Ended, decide
@@ -233,7 +233,7 @@ class Agent:
         return decision.restart, decision.why
 
     def _told_of(self, failure: Event) -> dict[str, Any]:
-        message = f"{self._task} failed: {failure.data['type']}: {failure.data['message']}"
+        message = f"{self._task} failed: {error_of(failure)}"
         return {"task": self._task, "message": message, "traceback": failure.data["traceback"], "log": ""}
 
     def _planned(self) -> dict[str, tuple[int, str]]:

@@ -1,0 +1,169 @@
+"""Tracebacks for the person who wrote the program: frames of other people's code folded, project paths, long texts cut.
+
+They work on text, so that the frames inside TensorFlow's and Keras's own messages, chained exceptions and exception groups
+are treated alike, and what another process has printed into a log too. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+_FRAME = re.compile(r'(?P<lead>[ |]*)File "(?P<path>[^"\n]+)", line \d+(?P<within>, in .*)?')
+_REPEATED = re.compile(r"[ |]*\[Previous line repeated (\d+) more times?\]")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# A task runs a copy of the project: what lies below it is named as in the project.
+_COPY = re.compile(r".*/attempts/\d{4}/tasks/[^/]+/code/(?=.)")
+_INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\]([^/\\]+)")
+_STANDARD = re.compile(r"<frozen |.*[/\\]lib(?:64)?[/\\](?:python3(?:\.\d+)?t?|python3\d+\.zip)[/\\]")
+_GENERATED = re.compile(r".*[/\\]__autograph_generated_file")
+_OURS = __file__.rpartition("/")[0] + "/"
+_LIBRARY = "the standard library"
+# What stands before the cause in messages of Keras and TensorFlow.
+_PREAMBLE = re.compile(
+    r"Graph execution error:|Detected at node .*|in user code:|Exception encountered when calling .*"
+    r"|Traceback \(most recent call last\):|<stack traces unavailable>"
+)
+# The first and the last of many: frames, lines between frames, characters of a line, lines of all.
+_FRAMES, _LINES, _CHARACTERS, _ALL = (5, 10), (24, 12), (600, 200), (100, 60)
+_ONE_LINE = 200
+_WHOLE = "the task's log has them"
+
+
+@dataclass
+class _Part:
+    """A frame with its source lines, or a line of something else, which has no owner."""
+
+    lines: list[str]
+    owner: str | None = None  # "" for the user
+    lead: str = ""
+    count: int = 1
+    within: bool = True
+    blank: list[str] = field(default_factory=list)  # TensorFlow leaves lines free between frames
+
+
+def fold(text: str) -> str:
+    """Return a traceback in which runs of foreign frames are one line each, and the program's have project paths.
+
+    The middle of a line that nobody would read is left out, and terminal colours are.
+    Where no frame is the program's, the last one stays: it is all that says where.
+    """
+    parts = list(_parts(_COLOUR.sub("", text)))
+    nobodys = not any(part.owner == "" for part in parts)
+    found: list[str] = []
+    foreign: list[_Part] = []
+    for number, part in enumerate(parts):
+        after = parts[number + 1] if number + 1 < len(parts) else None
+        last = nobodys and (after is None or after.owner is None)
+        if part.owner and part.within and not last:
+            foreign.append(part)
+            continue
+        found += [*_folded(foreign), *map(_shortened, part.lines), *part.blank]
+        foreign = []
+    return "\n".join([*found, *_folded(foreign)]) + ("\n" if text.endswith("\n") else "")
+
+
+def shorten(text: str) -> str:
+    """Return the beginning and the end of what is long in a folded traceback, with how much was left out."""
+    shown: list[str] = []
+    group: list[list[str]] = []
+    framed = False
+    for part in _parts(text):
+        if (part.owner is not None) != framed:
+            shown += _ends(group, framed)
+            group, framed = [], part.owner is not None
+        group.append(part.lines)
+    lines = [*shown, *_ends(group, framed)]
+    first, last = _ALL
+    if len(lines) > first + last + 1:
+        lines[first:-last] = [f"... {len(lines) - first - last} lines left out: {_WHOLE} ..."]
+    return "\n".join(lines)
+
+
+def clip(text: str, limit: int) -> str:
+    """Return at most about `limit` characters of a text: its beginning and its end, with how much was left out."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half:,} characters left out: {_WHOLE} ...\n{text[-half:]}"
+
+
+def one_line(text: str) -> str:
+    """Return what an error's message says, in one line: without the frames in it, and what Keras says before the cause."""
+    said = [line for part in _parts(_COLOUR.sub("", text)) if part.owner is None for line in part.lines]
+    causes = [line for line in said if line.strip() and not _PREAMBLE.fullmatch(line.strip())]
+    words = " ".join(" ".join(causes or said).split())
+    return words if len(words) <= _ONE_LINE else f"{words[:_ONE_LINE].rstrip()}..."
+
+
+def _parts(text: str) -> Iterator[_Part]:
+    lines = text.rstrip("\n").split("\n")
+    at = 0
+    while at < len(lines):
+        found = _FRAME.match(lines[at])
+        if found is None:
+            yield _Part([lines[at]])
+            at += 1
+            continue
+        path, lead = found["path"], found["lead"]
+        shown = _COPY.sub("", path)
+        part = _Part(
+            [lines[at].replace(f'"{path}"', f'"{shown}"', 1)], _owner(path), lead, within=bool(found["within"])
+        )
+        at += 1
+        while at < len(lines) and (lines[at].startswith(f"{lead}  ") or _REPEATED.fullmatch(lines[at])):
+            again = _REPEATED.fullmatch(lines[at])
+            part.count += int(again[1]) if again else 0
+            part.lines.append(lines[at])
+            at += 1
+        free = at
+        while free < len(lines) and not lines[free].strip():
+            free += 1
+        if free < len(lines) and _FRAME.match(lines[free]):
+            part.blank, at = lines[at:free], free
+        yield part
+
+
+def _owner(path: str) -> str:
+    if _COPY.match(path):
+        return ""
+    if path.startswith(_OURS):
+        return "podlift"
+    installed = _INSTALLED.match(path)
+    if installed:
+        return "podlift" if installed[1] == "sdk" else installed[1].removesuffix(".py")
+    if _GENERATED.match(path):
+        return "tensorflow"
+    return _LIBRARY if _STANDARD.match(path) else ""
+
+
+def _folded(parts: Sequence[_Part]) -> list[str]:
+    """Return foreign frames in one line: how many are whose."""
+    counts: dict[str, int] = {}
+    for part in parts:
+        counts[part.owner or ""] = counts.get(part.owner or "", 0) + part.count
+    if not counts:
+        return []
+    (name, count), *more = counts.items()
+    said = [f"{count} frame{'' if count == 1 else 's'} of {name}", *(f"{n} of {owner}" for owner, n in more)]
+    return [f"{parts[0].lead}... {', '.join(said)} ..."]
+
+
+def _ends(group: list[list[str]], framed: bool) -> list[str]:
+    first, last = _FRAMES if framed else _LINES
+    if len(group) > first + last + 1:
+        lead = re.match(r"[ |]*", group[first][0])
+        said = f"{len(group) - first - last} {'frames' if framed else 'lines'} left out: {_WHOLE}"
+        group = [*group[:first], [f"{lead[0] if lead else ''}... {said} ..."], *group[-last:]]
+    return [line for lines in group for line in lines]
+
+
+def _shortened(line: str) -> str:
+    first, last = _CHARACTERS
+    left_out = len(line) - first - last
+    return (
+        line
+        if left_out < first
+        else f"{line[:first]} ... {left_out:,} characters left out: {_WHOLE} ... {line[-last:]}"
+    )
