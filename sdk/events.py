@@ -91,6 +91,21 @@ def parse(name: str, text: bytes) -> Event:
     )
 
 
+# The records that know that a checkpoint was there; an earlier podlift wrote only the second one.
+SAVED = ("saved", "restored")
+
+
+def saved_step(events: Sequence[Event], *, warm: bool) -> int | None:
+    """Return the last step of which the records say that it was saved; None where they say nothing.
+
+    Args:
+        events: records of the run.
+        warm: True where the run began with another run's checkpoint, which it may have restored.
+    """
+    kinds = SAVED[:1] if warm else SAVED
+    return max((int(event.data["step"]) for event in events if event.kind in kinds), default=None)
+
+
 def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
     """Return what the records say.
 

@@ -6,15 +6,18 @@ import os
 import sys
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import backends, distant, prepare
+from . import backends, distant, prepare, saved
+from .checkpoint import opening
 from .clock import Clock
-from .errors import InputError
-from .events import Event, generation, source_of
+from .errors import InputError, StoreError
+from .events import Event, generation, saved_step, source_of
 from .job import Job
+from .layout import RunPaths
 from .packaging import bundle
 from .planner import Plan
 from .policies import Code, Vertex
@@ -61,7 +64,7 @@ def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock
     """
     if code not in ("same", "current"):
         raise InputError(f"code is 'same' or 'current'. Received: {code!r}.")
-    problems = _not_resumable(plan, status)
+    problems = _not_resumable(plan, status) or _without_checkpoints(plan, events)
     if not problems and code == "same":
         problems = _without_code(plan)
     problems += missing_variables(plan.job["env"], os.environ)
@@ -125,6 +128,15 @@ def _without_code(plan: Plan) -> list[str]:
             f"The code of the run {plan.run_id} is gone: {plan.bundle!r} {what}, and the project has changed since. Next: "
             f"submit it again, or podlift resume {plan.run_id} --code current."
         ]
+    return []
+
+
+def _without_checkpoints(plan: Plan, events: Sequence[Event]) -> list[str]:
+    step, paths = saved_step(events, warm=bool(plan.warm_start)), RunPaths(plan.url)
+    # Where the store cannot be asked now, the first task asks it.
+    with suppress(StoreError):
+        if step is not None and saved.is_empty(paths):
+            return [opening.gone(plan.run_id, paths.store, step)]
     return []
 
 

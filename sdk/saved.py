@@ -10,6 +10,7 @@ from .checkpoint import catalog, restore
 from .checkpoint.catalog import Entry
 from .errors import InputError, PodliftError, RunNotFoundError
 from .layout import RootPaths, RunPaths
+from .plans import read_plan
 from .storage.gcs_store import GcsStore
 from .storage.patience import Patience
 from .storage.store import Store, open_store
@@ -25,16 +26,31 @@ def newest(paths: RunPaths) -> tuple[int, float] | None:
     try:
         store = _open(paths.store)
         commits = restore.commits_of(store)
-        manifest = restore.read_manifest(store, commits[-1].key) if commits else None
+        manifest = restore.read_manifest(store, commits[-1].key, paths.parts[1]) if commits else None
     except PodliftError:
         # The list of the checkpoints says what is wrong with them.
         return None
     return None if manifest is None else (manifest.step, manifest.created_at)
 
 
-def entries(paths: RunPaths) -> list[Entry]:
-    """Return all checkpoints of a run, the oldest first."""
-    return catalog.entries(_open(paths.store)) if _may_hold(paths.store) else []
+def entries(paths: RunPaths, run_id: str | None = None) -> list[Entry]:
+    """Return all checkpoints of a run, the oldest first.
+
+    Args:
+        paths: its directory.
+        run_id: its id, where the directory may have another name.
+    """
+    run_id = paths.parts[1] if run_id is None else run_id
+    return catalog.entries(_open(paths.store), run_id) if _may_hold(paths.store) else []
+
+
+def is_empty(paths: RunPaths) -> bool:
+    """Return whether a run has no checkpoint at all, whatever it holds.
+
+    Raises:
+        StoreError: its store cannot be read.
+    """
+    return not _may_hold(paths.store) or not restore.commits_of(_open(paths.store))
 
 
 def _may_hold(store: str) -> bool:
@@ -46,20 +62,20 @@ def _open(store: str) -> Store:
     return GcsStore(store.partition("://")[2], patience=_PATIENCE) if "://" in store else open_store(store)
 
 
-def find(paths: RunPaths, step: str) -> Entry:
-    """Return the checkpoint of a step, or "last".
+def find(paths: RunPaths, step: str, run_id: str | None = None) -> Entry:
+    """Return the checkpoint of a step, or "last"; `run_id` is that of `entries`.
 
     Raises:
         InputError: there is none; the steps that there are.
     """
-    found = entries(paths)
+    found = entries(paths, run_id)
     fitting = [entry for entry in found if step == "last" or str(entry.step) == step]
     good = [entry for entry in fitting if entry.quarantined is None]
     if good:
         return good[-1]
     run = paths.parts[1]
     if fitting:
-        raise InputError(f"The checkpoint of step {step} of {run} is damaged: {fitting[-1].quarantined}.")
+        raise InputError(f"The checkpoint of step {step} of {run} cannot be used. {fitting[-1].quarantined}")
     steps = list(dict.fromkeys(str(entry.step) for entry in found))
     known = f"Known steps: {', '.join(steps[-_LISTED:])}." if steps else "It has no checkpoints at all."
     raise InputError(f"There is no such checkpoint of the run {run}. Received: {step!r}. {known}")
@@ -85,4 +101,5 @@ def warm_start(text: str, root: str) -> str:
         raise RunNotFoundError(
             f"resume_from: no run is there. Received: {text!r}. Looked at {paths.url!r}. Next: podlift runs."
         )
-    return f"{paths.store}#{find(paths, step or 'last').key}"
+    # A copy of a run may lie in a directory of any name.
+    return f"{paths.store}#{find(paths, step or 'last', read_plan(paths).run_id).key}"

@@ -168,7 +168,7 @@ def trained(folder: Path, kernel: list[float], *, steps: int = 2, own: bytes = b
         tasks=["chief-0"],
         policy=Policy(keep_last=100, on_busy="block"),
         clock=clock,
-        about={"run_id": "test"},
+        about={"run_id": folder.name},
         log=print,
     )
     for step in range(1, steps + 1):

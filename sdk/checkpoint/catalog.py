@@ -55,8 +55,12 @@ class Entry:
     downgrades: tuple[str, ...] = ()
 
 
-def entries(store: Store) -> list[Entry]:
+def entries(store: Store, run_id: str = "") -> list[Entry]:
     """Return all checkpoints, the oldest first; nothing but manifests is read.
+
+    Args:
+        store: where they are.
+        run_id: the run whose store this is, so that a checkpoint of another one is shown as such; "" for any.
 
     Raises:
         StoreError: the store cannot be read.
@@ -68,11 +72,11 @@ def entries(store: Store) -> list[Entry]:
         place = names.place_of(stat.key)
         if place is None:
             continue
-        manifest, trouble = _look(store, stat.key)
+        manifest, trouble = _look(store, stat.key, run_id)
         if manifest is None and trouble is None:
             continue
         if names.note(stat.key) in notes:
-            trouble = _reason(store, stat.key) or trouble
+            trouble = restore.noted(store, stat.key) or trouble or "it did not verify"
         found.append(
             Entry(
                 key=stat.key,
@@ -91,7 +95,7 @@ def entries(store: Store) -> list[Entry]:
     return found
 
 
-def verify(store: Store, key: str) -> str | None:
+def verify(store: Store, key: str, run_id: str = "") -> str | None:
     """Read all of one checkpoint; return what is wrong with it, or None. A good one leaves quarantine.
 
     Raises:
@@ -100,7 +104,7 @@ def verify(store: Store, key: str) -> str | None:
     """
     _known(store, key)
     try:
-        restore.verify(store, key)
+        restore.verify(store, key, run_id)
     except (CheckpointError, FutureFormatError) as error:
         return str(error)
     with suppress(MissingError):
@@ -172,18 +176,11 @@ def _known(store: Store, key: str) -> None:
         raise InputError(f"There is no such checkpoint in {store.url}. Received: {key!r}. {hint}")
 
 
-def _look(store: Store, key: str) -> tuple[Manifest | None, str | None]:
+def _look(store: Store, key: str, run_id: str) -> tuple[Manifest | None, str | None]:
     try:
-        return restore.read_manifest(store, key), None
+        return restore.read_manifest(store, key, run_id), None
     except MissingError:
         # Removed as too old since it was listed.
         return None, None
     except (CheckpointError, CorruptObjectError, FutureFormatError) as error:
         return None, str(error)
-
-
-def _reason(store: Store, key: str) -> str | None:
-    try:
-        return Fields(unwrap("note", store.get(names.note(key))), "The note").text("reason")
-    except (MissingError, CorruptObjectError, CheckpointError, FutureFormatError):
-        return None

@@ -106,7 +106,7 @@ class Keeper:
         victims = retention(commits, pins, self._policy, self._restored)
         if self._restored and retention(commits, pins, self._policy, None) != victims:
             # The one that we began with is proven; it goes only when a newer one is proven too.
-            restore.verify(self._store, index[-1].committed.key)
+            restore.verify(self._store, index[-1].committed.key, self._opening.run_id)
             self._restored = None
             victims = retention(commits, pins, self._policy, None)
         for key in victims:
@@ -128,7 +128,8 @@ class Keeper:
 
     def _look(self, stat: Stat, notes: set[str]) -> _Known:
         try:
-            known = _known(restore.read_manifest(self._store, stat.key), stat.generation)
+            manifest = restore.read_manifest(self._store, stat.key, self._opening.run_id)
+            known = _known(manifest, stat.generation)
         except FutureFormatError:
             return _Known(Committed(key=stat.key), stat.generation, (), future=True)
         except (CorruptCheckpointError, CorruptObjectError, MissingError):

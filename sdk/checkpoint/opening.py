@@ -30,6 +30,7 @@ class Opening:
         nonce: of the lease.
         commit: key of the checkpoint to restore; None for a fresh start.
         manifest: of that checkpoint.
+        run_id: the run whose store this is; "" where it has no run.
     """
 
     attempt: int
@@ -37,6 +38,7 @@ class Opening:
     nonce: str
     commit: str | None = None
     manifest: Manifest | None = None
+    run_id: str = ""
     _kept: list[restore.Checkpoint] = field(default_factory=list, compare=False, repr=False)
 
     def lease(self) -> Lease:
@@ -56,10 +58,19 @@ class Opening:
         """
         if self.commit is None:
             return None
-        return self._kept.pop() if self._kept else restore.read(store, self.commit)
+        return self._kept.pop() if self._kept else restore.read(store, self.commit, self.run_id)
 
 
-def open_first(store: Store, attempt: int, holder: str, clock: Clock, *, log: Callable[[str], None]) -> Opening:
+def open_first(
+    store: Store,
+    attempt: int,
+    holder: str,
+    clock: Clock,
+    *,
+    log: Callable[[str], None],
+    run_id: str = "",
+    saved: int | None = None,
+) -> Opening:
     """Take the lease, choose the newest checkpoint that verifies wholly, and tell the other tasks.
 
     Args:
@@ -68,14 +79,18 @@ def open_first(store: Store, attempt: int, holder: str, clock: Clock, *, log: Ca
         holder: names this task for people.
         clock: what time it is.
         log: takes sentences.
+        run_id: the run: checkpoints of another one are refused; "" where the store has no run.
+        saved: a step that the run's records say was saved; None where they say nothing.
 
     Raises:
-        CorruptCheckpointError: there are checkpoints and none verifies.
+        CorruptCheckpointError: there are checkpoints and none verifies, or there are none although some were saved.
         FencedError: another task has opened this attempt.
         StoreError: the store cannot be read or written.
     """
     lease = take(store, holder, clock)
-    found = restore.newest(store, log)
+    found = restore.newest(store, log, run_id=run_id)
+    if found is None and saved is not None:
+        raise CorruptCheckpointError(gone(run_id, store.url, saved))
     manifest = found.manifest if found else None
     opening = Opening(
         attempt=attempt,
@@ -83,13 +98,23 @@ def open_first(store: Store, attempt: int, holder: str, clock: Clock, *, log: Ca
         nonce=lease.nonce,
         commit=manifest.key if manifest else None,
         manifest=manifest,
+        run_id=run_id,
         _kept=[found] if found else [],
     )
     _publish(store, opening)
     return opening
 
 
-def join(store: Store, attempt: int, clock: Clock, wait_s: float) -> Opening:
+def gone(run_id: str, url: str, step: int) -> str:
+    """Return what is said of a run whose records know of a checkpoint, and whose store has none."""
+    return (
+        f"The checkpoints of the run {run_id} are gone: its records say that step {step} was saved, and there is none in "
+        f"{url}. It would begin again at step 0. Next: bring that folder back from a copy; to begin anew on purpose, submit "
+        "it as a new run."
+    )
+
+
+def join(store: Store, attempt: int, clock: Clock, wait_s: float, *, run_id: str = "") -> Opening:
     """Wait for what the first task of the attempt has chosen.
 
     Args:
@@ -97,6 +122,7 @@ def join(store: Store, attempt: int, clock: Clock, wait_s: float) -> Opening:
         attempt: the attempt's number.
         clock: what time it is.
         wait_s: how long the first task may take to read and verify a checkpoint.
+        run_id: as of `open_first`.
 
     Raises:
         StoreError: nothing came in time.
@@ -105,7 +131,7 @@ def join(store: Store, attempt: int, clock: Clock, wait_s: float) -> Opening:
     until = clock.monotonic() + wait_s
     while True:
         try:
-            opening = _parse(store.get(names.opening(attempt)))
+            opening = replace(_parse(store.get(names.opening(attempt))), run_id=run_id)
             break
         except MissingError:
             if clock.monotonic() >= until:
@@ -117,9 +143,9 @@ def join(store: Store, attempt: int, clock: Clock, wait_s: float) -> Opening:
             clock.sleep(_POLL_S)
     if opening.attempt != attempt:
         raise CorruptCheckpointError(f"{names.opening(attempt)!r} of {store.url} is of attempt {opening.attempt}.")
-    return (
-        opening if opening.commit is None else replace(opening, manifest=restore.read_manifest(store, opening.commit))
-    )
+    if opening.commit is None:
+        return opening
+    return replace(opening, manifest=restore.read_manifest(store, opening.commit, run_id))
 
 
 def _parse(data: bytes | bytearray | memoryview) -> Opening:

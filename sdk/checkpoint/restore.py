@@ -11,15 +11,18 @@ from typing import Literal
 
 from ..errors import (
     AlreadyExistsError,
+    CheckpointError,
     ConflictError,
     CorruptCheckpointError,
     CorruptObjectError,
+    FutureFormatError,
     MissingError,
     StoreError,
 )
 from ..storage.store import Stat, Store
 from . import names
-from .envelope import wrap
+from .envelope import unwrap, wrap
+from .fields import Fields
 from .manifest import File, Manifest, decode
 
 _THREADS = 8
@@ -50,22 +53,38 @@ class Checkpoint:
     blobs: Mapping[int, Mapping[str, bytes]]
 
 
-def read_manifest(store: Store, commit: str) -> Manifest:
+def read_manifest(store: Store, commit: str, run_id: str = "") -> Manifest:
     """Return the manifest of a commit.
 
+    Args:
+        store: where it is.
+        commit: its key.
+        run_id: the run whose store this is; "" where any run's checkpoint will do.
+
     Raises:
-        CorruptCheckpointError: it is damaged, or of another place than its name says.
+        CorruptCheckpointError: it is damaged, of another place than its name says, or of another run.
         FutureFormatError: a newer podlift wrote it.
         StoreError: it cannot be read.
     """
     manifest = decode(store.get(commit))
     if manifest.key != commit:
         raise CorruptCheckpointError(f"The manifest says that it is {manifest.key!r}.")
+    if run_id and manifest.run_id not in ("", run_id):
+        raise CorruptCheckpointError(
+            f"It is a checkpoint of the run {manifest.run_id!r}, and this is the store of the run {run_id!r}: it was copied "
+            f"here. To start with it on purpose, submit with resume_from={f'{manifest.run_id}@{manifest.step}'!r} "
+            "(--resume-from)."
+        )
     return manifest
 
 
-def read(store: Store, commit: str) -> Checkpoint:
+def read(store: Store, commit: str, run_id: str = "") -> Checkpoint:
     """Return a checkpoint, with everything verified: sizes, checksums, generations, and that nothing is missing.
+
+    Args:
+        store: where it is.
+        commit: its key.
+        run_id: as of `read_manifest`.
 
     Raises:
         CorruptCheckpointError: anything is not as it was written; the sentence names what.
@@ -73,7 +92,7 @@ def read(store: Store, commit: str) -> Checkpoint:
         StoreError: it cannot be read, which says nothing about whether it is good.
     """
     with _damage_told(store, commit):
-        manifest = read_manifest(store, commit)
+        manifest = read_manifest(store, commit, run_id)
         _compare(store, manifest)
         memory = _memory(manifest.total_bytes)
         spans = _spans(manifest, memory)
@@ -83,10 +102,10 @@ def read(store: Store, commit: str) -> Checkpoint:
         return _taken_apart(manifest, memory)
 
 
-def verify(store: Store, commit: str) -> Manifest:
+def verify(store: Store, commit: str, run_id: str = "") -> Manifest:
     """Return the manifest of a checkpoint after reading all of it, a few objects at a time; raises as `read` does."""
     with _damage_told(store, commit):
-        manifest = read_manifest(store, commit)
+        manifest = read_manifest(store, commit, run_id)
         _compare(store, manifest)
         for file in manifest.files:
             store.get(file.key, generation=file.generation)
@@ -99,6 +118,7 @@ def newest(
     on_corrupt: Literal["raise", "fresh"] = "raise",
     *,
     quarantine: bool = True,
+    run_id: str = "",
 ) -> Checkpoint | None:
     """Return the newest checkpoint that verifies; None if there has never been one.
 
@@ -107,6 +127,7 @@ def newest(
         log: takes a sentence for each checkpoint that does not verify.
         on_corrupt: what to do if there are some and none verifies: "raise", or begin afresh.
         quarantine: leave a note at those which do not verify, so that nobody tries them again; not in a store of others.
+        run_id: as of `read_manifest`.
 
     Raises:
         CorruptCheckpointError: there are some and none verifies.
@@ -116,18 +137,20 @@ def newest(
     while True:
         notes = {stat.key for stat in store.list(names.QUARANTINE)}
         commits = [stat.key for stat in commits_of(store)]
-        vanished = False
+        vanished, reasons = False, dict[str, str]()
         for commit in reversed(commits):
             if names.note(commit) in notes:
-                log(f"The checkpoint {commit!r} is in quarantine: it did not verify before. Looking at an older one.")
+                reasons[commit] = noted(store, commit) or "It did not verify before."
+                log(f"The checkpoint {commit!r} is in quarantine. {reasons[commit]} Looking at an older one.")
                 continue
             try:
-                return read(store, commit)
+                return read(store, commit, run_id)
             except CorruptCheckpointError as error:
                 if _gone(store, commit):
                     # Not damaged: another process has removed it as too old while we read.
                     vanished = True
                     break
+                reasons[commit] = str(error)
                 log(f"{error} Looking at an older one.")
                 if quarantine:
                     put_note(store, commit, str(error), log)
@@ -140,7 +163,7 @@ def newest(
         log(f"{sentence} Training begins afresh.")
         return None
     raise CorruptCheckpointError(
-        f"{sentence} Nothing was removed. Restore the folder from a backup, or begin with a new run."
+        f"{sentence} {reasons[commits[-1]]} Nothing was removed. Restore the folder from a backup, or begin with a new run."
     )
 
 
@@ -157,6 +180,14 @@ def put_note(store: Store, commit: str, reason: str, log: Callable[[str], None])
             store.put_new(names.note(commit), [wrap("note", {"commit": commit, "reason": reason})])
     except StoreError as error:
         log(f"The checkpoint {commit!r} could not be put into quarantine: {error}")
+
+
+def noted(store: Store, commit: str) -> str | None:
+    """Return why a checkpoint is in quarantine; None where that is not known."""
+    try:
+        return Fields(unwrap("note", store.get(names.note(commit))), "The note").text("reason")
+    except (MissingError, CorruptObjectError, CheckpointError, FutureFormatError):
+        return None
 
 
 def _gone(store: Store, commit: str) -> bool:

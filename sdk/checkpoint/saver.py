@@ -102,6 +102,7 @@ class Saver:
         clock: what time it is.
         about: "run_id", "world", "versions" and "code" of the manifest.
         log: takes sentences; called from the background too.
+        saved: takes the step of rank 0's first acknowledged checkpoint; called from the background.
         receipts_s: how long rank 0 waits for the other tasks.
         object_bytes: the largest object.
     """
@@ -118,6 +119,7 @@ class Saver:
         clock: Clock,
         about: Mapping[str, Any],
         log: Callable[[str], None],
+        saved: Callable[[int], None] = lambda step: None,
         receipts_s: float = 120.0,
         object_bytes: int = OBJECT_BYTES,
     ) -> None:
@@ -126,11 +128,10 @@ class Saver:
         ]
         if unknown:
             raise InputError(unknown)
-        self._opening = opening
-        self._policy = policy
-        self._rank = rank
-        self._ranks = len(tasks)
+        self._opening, self._policy = opening, policy
+        self._rank, self._ranks = rank, len(tasks)
         self._log = log
+        self._saved: Callable[[int], None] | None = saved if rank == 0 else None
         self._keeper = Keeper(store, opening, policy, clock, log)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="podlift-write")
         self._committer = Committer(
@@ -263,6 +264,7 @@ class Saver:
     def _save(self, save: Save, ticket: Ticket) -> None:
         try:
             commit = self._committer.save(save)
+            self._tell_of_first(save.place.step)
             ticket.end(Commit(commit, save.place.step, save.place.epoch))
         except BaseException as error:
             known = str(error) if isinstance(error, PodliftError) else f"{type(error).__name__}: {error}"
@@ -275,6 +277,15 @@ class Saver:
             return
         if self._rank == 0:
             self._tidy()
+
+    def _tell_of_first(self, step: int) -> None:
+        if self._saved is not None:
+            try:
+                self._saved(step)
+                self._saved = None
+            except OSError as error:
+                # What was saved is saved: the record only helps to notice that it has gone.
+                self._log(f"That step {step} was saved could not be recorded: {error}")
 
     def _tidy(self) -> None:
         try:

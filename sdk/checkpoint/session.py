@@ -80,6 +80,8 @@ class Session:
         policy: when and what to keep.
         about: returns what every manifest says of the run.
         warm_start: a checkpoint of another run to start with, as `STORE#COMMIT`; "" for none.
+        saved_before: a step that earlier attempts have saved, as the run's records know; None where they do not.
+        saved: takes the step of this attempt's first checkpoint, once it is acknowledged; called from the background.
         clock: what time it is.
         log: takes lines for people.
     """
@@ -95,6 +97,8 @@ class Session:
         policy: Policy,
         about: Callable[[], Mapping[str, Any]],
         warm_start: str,
+        saved_before: int | None,
+        saved: Callable[[int], None],
         clock: Clock,
         log: Callable[[str], None],
     ) -> None:
@@ -108,6 +112,8 @@ class Session:
         self._attempt = attempt
         self._about = about
         self._warm_start = warm_start
+        self._saved_before = saved_before
+        self._saved = saved
         self._clock = clock
         self._opened: _Opened | None = None
         self._stages: list[Stage] = []
@@ -128,9 +134,17 @@ class Session:
             store = open_store(self._url)
             if self.rank == 0:
                 holder = f"{self.task} of attempt {self._attempt}, process {os.getpid()}"
-                found = opening.open_first(store, self._attempt, holder, self._clock, log=self.log)
+                found = opening.open_first(
+                    store,
+                    self._attempt,
+                    holder,
+                    self._clock,
+                    log=self.log,
+                    run_id=self.run_id,
+                    saved=self._saved_before,
+                )
             else:
-                found = opening.join(store, self._attempt, self._clock, _JOIN_S)
+                found = opening.join(store, self._attempt, self._clock, _JOIN_S, run_id=self.run_id)
             saver = Saver(
                 store,
                 found,
@@ -141,6 +155,7 @@ class Session:
                 clock=self._clock,
                 about=self._about(),
                 log=self.log,
+                saved=self._saved,
             )
             stages = from_json(found.manifest.position["stages"]) if found.manifest is not None else []
             self._opened = _Opened(store, found, saver, [Stage(**stage) for stage in stages])
@@ -187,7 +202,7 @@ class Session:
         return Begun(self, number, checkpoint, position)
 
     def _read(self, commit: str) -> Checkpoint | None:
-        return restore.read(self.store, commit) if commit else None
+        return restore.read(self.store, commit, self.run_id) if commit else None
 
     def _warm(self) -> Checkpoint | None:
         if not self._warm_start:

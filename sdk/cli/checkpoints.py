@@ -49,7 +49,7 @@ def checkpoints(
     if unpin is not None:
         catalog.unpin(store, unpin)
     found = run.checkpoints()
-    wrong = {entry.key: catalog.verify(store, entry.key) for entry in found} if verify else {}
+    wrong = {entry.key: catalog.verify(store, entry.key, run.id) for entry in found} if verify else {}
     if json_output:
         as_json([{**asdict(entry), **({"damage": wrong[entry.key]} if verify else {})} for entry in found])
     else:

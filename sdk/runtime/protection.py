@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import platform
 import sys
 from collections.abc import Callable, Mapping
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from .. import cluster
 from ..errors import EXIT_CHECKPOINTED
+from ..events import SAVED, saved_step
 from ..layout import RunPaths
+from ..storage.records import read_events
 from .agreement import Action, Agreement
 from .kills import Kills
 
@@ -131,10 +134,11 @@ def make(
     from ..checkpoint.session import Session
 
     known = {field.name for field in fields(Policy)}
+    paths = RunPaths(payload.run_url)
     together = cluster.in_step(payload.tasks)
     tasks = together if task in together else (task,)
     session = Session(
-        payload.store or RunPaths(payload.run_url).store,
+        payload.store or paths.store,
         run_id=payload.run_id,
         attempt=payload.attempt,
         task=task,
@@ -147,11 +151,19 @@ def make(
             "code": {"digest": payload.digest, "entry": payload.target},
         },
         warm_start=payload.warm_start,
+        saved_before=_saved_before(paths, payload),
+        saved=lambda step: record("saved", step=step),
         clock=clock,
         log=log,
     )
-    kills = Kills(RunPaths(payload.run_url), payload.attempt, task, payload.drill.get("kills", ()))
+    kills = Kills(paths, payload.attempt, task, payload.drill.get("kills", ()))
     return Protection(session, agreement, grace_s=payload.grace_s, log=log, record=record, resumed=resumed, kills=kills)
+
+
+def _saved_before(paths: RunPaths, payload: Payload) -> int | None:
+    # A container begins with no records at all.
+    events = read_events(paths, SAVED) if os.path.isdir(paths.events) else []  # noqa: PTH112
+    return saved_step(events, warm=bool(payload.warm_start))
 
 
 def _versions() -> dict[str, str]:

@@ -6,6 +6,7 @@ import json
 import os
 import stat
 import struct
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -37,19 +38,23 @@ class Recorder:
         self._attempt = attempt
         self._clock = clock
         self._count = 0
+        # Checkpoints are acknowledged in a thread of their own.
+        self._lock = threading.Lock()
 
     def record(self, kind: str, **data: Any) -> None:
         """Create the next record."""
-        self._count += 1
+        with self._lock:
+            self._count += 1
+            count = self._count
         event = Event(
             attempt=self._attempt,
             source=self._source,
-            sequence=self._count,
+            sequence=count,
             kind=kind,
             time=self._clock.now(),
             data=data,
         )
-        posix.put_new(self._paths.event(self._attempt, self._source, self._count, kind), event.to_json())
+        posix.put_new(self._paths.event(self._attempt, self._source, count, kind), event.to_json())
 
 
 def read_events(paths: RunPaths, kinds: tuple[str, ...] | None = None) -> list[Event]:

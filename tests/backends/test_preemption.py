@@ -7,12 +7,13 @@ import os
 import re
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import sdk
-from sdk.checkpoint import restore
+from sdk.checkpoint import manifest, restore
 from sdk.storage.store import open_store
 
 LIMIT_S = 120
@@ -107,8 +108,18 @@ def test_a_run_that_was_cancelled_goes_on_where_it_was(write) -> None:
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
     steps = run.status().saved_step
     assert steps is not None and steps >= 5
+    # Without its checkpoints it would begin anew: that is refused, with what is known of them.
+    store = Path(run.plan.paths.store)
+    store.rename(store.with_name("aside"))
+    with pytest.raises(sdk.InputError, match=r"its records say that step \d+ was saved.*submit it as a new run"):
+        run.resume()
+    store.with_name("aside").rename(store)
+    # A newer one of another run, copied into its store, is passed over.
+    theirs = replace(restore.newest(open_store(str(store)), print).manifest, run_id="other-aaaaaa", epoch=9)
+    open_store(str(store)).put_new(theirs.key, [manifest.encode(theirs)])
     run.resume()
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
+    assert any("It is a checkpoint of the run 'other-aaaaaa'" in text for text in texts(run))
     assert texts(run)[-1] == "chief-0: done 500500"
     assert f"restored step {steps} of stage 1" in "\n".join(texts(run))
 

@@ -44,10 +44,15 @@ def check(checkpoint: Checkpoint | None, ranks: int = 1) -> int:
 class Attempt:
     """One attempt of a run with tasks that live in this process."""
 
-    def __init__(self, store: Store, number: int = 0, *, tasks: int = 1, log: Any = None, **policy: Any) -> None:
+    def __init__(
+        self, store: Store, number: int = 0, *, tasks: int = 1, log: Any = None, run_id: str = "test", **policy: Any
+    ) -> None:
         self.store = store
+        self.run_id = run_id
         self.said: list[str] = []
-        self.opening: Opening = opening.open_first(store, number, f"attempt {number}", CLOCK, log=self.said.append)
+        self.opening: Opening = opening.open_first(
+            store, number, f"attempt {number}", CLOCK, log=self.said.append, run_id=run_id
+        )
         self.policy = Policy(**{"on_busy": "block", **policy})
         self.savers = [self.saver(rank, tasks) for rank in range(tasks)]
 
@@ -60,7 +65,7 @@ class Attempt:
             tasks=[f"worker-{rank}" for rank in range(tasks)],
             policy=self.policy,
             clock=CLOCK,
-            about={"run_id": "test"},
+            about={"run_id": self.run_id},
             log=self.said.append,
             receipts_s=receipts_s,
             object_bytes=OBJECT_BYTES,
