@@ -16,6 +16,7 @@ from sdk.errors import InputError
 from sdk.packaging import bundle
 from sdk.packaging import tree as trees
 from sdk.packaging.entry import Source
+from sdk.runtime.container import stage
 from sdk.runtime.unpack import BadBundleError, unpack
 
 NOWHERE = Path("/nonexistent")
@@ -287,6 +288,68 @@ def test_an_archive_that_reaches_outside_or_holds_no_file_is_refused(tmp_path: P
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == [tmp_path / "evil.tar"]
 
 
+def numbered(data: bytearray, block: int, at: int, number: int) -> None:
+    """Write a number into a header, as long ones are written, and make its checksum right again."""
+    start = block * tarfile.BLOCKSIZE
+    data[start + at : start + at + 12] = tarfile.itn(number, 12, tarfile.GNU_FORMAT)
+    total = sum(data[start : start + 148]) + sum(data[start + 156 : start + 512]) + 8 * 32
+    data[start + 148 : start + 156] = b"%06o\0 " % total
+
+
+def sparse(kind: str, size: int) -> bytearray:
+    """An archive of 10 KB with a file of zeros of any length, as GNU tar writes one."""
+    first, zeros, buffer = member("first.py"), tarfile.TarInfo("zeros"), io.BytesIO()
+    zeros.size = 0 if kind == "old" else 512
+    if kind == "pax 0.1":
+        zeros.pax_headers = {"GNU.sparse.map": f"0,1,{size},0", "GNU.sparse.size": str(size)}
+    elif kind == "pax 1.0":
+        zeros.pax_headers = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.realsize": str(size)}
+    else:
+        zeros.type = tarfile.GNUTYPE_SPARSE
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(first, io.BytesIO(b"x"))
+        tar.addfile(zeros, io.BytesIO(b"0\n".ljust(zeros.size, b"\0")))
+    data = bytearray(buffer.getvalue())
+    if kind == "old":
+        numbered(data, 2, 483, size)
+    return data
+
+
+@pytest.mark.parametrize("kind", ["old", "pax 0.1", "pax 1.0"])
+def test_a_small_archive_of_endless_zeros_is_refused_before_anything_is_written(tmp_path: Path, kind: str) -> None:
+    size = 1 << 28
+    data = sparse(kind, size)
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        zeros = tar.getmembers()[1]
+    assert (len(data), zeros.issparse(), zeros.size) == (10240, True, size)
+    (tmp_path / "evil.tar").write_bytes(data)
+    with pytest.raises(BadBundleError, match="'zeros'"):
+        unpack(tmp_path / "evil.tar", hashlib.sha256(data).hexdigest(), tmp_path / "out")
+    with pytest.raises(stage.Refused, match="'zeros'"):
+        stage.unpack(tmp_path / "evil.tar", tmp_path / "half")
+    assert not (tmp_path / "out").exists() and not (tmp_path / "half").exists()
+
+
+@pytest.mark.parametrize("size", [-512, 1 << 40])
+def test_a_file_that_claims_to_be_longer_than_its_archive_is_refused_before_anything_is_written(tmp_path, size) -> None:
+    data = bytearray(archive_of(member("a.py"), member("b.py")))
+    numbered(data, 2, 124, size)
+    (tmp_path / "evil.tar").write_bytes(data)
+    with pytest.raises(BadBundleError):
+        unpack(tmp_path / "evil.tar", hashlib.sha256(data).hexdigest(), tmp_path / "out")
+    with pytest.raises((stage.Refused, tarfile.TarError)):
+        stage.unpack(tmp_path / "evil.tar", tmp_path / "half")
+    assert not (tmp_path / "out").exists() and not (tmp_path / "half").exists()
+
+
+def test_a_file_that_comes_twice_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    data = archive_of(member("a.py"), member("./a.py"))
+    (tmp_path / "evil.tar").write_bytes(data)
+    with pytest.raises(BadBundleError, match="twice"):
+        unpack(tmp_path / "evil.tar", hashlib.sha256(data).hexdigest(), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_single_flipped_bit_is_found_before_anything_is_unpacked(tmp_path: Path) -> None:
     data = archive_of(member("a.py"))
     digest = hashlib.sha256(data).hexdigest()
@@ -296,22 +359,33 @@ def test_a_single_flipped_bit_is_found_before_anything_is_unpacked(tmp_path: Pat
     assert not (tmp_path / "out").exists()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
-    noise=st.lists(st.tuples(st.integers(0, 2047), st.integers(0, 255)), min_size=1, max_size=30),
+    kind=st.sampled_from(["plain", "old", "pax 0.1", "pax 1.0"]),
+    noise=st.lists(st.tuples(st.integers(0, 2047), st.integers(0, 255)), max_size=30),
+    sizes=st.lists(
+        st.tuples(st.integers(0, 5), st.sampled_from([124, 483]), st.integers(-(1 << 22), 1 << 22)), max_size=3
+    ),
     cut=st.integers(0, 4096),
 )
-def test_a_damaged_archive_with_a_right_digest_never_writes_outside(tmp_path_factory, noise, cut) -> None:
+def test_a_damaged_archive_with_a_right_digest_writes_neither_outside_nor_more_than_it_has(
+    tmp_path_factory, kind, noise, sizes, cut
+) -> None:
     folder = tmp_path_factory.mktemp("fuzz")
-    data = bytearray(archive_of(member("a.py"), member("pkg/b.py")))
+    data = bytearray(archive_of(member("a.py"), member("pkg/b.py"))) if kind == "plain" else sparse(kind, 1 << 22)
     for place, value in noise:
         data[place] = value
+    for block, at, number in sizes:
+        numbered(data, block, at, number)
     data = data[: len(data) - cut]
     (folder / "x.tar").write_bytes(data)
-    target = folder / "deep" / "out"
-    try:
+    target, half = folder / "deep" / "out", folder / "deep" / "half"
+    with contextlib.suppress(BadBundleError, OSError):
         unpack(folder / "x.tar", hashlib.sha256(data).hexdigest(), target)
-    except (BadBundleError, OSError):
-        pass
+    # Whatever the first stage raises ends it.
+    with contextlib.suppress(Exception):
+        stage.unpack(folder / "x.tar", half)
     written = [path for path in folder.rglob("*") if path.is_file() and path != folder / "x.tar"]
-    assert all(path.is_relative_to(target) for path in written)
+    for place in (target, half):
+        assert sum(path.stat().st_size for path in written if path.is_relative_to(place)) <= len(data)
+    assert all(path.is_relative_to(target) or path.is_relative_to(half) for path in written)

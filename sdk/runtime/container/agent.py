@@ -29,7 +29,7 @@ from ...status import Reason, State
 from ...storage import outputs, posix, redirection
 from ...storage.records import Recorder, last_step, read_events
 from ...storage.store import Store, open_store
-from .. import first_stage
+from .. import first_stage, unpack
 from . import identity, leaving, records
 from .carrying import Carrying
 from .formation import Claim, Formation
@@ -240,7 +240,7 @@ class Agent:
         """Return what the bundle held."""
         found = {}
         with tarfile.open(self._payload.bundle, mode="r:") as tar:
-            for member in tar:
+            for member in unpack.members(tar, Path(self._payload.bundle).stat().st_size):
                 data = tar.extractfile(member)
                 if data is not None:
                     found[member.name] = (member.size, hashlib.sha256(data.read()).hexdigest())

@@ -176,15 +176,21 @@ def unpack(archive: Path, target: Path) -> None:
     Raises:
         Refused: it holds something else.
     """
+    found, left = {}, archive.stat().st_size
     with tarfile.open(str(archive), mode="r:") as tar:
         for member in tar:
             path = PurePosixPath(member.name)
-            data = tar.extractfile(member) if member.isreg() else None
-            if data is None or path.is_absolute() or ".." in path.parts or not path.parts:
+            left -= tarfile.BLOCKSIZE + member.size
+            # A sparse file of any length needs one block of the archive.
+            is_file = member.isreg() and not member.issparse() and member.size >= 0
+            if not is_file or left < 0 or path in found or path.is_absolute() or ".." in path.parts or not path.parts:
                 raise Refused(f"The runtime half holds {member.name!r}, which is none of its files.")
+            found[path] = member
+        for path, member in found.items():
             place = target.joinpath(*path.parts)
             place.parent.mkdir(parents=True, exist_ok=True)
-            with place.open("xb") as file:
+            data: Any = tar.extractfile(member)
+            with data, place.open("xb") as file:
                 shutil.copyfileobj(data, file, _PIECE)
 
 
