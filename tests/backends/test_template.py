@@ -224,6 +224,62 @@ def test_exit_handlers_and_threads_of_a_forked_task_have_their_time(write, fake:
     assert said(run, "chief-0") == said(run, "worker-0") == ["main", "thread", "handler"]
 
 
+def test_a_task_that_is_done_may_take_its_leave_after_the_first_one_has_ended(
+    write, fake: Fake, tmp_path: Path
+) -> None:
+    write("train.py", f"""
+        import atexit, os, pathlib, signal, tensorflow, time
+        first = pathlib.Path({str(tmp_path / "first")!r})
+
+        def leave():
+            while first.is_symlink() and os.path.exists(os.readlink(first)):
+                time.sleep(0.01)
+            print("stopped" if signal.sigtimedwait([signal.SIGTERM], 0.5) else "handler")
+
+        if os.environ["PODLIFT_TASK"] == "chief-0":
+            first.symlink_to(f"/proc/{{os.getpid()}}")
+        else:
+            while not first.is_symlink():
+                time.sleep(0.01)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+            atexit.register(leave)
+        """)  # fmt: skip
+    run = submit(fake())
+    run.result(LIMIT_S)
+    assert [event.data["task"] for event in events(run, "exited")] == ["chief-0", "worker-0"]
+    assert said(run, "worker-0") == ["handler"]
+
+
+def test_a_peer_that_aborts_while_the_first_task_takes_its_leave_does_not_fail_the_run(
+    write, fake: Fake, tmp_path: Path
+) -> None:
+    write("train.py", f"""
+        import atexit, os, pathlib, signal, tensorflow, time
+        peer, leaving = pathlib.Path({str(tmp_path / "peer")!r}), pathlib.Path({str(tmp_path / "leaving")!r})
+
+        def wait_for(condition):
+            while not condition():
+                time.sleep(0.01)
+
+        def leave():
+            if os.environ["PODLIFT_TASK"] == "chief-0":
+                leaving.touch()
+                wait_for(lambda: not os.path.exists(os.readlink(peer)))
+                print("stopped" if signal.sigtimedwait([signal.SIGTERM], 0.5) else "handler")
+            else:
+                wait_for(leaving.exists)
+                os.abort()
+
+        atexit.register(leave)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        if os.environ["PODLIFT_TASK"] == "worker-0":
+            peer.symlink_to(f"/proc/{{os.getpid()}}")
+        """)  # fmt: skip
+    run = submit(fake())
+    assert run.wait(LIMIT_S).state.value == "SUCCEEDED", run.why()
+    assert said(run, "chief-0") == ["handler"]
+
+
 def test_what_a_program_defines_travels_between_its_processes(write, fake: Fake) -> None:
     write("train.py", """
         import multiprocessing, tensorflow

@@ -147,6 +147,8 @@ class Gang:
                 # Its peers are about to leave too, as soon as what they share is saved.
                 return verdict, self._plan.job["limits"]["grace_s"]
             if verdict is not None:
+                if verdict.state is State.SUCCEEDED:
+                    self._let_leave()
                 return verdict, min(_DECIDED_GRACE_S, self._plan.job["limits"]["grace_s"])
             asked = self._ending.asked()
             if asked is not None:
@@ -155,6 +157,18 @@ class Gang:
             if hang is not None:
                 return self._hung(hang), 0.0
             self._clock.sleep(_POLL_S)
+
+    def _let_leave(self) -> None:
+        """Wait for tasks that are done with the program: their exit handlers and threads have their time, and last words."""
+        until = self._clock.monotonic() + self._plan.job["limits"]["exit_wait_s"]
+        while self._done() - self._codes.keys() and self._clock.monotonic() < until and self._ending.asked() is None:
+            self._clock.sleep(_POLL_S)
+            self._reap()
+
+    def _done(self) -> set[str]:
+        """Return the tasks whose program is over and has not failed; their processes may still be there."""
+        names = [name.split(".") for name in posix.list_names(self._plan.paths.events) if name.endswith(".done.json")]
+        return {source for attempt, source, *_ in names if int(attempt) == self._attempt}
 
     def _asked_to_leave(self) -> bool:
         folder = Path(self._plan.paths.agreed(self._attempt, 0)).parent
@@ -188,12 +202,16 @@ class Gang:
         record = first_failure(records, self._attempt)
         if record is None and not silent:
             return None
-        if record is not None and is_collateral(record) and not silent:
+        first = self._plan.tasks[0]
+        # The end of a first task that is done explains what its peers die of, and may take its time: it has exit handlers.
+        done = first not in self._codes and first in self._done()
+        echo = record is None or is_collateral(record)
+        if echo and (not silent or (done and all(self._codes[name] == -signal.SIGABRT for name in silent))):
+            wait_s = self._plan.job["limits"]["exit_wait_s"] if done else _ECHO_S
             # Its peer died of something that will be known in a moment.
-            self._echo_until = self._echo_until or self._clock.monotonic() + _ECHO_S
+            self._echo_until = self._echo_until or self._clock.monotonic() + wait_s
             if self._clock.monotonic() < self._echo_until:
                 return None
-        first = self._plan.tasks[0]
         if first not in self._codes and processes.is_leaving(self._tasks[first]):
             # Others may fail because it has ended; how it has ended is known in a moment.
             return None
