@@ -47,26 +47,38 @@ _PUBLIC = {
 }
 __all__ = [*_PUBLIC]
 
-if TYPE_CHECKING:
-    from .api import attach, plan, runs, submit
-    from .errors import (
-        CorruptRunError,
-        InputError,
-        InsideTaskError,
-        PodliftError,
-        RunCancelledError,
-        RunCheckpointedError,
-        RunError,
-        RunFailedError,
-        RunNotFoundError,
-        WaitTimeoutError,
-    )
-    from .job import FromCaller, Job
-    from .planner import Plan
-    from .policies import Checkpoints, Code, Limits, Resources, Retry, Vertex
-    from .run import Result, Run, RunInfo
-    from .runtime.context import Context, context
-    from .status import Reason, State, Status
+if TYPE_CHECKING:  # `as`: for a strict type checker of a user's program these names are public
+    from .api import attach as attach
+    from .api import plan as plan
+    from .api import runs as runs
+    from .api import submit as submit
+    from .errors import CorruptRunError as CorruptRunError
+    from .errors import InputError as InputError
+    from .errors import InsideTaskError as InsideTaskError
+    from .errors import PodliftError as PodliftError
+    from .errors import RunCancelledError as RunCancelledError
+    from .errors import RunCheckpointedError as RunCheckpointedError
+    from .errors import RunError as RunError
+    from .errors import RunFailedError as RunFailedError
+    from .errors import RunNotFoundError as RunNotFoundError
+    from .errors import WaitTimeoutError as WaitTimeoutError
+    from .job import FromCaller as FromCaller
+    from .job import Job as Job
+    from .planner import Plan as Plan
+    from .policies import Checkpoints as Checkpoints
+    from .policies import Code as Code
+    from .policies import Limits as Limits
+    from .policies import Resources as Resources
+    from .policies import Retry as Retry
+    from .policies import Vertex as Vertex
+    from .run import Result as Result
+    from .run import Run as Run
+    from .run import RunInfo as RunInfo
+    from .runtime.context import Context as Context
+    from .runtime.context import context as context
+    from .status import Reason as Reason
+    from .status import State as State
+    from .status import Status as Status
 
 
 def __getattr__(name: str) -> Any:

@@ -9,95 +9,62 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import backends, distant, ids
 from .clock import SystemClock
 from .errors import AlreadyExistsError, CorruptRunError, InputError, PodliftError, RunNotFoundError
-from .job import Job, JsonArgs
+from .job import Job
 from .layout import RootPaths, RunPaths
 from .packaging import bundle
 from .packaging.paths import usable
 from .planner import Plan
 from .plans import read_plan
-from .policies import Vertex
 from .prepare import make_plan, refuse_inside_task, refuse_keywords
 from .roots import configured_root, in_bucket
 from .run import Run, RunInfo
-from .settings import Target
+from .settings import from_keywords
 from .storage import posix, summaries
 from .storage.records import Recorder
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
-def plan(
-    what: str | Path | Callable[..., Any] | Job,
-    *,
-    args: JsonArgs = None,
-    workers: int | None = None,
-    accelerator: str | None = None,
-    backend: str | Vertex | None = None,
-    root: str | Path | None = None,
-    name: str | None = None,
-    online: bool | None = None,
-) -> Plan:
+    from .keywords import Keywords
+
+
+def plan(what: str | Path | Callable[..., Any] | Job, **settings: Unpack[Keywords]) -> Plan:
     """Decide everything about a run, and change nothing: `print(sdk.plan("train.py", workers=2))`.
 
     Args:
         what: the path of a script, of a notebook, or of a folder with a `__main__.py`; `package.module`,
             `package.module:function`, a function, or a Job. A function of a notebook or of `__main__` travels as source
             text, with the values that it uses as JSON.
-        args: a list is argv; a dict is keyword arguments of a function, or `--key value` of a script. JSON only.
-        workers: tasks in all, the chief included; 1 by default.
-        accelerator: a name of the hardware table; "cpu" by default.
-        backend: who runs it: "local", "vertex" or a Vertex value; "local" by default.
-        root: the folder, or gs://BUCKET/PREFIX, below which runs live; `PODLIFT_ROOT`, else `~/.podlift`.
-        name: a label; the run's id is the name and six random characters.
-        online: ask the cloud too: is the bucket there and in the right place, is the image there, do the quotas suffice.
+        **settings: each setting is a keyword: `max_steps=20`, `timeout_s=600`, `vertex_project="mine"`. See Settings in
+            docs/reference.md.
 
     Raises:
         InputError: with every mistake that was found.
     """
-    given = {"args": args, "workers": workers, "accelerator": accelerator}
-    target = Target(backend=backend, root=root, name=name, online=online)
-    return make_plan(what, {k: v for k, v in given.items() if v is not None}, target, os.environ)
+    given, target = from_keywords(settings)
+    return make_plan(what, given, target, os.environ)
 
 
-def submit(
-    what: str | Path | Callable[..., Any] | Job | Plan,
-    *,
-    args: JsonArgs = None,
-    workers: int | None = None,
-    accelerator: str | None = None,
-    backend: str | Vertex | None = None,
-    root: str | Path | None = None,
-    name: str | None = None,
-    online: bool | None = None,
-) -> Run:
+def submit(what: str | Path | Callable[..., Any] | Job | Plan, **settings: Unpack[Keywords]) -> Run:
     """Start a run and return its handle; never waits for the training: `sdk.submit("train.py", workers=2).result()`.
 
     Args:
         what: what `plan` takes, or a Plan, which is executed exactly.
-        args: as for `plan`; so are the others.
-        workers: as for `plan`.
-        accelerator: as for `plan`.
-        backend: as for `plan`.
-        root: as for `plan`.
-        name: as for `plan`.
-        online: as for `plan`.
+        **settings: as for `plan`; none beside a Plan.
 
     Raises:
         InputError: with every mistake that was found, before anything was written or started.
     """
-    given = {"args": args, "workers": workers, "accelerator": accelerator}
-    target = Target(backend=backend, root=root, name=name, online=online)
     if isinstance(what, Plan):
         refuse_inside_task("submit")
-        refuse_keywords(
-            {**given, "backend": backend, "root": root, "name": name, "online": online},
-            "a Plan, which has decided them",
-        )
+        refuse_keywords(settings, "a Plan, which has decided them")
         return execute(what)
-    given = {key: value for key, value in given.items() if value is not None}
+    given, target = from_keywords(settings)
     return execute(make_plan(what, given, target, os.environ, verb="submit"))
 
 

@@ -149,6 +149,11 @@ def read(setting: Setting, text: str) -> Any:
         ) from None
 
 
+def takes_none(setting: Setting) -> bool:
+    """Return whether None is a value of a setting."""
+    return type(None) in _kinds(setting.type)
+
+
 def _kinds(annotation: Any) -> set[Any]:
     """Return the types at the top of an annotation: `float | None` is {float, NoneType}."""
     origin = typing.get_origin(annotation)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -86,7 +87,7 @@ def _unfit(value: str | float | None) -> str:
 
 
 def _environment_values(value: Any) -> Any:
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
         return value
     bad = [repr(name) for name, item in value.items() if not isinstance(item, (str, FromCaller)) and item != _COPIED]
     if bad:
@@ -120,7 +121,7 @@ def _environment(value: dict[str, str | FromCaller]) -> dict[str, str | FromCall
 
 
 def _inputs(value: Any) -> Any:
-    if not isinstance(value, dict):
+    if not isinstance(value, Mapping):
         return value
     bad = [repr(name) for name in value if not (isinstance(name, str) and _ENV_NAME.fullmatch(name))]
     if bad:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from . import config, configfile
-from .errors import InputError, Problems
+from .errors import InputError, Problems, nearest
 from .job import Job
 from .policies import Vertex
 
@@ -64,6 +64,19 @@ class Settings:
         return Target(**{name: self.values.get(name) for name in config.TARGET})
 
 
+def from_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Target]:
+    """Return the flat settings and the target that the keywords of a call say, those left out that say nothing."""
+    given = {name: value for name, value in keywords.items() if value is not None or _takes_none(name)}
+    return {name: value for name, value in given.items() if name not in config.TARGET}, Target(
+        **{name: given.get(name) for name in config.TARGET}
+    )
+
+
+def _takes_none(name: str) -> bool:
+    # args=None is what a function of the caller's passes on when it was given none.
+    return name in config.SETTINGS and name != "args" and config.takes_none(config.SETTINGS[name])
+
+
 def gather(
     what: Entry | Job, given: Mapping[str, Any], target: Target, environ: Mapping[str, str], problems: Problems
 ) -> Settings:
@@ -84,6 +97,8 @@ def gather(
     variables = {
         name: value for name, value in found if value not in (None, "") or name not in (*config.TARGET, "entry")
     }
+    _refuse(what, given, target, problems)
+    given = {name: value for name, value in given.items() if name in config.SETTINGS}
     arguments = {**_arguments(what, given, problems), **_target(target, problems)}
     function = what if callable(what) else None
     start = _start(what, arguments, variables)
@@ -108,12 +123,26 @@ def defaults() -> dict[str, Any]:
     return {**found, "backend": "local", "root": "~/.podlift", "name": None, "online": False}
 
 
+def _refuse(what: Entry | Job, given: Mapping[str, Any], target: Target, problems: Problems) -> None:
+    """Tell `problems` which arguments are none, or say a second time what another one says."""
+    known = [name for name in (*config.SETTINGS, *config.TARGET) if name != "entry"]
+    strange = [name for name in given if name not in config.SETTINGS]
+    problems.found += [f"There is no setting {name!r}. {nearest(name, known)}" for name in strange]
+    if what is not UNNAMED and "entry" in given:
+        problems.found.append("entry: not as a keyword, it is the first argument.")
+    if isinstance(target.backend, Vertex):
+        twice = [name for name in given if name.removeprefix("vertex_") in target.backend.model_fields_set]
+        twice = [name for name in twice if name.startswith("vertex_")]
+        problems.found += [f"{', '.join(twice)}: not beside backend=Vertex(...), which says it too."] if twice else []
+
+
 def _arguments(what: Entry | Job, given: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
     if isinstance(what, Job):
-        beside = [name for name, value in given.items() if value is not None]
+        others = {name: value for name, value in given.items() if config.SETTINGS[name].group in config.BACKENDS}
+        beside = [name for name, value in given.items() if value is not None and name not in others]
         if beside:
             problems.found.append(f"{', '.join(beside)}: not beside a Job, which has fields for them.")
-        return config.flat(what)
+        return {**config.flat(what), **others}
     if isinstance(what, (str, Path)):
         return {**given, "entry": str(what)}
     if what is UNNAMED:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock, SystemClock
 from ..job import Job
@@ -21,6 +21,11 @@ from .comparison import Difference, End
 from .losses import Killed
 from .report import Report, Source
 
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..keywords import JobKeywords
+
 __all__ = ["KILLS", "Difference", "Killed", "Report", "Source", "execute", "prepare", "run_drill"]
 
 KILLS = ("random:3",)
@@ -35,7 +40,7 @@ def run_drill(
     root: str | Path | None = None,
     name: str | None = None,
     log: Callable[[str], None] = lambda line: None,
-    **settings: Any,
+    **settings: Unpack[JobKeywords],
 ) -> Report:
     """Find out whether a training survives being killed: `run_drill("train.py", workers=2, kills=["worker-0@step:50"])`.
 
@@ -47,7 +52,7 @@ def run_drill(
         root: as for `sdk.plan`.
         name: as for `sdk.plan`.
         log: takes a line for each thing that happens.
-        settings: fields of a Job and of its values; `every_steps` is 10 unless somebody says otherwise.
+        **settings: settings of a job; `every_steps` is 10 unless somebody says otherwise.
 
     Raises:
         InputError: with every mistake that was found, before anything was started.

@@ -9,9 +9,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from .. import api, cluster, config, ids
+from .. import api, cluster, ids
 from ..clock import Clock
-from ..errors import PodliftError, Problems, nearest
+from ..errors import PodliftError, Problems
 from ..events import Event
 from ..job import Job
 from ..kills import Kill, parse
@@ -55,14 +55,11 @@ def prepare(
         InputError: with every mistake, in the kills too.
     """
     problems = Problems()
-    strange = [name for name in given if name not in config.SETTINGS]
-    problems.found += [f"There is no setting {name!r}. {nearest(name, list(config.SETTINGS))}" for name in strange]
     decided = ", ".join(name for name in _DECIDED if given.get(name) is not None)
     problems.found += [f"{decided}: a drill decides this itself. Leave it out."] if decided else []
     made = None
     with problems.collect():
-        known = {name: value for name, value in given.items() if name not in strange}
-        made = make_plan(what, known, replace(target, backend="local"), environ, verb="drill")
+        made = make_plan(what, given, replace(target, backend="local"), environ, verb="drill")
     if not kills:
         problems.found.append("No kill was named. Expected: worker-0@step:50, or random:3.")
     if not 0 <= seed < 2**32:
