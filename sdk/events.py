@@ -116,7 +116,12 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
     ordered = sorted(events, key=lambda event: (event.time, event.attempt, event.source, event.sequence))
     created = next((event.time for event in ordered if event.kind == "submitted"), 0.0)
     attempts = max((event.attempt for event in ordered), default=0)
-    common: dict[str, Any] = {"attempts": attempts, "created": created, "timings": _timings(ordered, created)}
+    common: dict[str, Any] = {
+        "attempts": attempts,
+        "created": created,
+        "timings": _timings(ordered, created),
+        "continued_step": _continued(ordered, attempts),
+    }
     current, resumed = since_resumed(ordered)
     final = next((event for event in current if event.kind == "final"), None)
     if final is not None:
@@ -231,6 +236,10 @@ def _timings(ordered: Sequence[Event], created: float) -> dict[str, float]:
         if event.kind in _TIMED and _TIMED[event.kind] not in found:
             found[_TIMED[event.kind]] = round(event.time - created, 3)
     return found
+
+
+def _continued(ordered: Sequence[Event], attempt: int) -> int | None:
+    return next((int(e.data["step"]) for e in ordered if e.kind == "continued" and e.attempt == attempt), None)
 
 
 def _value(ordered: Sequence[Event], attempt: int) -> Any:

@@ -13,7 +13,7 @@ from datetime import datetime, tzinfo
 from . import tracebacks
 from .events import Event, error_of, first_failure, is_collateral, since_resumed
 from .layout import RunPaths
-from .status import Reason, State, Status
+from .status import Reason, State, Status, continuation
 
 _NAMED = 6
 
@@ -62,6 +62,7 @@ class About:
         now: unix time in seconds.
         zone: for the times of day; None for the machine's own.
         cloud: True where no process of ours looks after it, and its logs are the cloud's.
+        generated: True where its code was made from a notebook or a function in memory: there is no current code.
     """
 
     ref: str
@@ -70,6 +71,7 @@ class About:
     now: float
     zone: tzinfo | None = None
     cloud: bool = False
+    generated: bool = False
 
 
 def explain(events: Sequence[Event], status: Status, about: About) -> str:
@@ -174,6 +176,7 @@ class _Story:
         yield failure.message if failure else ""
         if self._about.cloud:
             yield from self._cause()
+            yield self._further()
             yield from self._earlier()
             return
         if launched is None:
@@ -183,6 +186,7 @@ class _Story:
         pid = launched.data["supervisor"].split(":")[1]
         yield (f"It was process {pid}, and was killed, or the machine was stopped. {MEANINGS[Reason.SUPERVISOR_LOST]}")
         yield from self._cause()
+        yield self._further()
         yield from self._earlier()
         yield f"What it said itself: {self._about.paths.supervisor_log}"
 
@@ -197,6 +201,7 @@ class _Story:
             yield tracebacks.shorten(tracebacks.fold(failure.traceback))
             yield f"Whole log: {failure.log}" if failure.log else ""
             yield from self._peers(failure.task)
+        yield self._further()
         final = self._last("final")
         yield str(final.data.get("why") or "") if final else ""
         yield from self._earlier()
@@ -210,8 +215,12 @@ class _Story:
         if status.state is State.RUNNING:
             return f"podlift logs {ref} -f"
         task = f" --task {status.failure.task}" if status.failure and status.failure.task else ""
-        # Where the program is to blame, starting it again comes after looking at it.
-        return f"podlift logs {ref}{task}" + ("" if status.user_fault else f" · podlift resume {ref}")
+        if not status.user_fault or status.reason is Reason.TIMEOUT:
+            return f"podlift logs {ref}{task} · podlift resume {ref}"
+        # Where the program is to blame, it is mended first.
+        return f"podlift logs {ref}{task}" + (
+            "" if self._about.generated else f" · podlift resume {ref} --code current"
+        )
 
     def _stage(self) -> Iterator[str]:
         """Say what the tasks are doing, or what is waited for."""
@@ -235,6 +244,7 @@ class _Story:
             yield f"{_names(done)} is done; waiting for {_names(left)}." if left else "Every task is done."
         elif self._has("first_step"):
             yield f"It trains, since {self._clock(self._first_time('first_step'))}."
+            yield self._continued()
         else:
             yield "The program runs in every task; no training step was seen yet (only `fit` tells)."
 
@@ -247,6 +257,20 @@ class _Story:
             place = self._about.paths.log(event.attempt, event.source)
             yield "" if self._about.cloud else f"Whole log: {place}"
             yield from self._peers(event.source)
+
+    def _continued(self) -> str:
+        status = self._status
+        if status.continued_step is None:
+            return ""
+        return f"{_capital(continuation(status.attempts, status.continued_step))}."
+
+    def _further(self) -> str:
+        """Say where another attempt would begin, of a run that has trained."""
+        status = self._status
+        if status.state is State.SUCCEEDED or (status.saved_step is None and "first_step" not in status.timings):
+            return ""
+        begins = continuation(status.attempts + 1, status.saved_step)
+        return f"If it is resumed, {begins}."
 
     def _peers(self, cause: str) -> Iterator[str]:
         """Say what the other tasks died of, before they were stopped."""
@@ -313,6 +337,10 @@ def _ending(code: int) -> str:
         return f"exit code {code}" if code > 0 else signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _names(words: Sequence[str]) -> str:

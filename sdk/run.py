@@ -123,7 +123,16 @@ class Run:
         """
         with self._sound():
             events, status = self._look(logs=True)
-            about = About(self._ref(), self.plan.paths, self.plan.tasks, self._clock.now(), cloud=self._cloud)
+            step, time = self._newest(fresh=status.state.terminal) or (None, None)
+            status = replace(status, saved_step=step, saved_at=time)
+            about = About(
+                self._ref(),
+                self.plan.paths,
+                self.plan.tasks,
+                self._clock.now(),
+                cloud=self._cloud,
+                generated=bool(self.plan.generated),
+            )
             return explain(events, status, about)
 
     def wait(self, timeout_s: float | None = None) -> Status:
@@ -177,12 +186,17 @@ class Run:
         )
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Return every metric record so far, oldest first: {"time", "step", "epoch", "metrics": {name: number}}."""
+        """Return every metric record so far: {"attempt", "time", "step", "epoch", "metrics": {name: number}}.
+
+        They are in the order of the attempts. One that continues at a checkpoint reports again what an earlier attempt has
+        trained after that checkpoint: `attempt` tells the two apart.
+        """
         self._refresh(logs=True)
         found: list[dict[str, Any]] = []
         attempt = 1
         while Path(self.plan.paths.attempt(attempt)).is_dir():
-            found += read_metrics(self.plan.paths.metrics(attempt, self.plan.tasks[0]))
+            records = read_metrics(self.plan.paths.metrics(attempt, self.plan.tasks[0]))
+            found += [{"attempt": attempt, **record} for record in records]
             attempt += 1
         return found
 

@@ -98,6 +98,8 @@ class Status:
         since: unix time at which it came into this state, in seconds; for a lost run, its last sign of life.
         saved_step: training step of the last checkpoint; None where there is none.
         saved_at: unix time of it, in seconds: what was trained since is at risk.
+        continued_step: training step at which the last of several attempts has continued, 0 where nothing was saved and it
+            began anew; None in a first attempt, and until it is known.
         vendor: the cloud's own word for its job, such as "JOB_STATE_QUEUED", known to podlift or not; "" for none.
         console: where a browser shows that job; "" for none.
     """
@@ -112,6 +114,7 @@ class Status:
     since: float = 0.0
     saved_step: int | None = None
     saved_at: float | None = None
+    continued_step: int | None = None
     vendor: str = ""
     console: str = ""
 
@@ -126,3 +129,15 @@ class Status:
         if self.state is State.FAILED:
             return errors.EXIT_USER if self.user_fault else errors.EXIT_INFRASTRUCTURE
         return _EXIT_CODES[self.state]
+
+
+def continuation(attempt: int, step: int | None) -> str:
+    """Return where an attempt begins: "attempt 2 continues at step 480".
+
+    Args:
+        attempt: counts from 1.
+        step: training steps that were saved before it; None or 0 where nothing was.
+    """
+    return (
+        f"attempt {attempt} continues at step {step}" if step else f"nothing was saved: attempt {attempt} begins anew"
+    )

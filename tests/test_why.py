@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timezone
 from pathlib import Path
 
@@ -173,8 +174,52 @@ def test_the_cause_comes_first_and_what_its_peers_died_of_is_folded_under_it() -
     assert "chief-0 (UnavailableError: Socket closed xx" in peers
     assert "worker-1 (SIGABRT)" in peers
     assert "SIGKILL" not in text, "podlift itself has killed what was left"
-    assert lines[-1] == "Next: podlift logs REF --task worker-0"
+    assert lines[-1] == "Next: podlift logs REF --task worker-0 · podlift resume REF --code current"
     assert max(map(len, lines)) < 300
+
+
+USER_ERROR = event("final", 40.0, state="FAILED", reason="user_error", failure=FAILURE)
+
+
+@pytest.mark.parametrize(
+    ("events", "changes", "sentence"),
+    [
+        ([*STEPPED, USER_ERROR], {"saved_step": 480}, "If it is resumed, attempt 2 continues at step 480."),
+        ([*STEPPED, USER_ERROR], {}, "If it is resumed, nothing was saved: attempt 2 begins anew."),
+        ([*ENTERED, USER_ERROR], {}, ""),
+        ([*RESUMED, *AGAIN, event("continued", 54, "chief-0", 2, step=480), event("entry", 54, "chief-0", 2)], {}, ""),
+        (
+            [
+                *(*RESUMED, *AGAIN, event("entry", 54, "chief-0", 2), event("entry", 54, "worker-0", 2)),
+                *(event("continued", 55, "chief-0", 2, step=480), event("first_step", 56, "chief-0", 2)),
+            ],
+            {},
+            "Attempt 2 continues at step 480.",
+        ),
+        (
+            [
+                *(*RESUMED, *AGAIN, event("entry", 54, "chief-0", 2), event("entry", 54, "worker-0", 2)),
+                *(event("continued", 55, "chief-0", 2, step=0), event("first_step", 56, "chief-0", 2)),
+            ],
+            {},
+            "Nothing was saved: attempt 2 begins anew.",
+        ),
+    ],
+)
+def test_where_an_attempt_continues_is_said(events: list[Event], changes: dict, sentence: str) -> None:
+    text = explain(events, replace(fold(events, supervisor_alive=True), **changes), ABOUT)
+    assert [line for line in text.splitlines() if "attempt 2 " in line.lower() and line != text.splitlines()[0]] == (
+        [sentence] if sentence else []
+    )
+
+
+def test_after_an_error_of_the_program_the_next_command_starts_it_with_the_current_code() -> None:
+    ending = fold([*STEPPED, USER_ERROR], supervisor_alive=True)
+    assert explain([*STEPPED, USER_ERROR], ending, ABOUT).endswith("podlift resume REF --code current")
+    notebook = explain([*STEPPED, USER_ERROR], ending, replace(ABOUT, generated=True))
+    assert notebook.endswith("Next: podlift logs REF --task worker-0"), "there is no current code of a notebook's cells"
+    late = replace(ending, reason=sdk.Reason.TIMEOUT)
+    assert explain([*STEPPED, USER_ERROR], late, ABOUT).endswith("podlift resume REF"), "its code may be right"
 
 
 def test_every_reason_has_a_sentence() -> None:

@@ -109,7 +109,7 @@ class Session:
         self.rank = self.tasks.index(task)
         self.log = log
         self._url = url
-        self._attempt = attempt
+        self.attempt = attempt
         self._about = about
         self._warm_start = warm_start
         self._saved_before = saved_before
@@ -125,6 +125,12 @@ class Session:
         """The store, opened at the first use."""
         return self._open().store
 
+    @property
+    def restored_step(self) -> int:
+        """The step of the checkpoint that this attempt began with; 0 for none."""
+        manifest = self._open().opening.manifest
+        return 0 if manifest is None else manifest.step
+
     def stage(self, number: int) -> Stage:
         """Return what is known of a stage that has begun."""
         return self._stages[number]
@@ -133,10 +139,10 @@ class Session:
         if self._opened is None:
             store = open_store(self._url)
             if self.rank == 0:
-                holder = f"{self.task} of attempt {self._attempt}, process {os.getpid()}"
+                holder = f"{self.task} of attempt {self.attempt}, process {os.getpid()}"
                 found = opening.open_first(
                     store,
-                    self._attempt,
+                    self.attempt,
                     holder,
                     self._clock,
                     log=self.log,
@@ -144,7 +150,7 @@ class Session:
                     saved=self._saved_before,
                 )
             else:
-                found = opening.join(store, self._attempt, self._clock, _JOIN_S, run_id=self.run_id)
+                found = opening.join(store, self.attempt, self._clock, _JOIN_S, run_id=self.run_id)
             saver = Saver(
                 store,
                 found,

@@ -16,7 +16,7 @@ from rich.text import Text
 from ..run import Run
 from ..status import Status
 from .output import numbers
-from .watch import place
+from .watch import Heads, place
 
 
 @contextmanager
@@ -36,9 +36,12 @@ class Turning:
     def __init__(self, live: Live) -> None:
         self._live = live
         self._spinner = Spinner("dots")
+        self._heads = Heads()
 
     def show(self, run: Run, status: Status, fresh: list[dict[str, Any]]) -> None:
         for record in fresh:
+            if head := self._heads.before(record, status):
+                self._live.console.print(Text(head))
             # As Text: a program may call a metric "[/x] loss", which is broken markup.
             self._live.console.print(Text(f"{place(record)} {numbers(record['metrics'])}"))
         table = Table.grid(padding=(0, 1))

@@ -8,6 +8,7 @@ import typer
 
 from .. import api
 from ..errors import EXIT_DONE
+from ..status import continuation
 from .look import Ref
 from .output import answer, as_json, say, summary
 from .start import Detach, Json, Root, reference
@@ -21,9 +22,11 @@ Code = Annotated[
 def resume(ref: Ref, root: Root = None, code: Code = "same", detach: Detach = False, json_output: Json = False) -> None:
     """Start a run again that has ended otherwise than by success: a further attempt, from its last checkpoint."""
     run = api.attach(ref, root=root)
+    before = run.status()
     difference = run.resume(code=cast("Literal['same', 'current']", code))
     if code == "current":
         say(f"the code since: {difference}")
+    say(continuation(before.attempts + 1, before.saved_step))
     shown = reference(run)
     if detach:
         say(f"resumed. Next: podlift wait {shown} · podlift logs {shown} -f · podlift cancel {shown}")

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from ..errors import EXIT_CANCELLED, EXIT_INFRASTRUCTURE
 from ..run import Run
-from ..status import State, Status
+from ..status import State, Status, continuation
 from .output import EXIT_DETACHED, answer, numbers, say
 
 _POLL_S = 0.2
@@ -89,6 +89,7 @@ class _Plain:
 
     def __init__(self) -> None:
         self._last: str | None = None
+        self._heads = Heads()
 
     def show(self, run: Run, status: Status, fresh: list[dict[str, Any]]) -> None:
         now = f"{status.state.value} ({status.reason.value})"
@@ -96,7 +97,25 @@ class _Plain:
             say(f"{run.id} {now}")
             self._last = now
         for record in fresh:
+            if head := self._heads.before(record, status):
+                say(f"{run.id} {head}")
             say(f"{run.id} {place(record)} {numbers(record['metrics'])}")
+
+
+class Heads:
+    """Tells the metrics of one attempt from those of the one before, which may be of the same steps."""
+
+    def __init__(self) -> None:
+        self._attempt = 1
+
+    def before(self, record: dict[str, Any], status: Status) -> str:
+        """Return the line that goes before a record, "" for none."""
+        attempt = record["attempt"]
+        if attempt == self._attempt:
+            return ""
+        self._attempt = attempt
+        known = status.continued_step is not None and status.attempts == attempt
+        return f"{continuation(attempt, status.continued_step)}:" if known else f"attempt {attempt}:"
 
 
 def place(record: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from .. import cluster
 from ..errors import EXIT_CHECKPOINTED
 from ..events import SAVED, saved_step
 from ..layout import RunPaths
+from ..status import continuation
 from ..storage.records import read_events
 from .agreement import Action, Agreement
 from .kills import Kills
@@ -79,9 +80,17 @@ class Protection:
 
         variables = collect()
         begun = self.session.begin(kind, signature((a.path, a.dtype, a.shape) for a in snapshot.take(variables)))
+        self._tell_where(begun)
         self._open = Protected(self, begun, variables, collect)
         self.agreement.listen()
         return self._open
+
+    def _tell_where(self, begun: Begun) -> None:
+        """Say where an attempt after the first begins, in one task."""
+        if begun.number == 0 and self.session.attempt > 1 and self.session.rank == 0:
+            step = self.session.restored_step
+            self.record("continued", step=step)
+            self.log(continuation(self.session.attempt, step))
 
     def end(self) -> None:
         """End the stage that is open: a loop of the program's own does not say when it is over."""

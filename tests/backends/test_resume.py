@@ -15,7 +15,8 @@ import sdk
 LIMIT_S = 60
 NEVER = sdk.Retry(user=0, infrastructure=0, preemption=0)
 PROGRAM = """
-import os, time
+import os, time, sdk
+sdk.context().report(dict(loss=1.0))
 print("attempt", os.environ["PODLIFT_ATTEMPT"], flush=True)
 if os.environ["PODLIFT_ATTEMPT"] == "1":
     {first}
@@ -50,6 +51,7 @@ def test_a_run_that_failed_goes_on_with_its_second_attempt(write) -> None:
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts, said(run)) == (sdk.State.SUCCEEDED, 2, ["attempt 1", "attempt 2"])
     assert [info.status.state for info in sdk.runs()] == [sdk.State.SUCCEEDED]
+    assert [record["attempt"] for record in run.metrics()] == [1, 2]
     with pytest.raises(sdk.InputError, match="has succeeded: there is nothing to resume"):
         run.resume()
 

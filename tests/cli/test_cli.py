@@ -23,6 +23,7 @@ KEYS = {
     "attempts",
     "saved_step",
     "saved_at",
+    "continued_step",
     "metrics",
     "run_dir",
     "timings",
