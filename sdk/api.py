@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
-import stat
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import backends, distant, ids
+from . import backends, distant, references
 from .clock import SystemClock
 from .errors import AlreadyExistsError, CorruptRunError, InputError, PodliftError, RunNotFoundError
 from .job import Job
@@ -72,25 +70,24 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
     """Return the handle of a run that exists: `sdk.attach("digits-k3f9aa")`.
 
     Args:
-        url_or_id: its directory, which may be gs://BUCKET/PREFIX/runs/ID, or its id below `root`.
+        url_or_id: its directory, which may be gs://BUCKET/PREFIX/runs/ID; or below `root` its id, the beginning of one, or
+            "latest".
         root: as for `plan`.
 
     Raises:
         RunNotFoundError: there is none.
+        InputError: several ids begin like that; it names them.
         CorruptRunError: the directory is not podlift's, or it is damaged.
     """
     text = str(url_or_id)
-    place = distant.url_of(text, root, os.environ)
-    if place:
-        return Run(distant.attach(place, os.environ))
+    url = references.url_of(text, root, os.environ)
+    if in_bucket(url):
+        return Run(distant.attach(url, os.environ))
+    paths = RunPaths(url)
     with usable("The run", text):
-        if ids.is_run_id(text) and not Path(text).is_dir():
-            paths = RootPaths(configured_root(root, os.environ)).run(text)
-        else:
-            paths = RunPaths(str(Path(text).expanduser().resolve()))
-        there = Path(paths.url).is_dir()
+        there = Path(url).is_dir()
     if not there:
-        raise RunNotFoundError(f"No run is there. Received: {text!r}. Looked at {paths.url!r}. Next: podlift runs.")
+        raise RunNotFoundError(f"No run is there. Received: {text!r}. Looked at {url!r}. Next: podlift runs.")
     try:
         found = read_plan(paths)
     except OSError as error:
@@ -117,38 +114,9 @@ def runs(*, root: str | Path | None = None, limit: int | None = 20) -> list[RunI
     if in_bucket(place):
         return distant.each(distant.runs(place, limit), _distant_info)
     folder = RootPaths(place).runs
-    newest_first = sorted(_candidates(folder), reverse=True)
+    newest_first = sorted(references.candidates(folder), reverse=True)
     found = (_info(f"{folder}/{name}", whole=whole) for _, name, whole in newest_first)
     return list(itertools.islice((info for info in found if info is not None), limit))
-
-
-def _candidates(folder: str) -> list[tuple[float, str, bool]]:
-    """Return when each folder that may be a run was submitted, its name, and whether its plan is a file that is not empty."""
-    try:
-        with os.scandir(folder) as entries:
-            # What starts with a dot is on its way out.
-            names = [entry.name for entry in entries if entry.name[0] != "." and _is_folder(entry)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise InputError(f"The runs cannot be listed: {error.strerror}. Received: {folder!r}.") from None
-    return [_submitted(f"{folder}/{name}", name) for name in names]
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    with suppress(OSError):
-        return entry.is_dir()
-    return False
-
-
-def _submitted(url: str, name: str) -> tuple[float, str, bool]:
-    # The plan is written once, when the run is submitted; the folder's own time changes with everything in it.
-    for place in (RunPaths(url).plan, url):
-        with suppress(OSError):
-            info = os.stat(place)  # noqa: PTH116
-            return info.st_mtime, name, place != url and stat.S_ISREG(info.st_mode) and info.st_size > 0
-    # Gone, or closed: the listing says which.
-    return 0.0, name, False
 
 
 def _info(url: str, *, whole: bool) -> RunInfo | None:

@@ -18,23 +18,13 @@ from .errors import CorruptRunError, InputError, MissingError, RunNotFoundError,
 from .layout import RootPaths, RunPaths
 from .planner import Plan
 from .plans import read_plan
-from .roots import configured_root, in_bucket, resolve_root
+from .roots import in_bucket
 from .storage import mirror, posix
 from .storage.copies import Copy
 from .storage.gcs_files import FIRST_LOOK, Files
 
 _THREADS = 16
 _T = TypeVar("_T")
-
-
-def url_of(text: str, root: str | Path | None, environ: Mapping[str, str]) -> str:
-    """Return the URL of a run that lies in a bucket, "" for any other."""
-    if in_bucket(text):
-        return resolve_root(text, environ)
-    if ids.is_run_id(text) and not os.path.isdir(text):  # noqa: PTH112
-        place = configured_root(root, environ)
-        return RootPaths(place).run(text).url if in_bucket(place) else ""
-    return ""
 
 
 def placed(plan: Plan, environ: Mapping[str, str]) -> Plan:

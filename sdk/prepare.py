@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import backends, cache, checks, config, ids, planner, saved
+from . import backends, cache, checks, config, ids, planner, references, saved
 from .checks import Facts, Finding
 from .errors import InputError, InsideTaskError, Problems
 from .job import Job
@@ -93,7 +93,7 @@ def make_plan(
     warm = ""
     with problems.collect():
         if job is not None and job.checkpoints.resume_from is not None:
-            warm = saved.warm_start(job.checkpoints.resume_from, root)
+            warm = saved.warm_start(job.checkpoints.resume_from, lambda run: references.url_of(run, root, environ))
     problems.raise_if_any()
     if job is None or packed is None or facts is None:
         raise AssertionError("a check failed without a problem")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
-from . import ids
 from .checkpoint import catalog, restore
 from .checkpoint.catalog import Entry
 from .errors import InputError, PodliftError, RunNotFoundError
-from .layout import RootPaths, RunPaths
+from .layout import RunPaths
 from .plans import read_plan
 from .storage.gcs_store import GcsStore
 from .storage.patience import Patience
@@ -81,23 +81,22 @@ def find(paths: RunPaths, step: str, run_id: str | None = None) -> Entry:
     raise InputError(f"There is no such checkpoint of the run {run}. Received: {step!r}. {known}")
 
 
-def warm_start(text: str, root: str) -> str:
+def warm_start(text: str, locate: Callable[[str], str]) -> str:
     """Return the checkpoint that `resume_from` names, as `STORE#COMMIT`.
 
     Args:
-        text: a run's id or directory, and perhaps `@STEP`.
-        root: where runs are looked for by their id.
+        text: what names a run, and perhaps `@STEP`.
+        locate: returns the directory of the run that a text names.
 
     Raises:
         InputError: there is no such run, or it has no such checkpoint.
     """
     run, _, step = text.partition("@") if not Path(text).is_dir() else (text, "", "")
-    folder = RootPaths(root).run(run).url if ids.is_run_id(run) and not Path(run).is_dir() else run
-    if "://" in folder:
-        paths = RunPaths(folder.rstrip("/"))
-        return f"{paths.store}#{find(paths, step or 'last').key}"
-    paths = RunPaths(str(Path(folder).expanduser().resolve()))
-    if not Path(paths.plan).is_file():
+    try:
+        paths = RunPaths(locate(run))
+    except InputError as error:
+        raise type(error)(f"resume_from: {error}") from None
+    if "://" not in paths.url and not Path(paths.plan).is_file():
         raise RunNotFoundError(
             f"resume_from: no run is there. Received: {text!r}. Looked at {paths.url!r}. Next: podlift runs."
         )

@@ -14,7 +14,7 @@ from ..planner import Plan
 from .output import answer, as_json
 from .start import Json, Root
 
-A = Annotated[str, typer.Argument(metavar="A", help="a plan's file, or a run's id or directory", show_default=False)]
+A = Annotated[str, typer.Argument(metavar="A", help="a plan's file, or a run", show_default=False)]
 B = Annotated[str, typer.Argument(metavar="B", help="another one", show_default=False)]
 
 

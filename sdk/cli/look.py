@@ -24,7 +24,12 @@ from .output import EXIT_DETACHED, answer, as_json, numbers, say, summary
 from .start import Json, Root, reference
 from .watch import conclude, follow, on_terminal
 
-Ref = Annotated[str, typer.Argument(metavar="REF", help="a run's id or directory", show_default=False)]
+Ref = Annotated[
+    str,
+    typer.Argument(
+        metavar="REF", help="a run: its id, the beginning of one, latest, or its directory", show_default=False
+    ),
+]
 Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="at most so many")]
 Task = Annotated[str | None, typer.Option("--task", metavar="T", help="one, such as chief-0", show_default=False)]
 Attempt = Annotated[int | None, typer.Option("--attempt", metavar="N", min=1, help="one of them", show_default=False)]

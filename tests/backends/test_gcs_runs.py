@@ -108,6 +108,7 @@ def test_all_of_a_run_is_read_back_on_another_machine(gcs, write, elsewhere, tmp
     elsewhere()
     other = sdk.attach(run.url)
     assert other.plan.paths.url != run.plan.paths.url
+    assert [sdk.attach(name).url for name in ("latest", run.id[:5])] == [run.url, run.url]
     assert other.status() == run.status()
     assert other.metrics() == run.metrics()
     assert other.result(LIMIT_S).metrics == {"loss": 0.5}

@@ -47,6 +47,7 @@ LAYERS = [
         "settings",
         "keywords",
         "roots",
+        "references",
         "prepare",
         "prune",
         "resuming",

@@ -1,0 +1,102 @@
+"""What names a run, wherever one is named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+import sdk
+
+GOLDEN = next((Path(__file__).parent.parent / "golden").glob("v0.1.0/runs/*"))
+
+
+@pytest.fixture
+def made(root: Path):
+    """Make runs that have ended, each newer than the one before: `made("digits-aaaaaa", "digits-bbbbbb")`."""
+
+    def make(*names: str) -> list[str]:
+        for age, name in enumerate(names):
+            run = root / "runs" / name
+            shutil.copytree(GOLDEN, run)
+            plan = (run / "plan.json").read_text().replace(GOLDEN.name, name)
+            (run / "plan.json").write_text(plan)
+            os.utime(run / "plan.json", (1000 + age, 1000 + age))
+        return [str(root / "runs" / name) for name in names]
+
+    return make
+
+
+def test_latest_and_the_beginning_of_an_id_name_a_run_for_every_verb_and_for_attach(made, here) -> None:
+    digits, other = made("digits-aaaaaa", "mnist-bbbbbb")
+    assert sdk.attach("latest").url == other
+    assert sdk.attach("dig").url == digits
+    assert sdk.attach("digits-aaaaaa").url == digits
+    for words in (
+        ("status", "dig"), ("why", "dig"), ("logs", "dig"), ("wait", "dig"), ("cancel", "dig"), ("checkpoints", "dig"),
+        ("get", "dig", "results"), ("diff", "dig", "digits-a"), ("status", "latest", "--root", str(Path(digits).parent.parent)),
+    ):  # fmt: skip
+        shown = here(*words)
+        assert (shown.code, "No run" in shown.stderr) == (0, False), (words, shown)
+    assert "digits-aaaaaa" in here("resume", "dig").stderr
+
+
+def test_a_run_that_goes_on_from_another_may_name_it_in_the_same_ways(made, write) -> None:
+    made("digits-aaaaaa", "digits-bbbbbb")
+    write("train.py", "print(1)")
+    for name, said in (
+        ("latest", "run digits-bbbbbb. Received: 'last'"),
+        ("digits-a@7", "run digits-aaaaaa. Received: '7'"),
+        ("digits", "resume_from: 2 runs begin like that"),
+        ("nothing", "resume_from: No run is there"),
+    ):
+        with pytest.raises(sdk.InputError, match="(?s)" + said.replace("(", r"\(")):
+            sdk.plan(sdk.Job("train.py", checkpoints=sdk.Checkpoints(resume_from=name)))
+
+
+def test_the_beginning_of_several_ids_lists_them_newest_first(made, here) -> None:
+    made(*(f"digits-{letter * 6}" for letter in "abcdefgh"))
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.attach("digits")
+    assert not isinstance(caught.value, sdk.RunNotFoundError)
+    assert "8 runs begin like that, the newest first: digits-hhhhhh, digits-gggggg," in str(caught.value)
+    assert "digits-cccccc and 2 more." in str(caught.value)
+    shown = here("logs", "digits")
+    assert (shown.code, "Received: 'digits'" in shown.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"), [("digitz-aaaaaa", "Did you mean 'digits-aaaaaa'?"), ("zzz", "The newest is 'digits-")]
+)
+def test_a_word_that_names_none_says_what_there_is(made, word: str, said: str) -> None:
+    made("digits-aaaaaa")
+    with pytest.raises(sdk.RunNotFoundError, match=said.replace("?", r"\?")):
+        sdk.attach(word)
+
+
+def test_a_root_without_runs_has_no_latest(root: Path) -> None:
+    with pytest.raises(sdk.RunNotFoundError, match="holds no runs"):
+        sdk.attach("latest")
+
+
+def test_a_folder_of_a_runs_name_does_not_hide_the_run(made, here, tmp_path: Path, monkeypatch) -> None:
+    (url,) = made("digits-aaaaaa")
+    monkeypatch.chdir(tmp_path)
+    for name in ("digits-aaaaaa", "latest", "digits"):
+        (tmp_path / name).mkdir(exist_ok=True)
+        assert sdk.attach(name).url == url
+    elsewhere = tmp_path / "elsewhere" / "runs" / "other-cccccc"
+    shutil.copytree(url, elsewhere)
+    (elsewhere / "plan.json").write_text((elsewhere / "plan.json").read_text().replace("digits-aaaaaa", "other-cccccc"))
+    monkeypatch.chdir(elsewhere.parent)
+    assert sdk.attach("other-cccccc").url == str(elsewhere), "in a folder of runs their names are paths"
+
+
+def test_what_is_no_run_is_not_the_latest(made, root: Path) -> None:
+    (url,) = made("digits-aaaaaa")
+    (root / "runs" / "broken-bbbbbb").mkdir()
+    (root / "runs" / "empty-bbbbbb").mkdir()
+    (root / "runs" / "empty-bbbbbb" / "plan.json").touch()
+    assert sdk.attach("latest").url == url
