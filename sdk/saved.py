@@ -96,7 +96,9 @@ def warm_start(text: str, locate: Callable[[str], str]) -> str:
         paths = RunPaths(locate(run))
     except InputError as error:
         raise type(error)(f"resume_from: {error}") from None
-    if "://" not in paths.url and not Path(paths.plan).is_file():
+    if "://" in paths.url:
+        return f"{paths.store}#{find(paths, step or 'last').key}"
+    if not Path(paths.plan).is_file():
         raise RunNotFoundError(
             f"resume_from: no run is there. Received: {text!r}. Looked at {paths.url!r}. Next: podlift runs."
         )
