@@ -18,7 +18,7 @@ from .packaging import bundle
 from .packaging.paths import usable
 from .planner import Plan
 from .plans import read_plan
-from .prepare import make_plan, refuse_inside_task, refuse_keywords
+from .prepare import make_plan, packaged, refuse_inside_task, refuse_keywords
 from .roots import configured_root, in_bucket
 from .run import Run, RunInfo
 from .settings import from_keywords
@@ -63,7 +63,7 @@ def submit(what: str | Path | Callable[..., Any] | Job | Plan, **settings: Unpac
         refuse_keywords(settings, "a Plan, which has decided them")
         return execute(what)
     given, target = from_keywords(settings)
-    return execute(make_plan(what, given, target, os.environ, verb="submit"))
+    return execute(make_plan(what, given, target, os.environ, verb="submit"), exact=False)
 
 
 def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
@@ -140,27 +140,35 @@ def _distant_info(url: str) -> RunInfo:
         return RunInfo(id=url.rpartition("/")[2], url=url, status=None, problem=str(error) or repr(error))
 
 
-def execute(made: Plan) -> Run:
+def execute(made: Plan, *, exact: bool = True) -> Run:
     """Do what a plan says.
+
+    Args:
+        made: the plan.
+        exact: refuse if the project's files are not those that the plan was made for; else they are taken as they are now,
+            as the same call that has made the plan does.
 
     Raises:
         InputError: the files changed since, or the plan was executed before.
         PodliftError: the disk refused.
     """
     try:
-        return _execute(made)
+        return _execute(made, exact)
     except OSError as error:
         raise PodliftError(f"The run could not be started: {error}.") from error
 
 
-def _execute(made: Plan) -> Run:
+def _execute(made: Plan, exact: bool) -> Run:
     made = distant.placed(made, os.environ)
-    members = tuple(bundle.Member(*file) for file in made.files)
-    packed = bundle.Bundle(made.digest, members, generated=made.generated)
     backend = backends.load(made.backend)
+    backend.check(backend.render(made))
+    if exact:
+        members = tuple(bundle.Member(*file) for file in made.files)
+        packed = bundle.Bundle(made.digest, members, generated=made.generated)
+        bundle.write(packed, Path(made.project), Path(made.bundle))
+    else:
+        made = packaged(made)
     request = backend.render(made)
-    backend.check(request)
-    bundle.write(packed, Path(made.project), Path(made.bundle))
     # Before the plan, which makes it a run: a run whose records are gone is damaged.
     Path(made.paths.events).mkdir(parents=True, exist_ok=True)
     try:

@@ -13,7 +13,7 @@ from .checks import Facts, Finding
 from .errors import InputError, InsideTaskError, Problems
 from .job import Job
 from .layout import RootPaths
-from .packaging import bundle, imports, requirements
+from .packaging import bundle, imports, own, requirements
 from .packaging.bundle import Bundle
 from .packaging.entry import Source, locate, widen
 from .packaging.installed import Installed
@@ -39,6 +39,15 @@ class _Packed:
     preload: Preload
 
 
+@dataclass(frozen=True)
+class _Never:
+    """What is never packaged: the root of runs, podlift's cache, the files that this process writes."""
+
+    root: str
+    cache: Path | None
+    files: Mapping[own.Identity, str]
+
+
 def make_plan(
     what: Entry | Job,
     given: Mapping[str, Any],
@@ -46,6 +55,7 @@ def make_plan(
     environ: Mapping[str, str],
     *,
     verb: str = "plan",
+    output: Path | None = None,
 ) -> Plan:
     """Return the plan for flat settings: what `plan`, `submit` and the command have in common.
 
@@ -55,6 +65,7 @@ def make_plan(
         target: where the run goes.
         environ: where `PODLIFT_*` variables are looked for.
         verb: who asks, for the errors.
+        output: the file that the plan will be written to, which is none of the program's.
 
     Raises:
         InputError: with every mistake that was found.
@@ -83,7 +94,8 @@ def make_plan(
     places: dict[str, str] = {}
     with problems.collect():
         if isinstance(entry, str) or callable(entry):
-            packed = _package(entry, settings.job.get("project"), job, local or root, facts, environ, elsewhere=cloud)
+            never = _Never(local or root, _cache(environ), own.streams() | own.targets([output] if output else []))
+            packed = _package(entry, settings.job.get("project"), job, never, facts, elsewhere=cloud)
     notes: list[Finding] = []
     with problems.collect(), usable("The current folder", "."):
         if job is not None and job.inputs:
@@ -131,9 +143,8 @@ def _package(
     entry: str | Callable[..., Any],
     project: str | None,
     job: Job | None,
-    root: str,
+    never: _Never,
     facts: Facts | None,
-    environ: Mapping[str, str],
     *,
     elsewhere: bool,
 ) -> _Packed:
@@ -146,13 +157,14 @@ def _package(
         needed = Requirements() if code is None else requirements.gather(code.requirements, source.home)
     with problems.collect():
         source = widen(source, [*(() if code is None else code.include), *needed.folders])
-    remembered = _cache(environ)
     packed = bundle.build(
         source,
-        never=_roots_own(Path(root), source.home, remembered),
+        never=_roots_own(Path(never.root), source.home, never.cache),
         exclude=() if code is None else code.exclude,
-        cache=remembered,
+        cache=never.cache,
+        own_files=never.files,
     )
+    bundle.check_entry(source, packed)
     kwargs = None if job is None else job.args if isinstance(job.args, dict) else {}
     isolated = code is not None and code.isolated
     notes = [*_alone(source), *source.notes, *needed.notes, *packed.notes]
@@ -208,6 +220,32 @@ def _decide(job: Job, packed: _Packed, facts: Facts, inputs: dict[str, str], whe
         },
         notes=packed.notes,
         preload=asdict(packed.preload),
+    )
+
+
+def packaged(plan: Plan) -> Plan:
+    """Write the archive of a plan that was just made, and return the plan of what is in it.
+
+    Files that changed meanwhile, as logs do, are taken as they are now. A plan that was written down is to be followed
+    exactly instead: `bundle.write`.
+
+    Raises:
+        InputError: the entry was removed meanwhile.
+    """
+    before = bundle.Bundle(plan.digest, tuple(bundle.Member(*file) for file in plan.files), generated=plan.generated)
+    place = RootPaths(plan.local or plan.root).bundle
+    made = bundle.take(before, Path(plan.project), place, entry=plan.target if plan.kind == "script" else "")
+    if made.digest == plan.digest:
+        return plan
+    now = {member.path: member for member in made.members}
+    changed = ", ".join(member.path for member in before.members if now.get(member.path) != member)
+    note = ["note", f"Changed after the checks had looked, and packaged as it was then: {changed}."]
+    return replace(
+        plan,
+        digest=made.digest,
+        files=_bundle_data(made)["files"],
+        left_out=[*plan.left_out, *made.left_out],
+        findings=[*plan.findings, note],
     )
 
 

@@ -74,7 +74,6 @@ def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock
     difference = Difference()
     if code == "current":
         plan, difference = _current(plan)
-        bundle.write(_packed(plan), Path(plan.project), Path(plan.bundle))
         data |= {"plan": _revised(plan, events), "code": {"digest": plan.digest, "difference": str(difference)}}
     elif plan.local and plan.backend == "local" and not Path(plan.facts["executable"]).exists():
         # Another machine has its Python elsewhere.
@@ -158,7 +157,7 @@ def _adopt(plan: Plan, resumes: int) -> None:
 
 
 def _current(plan: Plan) -> tuple[Plan, Difference]:
-    """Return the plan with the code that lies in the project now."""
+    """Return the plan with the code that lies in the project now, which is packaged, and what is new in it."""
     if plan.generated:
         written = ", ".join(plan.generated)
         raise InputError(
@@ -173,8 +172,9 @@ def _current(plan: Plan) -> tuple[Plan, Difference]:
     where = Vertex(**plan.backend_options) if plan.backend == "vertex" else plan.backend
     target = Target(backend=where, root=plan.root, name=None)
     made = prepare.make_plan(job, {}, target, {}, verb="resume")
-    difference = _difference(plan.files, made.files)
-    return replace(made, run_id=plan.run_id, root=plan.root, local=plan.local, warm_start=plan.warm_start), difference
+    made = replace(made, run_id=plan.run_id, root=plan.root, local=plan.local, warm_start=plan.warm_start)
+    made = prepare.packaged(made)
+    return made, _difference(plan.files, made.files)
 
 
 def _difference(before: Sequence[Sequence[Any]], now: Sequence[Sequence[Any]]) -> Difference:

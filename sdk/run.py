@@ -247,7 +247,7 @@ class Run:
         if self._far is not None:
             self._far.bring_outputs()
         # A run of an earlier podlift has collected nothing, nor has one whose supervisor was killed.
-        return trees.copy_into(self.plan.paths.outputs, target) if Path(self.plan.paths.outputs).is_dir() else []
+        return trees.copy_outputs(self.plan.paths.outputs, target) if Path(self.plan.paths.outputs).is_dir() else []
 
     def collected(self) -> dict[str, Any] | None:
         """Return what was collected when the run ended; None where nobody did, as after a killed supervisor.

@@ -87,7 +87,7 @@ def submit(
     asked = Asked(words or [], env or [], inputs or [], timeout, given or {}, target)
     made = _read_plan(asked) if asked.is_plan else _make(asked, "submit")
     say(str(made))
-    run = api.execute(made)
+    run = api.execute(made, exact=asked.is_plan)
     if detach:
         ref = reference(run)
         say(f"started. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")
@@ -117,7 +117,7 @@ def plan(
 ) -> None:
     """Show what submit would do, and change nothing."""
     target = Target(backend=backend, root=root, name=name, online=online)
-    made = _make(Asked(words or [], env or [], inputs or [], timeout, given or {}, target), "plan")
+    made = _make(Asked(words or [], env or [], inputs or [], timeout, given or {}, target), "plan", _earlier(output))
     if output is not None:
         _write_plan(made, output)
     if json_output:
@@ -166,12 +166,12 @@ class Asked:
         return entry or UNNAMED, given
 
 
-def _make(asked: Asked, verb: str) -> Plan:
+def _make(asked: Asked, verb: str, output: Path | None = None) -> Plan:
     problems = Problems()
     entry, given = asked.settings(problems)
     made = None
     with problems.collect():
-        made = make_plan(entry, given, asked.target, os.environ, verb=verb)
+        made = make_plan(entry, given, asked.target, os.environ, verb=verb, output=output)
     problems.raise_if_any()
     if made is None:
         raise AssertionError("a check failed without a problem")
@@ -198,6 +198,14 @@ def _write_plan(made: Plan, output: Path) -> None:
             )
         output.write_text(made.to_json() + "\n", encoding="utf-8")
     say(f"Written: {output}. Next: podlift submit {shlex.quote(str(output))}")
+
+
+def _earlier(output: Path | None) -> Path | None:
+    """Return the place of a plan that is about to be replaced: the new one would differ from it as soon as it is written."""
+    try:
+        return output if output is not None and output.is_file() and _is_plan(output.read_bytes()) else None
+    except (OSError, ValueError):
+        return None
 
 
 def _is_plan(data: bytes) -> bool:

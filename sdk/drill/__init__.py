@@ -12,6 +12,7 @@ from ..job import Job
 from ..kills import Kill, parse
 from ..layout import RunPaths
 from ..planner import Plan
+from ..prepare import packaged
 from ..run import Run
 from ..settings import Entry, Target
 from ..status import State, Status
@@ -76,7 +77,8 @@ def execute(plan: Plan, kills: Sequence[str], log: Callable[[str], None], clock:
         InputError: the training is too short for the random kills.
         RunError: an undisturbed training has failed.
     """
-    return _Drill(plan, kills, log, clock).report()
+    # All its runs have the same code, whatever changes in the project meanwhile.
+    return _Drill(packaged(plan), kills, log, clock).report()
 
 
 class _Drill:

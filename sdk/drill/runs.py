@@ -115,7 +115,6 @@ def train(plan: Plan, role: str, log: Callable[[str], None], clock: Clock) -> tu
     """Run a plan to its end; who leaves early takes the run along."""
     run = api.execute(plan)
     try:
-        # Not before: the log may lie in the project, and what was planned must not change until it is packaged.
         log(f"{role}: {run.url}")
         status = _watch(run, log, clock)
         # One in a bucket is over when all of it is there.

@@ -9,6 +9,7 @@ from pathlib import Path
 import uvicorn
 
 from ..clock import Clock, SystemClock
+from ..storage import posix
 from . import app
 from .gcs.app import Application as Storage
 from .gcs.faults import Fault as GcsFault
@@ -79,6 +80,7 @@ def prepared(
     clock = clock or SystemClock()
     opened = gangs or (lambda state, loop, url: Processes(folder / "vertex", state, loop, url))
     with closing(State(folder, clock)) as state:
+        posix.mark(folder, posix.EMULATED)
         make_buckets(state, buckets)
         rules, connections, journal = GcsFaults(), Connections(), Journal()
         rules.replace(faults[0])

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import io
+import itertools
 import os
+import shlex
 import stat
 import tarfile
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO
 
 from ..checks import Finding
 from ..errors import InputError
 from ..storage.checksums import sha256
-from . import remembered, tree
+from . import own, remembered, tree
 from .entry import Source
 from .ignore import Rules
 
 MAX_BYTES = 512 * 1024 * 1024
 # What a look into a file can find out: a key file is small, and has no other name.
 _LOOK_BYTES = 64 * 1024
+# Whether another try follows, where a file has vanished and is there again.
+_TRIES = (True, True, False)
 _LOOKED_AT = {".json", ".pem", ".key", ".p8", ".yaml", ".yml", ".txt", ""}
 
 
@@ -69,6 +75,7 @@ def build(
     never: Mapping[Path, str],
     exclude: Sequence[str] = (),
     cache: Path | None = None,
+    own_files: Mapping[own.Identity, str] | None = None,
 ) -> Bundle:
     """Read a project and return what its archive would be; writes nothing but its own memory of what it read.
 
@@ -77,42 +84,81 @@ def build(
         never: folders that are left out wherever they lie, with what they are: the root of runs.
         exclude: patterns of what is left out.
         cache: the folder in which podlift remembers what it read; None for no memory.
+        own_files: files that are left out, with the reason: those that this process writes.
 
     Raises:
-        InputError: a file cannot be read, an include names nothing, or it is more than 512 MB together.
+        InputError: an include names nothing, or it is more than 512 MB together.
     """
-    try:
-        found = _find(source, never, exclude)
+    for more in _TRIES:
+        found = _find(source, never, exclude, own_files or {})
         _check_size(source.project, found)
         memory = remembered.Memory(cache, source.project, found, source.generated)
-        packed = memory.recall() or _read_all(source, found, memory)
-    except FileNotFoundError as error:
-        raise InputError(f"A file was removed while the folder was read: {error.filename!r}. Plan again.") from None
-    secrets = sorted([*found.secrets, *packed.secrets])
+        recalled = memory.recall()
+        packed, missed = _read_all(source, found, memory) if recalled is None else (recalled, _Missed())
+        # An editor that saves a file may take it away for a moment.
+        if not (more and any(os.path.lexists(source.project / path) for path in missed.gone)):
+            break
+    unread = [*found.unreadable, *missed.unreadable]
+    left_out = [*found.left_out, *missed.unreadable, *(f"{path} (looks like a secret)" for path in packed.secrets)]
     return Bundle(
         digest=packed.digest,
         members=tuple(Member(*member) for member in packed.members),
-        left_out=(*found.left_out, *(f"{path} (looks like a secret)" for path in packed.secrets)),
+        left_out=tuple(left_out),
         generated=source.generated,
-        notes=(*found.notes, *_secret_notes(secrets)),
+        notes=(*found.notes, *_secret_notes(sorted([*found.secrets, *packed.secrets])), *_unread_notes(unread)),
     )
 
 
-def _find(source: Source, never: Mapping[Path, str], exclude: Sequence[str]) -> tree.Tree:
-    rules = Rules.of(exclude, source.base)
-    if not source.alone:
-        return tree.read(
-            source.project, source.base, parts=source.parts, include=source.include, rules=rules, never=never
-        )
-    parts = [*source.parts, *([] if source.file in source.generated else [source.file])]
-    return tree.read(source.project, None, parts=parts, include=source.include, rules=rules, never=never)
+def check_entry(source: Source, made: Bundle) -> None:
+    """Raise where the entry is not in its bundle.
+
+    Raises:
+        InputError: says what leaves it out.
+    """
+    if any(member.path == source.file for member in made.members):
+        return
+    # Of a folder, all that lies in it is left out with it.
+    places = {source.file, *(f"{above}/" for above in itertools.accumulate(source.file.split("/"), "{}/{}".format))}
+    reason = next((text for text in made.left_out if text.rpartition(" (")[0] in places), None)
+    if reason is None:
+        raise InputError(_no_entry(source.file))
+    path = source.file.removeprefix(f"{source.base}/") if source.base else source.file
+    way_out = f"take away what leaves it out, or name it in include= (--include {shlex.quote(path)})"
+    if "cannot be read" in reason:
+        way_out = "let this user read it"
+    elif "link" in reason:
+        way_out = "name the file itself, or another project= (--project)"
+    raise InputError(f"The entry is left out of the bundle: {reason}. Next: {way_out}.")
+
+
+def _find(
+    source: Source, never: Mapping[Path, str], exclude: Sequence[str], own_files: Mapping[own.Identity, str]
+) -> tree.Tree:
+    alone = [source.file] if source.alone and source.file not in source.generated else []
+    return tree.read(
+        source.project,
+        None if source.alone else source.base,
+        parts=[*source.parts, *alone],
+        include=source.include,
+        rules=Rules.of(exclude, source.base),
+        never=never,
+        own_files=own_files,
+    )
 
 
 def _secret_notes(secrets: Sequence[str]) -> list[Finding]:
     if not secrets:
         return []
-    names = ", ".join(secrets[:10]) + (f" and {len(secrets) - 10} more" if len(secrets) > 10 else "")
-    return [Finding("warning", f"Not packaged, for it looks like a secret: {names}. include= (--include) packages it.")]
+    said = f"Not packaged, for it looks like a secret: {_some(secrets)}. include= (--include) packages it."
+    return [Finding("warning", said)]
+
+
+def _unread_notes(unread: Sequence[str]) -> list[Finding]:
+    return [Finding("warning", f"Not packaged: {_some(unread)}.")] if unread else []
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
 
 
 def _check_size(project: Path, found: tree.Tree) -> None:
@@ -127,31 +173,45 @@ def _check_size(project: Path, found: tree.Tree) -> None:
         )
 
 
-def _read_all(source: Source, found: tree.Tree, memory: remembered.Memory) -> remembered.Packed:
+def _no_entry(path: str) -> str:
+    return f"The entry was removed while the project was read: {path!r}. Next: the same again."
+
+
+@dataclass
+class _Missed:
+    """What was listed and is not in the archive, found out when it was to be read.
+
+    Args:
+        gone: paths at which nothing is any more, or no file.
+        unreadable: paths that the system does not let this process read, with its reason.
+        secrets: paths of what looks like a secret.
+    """
+
+    gone: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    secrets: list[str] = field(default_factory=list)
+
+
+def _read_all(source: Source, found: tree.Tree, memory: remembered.Memory) -> tuple[remembered.Packed, _Missed]:
     """Read every file once, and hash what its archive would be."""
-    secrets: list[str] = []
-    paths = []
-    for item in found.found:
-        if item.path not in found.forced and item.path not in source.generated and _is_secret(source.project, item):
-            secrets.append(item.path)
-        else:
-            paths.append(item.path)
-    sink = _Hash()
+    suspects = {item.path for item in found.found if _may_be_secret(item)} - found.forced - source.generated.keys()
+    sink, missed = _Hash(), _Missed()
     # A file that podlift writes takes the place of one of that name.
-    names = sorted({*paths, *source.generated})
+    names = sorted({*(item.path for item in found.found), *source.generated})
     members = [
         [member.path, member.size, member.sha256, member.executable]
-        for member in _pack(source.project, names, source.generated, sink)
+        for member in _pack(source.project, names, source.generated, sink, missed, suspects)
     ]
-    packed = remembered.Packed(digest=sink.hash.hexdigest(), members=members, secrets=secrets)
-    memory.keep(packed)
-    return packed
+    packed = remembered.Packed(digest=sink.hash.hexdigest(), members=members, secrets=missed.secrets)
+    if not missed.gone and not missed.unreadable:
+        memory.keep(packed)
+    return packed, missed
 
 
-def _is_secret(project: Path, item: tree.Found) -> bool:
+def _may_be_secret(item: tree.Found) -> bool:
     if item.stat.st_size > _LOOK_BYTES or item.path.endswith("/"):
         return False
-    return Path(item.path).suffix.lower() in _LOOKED_AT and tree.looks_secret(_read(project, item.path)[0])
+    return os.path.splitext(item.path)[1].lower() in _LOOKED_AT  # noqa: PTH122
 
 
 def write(bundle: Bundle, project: Path, target: Path) -> bool:
@@ -160,51 +220,126 @@ def write(bundle: Bundle, project: Path, target: Path) -> bool:
     Raises:
         InputError: the folder's files are no longer those of the bundle; names them.
     """
+    if _is_there(target, bundle.digest):
+        return False
+
+    def put(part: Path) -> Path:
+        digest, members, missed = _write_part(bundle, project, part)
+        if digest != bundle.digest:
+            raise InputError(_changed(bundle, members, missed))
+        return target
+
+    _place(target.parent, put)
+    return True
+
+
+def take(bundle: Bundle, project: Path, target: Callable[[str], str], *, entry: str) -> Bundle:
+    """Write the archive of a bundle's files as they are now, and return the bundle that was written.
+
+    Between a look at the files and this one some may have changed, as logs do: the archive and its digest are made of the
+    same bytes, and that is what counts.
+
+    Args:
+        bundle: what a look at the files gave.
+        project: their folder.
+        target: returns the archive's path for a digest.
+        entry: the file without which it is worth nothing, "" where that is not known.
+
+    Raises:
+        InputError: the entry was removed meanwhile.
+    """
+    if _is_there(Path(target(bundle.digest)), bundle.digest):
+        return bundle
+    written = bundle
+
+    def put(part: Path) -> Path:
+        nonlocal written
+        for more in _TRIES:
+            part.unlink(missing_ok=True)
+            digest, members, missed = _write_part(bundle, project, part)
+            if not (more and any(os.path.lexists(project / path) for path in missed.gone)):
+                break
+        if entry in missed.gone:
+            raise InputError(_no_entry(entry))
+        gone = [f"{path} (removed while the project was read)" for path in missed.gone]
+        left_out = (*bundle.left_out, *gone, *missed.unreadable)
+        written = replace(bundle, digest=digest, members=members, left_out=left_out)
+        return Path(target(digest))
+
+    _place(Path(target(bundle.digest)).parent, put)
+    return written
+
+
+def _is_there(target: Path, digest: str) -> bool:
     # Its time says when it was last wanted: what was wanted just now is not pruned before its run is there.
     with suppress(FileNotFoundError):
         os.utime(target)
         # Read after that: it may have been on its way out while it was touched. A damaged one is written anew.
-        if sha256(target) == bundle.digest:
-            return False
-    new = [folder for folder in target.parents if not folder.exists()]
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+        return sha256(target) == digest
+    return False
+
+
+def _place(folder: Path, put: Callable[[Path], Path]) -> None:
+    """Make a file in a folder: `put` writes what it is given, and returns its name; where it fails, nothing stays."""
+    new = [above for above in (folder, *folder.parents) if not above.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    part = folder / f".{uuid.uuid4().hex}.part"
     try:
-        _write_part(bundle, project, part)
-        part.replace(target)
+        part.replace(put(part))
     except BaseException:
         part.unlink(missing_ok=True)
         # Another submit may have begun to use them.
         with suppress(OSError):
-            for folder in new:
-                folder.rmdir()
+            for above in new:
+                above.rmdir()
         raise
-    return True
 
 
-def _write_part(bundle: Bundle, project: Path, part: Path) -> None:
+def _write_part(bundle: Bundle, project: Path, part: Path) -> tuple[str, tuple[Member, ...], _Missed]:
+    missed = _Missed()
     with part.open("xb") as file:
         sink = _Hash(file)
-        try:
-            now = tuple(_pack(project, [member.path for member in bundle.members], bundle.generated, sink))
-        except FileNotFoundError as error:
-            raise InputError(f"A file was removed since the plan was made: {error.filename}. Plan again.") from None
+        members = tuple(_pack(project, [member.path for member in bundle.members], bundle.generated, sink, missed))
         file.flush()
         os.fsync(file.fileno())
-    if sink.hash.hexdigest() != bundle.digest:
-        changed = [new.path for old, new in zip(bundle.members, now, strict=True) if old != new]
-        raise InputError(f"Files changed since the plan was made: {', '.join(changed)}. Plan again.")
+    return sink.hash.hexdigest(), members, missed
 
 
-def _pack(project: Path, paths: Sequence[str], generated: Mapping[str, str], sink: _Hash) -> Iterator[Member]:
+def _changed(bundle: Bundle, members: Sequence[Member], missed: _Missed) -> str:
+    now = {member.path: member for member in members}
+    gone = {path: f"{path} (removed)" for path in missed.gone}
+    changed = [gone.get(old.path, old.path) for old in bundle.members if old != now.get(old.path)]
+    return (
+        f"Files changed since the plan was made: {_some(changed)}. Next: plan again. What changes all the time and is not "
+        "needed, such as a log, is left out by exclude= (--exclude) or a line in .podliftignore; a submit that is given the "
+        "program instead of a plan takes files as they are."
+    )
+
+
+def _pack(
+    project: Path,
+    paths: Sequence[str],
+    generated: Mapping[str, str],
+    sink: _Hash,
+    missed: _Missed,
+    suspects: Collection[str] = (),
+) -> Iterator[Member]:
     """Write an archive, member by member: what `tarfile` would write, without its copies of every header and file."""
     for path in paths:
         if path.endswith("/"):
-            (project / path).stat()
+            if not os.path.isdir(project / path):  # noqa: PTH112
+                missed.gone.append(path)
+                continue
             sink.write(_header(path, tarfile.DIRTYPE, 0, executable=True))
             yield Member(path, 0, "")
             continue
-        data, executable = (generated[path].encode(), False) if path in generated else _read(project, path)
+        found = (generated[path].encode(), False) if path in generated else _read(project, path, missed)
+        if found is None:
+            continue
+        data, executable = found
+        if path in suspects and tree.looks_secret(data):
+            missed.secrets.append(path)
+            continue
         sink.write(_header(path, tarfile.REGTYPE, len(data), executable=executable))
         sink.write(data)
         sink.write(bytes(-len(data) % tarfile.BLOCKSIZE))
@@ -220,15 +355,33 @@ def _header(path: str, kind: bytes, size: int, *, executable: bool) -> bytes:
     return info.tobuf(tarfile.PAX_FORMAT)
 
 
-def _read(project: Path, path: str) -> tuple[bytes, bool]:
-    place = f"{project}/{path}"
+def _read(project: Path, path: str, missed: _Missed) -> tuple[bytes, bool] | None:
+    """Return a file's bytes, and whether it may be executed; None, and the reason is kept, where there are none."""
     try:
-        with open(place, "rb") as file:  # noqa: PTH123
-            return file.read(), bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR)
-    except FileNotFoundError:
-        raise
+        # A named pipe in its place would be waited for.
+        number = os.open(f"{project}/{path}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(number, "rb", buffering=0) as file:  # noqa: PTH123
+            about = os.fstat(number)
+            if stat.S_ISREG(about.st_mode):
+                return _all_of(file, about.st_size), bool(about.st_mode & stat.S_IXUSR)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
     except OSError as error:
-        raise InputError(f"A file of the project cannot be read: {place!r} ({error.strerror}).") from None
+        # A socket or a device without a driver.
+        if error.errno not in (errno.ENXIO, errno.ENODEV):
+            missed.unreadable.append(f"{path} (cannot be read: {(error.strerror or str(error)).lower()})")
+            return None
+    missed.gone.append(path)
+    return None
+
+
+def _all_of(file: io.FileIO, size: int) -> bytes:
+    """Return what a file held when it was opened: one that grows all the time has no end."""
+    parts = []
+    while size > 0 and (part := file.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 class _Hash:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checks import Finding, strategies
-from ..errors import InputError, Problems
+from ..errors import Problems
 from . import functions, habits, preload, shadows, variables
 from .entry import Source
 from .origins import Level, Origins, Trouble
@@ -62,11 +62,6 @@ def check(
         InputError: syntax errors, imports of what no task will find, a function that cannot be called so.
     """
     program, problems = Program(source, list(members)), Problems()
-    if source.file not in program.files:
-        raise InputError(
-            f"The entry is left out of the bundle. Received: {source.file!r}. It is a link that leaves the project, or it "
-            "lies in a folder that is never packaged: name the file itself, or another project= (--project)."
-        )
     problems.found += shadows.entry(source)
     origins = Origins(
         program,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ..checks import Finding
 from ..errors import InputError
+from . import own
 from .ignore import Rules
 
 MAX_FILES = 100_000
@@ -43,6 +44,7 @@ class Tree:
         found: sorted by path; an empty folder's path ends in "/".
         left_out: paths that were passed over, with the reason.
         secrets: paths that were left out because their name says that they hold a secret.
+        unreadable: files and folders that the system does not let this process read, with its reason.
         notes: warnings about the rules.
         forced: paths that an include names: no rule and no look leaves them out.
     """
@@ -50,6 +52,7 @@ class Tree:
     found: list[Found] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     secrets: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
     notes: list[Finding] = field(default_factory=list)
     forced: set[str] = field(default_factory=set)
 
@@ -62,6 +65,7 @@ def read(
     include: Sequence[str] = (),
     rules: Rules,
     never: Mapping[Path, str],
+    own_files: Mapping[own.Identity, str] | None = None,
 ) -> Tree:
     """Return what of a project is packaged.
 
@@ -72,11 +76,12 @@ def read(
         include: paths and patterns, relative to the project, which no rule leaves out.
         rules: those of the settings.
         never: folders that are left out wherever they lie, with what they are.
+        own_files: files that are left out whatever their name, with the reason.
 
     Raises:
-        InputError: something cannot be read, there are too many files, or an include names nothing.
+        InputError: a file of rules cannot be read, there are too many files, or an include names nothing.
     """
-    walk = _Walk(top, never)
+    walk = _Walk(top, never, own_files or {})
     for folder in dict.fromkeys([*([] if base is None else [base]), *parts]):
         if (top / folder).is_file():
             walk.take(str(top / folder), folder)
@@ -108,8 +113,9 @@ def _names(folder: Path) -> list[str]:
 class _Walk:
     """Goes through folders, and sorts what it meets into a Tree."""
 
-    def __init__(self, top: Path, never: Mapping[Path, str]) -> None:
+    def __init__(self, top: Path, never: Mapping[Path, str], own_files: Mapping[own.Identity, str]) -> None:
         self.tree = Tree()
+        self._own_files = own_files
         self._top = top
         self._real_top = Path(os.path.realpath(top))
         self._never = never
@@ -119,15 +125,20 @@ class _Walk:
         waiting = [(folder, rules)]
         while waiting:
             where, above = waiting.pop()
-            waiting += self._folder(where, above, forced)
+            waiting += self._folder(where, above, forced, named=where == folder)
             if len(self.tree.found) > MAX_FILES:
                 raise InputError(self._too_many())
 
-    def _folder(self, where: str, above: Rules, forced: bool) -> list[tuple[str, Rules]]:
+    def _folder(self, where: str, above: Rules, forced: bool, *, named: bool = False) -> list[tuple[str, Rules]]:
         """Take one folder's files; return the folders in it that are to be taken, with their rules."""
         prefix = f"{where}/" if where else ""
         entries = self._scan(where)
-        rules = above.enter(self._top / where, prefix, [entry.name for entry in entries], self.tree.notes)
+        names = {entry.name for entry in entries or ()}
+        whose = None if named or forced else own.folder(self._top / where, names)
+        if entries is None or whose is not None:
+            self.tree.left_out += [] if whose is None else [f"{_shown(where)}/ ({whose})"]
+            return []
+        rules = above.enter(self._top / where, prefix, sorted(names), self.tree.notes)
         inner, taken, leftover = [], len(self.tree.found), False
         for entry in entries:
             path = f"{prefix}{entry.name}"
@@ -147,7 +158,8 @@ class _Walk:
             self._take_empty(where)
         return inner
 
-    def _scan(self, where: str) -> list[os.DirEntry[str]]:
+    def _scan(self, where: str) -> list[os.DirEntry[str]] | None:
+        """Return what a folder holds; None, and it is left out, where that cannot be known."""
         try:
             with os.scandir(self._top / where) as entries:
                 return sorted(entries, key=lambda entry: entry.name)
@@ -155,10 +167,13 @@ class _Walk:
             # A folder that came and went is nobody's mistake.
             return []
         except OSError as error:
-            raise InputError(
-                f"A folder of the project cannot be read: {error.filename!r} ({error.strerror}). "
-                "Move it out, exclude it, or name a smaller project= (--project)."
-            ) from None
+            self._cannot_read(f"{where or '.'}/", error)
+            return None
+
+    def _cannot_read(self, path: str, error: OSError) -> None:
+        reason = f"{_shown(path)} (cannot be read: {(error.strerror or str(error)).lower()})"
+        self.tree.left_out.append(reason)
+        self.tree.unreadable.append(reason)
 
     def _take_empty(self, where: str) -> None:
         try:
@@ -174,8 +189,14 @@ class _Walk:
             return
         if forced:
             self.tree.forced.add(path)
-        about, reason = self._look(place)
+        try:
+            about, reason = self._look(place)
+        except OSError as error:
+            self._cannot_read(path, error)
+            return
         reason = reason or _odd_name(path)
+        if about is not None and reason is None and not forced:
+            reason = own.file(name, about, self._own_files)
         if about is not None and reason is None and not forced and _is_secret(name):
             self.tree.secrets.append(path)
             reason = "looks like a secret"
@@ -223,10 +244,10 @@ class _Walk:
             about = os.stat(place)  # noqa: PTH116
         except FileNotFoundError:
             return None, "a broken link" if link else None
-        except OSError as error:
+        except OSError:
             if link:
                 return None, "a broken link"
-            raise InputError(f"A file of the project cannot be read: {place!r} ({error.strerror}).") from None
+            raise
         return about, None if stat.S_ISREG(about.st_mode) else "not a regular file"
 
     def _too_many(self) -> str:

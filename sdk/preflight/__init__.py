@@ -49,7 +49,7 @@ def preflight(
     Raises:
         InputError: it is no such accelerator, or the program cannot be packaged.
     """
-    from ..prepare import make_plan  # which tells of earlier preflights
+    from ..prepare import make_plan, packaged  # which tells of earlier preflights
 
     row = accelerators.lookup(accelerator)
     if row.family != "tpu" or row.refused:
@@ -64,6 +64,7 @@ def preflight(
         plan = make_plan(what, settings, Target(backend="local", root=folder, name=None), os.environ, verb="preflight")
         if not fresh and (known := remembered.verdict(plan, os.environ, strict=strict)) is not None:
             return known
+        plan = packaged(plan)
         report = look(plan, row.name, folder, strict=strict, limits=limits or Limits(), spawn=spawn)
     if report.reached == "done" and not report.stopped:
         remembered.keep(plan, report, os.environ, strict=strict)

@@ -13,7 +13,6 @@ from typing import Protocol
 
 from .. import processes
 from ..backends.local import render
-from ..packaging import bundle
 from ..planner import Plan
 from .findings import Report, read
 from .order import Order
@@ -49,7 +48,7 @@ def look(plan: Plan, accelerator: str, folder: str, *, strict: bool, limits: Lim
     """Have a process of its own look at a plan's program.
 
     Args:
-        plan: what would run.
+        plan: what would run; its code is packaged.
         accelerator: name of a TPU row.
         folder: an empty one, for all that is written.
         strict: refuse dynamic shapes.
@@ -80,8 +79,6 @@ def look(plan: Plan, accelerator: str, folder: str, *, strict: bool, limits: Lim
 
 def _order(plan: Plan, accelerator: str, folder: str, *, strict: bool) -> Order:
     """Write all that the process needs."""
-    packed = bundle.Bundle(plan.digest, tuple(bundle.Member(*file) for file in plan.files), generated=plan.generated)
-    bundle.write(packed, Path(plan.project), Path(plan.bundle))
     paths = plan.paths
     scratch = render.scratch(paths.temporary, 1, plan.members[0].name)
     places = (paths.events, Path(paths.payload(1)).parent, scratch, f"{folder}/dumps")

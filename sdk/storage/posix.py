@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import os
 import uuid
+from contextlib import suppress
 from pathlib import Path
+
+# A file that says whose the folder is in which it lies: nothing there is any program's code.
+MARKER = ".podlift-folder"
+EMULATED, RESULTS = "emulator", "results"
+
+
+def mark(folder: str | Path, whose: str) -> None:
+    """Say in a folder whose it is: EMULATED or RESULTS."""
+    with suppress(FileExistsError), Path(folder, MARKER).open("x", encoding="utf-8") as file:
+        file.write(f"{whose}\n")
 
 
 def put_new(path: str, data: bytes) -> None:

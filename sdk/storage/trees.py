@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..errors import InputError, PodliftError
+from . import posix
 
 _PART = ".podlift-{}.part"
 _PARTS = re.compile(r"\.podlift-[0-9a-f]{32}\.part")
@@ -97,6 +98,19 @@ def put(source: str, target: str, *, link: bool = False) -> None:
 def put_link(text: str, target: str) -> None:
     """Make a symbolic link, in place of what is there."""
     _place(target, lambda part: os.symlink(text, part))  # noqa: PTH211
+
+
+def copy_outputs(source: str, dest: str) -> list[str]:
+    """Copy what a run has left into a folder, as `copy_into`; folders made for it are marked, so that no run packages them."""
+    parts = os.listdir(source)  # noqa: PTH208
+    new = [part for part in parts if not os.path.lexists(_join(dest, part))]
+    written = copy_into(source, dest)
+    # What lay there before may be anybody's, a project's own folder too.
+    alone = os.path.isdir(dest) and set(os.listdir(dest)) <= {*parts, posix.MARKER}  # noqa: PTH112, PTH208
+    for folder in [dest] if alone else [_join(dest, part) for part in new]:
+        with suppress(OSError):
+            posix.mark(folder, posix.RESULTS)
+    return written
 
 
 def copy_into(source: str, dest: str) -> list[str]:

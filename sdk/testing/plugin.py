@@ -135,7 +135,7 @@ def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> 
     # Nothing that the environment or the project's file says may send a test's run to a cloud or to the user's own runs.
     target = Target(root=root, name=settings.pop("name", None), backend=settings.pop("backend", "local"))
     entry, given = _found(entry, settings, rootdir)
-    return api.execute(make_plan(entry, given, target, os.environ, verb="submit"))
+    return api.execute(make_plan(entry, given, target, os.environ, verb="submit"), exact=False)
 
 
 def _found(entry: Any, settings: dict[str, Any], rootdir: Path) -> tuple[Any, dict[str, Any]]:

@@ -40,10 +40,10 @@ def until(condition: Callable[[], object]) -> None:
 
 
 def files(folder: str | Path) -> dict[str, bytes]:
-    """Content of every file below a folder, by path."""
+    """Content of every file below a folder, by path, less the one that says whose folder it is."""
     found = {}
     for here, _, names in os.walk(folder):
-        for name in names:
+        for name in set(names) - {".podlift-folder"}:
             path = os.path.join(here, name)
             with open(path, "rb") as file:
                 found[os.path.relpath(path, folder)] = file.read()

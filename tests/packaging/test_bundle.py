@@ -152,7 +152,7 @@ def test_files_that_changed_since_the_plan_are_named_and_nothing_is_written(tmp_
     folder = tree(tmp_path / "project", FILES)
     made = build(folder)
     (folder / "train.py").write_text("print(3)")
-    with pytest.raises(InputError, match=r"changed since the plan was made: train.py\."):
+    with pytest.raises(InputError, match=r"changed since the plan was made: train.py\. Next: plan again.*--exclude"):
         bundle.write(made, folder, tmp_path / "bundles" / "x.tar")
     assert not (tmp_path / "bundles").exists(), "a refused submit leaves nothing behind"
 
@@ -168,7 +168,7 @@ def test_empty_folders_are_packaged_and_come_out_again(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "logs" / "raw").is_dir()
     assert not (tmp_path / "out" / "deleted").exists()
     (folder / "logs" / "raw").rmdir()
-    with pytest.raises(InputError, match="was removed since the plan was made"):
+    with pytest.raises(InputError, match=r"changed since the plan was made: logs/raw/ \(removed\)"):
         bundle.write(made, folder, tmp_path / "y.tar")
 
 
@@ -204,48 +204,60 @@ def test_a_file_that_comes_and_goes_during_the_walk_is_not_packaged(tmp_path: Pa
     assert [member.path for member in build(folder).members] == sorted(FILES)
 
 
-def test_a_file_that_goes_between_the_walk_and_the_reading_is_named(tmp_path: Path, monkeypatch) -> None:
-    folder = tree(tmp_path, {**FILES, "gone.txt": ""})
-    real = trees.read
+@pytest.mark.parametrize("back", [False, True])
+def test_a_file_that_goes_between_the_walk_and_the_reading_is_not_packaged(tmp_path: Path, monkeypatch, back) -> None:
+    folder = tree(tmp_path, {**FILES, "gone.txt": "old"})
+    real, looks = trees.read, []
 
     def racing(*args, **options):
+        if back and looks:
+            (folder / "gone.txt").write_text("saved again")
         found = real(*args, **options)
-        (folder / "gone.txt").unlink()
+        looks.append(found)
+        (folder / "gone.txt").unlink() if len(looks) == 1 else None
         return found
 
+    # An editor brings the file back while the archive is read.
+    lexists = os.path.lexists
+    monkeypatch.setattr(os.path, "lexists", lambda path: lexists(path) or (back and Path(path).name == "gone.txt"))
     monkeypatch.setattr(trees, "read", racing)
-    with pytest.raises(InputError, match=r"removed while the folder was read: .*gone\.txt"):
-        build(folder)
+    members = {member.path: member.size for member in build(folder).members}
+    assert sorted(members) == sorted([*FILES, *(["gone.txt"] if back else [])])
+    assert members.get("gone.txt") == (len("saved again") if back else None)
 
 
-def test_a_folder_that_cannot_be_read_is_named_and_not_passed_over(tmp_path: Path, monkeypatch) -> None:
-    folder = tree(tmp_path, {**FILES, "locked/secret.txt": "", "brief/x": ""})
-    real = os.scandir
+def test_what_cannot_be_read_is_left_out_with_a_warning_and_the_project_stays_usable(
+    tmp_path: Path, monkeypatch
+) -> None:
+    folder = tree(tmp_path, {**FILES, "locked/secret.txt": "", "key.bin": "", "unseen.bin": ""})
+    scan, look, read = os.scandir, os.stat, os.open
 
-    def guarded(path):
+    def guarded_scan(path):
         if str(path).endswith("locked"):
             raise PermissionError(13, "Permission denied", str(path))
-        if str(path).endswith("brief"):
-            raise FileNotFoundError(2, "No such file or directory", str(path))
-        return real(path)
+        return scan(path)
 
-    monkeypatch.setattr(os, "scandir", guarded)
-    with pytest.raises(InputError, match=r"folder of the project cannot be read: .*locked' \(Permission denied\)"):
-        build(folder)
-
-
-def test_a_file_whose_folder_may_be_listed_but_not_entered_is_named(tmp_path: Path, monkeypatch) -> None:
-    folder = tree(tmp_path, FILES)
-    real = os.stat
-
-    def guarded(path, **options):
-        if str(path).endswith("numbers.csv") and options.get("follow_symlinks", True):
+    def guarded_look(path, **options):
+        if str(path).endswith("unseen.bin") and options.get("follow_symlinks", True):
             raise PermissionError(13, "Permission denied", str(path))
-        return real(path, **options)
+        return look(path, **options)
 
-    monkeypatch.setattr(os, "stat", guarded)
-    with pytest.raises(InputError, match=r"file of the project cannot be read: .*numbers\.csv"):
-        build(folder)
+    def guarded_read(path, *more, **options):
+        if str(path).endswith("key.bin"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return read(path, *more, **options)
+
+    monkeypatch.setattr(os, "scandir", guarded_scan)
+    monkeypatch.setattr(os, "stat", guarded_look)
+    monkeypatch.setattr(os, "open", guarded_read)
+    found = build(folder)
+    assert [member.path for member in found.members] == sorted(FILES)
+    said = [f"{name} (cannot be read: permission denied)" for name in ("locked/", "unseen.bin", "key.bin")]
+    assert sorted(found.left_out) == sorted(said)
+    assert [(note.level, note.message) for note in found.notes] == [
+        ("warning", "Not packaged: unseen.bin (cannot be read: permission denied), locked/ (cannot be read: permission "
+         "denied), key.bin (cannot be read: permission denied).")
+    ]  # fmt: skip
 
 
 def archive_of(*members: tarfile.TarInfo) -> bytes:

@@ -29,9 +29,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     real = bundle._read
 
-    def counting(project: Path, path: str):
+    def counting(project: Path, path: str, missed):
         seen.append(path)
-        return real(project, path)
+        return real(project, path, missed)
 
     monkeypatch.setattr(bundle, "_read", counting)
     return seen

@@ -1,0 +1,175 @@
+"""A project in which files come, go and grow while it is packaged: none of that is a reason to refuse."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk import api
+from sdk.emulator.server import prepared
+from sdk.packaging import tree as trees
+from sdk.prepare import make_plan
+from sdk.settings import Target
+
+PODLIFT = f"{sys.executable} -m sdk"
+
+
+def shell(line: str) -> subprocess.CompletedProcess[str]:
+    repo = str(Path(sdk.__file__).parent.parent)
+    env = {**os.environ, "PYTHONPATH": repo}
+    return subprocess.run(["/bin/bash", "-c", line], env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+@contextmanager
+def at_the_same_time(work: Callable[[], None]) -> Iterator[None]:
+    over = threading.Event()
+
+    def again() -> None:
+        while not over.is_set():
+            work()
+
+    thread = threading.Thread(target=again)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def test_a_submit_whose_output_lies_in_a_busy_project_runs_and_leaves_its_own_files_out(write, root: Path) -> None:
+    folder = write("train.py", "print('trained')").parent
+    write(".train.py.swp", "not saved yet")
+    write(".ipynb_checkpoints/train-checkpoint.py", "")
+    os.mkfifo(folder / "pipe")
+    log = (folder / "grows.log").open("wb")
+
+    def busy() -> None:
+        log.write(b"x" * 100_000)
+        log.flush()
+        (folder / "4913").write_text("")
+        (folder / "4913").unlink()
+        time.sleep(0.01)
+
+    with socket.socket(socket.AF_UNIX) as ear, log, at_the_same_time(busy):
+        ear.bind("ear")
+        # Not in a task's words, but in its folder: a pipe into tee is another program's file.
+        shown = shell(f"{PODLIFT} submit train.py --json 2> err.log 1> out.json; echo $?")
+    assert shown.stdout == "0\n", (folder / "err.log").read_text()
+    run = sdk.attach(json.loads((folder / "out.json").read_text())["id"])
+    assert [line.text for line in run.logs()] == ["trained"]
+    packaged = {file[0] for file in run.plan.files}
+    assert {"train.py", "grows.log"} <= packaged <= {"train.py", "grows.log", "4913"}
+    assert {
+        ".train.py.swp (an editor's swap file)",
+        ".ipynb_checkpoints/ (never packaged)",
+        "ear (not a regular file)",
+        "err.log (this command writes to it)",
+        "out.json (this command writes to it)",
+        "pipe (not a regular file)",
+    } <= set(run.plan.left_out)
+    archive = Path(run.plan.bundle).read_bytes()
+    assert hashlib.sha256(archive).hexdigest() == run.plan.digest
+    with tarfile.open(run.plan.bundle) as tar:
+        held = {path: tar.extractfile(path).read() for path in packaged}  # type: ignore[union-attr]
+    assert {path: hashlib.sha256(data).hexdigest() for path, data in held.items()} == {
+        f[0]: f[2] for f in run.plan.files
+    }
+
+
+def plan_of(entry: str) -> sdk.Plan:
+    return make_plan(entry, {}, Target(), os.environ, verb="submit")
+
+
+def test_one_call_takes_files_as_they_are_when_it_packages_them(write) -> None:
+    folder = write("train.py", "print(open('log').read())").parent
+    write("log", "old")
+    write("goes", "")
+    made = plan_of("train.py")
+    (folder / "log").write_text("new")
+    (folder / "goes").unlink()
+    with pytest.raises(
+        sdk.InputError, match=r"changed since the plan was made: goes \(removed\), log\. Next: plan again"
+    ):
+        api.execute(made)
+    run = api.execute(made, exact=False)
+    run.result(60)
+    assert [line.text for line in run.logs()] == ["new"]
+    assert run.plan.digest != made.digest
+    assert ("goes (removed while the project was read)" in run.plan.left_out, run.plan.findings[-1][0]) == (
+        True,
+        "note",
+    )
+    assert run.plan.findings[-1][1].endswith("packaged as it was then: goes, log.")
+
+
+def test_an_entry_that_goes_meanwhile_is_named_and_nothing_is_left_behind(write, root: Path) -> None:
+    folder = write("train.py").parent
+    made = plan_of("train.py")
+    (folder / "train.py").unlink()
+    with pytest.raises(sdk.InputError, match=r"The entry was removed while the project was read: 'train\.py'"):
+        api.execute(made, exact=False)
+    assert not root.exists()
+
+
+def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(write, monkeypatch) -> None:
+    folder = write("train.py").parent
+    write("data.txt", "1")
+    real = trees.read
+
+    def racing(*args, **options):
+        found = real(*args, **options)
+        if (folder / "data.txt").is_file():
+            (folder / "data.txt").unlink()
+            os.mkfifo(folder / "data.txt")
+        return found
+
+    monkeypatch.setattr(trees, "read", racing)
+    plan = sdk.plan("train.py")
+    assert ([file[0] for file in plan.files], plan.left_out) == (["train.py"], ["data.txt (not a regular file)"])
+
+
+def test_what_podlift_itself_keeps_in_a_project_is_none_of_the_program(write, tmp_path: Path) -> None:
+    folder = write("train.py", "open('weights', 'w').write('w')").parent
+    with prepared(folder / "cloud", port=0):
+        pass
+    run = sdk.submit("train.py", root=folder / "earlier")
+    run.result(60)
+    # Into a folder of its own, and among the project's files.
+    assert run.download("results") == [str(folder / "results" / "work" / "weights")]
+    assert run.download(folder) == [str(folder / "work" / "weights")]
+    for name in ("results", "."):
+        assert run.download(name) == [], "the same again finds everything there"
+    plan = sdk.plan("train.py")
+    assert [file[0] for file in plan.files] == ["train.py"]
+    assert set(plan.left_out) == {
+        "cloud/ (the data of podlift emulator)",
+        "earlier/bundles/ (the code of earlier runs)",
+        f"earlier/runs/{run.id}/ (a run of podlift)",
+        "results/ (results of podlift get)",
+        "work/ (results of podlift get)",
+    }
+    named = sdk.plan(sdk.Job("train.py", code=sdk.Code(include=("results/work/weights",))))
+    assert [file[0] for file in named.files] == ["results/work/weights", "train.py"], "an include brings them back"
+
+
+def test_a_plan_that_replaces_an_earlier_one_in_the_project_can_be_executed(write) -> None:
+    write("train.py", "print(1)")
+    shown = shell(
+        f"for i in 1 2; do {PODLIFT} plan train.py -o plan.json > /dev/null; done; {PODLIFT} submit plan.json --detach"
+    )
+    assert "/runs/" in shown.stdout, shown.stderr
+    sdk.attach(shown.stdout.strip()).result(60)
