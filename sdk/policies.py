@@ -130,7 +130,8 @@ class Checkpoints(Value):
 
     Args:
         every_steps: save behind every so many training steps; None leaves it to `every_s`.
-        every_s: save when that long has passed since the last time, in seconds; None leaves it to `every_steps`.
+        every_s: save when that long has passed since the last time, in seconds; None leaves it to `every_steps`. Without
+            `every_steps`, the end of an epoch is saved as well, where that takes at most a twentieth of the time.
         keep_last: how many of the newest are kept, beside the best one, pinned ones, and the ends of `fit`s.
         best: a metric of `fit`: the checkpoint of the epoch with its best value is kept too. "val_loss" is best when it is
             low; say "max:val_f1" or "min:val_cost" where the name does not tell.

@@ -10,6 +10,8 @@ from typing import Literal
 from ..errors import InputError
 
 _MOST_FITS = 16
+# At the end of an epoch a state is saved where saving takes at most one part in so many of the time.
+_EPOCH_SHARE = 20
 _HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "bleu")
 
 
@@ -19,7 +21,7 @@ class Policy:
 
     Args:
         every_steps: save each that many steps; None for never by steps.
-        every_s: save each that many seconds; None for never by time.
+        every_s: save each that many seconds; None for never by time. Without `every_steps`, ends of epochs are saved as well.
         keep_last: how many of the newest checkpoints are kept.
         best: also keep the best by this metric: "val_loss", "min:val_loss" or "max:val_accuracy".
         on_busy: what a save does while another one is going on: "skip" it, or "block" until that is over.
@@ -69,6 +71,15 @@ class Policy:
     def due_by_time(self, seconds: float) -> bool:
         """True when the last save is so many seconds ago that it is time for another."""
         return self.every_s is not None and seconds >= self.every_s
+
+    def due_by_epoch(self, seconds: float, cost_s: float) -> bool:
+        """True where the end of this epoch is to be saved.
+
+        Args:
+            seconds: since the last save.
+            cost_s: how long a save takes.
+        """
+        return self.every_steps is None and self.every_s is not None and seconds >= _EPOCH_SHARE * cost_s
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -105,6 +105,10 @@ class Saver:
         saved: takes the step of rank 0's first acknowledged checkpoint; called from the background.
         receipts_s: how long rank 0 waits for the other tasks.
         object_bytes: the largest object.
+
+    Attributes:
+        error: why nothing is saved any more; None while all is well.
+        cost_s: how long the last save took, the removal of old checkpoints included; None before the first.
     """
 
     def __init__(
@@ -130,7 +134,7 @@ class Saver:
             raise InputError(unknown)
         self._opening, self._policy = opening, policy
         self._rank, self._ranks = rank, len(tasks)
-        self._log = log
+        self._clock, self._log = clock, log
         self._saved: Callable[[int], None] | None = saved if rank == 0 else None
         self._keeper = Keeper(store, opening, policy, clock, log)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="podlift-write")
@@ -153,11 +157,11 @@ class Saver:
         self._queue: queue.SimpleQueue[tuple[Save, Ticket] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._ticket: Ticket | None = None
-        self._counts: dict[int, int] = {}
-        self._last_step = -1
+        self._counts, self._last_step = dict[int, int](), -1
         self._told: set[str] = set()
         self._closed = False
         self.error: SaveFailedError | None = None
+        self.cost_s: float | None = None
 
     @property
     def busy(self) -> bool:
@@ -174,6 +178,7 @@ class Saver:
         metrics: Mapping[str, float] | None = None,
         downgrades: Sequence[str] = (),
         keep: bool = False,
+        leave_out: bool = False,
     ) -> Ticket | None:
         """Begin to save; every task calls it at the same step. None: another save is going on, and this one is skipped.
 
@@ -188,6 +193,7 @@ class Saver:
             metrics: for `best`, and for people.
             downgrades: what of the state is not restored exactly.
             keep: it is the end of a fit: kept longer than others.
+            leave_out: rank 0 skips this one in any case.
 
         Raises:
             InputError: the step goes back, or something is not JSON.
@@ -206,7 +212,8 @@ class Saver:
         ).checked(self._last_step)
         # Counted even where it is skipped: another task may not skip it, and both must speak of the same one.
         self._counts[step] = serial + 1
-        if self.busy and reason == "interval" and self._policy.on_busy == "skip" and self._rank == 0:
+        skips = self.busy and reason == "interval" and self._policy.on_busy == "skip"
+        if (skips or leave_out) and self._rank == 0:
             if self._ranks > 1:
                 self._keeper.skipped(save.place)
             return None
@@ -252,10 +259,12 @@ class Saver:
     def _work(self) -> None:
         while (item := self._queue.get()) is not None:
             save, ticket = item
+            started = self._clock.monotonic()
             try:
                 if self.error is None:
                     self._save(save, ticket)
             finally:
+                self.cost_s = self._clock.monotonic() - started
                 ticket.end(None, self.error)
                 ticket.settle()
                 # A thread that waits for the next save must not hold the arrays of the last one.

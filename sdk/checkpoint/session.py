@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from ..clock import Clock
 from ..errors import InputError
@@ -27,6 +27,8 @@ from .saver import Saver, Ticket
 # A task may import for minutes while the first one has opened the store already, and the other way round.
 _JOIN_S = 600.0
 _NOT_FINITE = "not finite"
+# What a save takes, before one was measured.
+_FIRST_S, _FIRST_BYTES_PER_S = 0.05, 1e8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +121,8 @@ class Session:
         self._stages: list[Stage] = []
         self._last_save = clock.monotonic()
         self.base = 0
+        # Of the state, in bytes.
+        self.size = 0
 
     @property
     def store(self) -> Store:
@@ -217,9 +221,20 @@ class Session:
         found = restore.read(open_store(url), key)
         return replace(found, blobs={})
 
-    def due(self) -> bool:
-        """True when it is time for the next checkpoint; only the first task is asked."""
-        return self.policy.due_by_time(self._clock.monotonic() - self._last_save)
+    def due(self, *, epochs: bool) -> Literal["save", "epoch"] | None:
+        """Return "save" when it is time for the next checkpoint, "epoch" where the end of this epoch is to be one.
+
+        Only the first task is asked.
+
+        Args:
+            epochs: the loop has epochs, and the end of this one is not to be saved already.
+        """
+        seconds = self._clock.monotonic() - self._last_save
+        if self.policy.due_by_time(seconds):
+            return "save"
+        known = self._opened.saver.cost_s if self._opened is not None else None
+        cost_s = _FIRST_S + self.size / _FIRST_BYTES_PER_S if known is None else known
+        return "epoch" if epochs and self.policy.due_by_epoch(seconds, cost_s) else None
 
     def save(
         self, number: int, contents: Contents, *, at: Mapping[str, Any], steps: int, reason: str, **more: Any
@@ -232,7 +247,7 @@ class Session:
             at: where in it the training is.
             steps: training steps in this stage so far.
             reason: "interval", "preempt", "final" or "manual".
-            more: finished, history and epochs of the stage; metrics and downgrades of the checkpoint.
+            more: finished, history and epochs of the stage; metrics, downgrades and leave_out of the checkpoint.
         """
         stage = {name: more.pop(name) for name in ("finished", "history", "epochs") if name in more}
         self._stages[number] = mine = replace(self._stages[number], steps=steps, **stage)

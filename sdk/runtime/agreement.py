@@ -24,9 +24,13 @@ from typing import Literal, Protocol
 from ..layout import RunPaths
 from ..storage import posix
 
-Action = Literal["save", "stop", "preempt"]
+# "epoch": the end of the epoch that this step belongs to is saved.
+Action = Literal["save", "epoch", "stop", "preempt"]
+SAVING = ("save", "epoch")
+# What wants a checkpoint now.
+Due = Callable[[], Literal["save", "epoch"] | None]
 # "go" is an entry of a step behind which nothing is done.
-Entry = tuple[int, Literal["save", "stop", "preempt", "go"]]
+Entry = tuple[int, Literal["save", "epoch", "stop", "preempt", "go"]]
 
 _AHEAD = 2
 _SENTENCES = {
@@ -35,16 +39,20 @@ _SENTENCES = {
 }
 
 
+def nothing_due() -> None:
+    """Want no checkpoint."""
+
+
 class Entries(Protocol):
     """Where what is agreed on is written down, and where wishes come from, for one task.
 
     Attributes:
         count: how many steps are over; it is told before every question.
-        save_due: what wants a checkpoint now; only the first task asks it.
+        save_due: says what wants a checkpoint now; only the first task asks it.
     """
 
     count: int
-    save_due: Callable[[], bool]
+    save_due: Due
 
     def begin(self) -> None:
         """A loop begins."""
@@ -78,7 +86,7 @@ class Files:
         self._alone = alone
         self._agreed = 0
         self.count = 0
-        self.save_due: Callable[[], bool] = bool
+        self.save_due: Due = nothing_due
         # An earlier supervisor has fulfilled these.
         self._old = len(posix.list_names(paths.control))
 
@@ -97,7 +105,7 @@ class Files:
             return None
         at = self.count + (0 if self._alone else _AHEAD)
         self._agreed += 1
-        if not self._alone or action != "save":
+        if not self._alone or action not in SAVING:
             with suppress(FileExistsError):
                 data = {"step": at, "action": action}
                 posix.put_new(self._file(self._agreed), json.dumps(data).encode())
@@ -110,7 +118,7 @@ class Files:
             return "stop"
         if os.path.isdir(self._paths.wanted_back(self._attempt)):  # noqa: PTH112
             return "preempt"
-        return "save" if self.save_due() else None
+        return self.save_due()
 
     def _find(self) -> Entry | None:
         try:
@@ -151,7 +159,7 @@ class Agreement:
         """Why the task is to leave its loop, as soon as that is so."""
         return self._leaving
 
-    def ask_when_due(self, save_due: Callable[[], bool]) -> None:
+    def ask_when_due(self, save_due: Due) -> None:
         """Say what wants a checkpoint now; only the first task asks it."""
         if self._entries is not None:
             self._entries.save_due = save_due
@@ -170,7 +178,7 @@ class Agreement:
         self._next = None
         if action == "go":
             return None
-        if action != "save":
+        if action not in SAVING:
             self._leaving = action
             self._log(f"{_SENTENCES[action]} {max(at, self._count)}")
         return action

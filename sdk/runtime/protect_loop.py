@@ -55,7 +55,7 @@ class Loop:
             return False
         snapshot = importlib.import_module("sdk.checkpoint.snapshot")
         self._stage = stage = self._protection.begin("loop", lambda: snapshot.variables_of(**self._objects))
-        stage.capture = self._capture
+        stage.capture, stage.has_epochs = self._capture, self._data is not None
         if not stage.restore():
             return False
         if stage.at:

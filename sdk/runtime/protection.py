@@ -8,7 +8,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from .. import cluster
 from ..errors import EXIT_CHECKPOINTED
@@ -61,8 +61,8 @@ class Protection:
         self._told: set[str] = set()
         agreement.ask_when_due(self._due)
 
-    def _due(self) -> bool:
-        return self._open is not None and self.session.due()
+    def _due(self) -> Literal["save", "epoch"] | None:
+        return None if self._open is None else self.session.due(epochs=self._open.wants_epochs)
 
     def begin(self, kind: str, collect: Callable[[], Any]) -> Protected:
         """Begin a stage of the training; an earlier one ends here.
@@ -79,7 +79,9 @@ class Protection:
         randomness.capture()
 
         variables = collect()
-        begun = self.session.begin(kind, signature((a.path, a.dtype, a.shape) for a in snapshot.take(variables)))
+        arrays = snapshot.take(variables)
+        self.session.size = snapshot.size_of(arrays)
+        begun = self.session.begin(kind, signature((a.path, a.dtype, a.shape) for a in arrays))
         self._tell_where(begun)
         self._open = Protected(self, begun, variables, collect)
         self.agreement.listen()
@@ -192,6 +194,7 @@ class Protected:
         variables: what is saved and restored, by path.
         finished: True where an earlier attempt has left nothing to do.
         interrupted: True once the stage was told to end.
+        has_epochs: False for a loop that does not say when an epoch is over.
     """
 
     def __init__(self, protection: Protection, begun: Begun, variables: Any, collect: Callable[[], Any]) -> None:
@@ -202,7 +205,9 @@ class Protected:
         self._collect = collect
         self._complete = False
         self._downgrades: list[str] = []
-        self._held = False
+        # What waits for the end of the epoch: a save that is due, or one that belongs there.
+        self._held: Literal["", "save", "epoch"] = ""
+        self.has_epochs = True
         self.interrupted = False
         self.at: Mapping[str, Any] = begun.at
         self.steps = begun.known.steps
@@ -216,6 +221,11 @@ class Protected:
     def blobs(self) -> Mapping[str, bytes]:
         """What this task has saved at that point; {} at the beginning, and where the tasks were others."""
         return self._begun.blobs
+
+    @property
+    def wants_epochs(self) -> bool:
+        """True where the end of this epoch may be saved, and is not to be saved already."""
+        return self.has_epochs and not self._held
 
     def collect(self) -> None:
         """Look for the variables again: there may be more by now."""
@@ -272,6 +282,8 @@ class Protected:
         self.steps += count
         self._protection.kills.at("step", self._session.base + self.steps)
         action = self._protection.agreement.step()
+        if action == "epoch":
+            self._held, action = self._held or "epoch", None
         due = action is not None or self._session.policy.due_by_steps(self.steps - count, self.steps)
         if action == "stop" and self.interrupted:
             return action  # a loop that goes on all the same
@@ -283,20 +295,34 @@ class Protected:
         if due and not (hold and action in (None, "save")):
             self._save("manual" if action == "stop" else "interval")
         elif due:
-            self._held = True
+            self._held = "save"
         return action
 
     def epoch_over(self, *, metrics: Mapping[str, float] | None = None, save: bool = True) -> None:
-        """Save what was held back, and what is to be compared by its metrics.
+        """Save what was held back, what is to be compared by its metrics, and the end of the epoch where that is wanted.
 
         Args:
             metrics: of the epoch.
             save: False where the stage ends here anyway.
         """
         self._protection.kills.at("epoch")
-        held, self._held = self._held, False
-        if save and (held or (self._session.policy.best is not None and metrics)):
+        held, self._held = self._held, ""
+        if not save:
+            return
+        compared = self._session.policy.best is not None and metrics
+        if held == "epoch" and not compared:
+            self._save("interval", metrics=dict(metrics or {}), leave_out=not self._is_sound())
+        elif held or compared:
             self._save("interval", metrics=dict(metrics or {}))
+
+    def _is_sound(self) -> bool:
+        """False where the weights are no numbers any more: such a state pushes no good one out by itself."""
+        from ..checkpoint import finite, snapshot
+
+        wrong = finite.first_other(snapshot.take(self.variables)) if self._session.rank == 0 else None
+        if wrong is not None:
+            self._protection.tell_once(f"{wrong} holds NaN or infinity: ends of epochs are not saved while that is so")
+        return wrong is None
 
     def finish(self, *, metrics: Mapping[str, float] | None = None) -> None:
         """Save the end of the stage, unless it was told to end and goes on another time, and wait until that is done.

@@ -136,3 +136,20 @@ def test_retention_never_removes_what_anybody_needs(
     assert began not in removed
     assert best_of(known, policy) not in removed
     assert retention(left, pins, policy, began) == ()
+
+
+@pytest.mark.parametrize(
+    ("policy", "seconds", "cost_s", "due"),
+    [
+        ({}, 1.0, 0.05, True),
+        ({}, 0.99, 0.05, False),
+        ({}, 59.0, 3.0, False),
+        ({}, 60.0, 3.0, True),
+        ({"every_s": None}, 1e9, 0.05, False),
+        ({"every_steps": 100}, 1e9, 0.05, False),
+    ],
+)
+def test_ends_of_epochs_are_saved_as_often_as_a_twentieth_of_the_time_allows(
+    policy: dict, seconds: float, cost_s: float, due: bool
+) -> None:
+    assert Policy(**policy).due_by_epoch(seconds, cost_s) is due

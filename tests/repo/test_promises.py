@@ -63,7 +63,7 @@ LAYERS = [
 PURE = LAYERS[1]
 # What knows a program's variables, random numbers and data; a store, a commit and a manifest do without TensorFlow.
 CHECKPOINTS_OF_TENSORFLOW = {
-    "callback_state", "distributed_input", "keras_epochs", "keras_feed", "keras_order", "legacy_epochs", "loading",
+    "callback_state", "distributed_input", "finite", "keras_epochs", "keras_feed", "keras_order", "legacy_epochs", "loading",
     "object_state", "pipelines", "position", "randomness", "replicas", "snapshot",
 }  # fmt: skip
 IMPURE = {"os", "time", "random", "subprocess", "socket", "shutil", "tempfile", "secrets", "io"}

@@ -20,7 +20,7 @@ from ...layout import RunPaths
 from ...payload import Payload
 from ...storage.patience import Patience
 from ...storage.store import Store, open_store
-from ..agreement import Action, Entry
+from ..agreement import SAVING, Action, Due, Entry, nothing_due
 
 _KEYS = RunPaths("")
 # The steps of so many seconds lie between two entries; the first entries lie one, two, four ... steps apart.
@@ -98,7 +98,7 @@ class Board:
         self._log = log
         self._store = store
         self.count = 0
-        self.save_due: Callable[[], bool] = bool
+        self.save_due: Due = nothing_due
         self._ahead = Ahead()
         self._entries: dict[int, Entry | None] = {}
         self._taken = 0
@@ -163,7 +163,8 @@ class Board:
             return self.count, "stop"
         if self._told or self._wish:
             return self.count, "preempt"
-        return (self.count, "save") if self.save_due() else None
+        due = self.save_due()
+        return None if due is None else (self.count, due)
 
     def _serve(self) -> None:
         while not self._closed:
@@ -213,7 +214,7 @@ class Board:
             self._wish = "preempt"
 
     def _write(self) -> None:
-        action = self._wish or ("save" if self.count >= self._saves_at and self.save_due() else "go")
+        action: Any = self._wish or (self.save_due() if self.count >= self._saves_at else None) or "go"
         at = self._ahead.write(self.count, self._clock.monotonic())
         number = self._written + 1
         while True:
@@ -229,7 +230,7 @@ class Board:
                 self._clock.sleep(_WISH_S)
         self._written = number
         self._leaves = action in ("stop", "preempt")
-        if action == "save":
+        if action in SAVING:
             self._saves_at = at + 1
         self._entries[number] = (at, action)
 

@@ -207,7 +207,7 @@ class Paper:
     def __init__(self) -> None:
         self.known: list = []
         self.count = self.taken = self.last = 0
-        self.save_due = bool
+        self.save_due = lambda: None
 
     def needs(self, count: int) -> bool:
         """True where the task cannot go past that step yet."""
