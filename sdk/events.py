@@ -33,7 +33,9 @@ _COLLATERAL = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineEx
 _GENERAL = {"InternalError", "UnknownError", "FailedPreconditionError"}
 _OF_A_PEER = re.compile(
     r"connection reset|socket closed|broken pipe|connection refused|failed to connect to all addresses"
-    r"|collective ops (is|are) aborted|collective \w+ (timed out|aborted)|peer (is )?(down|restarted)|coordination service",
+    r"|collective ops (is|are) aborted|collective \w+ (timed out|aborted)|peer (is )?(down|restarted)|coordination service"
+    r"|heartbeat|are unhealthy|already-in-error task|incarnation|barrier (timed out|failed|has failed)"
+    r"|RPC: /tensorflow\.|CoordinationService",
     re.IGNORECASE,
 )
 _IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError"}
@@ -214,11 +216,24 @@ def error_of(event: Event) -> str:
     return f"{event.data.get('type')}: {said}" if said else str(event.data.get("type"))
 
 
-def reason_of(event: Event) -> Reason:
-    """Return why a run failed whose cause is the task record `event`, of kind "failed"."""
+def is_lost_peer(event: Event) -> bool:
+    """True for an error that says that the tasks lost touch with each other: one of them is gone, was paused, or is cut off."""
+    kind, text = event.data.get("type"), f"{event.data.get('message')}\n{event.data.get('traceback')}"
+    return kind in _COLLATERAL | _GENERAL and bool(_OF_A_PEER.search(text))
+
+
+def reason_of(event: Event, left: Sequence[str] = ()) -> Reason:
+    """Return why a run failed whose cause is the task record `event`, of kind "failed".
+
+    Args:
+        event: the record.
+        left: its peers that had ended before, without an error.
+    """
     given = event.data.get("reason")
     if given is not None:
         return Reason(given)
+    if is_lost_peer(event) and not left:
+        return Reason.INFRASTRUCTURE
     kind = event.data.get("type")
     # Tasks record the frames of the program only: without any, it was the way into the program that failed.
     if kind in {*_IMPORT_ERRORS, "AttributeError", "TypeError"} and '  File "' not in str(event.data.get("traceback")):

@@ -137,6 +137,14 @@ def is_leaving(process: Process) -> bool:
     return False
 
 
+def is_stopped(pid: int) -> bool:
+    """True for a process that SIGSTOP or a debugger has stopped (Linux only)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
 def adopt_orphans() -> None:
     """Make this process the parent of what its descendants leave behind (Linux only)."""
     if sys.platform.startswith("linux"):

@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
 from pathlib import Path
@@ -18,6 +18,8 @@ from pathlib import Path
 from ...status import Reason
 
 _SHELL_SIGNAL = 128
+# TensorFlow misses heartbeats after some 10 s; a machine under load may stand still for a few.
+_PAUSE_S = 5.0
 _KILLED = re.compile(rb"[Kk]ill(?:ed)? process (\d+)\b")
 _RECORD_BYTES = 8192
 _KNOWN = frozenset(signal.Signals)
@@ -104,6 +106,26 @@ def describe(code: int, memory: OutOfMemory) -> tuple[Reason, str]:
     # Nobody of podlift sends it to a task that nobody has asked to end.
     reason = Reason.PREEMPTED if -code == signal.SIGTERM else Reason.KILLED
     return reason, f"was killed by {_name(-code)}: {_SENTENCES.get(-code, 'podlift did not send it')}."
+
+
+def of_lost_peers(said: str, *, left: Sequence[str], stopped: Sequence[str], paused_s: float) -> str:
+    """Return the sentences for tasks that lost touch with each other.
+
+    Args:
+        said: the error of one of them.
+        left: its peers that had ended before, without an error.
+        stopped: tasks that are stopped now.
+        paused_s: how long all of the run stood still, at most.
+    """
+    if left:
+        why = f"{', '.join(left)} had ended before, with exit code 0: tasks that train together take the same number of steps."
+    elif stopped:
+        why = f"{', '.join(stopped)} was stopped (SIGSTOP, or a debugger) and sent no heartbeat."
+    elif paused_s >= _PAUSE_S:
+        why = f"The run stood still for {paused_s:.0f} s, as on a laptop that sleeps: no task sent a heartbeat."
+    else:
+        why = "A task sent no heartbeat for longer than TensorFlow waits: it was paused, too busy, or cut off."
+    return f"The tasks lost touch with each other. {why} {said}"
 
 
 def _name(number: int) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from ... import cluster, processes
 from ...clock import Clock
 from ...errors import EXIT_CHECKPOINTED
-from ...events import Event, error_of, first_failure, is_collateral, reason_of
+from ...events import Event, error_of, first_failure, is_collateral, is_lost_peer, reason_of
 from ...planner import Plan
 from ...status import Failure, Reason, State
 from ...storage import posix
@@ -21,7 +21,7 @@ from . import deaths, outputs, render
 from .deaths import MemoryWatch, OutOfMemory
 from .ending import Ending, Verdict, failed
 from .interpreter import Interpreter
-from .life import Hang, Life
+from .life import Hang, Life, Pauses
 from .ports import Reservation
 from .stamps import Stamper
 from .tails import last_lines
@@ -74,6 +74,7 @@ class Gang:
         self._tasks: dict[str, processes.Process] = {}
         self._codes: dict[str, int] = {}
         self._echo_until: float | None = None
+        self._pauses = Pauses(clock)
         # Made before the tasks start: what it tells is what has happened since.
         self._memory = MemoryWatch()
         self._stamps = Stamper(plan.paths, attempt, plan.tasks, clock)
@@ -219,6 +220,7 @@ class Gang:
 
     def _reap(self) -> None:
         self._stamps.look()
+        self._pauses.look()
         for name, process in self._tasks.items():
             if name not in self._codes and processes.has_exited(process):
                 # What the task has started must not outlive it.
@@ -241,8 +243,12 @@ class Gang:
         if record is not None and not killed and not (silent and is_collateral(record)):
             log = self._plan.paths.log(self._attempt, record.source)
             message = f"{record.source} failed: {error_of(record)}"
+            left = [task for task in cluster.in_step(self._plan.tasks) if self._codes.get(task) == 0]
+            if is_lost_peer(record):
+                stopped = [name for name, process in self._tasks.items() if processes.is_stopped(process.pid)]
+                message = deaths.of_lost_peers(message, left=left, stopped=stopped, paused_s=self._pauses.longest_s)
             failure = Failure(task=record.source, message=message, traceback=record.data["traceback"], log=log)
-            return failed(reason_of(record), failure)
+            return failed(reason_of(record, left), failure)
         name = silent[0]
         code = self._codes[name]
         log = self._plan.paths.log(self._attempt, name)

@@ -18,6 +18,25 @@ _LOOKS, _LOOK_S = 20, 0.5
 _BUSY = 0.01
 
 
+class Pauses:
+    """Notes how long whoever looks several times a second stood still: a laptop that slept, or a SIGSTOP for all of a run.
+
+    Args:
+        clock: what time it is.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._looked = clock.now()
+        self.longest_s = 0.0
+
+    def look(self) -> None:
+        """Note the time since the last look."""
+        now = self._clock.now()
+        self.longest_s = max(self.longest_s, now - self._looked)
+        self._looked = now
+
+
 @dataclass(frozen=True, kw_only=True)
 class Hang:
     """An attempt that does not get on.
@@ -64,10 +83,15 @@ class Life:
         what it prints and by the CPU time that it takes.
         """
         now = self._clock.monotonic()
-        if self._limit_s is None or now - self._looked < max(self._limit_s / _LOOKS, min(_LOOK_S, self._limit_s / 2)):
+        if self._limit_s is None:
+            return None
+        every_s = max(self._limit_s / _LOOKS, min(_LOOK_S, self._limit_s / 2))
+        if now - self._looked < every_s:
             return None
         signs, elapsed = self._signs(), now - self._looked
         self._looked = now
+        # Time in which nobody looked, as when all of a run was stopped, counts for one look.
+        self._changed += max(0.0, elapsed - 2 * every_s)
         if self._seen is None or self._moved(self._seen, signs, elapsed):
             self._seen, self._changed = signs, now
         elif any(signs.beats) and not any(self._seen.beats):

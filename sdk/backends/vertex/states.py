@@ -192,7 +192,13 @@ def _decided(ended: Ended) -> tuple[State, Reason, dict[str, Any] | None]:
     echo = record is not None and is_collateral(record)
     if record is not None and not (echo and (said.certain or silent)):
         message = f"{record.source} failed: {error_of(record)}"
-        return State.FAILED, reason_of(record), _failure(record.source, message, str(record.data.get("traceback", "")))
+        ended_well = [event for event in events if event.kind == "exited" and event.data.get("code") == 0]
+        left = [str(event.data.get("task")) for event in ended_well if event.time <= record.time]
+        return (
+            State.FAILED,
+            reason_of(record, left),
+            _failure(record.source, message, str(record.data.get("traceback", ""))),
+        )
     if not said.certain and EXIT_CHECKPOINTED in [event.data["code"] for event in exits]:
         return State.CHECKPOINTED, Reason.CHECKPOINTED, None
     if not said.certain and silent:
