@@ -37,12 +37,16 @@ class Config:
         gcs: the folder that they see as /gcs.
         buckets: those in it that they may write.
         hosts: the file that they see as /etc/hosts.
+        kept: folders that they may read only.
+        scratch: the folder with all of their own, which they may write wherever it lies.
     """
 
     root: str
     gcs: str
     buckets: Sequence[str]
     hosts: str
+    kept: Sequence[str]
+    scratch: str
 
 
 @dataclass

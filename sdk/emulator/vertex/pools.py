@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import shutil
 import sys
@@ -17,7 +18,7 @@ from ...backends.local.deaths import MemoryWatch, OutOfMemory
 from ...backends.local.ports import Reservation
 from ...errors import InputError
 from ..gcs.errors import ApiError
-from . import environment
+from . import environment, interpreter
 from .container import Config, Containers, Emit
 from .environment import Replica
 from .view import BucketView
@@ -30,7 +31,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LOCALHOST = "127.0.0.1"
 # The module is $0. Of what an executor image does, this is what can be done without one.
 _PACKAGE = """
-python3 -m pip install -q --disable-pip-version-check --no-index --no-deps --no-build-isolation --target {target} {files} || {{
+python3 -m pip install -q --disable-pip-version-check --no-index --no-deps --no-build-isolation --force-reinstall {files} || {{
   echo {failed} >&2
   exit 1
 }}
@@ -50,7 +51,8 @@ def _refusal(refused: Mapping[str, str]) -> str | None:
     if refused["root"]:
         return (
             f"Emulated jobs see no /gcs, and their host names do not resolve: this system lets them have no root of their own "
-            f"({refused['root']}). Next: run the emulator as root, or allow user namespaces."
+            f"({refused['root']}). What they install goes to environments of their own, but nothing keeps a program from "
+            "writing into this interpreter's folders itself. Next: run the emulator as root, or allow user namespaces."
         )
     if refused["pids"]:
         return (
@@ -76,7 +78,7 @@ class Gang:
         emit: called with a replica's name, "stdout" or "stderr", and a line; in a thread of its own, in order.
 
     Raises:
-        InputError: only an image could say what a replica runs.
+        InputError: only an image could say what a replica runs; or the folder's name cannot be in PATH.
     """
 
     def __init__(
@@ -91,7 +93,7 @@ class Gang:
         buckets: BucketView,
         emit: Emit,
     ) -> None:
-        problems = environment.problems(job)
+        problems = [*environment.problems(job), *_problems(scratch)]
         if problems:
             raise InputError(problems)
         self._job, self._url, self._buckets, self._emit = job, url, buckets, emit
@@ -132,7 +134,6 @@ class Gang:
                 replica: f"{self._hosts[name] if named else 'localhost'}:{self._reservation.ports[name]}"
                 for name, replica in self._replicas.items()
             }
-            _link_python(self._scratch / "bin")
         except BaseException:
             self._end()
             raise
@@ -231,13 +232,14 @@ class Gang:
         # A container that is restarted begins with the files of its image.
         shutil.rmtree(home, ignore_errors=True)
         (home / "tmp").mkdir(parents=True)
+        python = interpreter.make(home / ".local")
         command = environment.command(pool)
-        own: dict[str, str] = {}
         if "pythonPackageSpec" in pool:
-            command, own = self._package(pool["pythonPackageSpec"], home)
+            command = self._package(pool["pythonPackageSpec"], home)
         known = {**self._service, **environment.cluster(replica, self._addresses, self._job["jobSpec"])}
         machine = {
-            "PATH": f"{self._scratch / 'bin'}:{Path(sys.executable).parent}:{_PATH}",
+            **python,
+            "PATH": f"{python['PATH']}:{_PATH}",
             "HOME": str(home),
             "TMPDIR": str(home / "tmp"),
             "HOSTNAME": self._hosts[name],
@@ -245,13 +247,13 @@ class Gang:
         }
         emulated = environment.emulated(self._url, self._hosts.values())
         given = environment.expand(environment.given_env(pool), known)
-        env = {**machine, **self._redirected, **emulated, **own, **known, **given}
+        env = {**machine, **self._redirected, **emulated, **known, **given}
         if self._containers is not None:
             self._containers.start(name, host=self._hosts[name], command=command, env=env, cwd=str(home))
 
-    def _package(self, spec: Mapping[str, Any], home: Path) -> tuple[list[str], dict[str, str]]:
-        """Return what installs the packages of a pool and runs the module, and the variables that it needs."""
-        target, fetched = home / "packages", []
+    def _package(self, spec: Mapping[str, Any], home: Path) -> list[str]:
+        """Return what installs the packages of a pool and runs the module."""
+        fetched = []
         for place, uri in enumerate(spec.get("packageUris", ())):
             bucket, _, name = uri.removeprefix("gs://").partition("/")
             file = home / str(place) / name.rpartition("/")[2]
@@ -260,15 +262,24 @@ class Gang:
                 self._buckets.fetch(bucket, name, file)
             except (ApiError, OSError) as error:
                 said = f"podlift emulator: the package {uri} cannot be read: {error}"
-                return ["/bin/sh", "-c", f"echo {shlex.quote(said)} >&2; exit 1"], {}
+                return ["/bin/sh", "-c", f"echo {shlex.quote(said)} >&2; exit 1"]
             fetched.append(shlex.quote(str(file)))
         failed = (
             "podlift emulator: the packages cannot be installed here: pip has no network, and they must be wheels or source "
             "archives whose build needs nothing but the setuptools of this interpreter."
         )
-        script = _PACKAGE.format(target=shlex.quote(str(target)), files=" ".join(fetched), failed=shlex.quote(failed))
-        words = ["/bin/sh", "-c", script, spec["pythonModule"], *spec.get("args", ())]
-        return words, {"PYTHONPATH": str(target)}
+        script = _PACKAGE.format(files=" ".join(fetched), failed=shlex.quote(failed))
+        return ["/bin/sh", "-c", script, spec["pythonModule"], *spec.get("args", ())]
+
+
+def _problems(scratch: Path) -> list[str]:
+    place = str(scratch.resolve())
+    if os.pathsep not in place:
+        return []
+    return [
+        f"Jobs find their Python in PATH, where no folder's name may hold {os.pathsep!r}. Received: {place!r}. "
+        "Next: name another data folder by --data."
+    ]
 
 
 def _config(scratch: Path, gcs: Path, buckets: list[str], hosts: Mapping[str, str]) -> Config:
@@ -278,15 +289,5 @@ def _config(scratch: Path, gcs: Path, buckets: list[str], hosts: Mapping[str, st
     text = own.read_text() if own.exists() else f"{_LOCALHOST} localhost\n"
     names = "".join(f"{_LOCALHOST} {host}\n" for host in hosts.values())
     file.write_text(f"{text.rstrip()}\n{names}")
-    return Config(root=str(root), gcs=str(gcs), buckets=buckets, hosts=str(file))
-
-
-def _link_python(folder: Path) -> None:
-    """Make `python3` and its kin mean the interpreter that runs the emulator, whatever else is installed."""
-    folder.mkdir(exist_ok=True)
-    python = shlex.quote(sys.executable)
-    for name, words in (("python3", ""), ("python", ""), ("pip", "-m pip "), ("pip3", "-m pip ")):
-        # No link: an interpreter looks for its packages from where it was called.
-        file = folder / name
-        file.write_text(f'#!/bin/sh\nexec {python} {words}"$@"\n')
-        file.chmod(0o755)
+    kept = interpreter.protected()
+    return Config(root=str(root), gcs=str(gcs), buckets=buckets, hosts=str(file), kept=kept, scratch=str(scratch))

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import starlette
 from stored import Stored, serving
 
 from sdk.emulator.vertex import container, environment, pools
@@ -162,10 +163,11 @@ def test_the_environment_holds_what_the_cloud_sets_and_nothing_of_this_one(jobs,
     assert json.loads(found["CLUSTER_SPEC"])["task"] == {"type": "workerpool0", "index": 0}
 
 
-def test_python_is_the_interpreter_that_runs_the_emulator(jobs) -> None:
-    text = "for p in python python3; do $p -c 'import sys, starlette; print(sys.executable)'; done"
+def test_python_is_the_interpreter_that_runs_the_emulator_with_its_packages(jobs) -> None:
+    show = "import sys, starlette; print(sys.base_prefix, sys.version_info[:3], starlette.__file__)"
+    text = f"for p in python python3 python3.{sys.version_info[1]}; do $p -c '{show}'; done"
     assert jobs.run(shell(text)) == {"workerpool0-0": 0}
-    assert jobs.said() == [sys.executable] * 2
+    assert jobs.said() == [f"{sys.base_prefix} {sys.version_info[:3]} {starlette.__file__}"] * 3
 
 
 def test_a_program_has_nothing_open_but_its_own_streams(jobs) -> None:

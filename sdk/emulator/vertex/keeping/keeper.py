@@ -42,7 +42,8 @@ class Keeper:
     Args:
         orders: the connection to the emulator.
         config: "root" an empty folder, "gcs" the folder that is shown as /gcs, "buckets" those in it that may be written,
-            "hosts" the file that is shown as /etc/hosts, "refused" what the first keeper has found out, or null.
+            "hosts" the file that is shown as /etc/hosts, "kept" folders that may only be read, "scratch" one that may be
+            written wherever it lies, "refused" what the first keeper has found out, or null.
     """
 
     def __init__(self, orders: socket.socket, config: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
 _NEWNS, _NEWUTS, _NEWUSER, _NEWPID = 0x00020000, 0x04000000, 0x10000000, 0x20000000
@@ -70,7 +70,7 @@ def show_processes() -> None:
 
 
 def enter(config: Mapping[str, Any]) -> None:
-    """Give this process a root of its own: the machine's, but for /gcs and /etc/hosts.
+    """Give this process a root of its own: the machine's, but for /gcs and /etc/hosts, and with interpreters to be read only.
 
     Raises:
         OSError: the kernel does not permit it.
@@ -102,6 +102,7 @@ def enter(config: Mapping[str, Any]) -> None:
     for bucket in config["buckets"]:
         _mount(f"{config['gcs']}/{bucket}", f"{root}/gcs/{bucket}", None, _MS_BIND)
     _mount(config["hosts"], f"{root}/etc/hosts", None, _MS_BIND)
+    _keep(config["kept"], config["scratch"], root)
     os.chdir(root)
     _pivot()
 
@@ -116,6 +117,15 @@ def _show(entry: os.DirEntry[str], place: str) -> None:
         os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
     # With all that is mounted below: nobody may look under a mount of another user's namespace.
     _mount(entry.path, place, None, _MS_BIND | _MS_REC)
+
+
+def _keep(places: Sequence[str], scratch: str, root: str) -> None:
+    """Let a job read what belongs to the interpreters of the machine, and not change it."""
+    for place in places:
+        _mount(f"{root}{place}", f"{root}{place}", None, _MS_BIND | _MS_REC)
+        _remount_read_only(f"{root}{place}")
+        if scratch.startswith(f"{place}/"):
+            _mount(scratch, f"{root}{scratch}", None, _MS_BIND | _MS_REC)
 
 
 def _remount_read_only(place: str) -> None:

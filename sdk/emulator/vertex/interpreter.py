@@ -1,0 +1,107 @@
+"""The Python of an emulated job: what it installs goes to an environment of its own, which ends with it.
+
+A container has a disk of its own, so programs install what they like, over what the image holds and for the user. Here the
+emulator's own interpreter stands for the image. Each start of a replica gets an environment that finds that one's packages
+behind its own: pip installs, upgrades and removes there, and leaves alone what it finds elsewhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shlex
+import site
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+# Of a folder with other programs in it, only what is Python's is kept from changes.
+_SHARED = ("/", "/usr", "/usr/local")
+_SCRIPT_BYTES = 1 << 16
+_CFG = "include-system-site-packages = "
+
+
+def make(folder: Path) -> dict[str, str]:
+    """Make the environment of one start of a replica and return the variables that lead its programs there.
+
+    Args:
+        folder: which must not exist; the user's packages, as of `pip install --user`, are in it too.
+
+    Raises:
+        OSError: the machine has no room left.
+    """
+    venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
+    _allow_user_installs(folder / "pyvenv.cfg")
+    packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    # By its own function: a line with a path alone would pass over the .pth files that are there.
+    lines = [f"import site; site.addsitedir({place!r})" for place in sites()]
+    (packages / "podlift-emulator.pth").write_text("\n".join([*lines, *_pip_of_python(), ""]))
+    python = shlex.quote(str(folder / "bin" / "python"))
+    pips = dict.fromkeys(("pip", "pip3", f"pip3.{sys.version_info[1]}"), "-m pip")
+    for name, words in {**_scripts(), **pips}.items():
+        place = folder / "bin" / name
+        if not place.exists():
+            place.write_text(f'#!/bin/sh\nexec {python} {words} "$@"\n')
+            place.chmod(0o755)
+    return {"PYTHONUSERBASE": str(folder), "PATH": f"{folder / 'bin'}{os.pathsep}{Path(sys.executable).parent}"}
+
+
+def _allow_user_installs(cfg: Path) -> None:
+    """Let pip install for the user, whose packages are in the environment.
+
+    Python takes "False" for what it is; pip refuses `--user` for "false" alone.
+    """
+    cfg.write_text(cfg.read_text().replace(f"{_CFG}false", f"{_CFG}False"))
+
+
+@functools.cache
+def sites() -> tuple[str, ...]:
+    """Return the folders of packages of the interpreter that runs the emulator, in its order."""
+    users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
+    found = [*users, *site.getsitepackages()]
+    return tuple(place for place in dict.fromkeys(found) if place in sys.path and Path(place).is_dir())
+
+
+@functools.cache
+def protected() -> tuple[str, ...]:
+    """Return the folders of this machine's interpreters that no job may change; none lies in another one."""
+    found = {*sites(), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    found |= {prefix for prefix in (sys.prefix, sys.base_prefix) if os.path.realpath(prefix) not in _SHARED}
+    for folder in ("/usr/lib", "/usr/local/lib"):
+        found |= {str(each) for each in Path(folder).glob("python3*")}
+    places = sorted({Path(each).resolve() for each in found})
+    whole = [place for place in places if place.is_dir() and not any(other in place.parents for other in places)]
+    return tuple(str(place) for place in whole)
+
+
+@functools.cache
+def _pip_of_python() -> tuple[str, ...]:
+    """Return the pip that comes with Python where the emulator's interpreter has none, as uv makes them."""
+    if importlib.util.find_spec("pip") is not None:
+        return ()
+    import ensurepip
+
+    folders = [
+        Path(ensurepip.__file__).parent / "_bundled",
+        Path(sysconfig.get_config_var("WHEEL_PKG_DIR") or "/nowhere"),
+    ]
+    return tuple(str(wheel) for folder in folders for wheel in sorted(folder.glob("pip-*.whl")))[:1]
+
+
+@functools.cache
+def _scripts() -> dict[str, str]:
+    """Return the Python programs beside the emulator's interpreter: a job's own packages are found by them too."""
+    folder, found = Path(sys.executable).parent, {}
+    if os.path.realpath(folder) in ("/bin", "/usr/bin"):
+        return {}
+    for place in sorted(folder.iterdir()):
+        try:
+            with place.open("rb") as file:
+                head = file.read(2) + file.readline() + file.readline()
+        except OSError:
+            continue
+        if head.startswith(b"#!") and os.fsencode(folder / "python") in head and place.stat().st_size < _SCRIPT_BYTES:
+            found[place.name] = shlex.quote(str(place))
+    return found

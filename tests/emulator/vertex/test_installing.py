@@ -1,0 +1,222 @@
+"""What a job installs is its own: the environment of the developer who runs the emulator stays as it is."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import site
+import subprocess
+import sys
+import threading
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from served import TERMINAL, WAIT_S
+
+from sdk.testing.vertex import Cloud
+
+PACKAGES = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
+# Where the system grants no namespaces, as on many machines for ordinary users.
+DENIED = """
+import os
+if os.environ.get("TEST_DENIED"):
+    from sdk.emulator.vertex import container
+    container._permitted["refused"] = {"root": "denied", "pids": "denied"}
+"""
+# Word by word what a program on Vertex AI may do on its own disk.
+PROGRAM = """
+set -e
+pip install -q --upgrade pip
+echo pip $(pip --version | cut -d ' ' -f 2)
+pip3 install -q --user tiny
+tiny user
+python3 -c 'import sys, subprocess; subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", "-U", "seen"])'
+python3 -c 'import seen, importlib.metadata as m; print("seen", seen.VERSION, m.version("seen"))'
+seen script
+pip uninstall -q -y tiny seen
+! python3 -c 'import tiny' 2> /dev/null
+python3 -c 'import seen; print("seen", seen.VERSION)'
+if touch "$SITE/touched"; then rm "$SITE/touched"; echo writable; fi
+"""
+
+
+def wheel(folder: Path, name: str, version: str, files: dict[str, bytes]) -> None:
+    about = f"{name}-{version}.dist-info"
+    files = {
+        f"{about}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode(),
+        f"{about}/WHEEL": b"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{about}/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n".encode(),
+        **files,
+    }
+    files[f"{about}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{about}/RECORD"]).encode()
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as made:
+        for path, data in files.items():
+            made.writestr(path, data)
+
+
+def module(version: str) -> bytes:
+    return f"import sys\nVERSION = {version!r}\ndef main(): print(*sys.argv[1:], VERSION)\n".encode()
+
+
+def files_of_pip() -> dict[str, bytes]:
+    found = importlib.metadata.distribution("pip")
+    paths = [path for path in found.files or () if path.parts[0] == "pip" and path.suffix != ".pyc"]
+    return {path.as_posix(): path.locate().read_bytes() for path in paths}
+
+
+def listing(folder: Path) -> dict[str, tuple[int, int, str]]:
+    """Every file, link and folder of an environment as it lies there; caches of imports come and go."""
+    found = {}
+    for path in folder.rglob("*"):
+        if "__pycache__" not in path.parts:
+            about = path.lstat()
+            changed = 0 if path.is_dir() else about.st_mtime_ns
+            found[str(path)] = (about.st_mode, changed, os.readlink(path) if path.is_symlink() else "")
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheels")
+    pip = files_of_pip()
+    pip["pip/__init__.py"] = pip["pip/__init__.py"].replace(b"__version__ = ", b'__version__ = "99.0" or ')
+    wheel(
+        folder,
+        "pip",
+        "99.0",
+        {**pip, "pip-99.0.dist-info/entry_points.txt": b"[console_scripts]\npip = pip._internal.cli.main:main\n"},
+    )
+    wheel(folder, "tiny", "1.0", {"tiny.py": module("1.0")})
+    wheel(folder, "seen", "2.0", {"seen.py": module("2.0")})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def developer(tmp_path_factory) -> Path:
+    """An environment with a pip of its own, a package, and all that runs the emulator."""
+    folder = tmp_path_factory.mktemp("developer") / "env"
+    venv.create(folder, symlinks=True, with_pip=False)
+    packages = folder / PACKAGES
+    for name in importlib.metadata.distribution("pip").files or ():
+        if name.parts[0].startswith("pip") and name.locate().exists():
+            (packages / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(name.locate(), packages / name)
+    (packages / "seen.py").write_bytes(module("1.0"))
+    about = packages / "seen-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: seen\nVersion: 1.0\n")
+    (about / "RECORD").write_text("seen.py,,\nseen-1.0.dist-info/METADATA,,\nseen-1.0.dist-info/RECORD,,\n")
+    (about / "INSTALLER").write_text("pip\n")
+    lines = [f"import site; site.addsitedir({place!r})\n" for place in site.getsitepackages()]
+    (packages / "others.pth").write_text("".join(lines))
+    (packages / "sitecustomize.py").write_text(DENIED)
+    return folder
+
+
+@pytest.fixture(params=["", pytest.param("denied", marks=pytest.mark.full)], ids=["namespaces", "no namespaces"])
+def cloud(request, developer, tmp_path, monkeypatch) -> Iterator[Cloud]:
+    monkeypatch.setenv("TEST_DENIED", request.param)
+    monkeypatch.setattr(sys, "executable", str(developer / "bin" / "python"))
+    with Cloud(tmp_path / "data") as cloud:
+        cloud.denied = bool(request.param)
+        yield cloud
+
+
+def run(cloud: Cloud, developer: Path, **spec) -> list[str]:
+    """What a job of Google's client has printed; the environment of the developer is the same before and after."""
+    before = listing(developer)
+    client = cloud.jobs()
+    pool = {"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1, **spec}
+    job = {"display_name": "installs", "job_spec": {"worker_pool_specs": [pool]}}
+    made = client.create_custom_job(parent=cloud.parent, custom_job=job, timeout=WAIT_S)
+    pause = threading.Event()
+    for _ in range(int(WAIT_S / 0.05)):
+        found = client.get_custom_job(name=made.name, timeout=WAIT_S)
+        if found.state.name in TERMINAL:
+            break
+        pause.wait(0.05)
+    client.transport.close()
+    said = [each["textPayload"] for each in cloud.entries(made.name, "workerpool0-0")]
+    assert listing(developer) == before, said
+    assert found.state.name == "JOB_STATE_SUCCEEDED", said
+    return said
+
+
+def test_what_a_job_installs_upgrades_and_removes_leaves_the_developers_environment_alone(
+    cloud, developer, wheels
+) -> None:
+    given = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_NO_COMPILE": "1"}
+    given["SITE"] = str(developer / PACKAGES)
+    env = [{"name": name, "value": value} for name, value in given.items()]
+    said = run(cloud, developer, container_spec={"image_uri": "any", "command": ["sh", "-c", PROGRAM], "env": env})
+    heard = [line for line in said if line.split()[0] in ("pip", "user", "seen", "script")]
+    assert heard == ["pip 99.0", "user 1.0", "seen 2.0 2.0", "script 2.0", "seen 1.0"]
+    assert ("writable" in said) is cloud.denied
+    assert any("Read-only" in line for line in said) is not cloud.denied
+
+
+def test_a_python_package_with_a_newer_version_of_what_the_developer_has_is_the_one_that_runs(
+    cloud, developer, wheels
+) -> None:
+    bucket = cloud.client().create_bucket("mine")
+    name = "seen-2.0-py3-none-any.whl"
+    bucket.blob(name).upload_from_filename(wheels / name)
+    wheel(wheels, "trainer", "0.1", {"trainer.py": b"import seen\nprint('trained with', seen.VERSION)\n"})
+    bucket.blob("trainer-0.1-py3-none-any.whl").upload_from_filename(wheels / "trainer-0.1-py3-none-any.whl")
+    uris = [f"gs://mine/{each}" for each in (name, "trainer-0.1-py3-none-any.whl")]
+    spec = {"executor_image_uri": "any", "package_uris": uris, "python_module": "trainer"}
+    assert run(cloud, developer, python_package_spec=spec)[-1] == "trained with 2.0"
+
+
+def test_a_job_works_whose_data_folder_lies_within_the_developers_environment(developer, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "executable", str(developer / "bin" / "python"))
+    with Cloud(developer.parent / "env" / "data") as cloud:
+        cloud.client().create_bucket("mine")
+        command = ["sh", "-c", "echo x > here && echo y > $TMPDIR/there && echo z > /gcs/mine/z && cat here"]
+        client = cloud.jobs()
+        pool = {"machine_spec": {"machine_type": "n1-standard-4"}, "replica_count": 1}
+        pool["container_spec"] = {"image_uri": "any", "command": command}
+        job = {"display_name": "within", "job_spec": {"worker_pool_specs": [pool]}}
+        made = client.create_custom_job(parent=cloud.parent, custom_job=job, timeout=WAIT_S)
+        pause = threading.Event()
+        while client.get_custom_job(name=made.name, timeout=WAIT_S).state.name not in TERMINAL:
+            pause.wait(0.05)
+        client.transport.close()
+        assert [each["textPayload"] for each in cloud.entries(made.name, "workerpool0-0")] == ["x"]
+    shutil.rmtree(developer / "data")
+
+
+@pytest.mark.full
+def test_googles_wrapper_of_a_script_runs(cloud, developer, wheels, tmp_path, monkeypatch) -> None:
+    if cloud.denied:
+        pytest.skip("it reads its package from /gcs")
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import aiplatform
+
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", cloud.url)
+    cloud.client().create_bucket("mine")
+    script = tmp_path / "train.py"
+    script.write_text("import tiny\nprint('trained', tiny.VERSION)\n")
+    where = {"project": "podlift", "location": "us-central1", "api_endpoint": cloud.url, "api_transport": "rest"}
+    aiplatform.init(**where, staging_bucket="gs://mine", credentials=AnonymousCredentials())
+    before = listing(developer)
+    try:
+        job = aiplatform.CustomJob.from_local_script(
+            display_name="script",
+            script_path=str(script),
+            container_uri="any",
+            requirements=["tiny"],
+            # Without a network: the index is a folder, and setuptools is what the developer has.
+            environment_variables={"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels), "PIP_NO_BUILD_ISOLATION": "0"},
+        )
+        job.run(create_request_timeout=WAIT_S)
+    finally:
+        aiplatform.initializer.global_config.__init__()
+    said = [each["textPayload"] for each in cloud.entries(job.resource_name, "workerpool0-0")]
+    assert said[-1] == "trained 1.0", said
+    assert listing(developer) == before
+    assert subprocess.check_output([developer / "bin" / "python", "-m", "pip", "--version"]).split()[1] != b"99.0"
