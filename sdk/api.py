@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import fnmatch
 import itertools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
-from . import backends, distant, references
+from . import backends, distant, ids, references
 from .clock import SystemClock
-from .errors import AlreadyExistsError, CorruptRunError, InputError, PodliftError, RunNotFoundError
+from .errors import AlreadyExistsError, CorruptRunError, InputError, PodliftError, RunNotFoundError, nearest
 from .job import Job
 from .layout import RootPaths, RunPaths
 from .packaging import bundle
@@ -22,6 +23,7 @@ from .prepare import make_plan, packaged, refuse_inside_task, refuse_keywords
 from .roots import configured_root, in_bucket
 from .run import Run, RunInfo
 from .settings import from_keywords
+from .status import State
 from .storage import posix, summaries
 from .storage.records import Recorder
 
@@ -99,34 +101,81 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
     return Run(replace(found, root=root, local=""))
 
 
-def runs(*, root: str | Path | None = None, limit: int | None = 20) -> list[RunInfo]:
+def runs(
+    *,
+    root: str | Path | None = None,
+    limit: int | None = 20,
+    backend: str | None = None,
+    state: str | Sequence[str] = (),
+    name: str | None = None,
+) -> list[RunInfo]:
     """Return the newest runs below a root, newest first; damaged ones too, with what is wrong with them.
 
-    Of a run that has ended its summary is read, where it has one: `Run.status` reads its records.
+    Usage: `sdk.runs(state="FAILED", name="digits*")`. Of a run that has ended its summary is read, where it has one:
+    `Run.status` reads its records.
 
     Args:
         root: as for `plan`.
         limit: at most this many; None for all.
+        backend: only those of this one, in the root where its runs usually live.
+        state: only those in this state, or in one of several, such as "RUNNING".
+        name: only those whose name, or id, is this one; `*` stands for anything.
+
+    Raises:
+        InputError: there is no such state or backend, or the root cannot be listed.
     """
+    wanted = _states([state] if isinstance(state, str) else state)
     if limit is not None and limit < 1:
         raise InputError(f"limit must be at least 1, or None for all. Received: {limit!r}.")
-    place = configured_root(root, os.environ)
+    if backend is not None:
+        backends.check_name(backend)
+
+    def fits(info: RunInfo | None) -> TypeGuard[RunInfo]:
+        return (
+            info is not None
+            and (backend is None or info.backend == backend)
+            and (not wanted or (info.status is not None and info.status.state in wanted))
+        )
+
+    place = configured_root(root, os.environ, backend)
     if in_bucket(place):
-        return distant.each(distant.runs(place, limit), _distant_info)
+        every = limit if backend is None and not wanted and name is None else None
+        urls = [url for url in distant.runs(place, every) if _is_named(url.rpartition("/")[2], name)]
+        # Several at a time, and no more than it takes.
+        size = limit or len(urls) or 1
+        chunks = (urls[at : at + size] for at in range(0, len(urls), size))
+        looked = (info for chunk in chunks for info in distant.each(chunk, _distant_info))
+        return list(itertools.islice(filter(fits, looked), limit))
     folder = RootPaths(place).runs
     newest_first = sorted(references.candidates(folder), reverse=True)
-    found = (_info(f"{folder}/{name}", whole=whole) for _, name, whole in newest_first)
-    return list(itertools.islice((info for info in found if info is not None), limit))
+    found = (_info(f"{folder}/{run}", whole=whole) for _, run, whole in newest_first if _is_named(run, name))
+    return list(itertools.islice(filter(fits, found), limit))
+
+
+def _states(names: Sequence[str]) -> list[State]:
+    known = [state.value for state in State]
+    unknown = [
+        f"Unknown state. Received: {name!r}. {nearest(name.upper(), known)}"
+        for name in names
+        if name.upper() not in known
+    ]
+    if unknown:
+        raise InputError(unknown)
+    return [State(name.upper()) for name in names]
+
+
+def _is_named(run: str, pattern: str | None) -> bool:
+    return pattern is None or any(fnmatch.fnmatchcase(each, pattern) for each in (run, ids.name_of(run)))
 
 
 def _info(url: str, *, whole: bool) -> RunInfo | None:
     """Return one line of the list; None for a run that was removed meanwhile."""
     name = url.rpartition("/")[2]
-    status = summaries.read(RunPaths(url)) if whole else None
-    if status is not None:
-        return RunInfo(id=name, url=url, status=status)
+    summary = summaries.read(RunPaths(url)) if whole else None
+    if summary is not None:
+        return RunInfo(id=name, url=url, status=summary.status, **vars(summary.shown))
     try:
-        return RunInfo(id=name, url=url, status=attach(url).status())
+        return _looked_at(url)
     except Exception as error:  # one broken directory must not hide the others
         if not os.path.lexists(url):
             return None
@@ -135,9 +184,15 @@ def _info(url: str, *, whole: bool) -> RunInfo | None:
 
 def _distant_info(url: str) -> RunInfo:
     try:
-        return RunInfo(id=url.rpartition("/")[2], url=url, status=attach(url).status())
+        return _looked_at(url)
     except Exception as error:  # one broken directory must not hide the others
         return RunInfo(id=url.rpartition("/")[2], url=url, status=None, problem=str(error) or repr(error))
+
+
+def _looked_at(url: str) -> RunInfo:
+    run = attach(url)
+    status = run.status()
+    return RunInfo(id=run.id, url=url, status=status, **vars(summaries.shown(run.plan.paths)))
 
 
 def execute(made: Plan, *, exact: bool = True) -> Run:

@@ -58,3 +58,8 @@ def new_run_id(name: str, choose: Callable[[str], str] = secrets.choice) -> str:
 def is_run_id(text: str) -> bool:
     """True for what `new_run_id` makes."""
     return _RUN_ID.fullmatch(text) is not None
+
+
+def name_of(run_id: str) -> str:
+    """Return the name that a run was given: its id without the random characters."""
+    return run_id.rpartition("-")[0] if is_run_id(run_id) else run_id

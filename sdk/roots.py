@@ -41,11 +41,16 @@ def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
         return str(Path(text).expanduser().resolve())
 
 
-def configured_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
+def configured_root(root: str | Path | None, environ: Mapping[str, str], backend: str | None = None) -> str:
     """Return the root in which runs are looked for: as `resolve_root`, but that of a cloud where one is the usual backend.
 
+    Args:
+        root: what is given.
+        environ: this process's variables.
+        backend: whose runs are looked for; None for the usual one's.
+
     Raises:
-        InputError: as `resolve_root`.
+        InputError: as `resolve_root`; or a cloud's runs are wanted, and no bucket is named.
     """
     if root is not None:
         return resolve_root(root, environ)
@@ -53,13 +58,18 @@ def configured_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
     # What is wrong with the file is said by who plans a run.
     with suppress(OSError):
         said = configfile.find(Path.cwd(), Problems()).values
-    backend = environ.get("PODLIFT_BACKEND") or said.get("backend") or "local"
+    asked, backend = backend, backend or environ.get("PODLIFT_BACKEND") or said.get("backend") or "local"
     place = environ.get("PODLIFT_ROOT") or said.get("root")
     if backend in IN_CLOUD:
         bucket = environ.get(f"PODLIFT_{backend.upper()}_BUCKET") or said.get(f"{backend}_bucket")
         found = cloud_root(backend, bucket, None if place is None else str(place), explicit=False)
         if found != NO_BUCKET:
             return found
+        if asked:
+            raise InputError(
+                f"Runs of {asked} live in a bucket, and none is named. Next: --root gs://BUCKET/PREFIX, or {asked}_bucket in "
+                "the project's file."
+            )
     return resolve_root(None, environ)
 
 

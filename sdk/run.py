@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,12 +66,35 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True)
 class RunInfo:
-    """One line of `runs()`: the status is None for a directory that cannot be read, and `problem` says why."""
+    """One line of `runs()`.
+
+    Args:
+        id: the run's id.
+        url: its directory.
+        status: how it is; None for a directory that cannot be read.
+        problem: why it cannot; "" for a sound one.
+        backend: who runs it; "" where its plan does not say.
+        metrics: the last value of every metric, by name.
+        metric: which of them tells most: what `Checkpoints(best)` names, else val_loss, else loss, else the first; "" for none.
+    """
 
     id: str
     url: str
     status: Status | None
     problem: str = ""
+    backend: str = ""
+    metrics: Mapping[str, float | None] = field(default_factory=dict)
+    metric: str = ""
+
+    def duration_s(self, now: float) -> float | None:
+        """Return how long the run has taken since its submit, in seconds; None where nobody knows.
+
+        Args:
+            now: unix time in seconds, where the run still goes on.
+        """
+        if self.status is None or not self.status.created:
+            return None
+        return max(0.0, (self.status.since if self.status.state.terminal else now) - self.status.created)
 
 
 class Run:

@@ -12,7 +12,7 @@ import typer
 
 from .. import __version__
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError, PodliftError
-from .output import EXIT_DETACHED, answer, as_json, prepare_streams, refusal, say, settle_streams
+from .output import EXIT_DETACHED, EXIT_READER_LEFT, answer, as_json, prepare_streams, refusal, say, settle_streams
 
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
 _USAGE: Any = typer.BadParameter.__mro__[1]
@@ -83,8 +83,8 @@ def run(words: list[str]) -> int:
             with suppress(OSError):
                 as_json(refusal(problems, code))
     finally:
-        settle_streams()
-    return code
+        reader_left = settle_streams()
+    return EXIT_READER_LEFT if reader_left else code
 
 
 def _explain(error: BaseException) -> tuple[int, tuple[str, ...]]:
@@ -98,10 +98,11 @@ def _explain(error: BaseException) -> tuple[int, tuple[str, ...]]:
         say("podlift: interrupted. A run that was started goes on. Next: podlift runs.")
         return EXIT_DETACHED, ("interrupted",)
     said = f"{type(error).__name__}: {error}"
-    if isinstance(error, OSError):
+    if isinstance(error, BrokenPipeError):
         # Who left a pipe knows it.
-        if not isinstance(error, BrokenPipeError):
-            say(f"podlift: {said}")
+        return EXIT_READER_LEFT, (said,)
+    if isinstance(error, OSError):
+        say(f"podlift: {said}")
         return EXIT_INFRASTRUCTURE, (said,)
     say("".join(traceback.format_exception(error)).rstrip())
     say(f"podlift: internal error: {said}")

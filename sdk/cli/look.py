@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,14 +14,15 @@ from rich.text import Text
 from .. import api
 from ..clock import SystemClock
 from ..errors import EXIT_CANCELLED, EXIT_DONE, WaitTimeoutError
-from ..explanation import MEANINGS
+from ..explanation import MEANINGS, duration
 from ..roots import configured_root
 from ..run import RunInfo
-from ..status import State, Status
+from ..status import Reason, State, Status
 from ..tracebacks import one_line
-from .lines import Printer
-from .output import EXIT_DETACHED, answer, as_json, numbers, say, summary
-from .start import Json, Root, reference
+from .lines import Printer, is_whole, since_then, too_many
+from .options import duration as seconds
+from .output import EXIT_DETACHED, JSON_VERSION, answer, as_json, end_with_reader, numbers, say, summary
+from .start import Backend, Json, Root, reference
 from .watch import conclude, follow, on_terminal
 
 Ref = Annotated[
@@ -30,10 +31,25 @@ Ref = Annotated[
         metavar="REF", help="a run: its id, the beginning of one, latest, or its directory", show_default=False
     ),
 ]
-Limit = Annotated[int, typer.Option("--limit", metavar="N", min=1, help="at most so many")]
+Limit = Annotated[int, typer.Option("-n", "--limit", metavar="N", min=1, help="at most so many")]
+States = Annotated[
+    list[str] | None,
+    typer.Option("--state", metavar="S", help="only those, such as running or failed; repeatable", show_default=False),
+]
+Label = Annotated[
+    str | None, typer.Option("--name", metavar="S", help="only those of that name; * for anything", show_default=False)
+]
 Task = Annotated[str | None, typer.Option("--task", metavar="T", help="one, such as chief-0", show_default=False)]
 Attempt = Annotated[int | None, typer.Option("--attempt", metavar="N", min=1, help="one of them", show_default=False)]
 Follow = Annotated[bool, typer.Option("-f", "--follow", help="go on until the run has ended")]
+Lines = Annotated[
+    int | None, typer.Option("-n", "--lines", metavar="N", min=0, help="only the last lines", show_default=False)
+]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="DURATION", help="only what is no older: 30s, 5m, 2h", show_default=False),
+]
+Timestamps = Annotated[bool, typer.Option("--timestamps", help="when each line was there, before it")]
 Timeout = Annotated[
     float | None, typer.Option("--timeout-s", metavar="SECONDS", min=0, help="at most so long", show_default=False)
 ]
@@ -42,33 +58,52 @@ Grace = Annotated[
     typer.Option("--grace-s", metavar="SECONDS", min=0, help="between SIGTERM and SIGKILL", show_default=False),
 ]
 
+# Reasons that say no more than the state.
+_PLAIN = (Reason.TRAINING, Reason.DONE, Reason.CANCELLED, Reason.CHECKPOINTED, Reason.SUPERVISOR_LOST)
 
-def runs(root: Root = None, limit: Limit = 20, json_output: Json = False) -> None:
-    """List the newest runs."""
-    found = api.runs(root=root, limit=limit)
+
+def runs(
+    root: Root = None,
+    limit: Limit = 20,
+    state: States = None,
+    name: Label = None,
+    backend: Backend = None,
+    json_output: Json = False,
+) -> None:
+    """List the newest runs: state, age, how long each took or takes, its metric, and who runs it."""
+    found = api.runs(root=root, limit=limit, backend=backend, state=state or (), name=name)
+    now = SystemClock().now()
     if json_output:
-        keys = [
-            {
-                "id": info.id,
-                "url": info.url,
-                "state": info.status.state.value if info.status else None,
-                "reason": info.status.reason.value if info.status else "corrupt",
-                "created": info.status.created if info.status else None,
-                "problem": info.problem,
-            }
-            for info in found
-        ]
-        as_json(keys)
+        as_json([_line(info, now) for info in found])
         return
-    rows = [(info.id, _state(info), _when(info), info.problem or info.url) for info in found]
+    rows = [(info.id, _state(info), *_times(info, now), _metric(info), info.problem or info.backend) for info in found]
     if not on_terminal():
         for row in rows:
             answer("\t".join(row))
         return
-    table = Table("run", "state", "submitted", "directory", box=None)
+    table = Table("run", "state", "age", "took", "metric", "backend", box=None, pad_edge=False)
+    table.columns[0].no_wrap = table.columns[2].no_wrap = True
     for row in rows:
         table.add_row(*map(Text, row))
     Console().print(table)
+
+
+def _line(info: RunInfo, now: float) -> dict[str, Any]:
+    status = info.status
+    return {
+        "version": JSON_VERSION,
+        "id": info.id,
+        "url": info.url,
+        "state": status.state.value if status else None,
+        "reason": status.reason.value if status else "corrupt",
+        "created": status.created if status else None,
+        "duration_s": info.duration_s(now),
+        "attempts": status.attempts if status else None,
+        "backend": info.backend,
+        "metric": info.metric,
+        "metrics": dict(info.metrics),
+        "problem": info.problem,
+    }
 
 
 def status(ref: Ref, root: Root = None, json_output: Json = False) -> None:
@@ -97,14 +132,34 @@ def why(ref: Ref, root: Root = None) -> None:
     answer(api.attach(ref, root=root).why())
 
 
-def logs(ref: Ref, task: Task = None, attempt: Attempt = None, follow_logs: Follow = False, root: Root = None) -> None:
+def logs(
+    ref: Ref,
+    task: Task = None,
+    attempt: Attempt = None,
+    follow_logs: Follow = False,
+    lines: Lines = None,
+    since: Since = None,
+    timestamps: Timestamps = False,
+    root: Root = None,
+) -> None:
     """Print what the tasks wrote, as a terminal would leave it; with several tasks, each line behind its task's name."""
+    clock = SystemClock()
+    after = None if since is None else clock.now() - seconds("--since", since)
     run = api.attach(ref, root=root)
     prefixed = task is None and len(run.plan.tasks) > 1
-    printer = Printer(prefixed=prefixed, following=follow_logs, terminal=on_terminal(), clock=SystemClock())
+    printer = Printer(
+        prefixed=prefixed, following=follow_logs, terminal=on_terminal(), clock=clock, timestamps=timestamps
+    )
+    if follow_logs:
+        end_with_reader()
     try:
-        for line in run.logs(task=task, attempt=attempt, follow=follow_logs):
-            printer.show(line)
+        there = run.logs(task=task, attempt=attempt) if lines is not None else iter(())
+        skipped = too_many(since_then(there, after), lines)
+        for line in since_then(run.logs(task=task, attempt=attempt, follow=follow_logs), after):
+            if skipped > 0:
+                skipped -= is_whole(line)
+            else:
+                printer.show(line)
         printer.close()
     except KeyboardInterrupt:
         say("Left the logs; the run is not touched.")
@@ -151,10 +206,24 @@ def _saved(status: Status) -> str:
 
 
 def _state(info: RunInfo) -> str:
-    return f"{info.status.state.value} ({info.status.reason.value})" if info.status else "UNREADABLE"
+    """Return the state, and the reason where it says more."""
+    if info.status is None:
+        return "UNREADABLE"
+    plain = info.status.reason in _PLAIN
+    return info.status.state.value + ("" if plain else f" {info.status.reason.value}")
 
 
-def _when(info: RunInfo) -> str:
-    if info.status is None or not info.status.created:
+def _times(info: RunInfo, now: float) -> tuple[str, str]:
+    """Return how old a run is, and how long it took or takes."""
+    took = info.duration_s(now)
+    if took is None or info.status is None:
+        return "-", "-"
+    # Its largest unit says enough of an age.
+    return " ".join(duration(now - info.status.created).split()[:2]), duration(took)
+
+
+def _metric(info: RunInfo) -> str:
+    if not info.metric:
         return "-"
-    return datetime.datetime.fromtimestamp(info.status.created).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    value = info.metrics[info.metric]
+    return f"{info.metric} {'nan' if value is None else f'{value:.4g}'}"

@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import json
 import os
+import select
+import stat
 import sys
+import threading
 from typing import Any
 
 from ..errors import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER
@@ -14,6 +17,10 @@ from ..status import Reason, Status
 
 # Of a shell: ended by Ctrl-C. The run itself goes on.
 EXIT_DETACHED = 130
+# Of a shell, for what a closed pipe has ended: nobody reads any further.
+EXIT_READER_LEFT = 141
+# Of every object that --json prints. Keys are only added under the same number.
+JSON_VERSION = 1
 
 
 def prepare_streams() -> None:
@@ -23,16 +30,41 @@ def prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def settle_streams() -> None:
-    """Drop what nobody takes any more: left in the buffer, it makes the interpreter end with 120 and words of its own."""
+def settle_streams() -> bool:
+    """Drop what nobody takes any more: left in the buffer, it makes the interpreter end with 120 and words of its own.
+
+    Return True where the reader of stdout has left before the end.
+    """
+    left = False
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
                 stream.flush()
-        except OSError:
+        except OSError as error:
+            left = left or (stream is sys.stdout and isinstance(error, BrokenPipeError))
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
+    return left
+
+
+def end_with_reader() -> None:
+    """End this process when the reader of stdout leaves, as `tail -f` does: what follows a run may write nothing for hours."""
+
+    def watch() -> None:
+        poll = select.poll()
+        # What is not asked for is told all the same: that the other end is closed.
+        poll.register(stdout, 0)
+        poll.poll()
+        os._exit(EXIT_READER_LEFT)
+
+    try:
+        stdout = sys.stdout.fileno()
+        piped = stat.S_ISFIFO(os.fstat(stdout).st_mode)
+    except (AttributeError, OSError, ValueError):
+        return
+    if piped:
+        threading.Thread(target=watch, daemon=True).start()
 
 
 def say(text: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 import sdk
 from sdk import config
 
+GOLDEN = next((Path(__file__).parent.parent / "golden").glob("v0.1.0/runs/*"))
 KEYS = {
     "url",
     "id",
@@ -161,7 +163,44 @@ def test_a_reader_that_leaves_early_sees_no_traceback(write, environment, limit_
         done = subprocess.run(command, stdout=end, stderr=subprocess.PIPE, env=environment(), timeout=limit_s)
     finally:
         os.close(end)
-    assert (done.returncode, done.stderr) == (3, b"")
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(
+    "words", [("plan", "train.py"), ("runs",), ("status", "latest"), ("why", "latest"), ("config",), ("--help",)]
+)
+def test_every_verb_ends_quietly_when_its_reader_has_left(
+    write, environment, root: Path, limit_s: float, words: tuple[str, ...]
+) -> None:
+    write("train.py", "print(1)")
+    shutil.copytree(GOLDEN, root / "runs" / GOLDEN.name)
+    reader, end = os.pipe()
+    os.close(reader)
+    try:
+        command = [sys.executable, "-m", "sdk", *words]
+        done = subprocess.run(command, stdout=end, stderr=subprocess.PIPE, env=environment(), timeout=limit_s)
+    finally:
+        os.close(end)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_logs_that_are_followed_end_with_their_reader_although_nothing_more_is_written(
+    write, environment, limit_s: float
+) -> None:
+    write("train.py", "import time; print('first', flush=True); time.sleep(600)")
+    run = sdk.submit("train.py")
+    try:
+        command = [sys.executable, "-m", "sdk", "logs", run.id, "-f"]
+        logs = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+        assert logs.stdout is not None and logs.stderr is not None
+        assert logs.stdout.readline() == b"first\n"
+        logs.stdout.close()
+        assert logs.wait(limit_s) == 141
+        assert logs.stderr.read() == b""
+        logs.stderr.close()
+        assert run.status().state is sdk.State.RUNNING
+    finally:
+        run.cancel(grace_s=0)
 
 
 def test_only_what_is_counted_in_seconds_is_said_to_be(here, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from sdk.backends.base import LogLine
-from sdk.cli.lines import Printer
+from sdk.cli.lines import Printer, since_then, too_many
 
 BAR = [("start", "\n"), ("1/3", "\r"), ("2/3", "\r"), ("3/3", "\n"), ("half ", ""), ("whole", "\n"), ("last", "")]
 
@@ -63,3 +65,44 @@ def test_logs_of_a_run_are_printed_as_a_terminal_would_leave_them(write, here) -
     followed = here("logs", run.url, "-f")
     assert followed.stdout == "one\n100%\n\ufffd end\n"
     assert f"{run.id} is SUCCEEDED (done)." in followed.stderr
+
+
+def line(text: str, time: float | None = None, end: str = "\n", task: str = "t") -> LogLine:
+    return LogLine(task=task, attempt=1, text=text, end=end, time=time)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "ends", "skipped"),
+    [
+        (None, "\n\n", 0),
+        (1, "\n\n\n", 2),
+        (5, "\n\n", 0),
+        (1, ["\n", "\n", ""], 2),
+        (1, ["", "\n", "\r", "\n"], 1),
+        (0, "\n", 1),
+    ],
+)
+def test_the_last_lines_are_counted_without_pieces_and_states_of_a_bar(wanted, ends, skipped: int) -> None:
+    assert too_many([line("x", end=end) for end in ends], wanted) == skipped
+
+
+def test_since_takes_a_line_without_a_time_for_as_old_as_the_one_before_it() -> None:
+    lines = [line("a", 1), line("b"), line("c", 5), line("d"), line("e", task="other")]
+    assert [found.text for found in since_then(lines, 3)] == ["c", "d", "e"]
+    assert len(list(since_then(lines, None))) == 5
+
+
+def test_logs_can_be_cut_to_the_newest_and_say_when_each_line_was_there(write, here) -> None:
+    import sdk
+
+    write("train.py", "for i in range(100): print('line', i)")
+    run = sdk.submit("train.py")
+    run.wait(60)
+    assert here("logs", "latest", "-n", "2").stdout == "line 98\nline 99\n"
+    assert here("logs", "latest", "-n", "2", "-f").stdout == "line 98\nline 99\n"
+    assert here("logs", "latest", "--since", "1h", "-n", "1").stdout == "line 99\n"
+    assert here("logs", "latest", "--since", "0s").stdout == ""
+    shown = here("logs", "latest", "--timestamps", "-n", "1").stdout
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d line 99\n", shown)
+    refused = here("logs", "latest", "--since", "soon")
+    assert (refused.code, "--since takes a duration" in refused.stderr) == (2, True)

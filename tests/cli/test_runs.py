@@ -1,0 +1,107 @@
+"""The list of runs, as a person asks for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk.cli import look
+from sdk.layout import RunPaths
+from sdk.storage import summaries
+
+GOLDEN = next((Path(__file__).parent.parent / "golden").glob("v0.1.0/runs/*"))
+
+
+@pytest.fixture
+def made(root: Path):
+    """Make an ended run: `made("digits-aaaaaa", state="FAILED", reason="user_error", age_s=3600)`."""
+
+    def make(
+        name: str, state: str = "SUCCEEDED", reason: str = "done", age_s: float = 7200.0, best: str = "", **metrics
+    ) -> None:
+        run = RunPaths(str(root / "runs" / name))
+        shutil.copytree(GOLDEN, run.url)
+        plan = json.loads(Path(run.plan).read_text())
+        plan["job"]["checkpoints"] = {"best": best or None}
+        Path(run.plan).write_text(json.dumps({**plan, "run_id": name}))
+        created = time.time() - age_s
+        for path in Path(run.events).iterdir():
+            record = json.loads(path.read_text())
+            record["time"] = created + (0 if "submitted" in path.name else 192)
+            if ".final." in path.name:
+                record["data"] = {"state": state, "reason": reason, "failure": None}
+            path.write_text(json.dumps(record))
+        if metrics:
+            record = {"time": created, "step": 1, "epoch": 0, "metrics": metrics}
+            Path(run.metrics(1, "chief-0")).write_text(json.dumps(record) + "\n")
+        os.utime(run.plan, (created, created))
+        summaries.write(run)
+
+    return make
+
+
+def test_the_list_says_state_age_duration_metric_and_backend(made, here, root: Path) -> None:
+    made("digits-aaaaaa", loss=0.25, val_loss=0.123456)
+    made("mnist-bbbbbb", "FAILED", "user_error", age_s=200.0, best="max:acc", acc=None, loss=0.5)
+    (root / "runs" / "broken").mkdir()
+    lines = here("runs").stdout.splitlines()
+    rows = {line.split("\t")[0]: line.split("\t")[1:] for line in lines}
+    assert rows["digits-aaaaaa"] == ["SUCCEEDED", "2 h", "3 min 12 s", "val_loss 0.1235", "local"]
+    assert rows["mnist-bbbbbb"] == ["FAILED user_error", "3 min", "3 min 12 s", "acc nan", "local"]
+    assert rows["broken"][:4] == ["UNREADABLE", "-", "-", "-"]
+    assert "is no run of podlift" in rows["broken"][4]
+
+
+def test_a_summary_that_an_earlier_podlift_wrote_is_read_with_what_it_lacks(made, here) -> None:
+    made("digits-aaaaaa", loss=0.25)
+    path = Path(sdk.attach("latest").plan.paths.summary)
+    data = json.loads(path.read_text())
+    del data["shown"]
+    path.write_text(json.dumps(data))
+    assert here("runs").stdout.split("\t")[3:] == ["3 min 12 s", "loss 0.25", "local\n"]
+
+
+def test_the_list_is_cut_and_filtered(made, here) -> None:
+    for number, state in enumerate(("SUCCEEDED", "FAILED", "CANCELLED", "FAILED")):
+        made(f"{'mnist' if number % 2 else 'digits'}-{'abcd'[number] * 6}", state, "killed", age_s=1000.0 - number)
+
+    def listed(*words: str) -> list[str]:
+        shown = here("runs", *words)
+        assert shown.code == 0, shown
+        return [line[-6:] for line in (row.split("\t")[0] for row in shown.stdout.splitlines())]
+
+    assert listed() == ["dddddd", "cccccc", "bbbbbb", "aaaaaa"]
+    assert listed("-n", "1") == ["dddddd"]
+    assert listed("--state", "failed", "-n", "1") == ["dddddd"]
+    assert listed("--state", "failed", "--state", "CANCELLED") == ["dddddd", "cccccc", "bbbbbb"]
+    assert listed("--name", "digits") == listed("--name", "dig*") == ["cccccc", "aaaaaa"]
+    assert listed("--backend", "local", "--name", "mnist", "--state", "succeeded") == []
+    assert [info.id for info in sdk.runs(state="cancelled")] == ["digits-cccccc"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--state", "failing"), "Did you mean 'FAILED'?"),
+        (("--backend", "vortex"), "Did you mean 'vertex'?"),
+        (("--backend", "vertex"), "live in a bucket, and none is named. Next: --root gs://"),
+    ],
+)
+def test_a_filter_that_means_nothing_is_refused(here, words: tuple[str, ...], said: str) -> None:
+    shown = here("runs", *words)
+    assert (shown.code, said in shown.stderr) == (2, True), shown
+
+
+def test_a_row_fits_into_80_columns(made, here, monkeypatch: pytest.MonkeyPatch) -> None:
+    made("digits-aaaaaa", "FAILED", "user_error", val_accuracy=0.123456)
+    monkeypatch.setattr(look, "on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    head, row = here("runs").stdout.splitlines()
+    assert head.split() == ["run", "state", "age", "took", "metric", "backend"]
+    assert row.split("  ")[0] == "digits-aaaaaa" and "val_accuracy 0.1235" in row
