@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,9 @@ from .packaging import project
 from .packaging.paths import usable
 
 _FILE, _TABLE = "podlift.toml", "[tool.podlift]"
+_EXPECTED = f"Settings are read from {_TABLE} in pyproject.toml, or from the top of a {_FILE}."
+# Where settings of other tools stand, and none of podlift's.
+_ELSEWHERE = re.compile(r"^\[\s*((tool[:.])?podlift)\s*\]", re.MULTILINE | re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +53,11 @@ def find(start: Path, problems: Problems) -> FileSettings:
 def _of(home: Path, problems: Problems) -> FileSettings:
     """Return the settings of one project's folder."""
     own, table = project.read_toml(home / _FILE), None
-    tool = project.read_toml(home / "pyproject.toml").get("tool")
+    pyproject = project.read_toml(home / "pyproject.toml")
+    tool = pyproject.get("tool")
     if isinstance(tool, dict):
         table = tool.get("podlift")
+    problems.found += _unread(home, pyproject)
     there = (home / _FILE).exists()
     if there and table is not None:
         raise InputError(
@@ -66,13 +72,34 @@ def _of(home: Path, problems: Problems) -> FileSettings:
     return FileSettings(place=place, values=_values(given, place, home, problems))
 
 
+def _unread(home: Path, pyproject: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each place that looks as if it held settings, and is none."""
+    tool = pyproject.get("tool")
+    tables = {f"[{name}]": name for name in pyproject if name != "tool"}
+    tables |= {f"[tool.{name}]": name for name in (tool if isinstance(tool, dict) else ()) if name != "podlift"}
+    wrong = [table for table, name in tables.items() if re.sub(r"[-_.\s]", "", name).lower() == "podlift"]
+    found = [f"{str(home / 'pyproject.toml')!r}: {table} is not read. Did you mean {_TABLE}?" for table in wrong]
+    for name in ("setup.cfg", "tox.ini"):
+        table = _ELSEWHERE.search(_text(home / name))
+        found += [f"{str(home / name)!r}: [{table[1]}] is not read. {_EXPECTED}"] if table else []
+    hidden = home / f".{_FILE}"
+    return [*found, *([f"{str(hidden)!r} is not read. Did you mean {_FILE}?"] if hidden.is_file() else [])]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except OSError:
+        return ""
+
+
 def _values(given: Mapping[str, Any], place: str, home: Path, problems: Problems) -> dict[str, Any]:
     known = [*config.SETTINGS, *config.TARGET]
     found = {}
     for key, value in _flat(given).items():
         name = key.replace("-", "_")
         if name not in known:
-            problems.found.append(f"{place}: {key!r} is no setting. {nearest(name, known)}")
+            problems.found.append(f"{place}: {key!r} is no setting. {_way_out(key, value, known)}")
         elif isinstance(value, (datetime.date, datetime.time)):
             problems.found.append(f"{place}: {key} is a date, which no setting is.")
         elif name in config.TARGET and not isinstance(value, bool if name == "online" else str):
@@ -81,6 +108,15 @@ def _values(given: Mapping[str, Any], place: str, home: Path, problems: Problems
         else:
             found[name] = _placed(name, value, home)
     return found
+
+
+def _way_out(key: str, value: Any, known: list[str]) -> str:
+    if not isinstance(value, dict):
+        return nearest(key.replace("-", "_"), known)
+    if key == "tool":
+        return f"Did you mean the lines below {_TABLE}, without that line? They stand at the top of a {_FILE}."
+    inner = [name for name in value if name.replace("-", "_") in known]
+    return f"Settings stand side by side: write {', '.join(inner or ['each'])} without a table around."
 
 
 def _flat(given: Mapping[str, Any]) -> dict[str, Any]:

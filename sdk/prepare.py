@@ -106,6 +106,7 @@ def make_plan(
     with problems.collect():
         if job is not None and job.checkpoints.resume_from is not None:
             warm = saved.warm_start(job.checkpoints.resume_from, lambda run: references.url_of(run, root, environ))
+    problems.found = settings.sourced(problems.found)
     problems.raise_if_any()
     if job is None or packed is None or facts is None:
         raise AssertionError("a check failed without a problem")
@@ -117,7 +118,7 @@ def make_plan(
     made = replace(made, findings=[*([note.level, note.message] for note in notes), *made.findings])
     bad = checks.errors(made.findings)
     if bad:
-        raise InputError(bad)
+        raise InputError(settings.sourced(bad))
     return made
 
 
@@ -184,6 +185,7 @@ def _package(
             dropped=() if facts is None else facts.dropped,
             servers=job is not None and job.resources.ps > 0,
             elsewhere=elsewhere,
+            left_out=packed.left_out,
         )
         notes += found
     problems.raise_if_any()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
-from typing import Any
 
 from . import configfile
 from .backends import IN_CLOUD
@@ -31,7 +30,10 @@ def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
         InputError: it is no path, or another URL.
     """
     if root is None:
-        root = environ.get("PODLIFT_ROOT") or _of_project() or _DEFAULT_ROOT
+        place, said = _of_project()
+        source = "PODLIFT_ROOT" if environ.get("PODLIFT_ROOT") else place
+        with _sourced(source):
+            return resolve_root(environ.get("PODLIFT_ROOT") or said or _DEFAULT_ROOT, environ)
     text = str(root)
     if not isinstance(root, (str, PurePath)) or not text:
         raise InputError(f"The root is no folder. Received: {root!r}. Leave it out for {_DEFAULT_ROOT!r}.")
@@ -54,15 +56,18 @@ def configured_root(root: str | Path | None, environ: Mapping[str, str], backend
     """
     if root is not None:
         return resolve_root(root, environ)
-    said: Mapping[str, Any] = {}
-    # What is wrong with the file is said by who plans a run.
+    file = configfile.FileSettings()
+    # What is wrong with the file is said beside the verb's own words.
     with suppress(OSError):
-        said = configfile.find(Path.cwd(), Problems()).values
+        file = configfile.find(Path.cwd(), Problems())
+    said = file.values
     asked, backend = backend, backend or environ.get("PODLIFT_BACKEND") or said.get("backend") or "local"
     place = environ.get("PODLIFT_ROOT") or said.get("root")
     if backend in IN_CLOUD:
         bucket = environ.get(f"PODLIFT_{backend.upper()}_BUCKET") or said.get(f"{backend}_bucket")
-        found = cloud_root(backend, bucket, None if place is None else str(place), explicit=False)
+        named = [name for name in (f"PODLIFT_{backend.upper()}_BUCKET", "PODLIFT_ROOT") if environ.get(name)]
+        with _sourced(", ".join(filter(None, [*named, file.place]))):
+            found = cloud_root(backend, bucket, None if place is None else str(place), explicit=False)
         if found != NO_BUCKET:
             return found
         if asked:
@@ -118,12 +123,22 @@ def _in_bucket(text: str) -> str:
     return text
 
 
-def _of_project() -> str | None:
-    # What is wrong with the file is said by who plans a run.
+def _of_project() -> tuple[str, str | None]:
+    # What is wrong with the file is said beside the verb's own words.
     with suppress(OSError):
-        value = configfile.find(Path.cwd(), Problems()).values.get("root")
-        return value if isinstance(value, str) else None
-    return None
+        found = configfile.find(Path.cwd(), Problems())
+        value = found.values.get("root")
+        return found.place, value if isinstance(value, str) else None
+    return "", None
+
+
+@contextmanager
+def _sourced(source: str) -> Iterator[None]:
+    """Let a mistake name the file or the variable from which the root comes."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError([f"{text} It comes from {source}." if source else text for text in error.problems]) from None
 
 
 def check_writable(root: str) -> None:

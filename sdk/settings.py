@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from . import config, configfile
+from . import backends, config, configfile
 from .errors import InputError, Problems, nearest
 from .job import Job
 from .policies import Vertex
@@ -48,6 +49,19 @@ class Settings:
     file: str = ""
     function: Callable[..., Any] | None = None
 
+    def sourced(self, sentences: Iterable[str]) -> list[str]:
+        """Return sentences about mistakes, each with the file or the variable from which its setting comes."""
+        return [" ".join([sentence, *self._sources(sentence)]) for sentence in sentences]
+
+    def _sources(self, sentence: str) -> Iterator[str]:
+        for name, origin in self.origins.items():
+            if (
+                origin not in ("argument", "")
+                and origin not in sentence
+                and _is_about(sentence, name, self.values[name])
+            ):
+                yield f"{name} comes from {origin}."
+
     @property
     def job(self) -> dict[str, Any]:
         """The settings that make a Job."""
@@ -62,6 +76,28 @@ class Settings:
     def target(self) -> Target:
         """Where the run goes."""
         return Target(**{name: self.values.get(name) for name in config.TARGET})
+
+
+def _is_about(sentence: str, name: str, value: Any) -> bool:
+    """True if a sentence begins with a setting's name, or quotes its value."""
+    if re.match(rf"{name}\b", sentence):
+        return True
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+    # Of a variable of the job only its name is ever shown.
+    quoted = [] if name == "env" else [repr(each) for each in values if isinstance(each, str) and each]
+    return any(text in sentence for text in [*quoted, f"{name}={value!r}"])
+
+
+def complaints(environ: Mapping[str, str], folder: Path) -> list[str]:
+    """Return what is wrong with the variables and the project's file, for a verb that does not need all of them."""
+    problems = Problems()
+    said = config.from_environment(environ, problems)
+    file = configfile.find(folder, problems)
+    backend = said.get("backend") or file.values.get("backend") or "local"
+    with problems.collect():
+        backends.check_name(backend)
+    origins = {"backend": "PODLIFT_BACKEND" if said.get("backend") else file.place}
+    return Settings(values={"backend": backend}, origins=origins).sourced(problems.found)
 
 
 def from_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Target]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import os
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from .. import __version__
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError, PodliftError
+from ..settings import complaints
 from .output import EXIT_DETACHED, EXIT_READER_LEFT, answer, as_json, prepare_streams, refusal, say, settle_streams
 
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
@@ -25,6 +28,8 @@ _VERBS = {
     "get": "get", "checkpoints": "checkpoints",
     "accelerators": "accelerators", "config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator",
 }  # fmt: skip
+# They refuse settings that mean nothing, or list them.
+_TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "config", "doctor"}
 
 
 def load(words: Sequence[str]) -> list[Callable[..., None]]:
@@ -71,6 +76,7 @@ def run(words: list[str]) -> int:
         # Not the command's own main(): that ends a broken pipe with 1, which is the code of a job that failed.
         command = typer.main.get_command(build(words))
         with command.make_context("podlift", list(words)) as context:
+            _complain(words)
             command.invoke(context)
         code = EXIT_DONE
     except typer.Exit as leaving:
@@ -85,6 +91,15 @@ def run(words: list[str]) -> int:
     finally:
         reader_left = settle_streams()
     return EXIT_READER_LEFT if reader_left else code
+
+
+def _complain(words: Sequence[str]) -> None:
+    """Name settings that mean nothing, where the verb goes on without them: it may look in another root than was meant."""
+    if not words or words[0] not in _VERBS or words[0] in _TELL_THEMSELVES or {"-h", "--help"} & set(words):
+        return
+    with suppress(OSError):
+        for sentence in complaints(os.environ, Path.cwd()):
+            say(f"podlift: ignored: {sentence}")
 
 
 def _explain(error: BaseException) -> tuple[int, tuple[str, ...]]:

@@ -42,6 +42,7 @@ def config(entry: Entry = None, json_output: Json = False) -> None:
         Console().print(table)
     else:
         answer("\n".join("\t".join(map(str, row)) for row in rows))
+    problems.found = found.sourced(problems.found)
     problems.raise_if_any()
 
 

@@ -18,7 +18,7 @@ from ..planner import Plan
 from ..prepare import make_plan, refuse_inside_task
 from ..roots import configured_root
 from ..run import Run
-from ..settings import UNNAMED, Target
+from ..settings import UNNAMED, Target, complaints
 from .options import duration, pairs, read, variables, with_settings
 from .output import answer, as_json, say, summary
 from .watch import follow
@@ -225,6 +225,8 @@ def _read_plan(asked: Asked) -> Plan:
     if beside or asked.timeout is not None or any(value is not None for value in target.values()):
         raise InputError(f"Nothing may be given beside a plan, which has decided everything: {path!r}. Plan again.")
     refuse_inside_task("submit")
+    for sentence in complaints(os.environ, Path.cwd()):
+        say(f"podlift: ignored: {sentence}")
     with usable("The plan", path):
         return Plan.from_json(Path(path).read_bytes(), path)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import io
-import itertools
 import os
 import shlex
 import stat
@@ -117,10 +116,8 @@ def check_entry(source: Source, made: Bundle) -> None:
     """
     if any(member.path == source.file for member in made.members):
         return
-    # Of a folder, all that lies in it is left out with it.
-    places = {source.file, *(f"{above}/" for above in itertools.accumulate(source.file.split("/"), "{}/{}".format))}
-    reason = next((text for text in made.left_out if text.rpartition(" (")[0] in places), None)
-    if reason is None:
+    reason = tree.why_left_out(source.file, made.left_out)
+    if not reason:
         raise InputError(_no_entry(source.file))
     path = source.file.removeprefix(f"{source.base}/") if source.base else source.file
     way_out = f"take away what leaves it out, or name it in include= (--include {shlex.quote(path)})"

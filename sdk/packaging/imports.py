@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -42,6 +42,7 @@ def check(
     dropped: Collection[str] = (),
     servers: bool = False,
     elsewhere: bool = False,
+    left_out: Sequence[str] = (),
 ) -> tuple[list[Finding], Preload]:
     """Read every module that the entry reaches inside the bundle; return what may go wrong, and what tasks could share.
 
@@ -57,6 +58,7 @@ def check(
         dropped: names of the caller's environment variables that no task sees.
         elsewhere: True where tasks run in an image, that installs what is required and may hold more.
         servers: True where there are parameter servers: then the strategies of the program matter.
+        left_out: what of the project the bundle leaves out, each with the reason.
 
     Raises:
         InputError: syntax errors, imports of what no task will find, a function that cannot be called so.
@@ -70,6 +72,7 @@ def check(
         legacy=legacy,
         pythonpath=pythonpath,
         elsewhere=elsewhere,
+        left_out=left_out,
     )
     reading = _Reading(program, origins, problems)
     start = reading.trees.get(source.file)

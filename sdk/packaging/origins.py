@@ -15,6 +15,7 @@ from packaging.utils import canonicalize_name
 from .installed import Installed, Place
 from .program import Import, Program
 from .requirements import TENSORFLOWS, Requirements
+from .tree import why_left_out
 
 Level = Literal["error", "warning", "note"]
 
@@ -94,6 +95,7 @@ class Origins:
         legacy: True where an image brings tf_keras.
         pythonpath: True where tasks get the caller's PYTHONPATH.
         elsewhere: True where tasks run in an image, that installs what is required and may hold more.
+        left_out: what the bundle leaves out, each with the reason.
     """
 
     def __init__(
@@ -105,8 +107,10 @@ class Origins:
         legacy: bool,
         pythonpath: bool,
         elsewhere: bool = False,
+        left_out: Sequence[str] = (),
     ) -> None:
         self._program = program
+        self._left_out_paths = left_out
         self._requirements = requirements
         self._isolated = isolated
         self._legacy = legacy
@@ -204,9 +208,10 @@ class Origins:
         source = self._program.source
         if source.alone:
             return f"only the script is packaged, not {path!r}. Next: project={str(source.home)!r} (--project)."
+        reason = why_left_out(path, self._left_out_paths) or "it came or went while the project was read"
         return (
-            f"it is {path!r} of the project, which the bundle leaves out: a .gitignore, .podliftignore or exclude= names it, "
-            f"or it is a link out of the project. Next: include=[{self._relative(source.project / path)!r}] (--include)."
+            f"it is {path!r} of the project, which the bundle leaves out: {reason}. "
+            f"Next: include=[{self._relative(source.project / path)!r}] (--include)."
         )
 
     def _missing(self, name: str) -> Trouble:

@@ -280,6 +280,13 @@ def _is_secret(name: str) -> bool:
     return bool(_SECRET_NAMES.fullmatch(name)) and not _SAMPLES.fullmatch(name)
 
 
+def why_left_out(path: str, left_out: Sequence[str]) -> str:
+    """Return what of a tree's `left_out` is about a file or a folder that holds it, "" for nothing."""
+    # Of a folder, all that lies in it is left out with it.
+    places = {path, *(f"{folder}/" for folder in _folders(path))}
+    return next((text for text in left_out if text.rpartition(" (")[0] in places), "")
+
+
 def looks_secret(data: bytes) -> bool:
     """True for a private key, and for the key file of a service account."""
     return bool(re.match(rb"\s*-----BEGIN [A-Z ]*PRIVATE KEY-----", data)) or (

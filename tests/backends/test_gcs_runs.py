@@ -430,8 +430,8 @@ def test_what_a_program_has_left_goes_on_with_it_to_another_machine(
     assert [line.text for line in other.logs(attempt=2)] == ["found one"]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "third"))
     for name, machine in (("second", other), ("third", sdk.attach(run.url))):
-        machine.download(tmp_path / name)
-        work = tmp_path / name / "work"
+        machine.download(tmp_path / "got" / name)
+        work = tmp_path / "got" / name / "work"
         assert sorted(path.name for path in work.iterdir()) == ["first.txt", "link", "run.sh", "second.txt"]
         assert (work / "link").is_symlink() and (work / "link").read_text() == "first"
         assert os.access(work / "run.sh", os.X_OK) and not os.access(work / "first.txt", os.X_OK)

@@ -80,15 +80,78 @@ def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:
         ("[env]\nA = 3", "'A' must be a text"),
         ("env = 3", "env: Must be"),
         ("[inputs]\ntrain = 3", "inputs.train: Must be a valid string"),
-        ("[limits]\nmax_steps = 3", "'limits' is no setting"),
+        (
+            "[limits]\nmax_steps = 3",
+            "'limits' is no setting. Settings stand side by side: write max_steps without a table",
+        ),
+        ("[tool.podlift]\nworkers = 3", "'tool' is no setting. Did you mean the lines below [tool.podlift]"),
+        ("accelerator = 'v99'", "Unknown accelerator"),
+        ("backend = 'vertx'", "Did you mean 'vertex'?"),
+        ("name = 'A B'", "cannot be a label"),
+        ("requirements = 'none.txt'", "No such file of requirements"),
+        ("include = ['nowhere']", "An include names nothing"),
+        ("backend = 'vertex'\nvertex_regions = 'mars'", "'mars' is no region"),
+        ("root = 'http://x'", "Runs live in a folder"),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_the_file(write, text: str, said: str) -> None:
+def test_a_mistake_in_the_file_is_named_with_the_file(write, text: str, said: str, monkeypatch) -> None:
     write("train.py", "print(1)")
-    write("podlift.toml", text)
+    place = str(write("podlift.toml", text))
+    monkeypatch.delenv("PODLIFT_ROOT")
     with pytest.raises(sdk.InputError) as caught:
         sdk.plan("train.py")
-    assert said in str(caught.value)
+    assert (said in str(caught.value), place in str(caught.value)) == (True, True)
+
+
+def test_a_mistake_in_a_variable_is_named_with_the_variable_and_one_of_the_call_is_not(write, monkeypatch) -> None:
+    write("train.py", "print(1)")
+    monkeypatch.setenv("PODLIFT_WORKERS", "0")
+    monkeypatch.setenv("PODLIFT_ACCELERATOR", "v99")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("train.py", every_steps=0)
+    assert [problem.rpartition(". ")[2] for problem in caught.value.problems] == [
+        "workers comes from PODLIFT_WORKERS.",
+        "accelerator comes from PODLIFT_ACCELERATOR.",
+        "Received: 0.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("pyproject.toml", "[podlift]\nworkers = 3", "[podlift] is not read. Did you mean [tool.podlift]?"),
+        ("pyproject.toml", "[tool.Pod-Lift]\nworkers = 3", "[tool.Pod-Lift] is not read. Did you mean [tool.podlift]?"),
+        ("setup.cfg", "[metadata]\n[tool:podlift]\nworkers = 3", "[tool:podlift] is not read. Settings are read from"),
+        ("tox.ini", "[podlift]\nworkers = 3", "[podlift] is not read. Settings are read from"),
+        (".podlift.toml", "workers = 3", "is not read. Did you mean podlift.toml?"),
+    ],
+)
+def test_settings_where_none_are_read_are_no_secret(write, here, name: str, text: str, said: str) -> None:
+    write("train.py", "print(1)")
+    write("requirements.txt")
+    place = str(write(name, text))
+    shown = here("plan", "train.py")
+    assert (shown.code, said in shown.stderr, place in shown.stderr) == (2, True, True)
+    shown = here("runs")
+    assert (
+        shown.code,
+        f"podlift: ignored: {place!r}{'' if said.startswith('is') else ':'} {said}" in shown.stderr,
+    ) == (0, True)
+
+
+@pytest.mark.parametrize("verb", ["runs", "status x-aaaaaa", "prune", "accelerators --family cpu", "submit plan.json"])
+def test_a_variable_that_is_no_setting_is_named_by_verbs_that_need_no_settings(here, monkeypatch, verb: str) -> None:
+    monkeypatch.setenv("PODLIFT_RUT", "1")
+    monkeypatch.setenv("PODLIFT_BACKEND", "vertx")
+    shown = here(*verb.split())
+    assert "podlift: ignored: PODLIFT_RUT is no setting. Did you mean 'PODLIFT_ROOT'?" in shown.stderr
+    assert "'vertx'. Did you mean 'vertex'? backend comes from PODLIFT_BACKEND." in shown.stderr
+
+
+def test_a_root_that_is_none_is_named_with_the_variable(here, monkeypatch) -> None:
+    monkeypatch.setenv("PODLIFT_ROOT", "http://x")
+    shown = here("runs")
+    assert (shown.code, "Received: root='http://x'. It comes from PODLIFT_ROOT." in shown.stderr) == (2, True)
 
 
 def test_settings_in_two_places_are_refused(write) -> None:

@@ -112,7 +112,7 @@ SAYS = [
     ("from corp import alpha, gamma\n", None, "error", "imports 'corp.gamma': in no bundle, not installed"),
     ("import corp.gamma.deep\n", None, "error", "imports 'corp.gamma.deep'"),
     ("from corp import beta\n", "corp-alpha", "warning", "imports 'corp.beta'"),
-    ("import left.out\n", None, "error", "it is 'left/out.py' of the project, which the bundle leaves out"),
+    ("import left.out\n", None, "error", "it is 'left/out.py' of the project, which the bundle leaves out: left/ (in "),
     ("from pkg import version\n", None, "error", "Next: include=['pkg/version.py'] (--include)"),
     ("import pkg.nothing\n", None, "error", "imports 'pkg.nothing': in no bundle"),
     ("import wandb\n", "acme-tools", "warning", "imports 'wandb'"),

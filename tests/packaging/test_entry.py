@@ -156,6 +156,37 @@ def test_a_module_below_a_project_named_sdk_cannot_be_the_entry(write) -> None:
         sdk.plan("sdk.train:main")
 
 
+@pytest.mark.parametrize(
+    ("rules", "entry", "reason"),
+    [
+        ({".gitignore": "train.py"}, "train.py", r"train\.py \(in \.gitignore\)"),
+        ({".podliftignore": "jobs/"}, "jobs/train.py", r"jobs/ \(in \.podliftignore\)"),
+        ({".gitignore": "jobs"}, "jobs.train", r"jobs/ \(in \.gitignore\)"),
+        ({"jobs/.gitignore": "*.py"}, "jobs/train.py", r"jobs/train\.py \(in \.gitignore\)"),
+        ({}, ".venv/train.py", r"\.venv/ \(never packaged\)"),
+    ],
+)
+def test_an_entry_that_a_rule_leaves_out_is_told_which_rule(write, rules, entry: str, reason: str) -> None:
+    file = entry if entry.endswith(".py") else f"{entry.replace('.', '/')}.py"
+    write(file, "print(1)")
+    write("requirements.txt")
+    for name, text in rules.items():
+        write(name, text)
+    with pytest.raises(sdk.InputError, match=rf"left out of the bundle: {reason}\. .* \(--include {file}\)"):
+        sdk.plan(entry)
+    assert file in [member[0] for member in sdk.plan(sdk.Job(entry, code=sdk.Code(include=(file,)))).files]
+
+
+def test_a_module_that_a_rule_leaves_out_is_told_which_rule(write) -> None:
+    write("train.py", "import helpers")
+    write("helpers.py", "")
+    write(".gitignore", "helpers.py")
+    with pytest.raises(
+        sdk.InputError, match=r"which the bundle leaves out: helpers\.py \(in \.gitignore\)\. Next: include="
+    ):
+        sdk.plan("train.py")
+
+
 def test_a_script_that_is_left_out_of_its_own_bundle_is_refused(write, tmp_path: Path) -> None:
     (tmp_path / "shared.py").write_text("print(1)")
     write("data.txt").with_name("train.py").symlink_to(tmp_path / "shared.py")
