@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import EXIT_DONE, EXIT_USER, InputError, Problems
+from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_INPUT, EXIT_USER, InputError, Problems
 from ..settings import Target
 from .options import with_settings
 from .output import answer, as_json
@@ -27,6 +27,15 @@ Memory = Annotated[float, typer.Option("--limit-gb", metavar="GB", help="how muc
 Fresh = Annotated[bool, typer.Option("--fresh", help="look again where the same code was looked at before")]
 
 
+_EXIT = {
+    "passed": EXIT_DONE,
+    "refused": EXIT_USER,
+    "failed": EXIT_USER,
+    "no step": EXIT_INPUT,
+    "unfinished": EXIT_INFRASTRUCTURE,
+}
+
+
 @with_settings
 def preflight(
     words: Words = None,
@@ -39,7 +48,7 @@ def preflight(
     json_output: Json = False,
     given: dict[str, Any] | None = None,
 ) -> None:
-    """Say what a TPU would refuse of a program, and what it would do at a price; exit code 1 where it would refuse."""
+    """Say what a TPU would refuse of a program, and what costs time there; exit code 0 only if nothing is refused."""
     from ..preflight import Limits, describe
     from ..preflight import preflight as look
 
@@ -57,4 +66,4 @@ def preflight(
         as_json(json.loads(report.to_json()))
     else:
         answer(describe(report))
-    raise typer.Exit(EXIT_USER if report.refused else EXIT_DONE)
+    raise typer.Exit(_EXIT[report.outcome])

@@ -10,7 +10,7 @@ from . import sizes
 from .findings import Finding, Layer, Level
 
 if TYPE_CHECKING:
-    from .capture import Step
+    from .seen import Step
 
 _PADDED = 0.5
 _SHOWN = 3

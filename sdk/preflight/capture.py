@@ -8,9 +8,10 @@ All variables exist by then. After some such calls the program ends.
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
@@ -18,57 +19,17 @@ from tensorflow.python.data.ops import iterator_ops, multi_device_iterator_ops
 from tensorflow.python.distribute import distribute_lib, distribute_utils, tpu_strategy
 from tensorflow.python.eager.polymorphic_function import concrete_function
 from tensorflow.python.framework import func_graph as func_graphs
+from tensorflow.python.util import tf_stack
 
 from ..runtime.patches.keras_parts import Function, around
 from ..runtime.tpu import replicas
+from .seen import Seen, Step
 
 _MOST_STEPS = 16
 
 
 class ProgramEndsError(BaseException):
     """Unwinds the program: all that is to be known of it is known."""
-
-
-@dataclass
-class Step:
-    """A step as the program asks for it.
-
-    Args:
-        path: file of the program that asks for it, "" where that is nobody's.
-        line: in that file.
-        build: traces the step anew, for the given specs, and returns its graph.
-        specs: what goes in, as far as the program knows its shapes.
-        graph: the one that was traced, or the one that it is a part of.
-        on_tpu: False where it would run on the host.
-        trains: True where it changes variables.
-    """
-
-    path: str
-    line: int
-    build: Callable[[list[Any]], Any]
-    specs: list[Any]
-    graph: Any
-    on_tpu: bool
-    trains: bool = True
-
-
-@dataclass
-class Seen:
-    """All that was seen of a program.
-
-    Attributes:
-        steps: in the order in which they were traced.
-        datasets: data sets that it iterates over, the newest last.
-        arrays: of data in memory that Keras cuts into batches: the size of a batch, and of the last one.
-        traced_s: when the first step was traced, by the monotonic clock.
-        calls: how often a step was left out.
-    """
-
-    steps: list[Step] = field(default_factory=list)
-    datasets: list[Any] = field(default_factory=list)
-    arrays: list[tuple[int, int]] = field(default_factory=list)
-    traced_s: float | None = None
-    calls: int = 0
 
 
 def watch(seen: Seen, place: Callable[[Any], tuple[str, int]], may_end: Callable[[Seen], bool]) -> None:
@@ -119,9 +80,11 @@ def _watch_tpu(seen: Seen, place: Callable[[Any], tuple[str, int]]) -> None:
             return original(name, function, args, *more, **options)
         path, line = place(_here())
         graph = original(name, function, args, *more, **options)
+        again = _same_lines()
 
         def build(specs: list[Any]) -> Any:
-            return original("preflight_step", function, specs, {}, signature=specs)
+            with again():
+                return original("preflight_step", function, specs, {}, signature=specs)
 
         _note(seen, Step(path, line, build, list(args), graph, on_tpu=True, trains=_trains(graph)))
         return graph
@@ -145,9 +108,10 @@ def _watch_others(seen: Seen, place: Callable[[Any], tuple[str, int]]) -> None:
                 again, more = tf.nest.pack_sequence_as((args, kwargs or {}), values)
                 return fn(*again, **more)
 
-            with self.scope():
+            with again(), self.scope():
                 return func_graphs.func_graph_from_py_func("preflight_step", step, specs, {}, signature=specs)
 
+        again = _same_lines()
         specs = [tf.TensorSpec(local[index].shape, local[index].dtype) for index in tensors]
         path, line = place(_here())
         graph = tf.compat.v1.get_default_graph()
@@ -166,6 +130,23 @@ def _here() -> Any:
         return tf.no_op().traceback
 
 
+def _same_lines() -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """Return what leads a later trace of the same function to the lines of the program, as TensorFlow does it now."""
+    known = list(tf_stack._source_mapper_stacks[threading.get_ident()])
+
+    @contextlib.contextmanager
+    def same() -> Iterator[None]:
+        stacks, thread = tf_stack._source_mapper_stacks, threading.get_ident()
+        before = stacks[thread]
+        stacks[thread] = list(known)
+        try:
+            yield
+        finally:
+            stacks[thread] = before
+
+    return same
+
+
 def _trains(graph: Any) -> bool:
     return any(op.type.startswith(("Assign", "ResourceApply", "ResourceScatter")) for op in within(graph))
 
@@ -177,12 +158,16 @@ def within(graph: Any) -> Iterator[Any]:
         current = pending.pop()
         for op in current.get_operations():
             yield op
-            for name in _called(op):
-                inner = current._get_function(name)
-                inner = None if inner is None else getattr(inner, "graph", None)
-                if inner is not None and id(inner) not in known:
+            for inner in functions_of(op, current):
+                if id(inner) not in known:
                     known.add(id(inner))
                     pending.append(inner)
+
+
+def functions_of(op: Any, graph: Any) -> list[Any]:
+    """Return the graphs of the functions that an operation of a graph calls."""
+    found = [getattr(graph._get_function(name), "graph", None) for name in _called(op)]
+    return [inner for inner in found if inner is not None]
 
 
 def _called(op: Any) -> list[str]:
@@ -202,21 +187,6 @@ def _watch_data(seen: Seen) -> None:
 
     for kind in (iterator_ops.OwnedIterator, multi_device_iterator_ops.OwnedMultiDeviceIterator):
         around(kind, "__init__")(iterated)
-
-
-def watch_arrays(seen: Seen, adapters: Any) -> None:
-    """Note what Keras makes of arrays.
-
-    Args:
-        seen: takes it.
-        adapters: the module of Keras that does it.
-    """
-
-    @around(adapters.ArrayDataAdapter, "__init__")
-    def init(original: Function, self: Any, *args: Any, **options: Any) -> None:
-        original(self, *args, **options)
-        if self.batch_size and self.partial_batch_size and self.num_batches > 1:
-            seen.arrays.append((int(self.batch_size), int(self.partial_batch_size)))
 
 
 def _leave_out(seen: Seen, may_end: Callable[[Seen], bool]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import accelerators
 from ..clock import SystemClock
@@ -28,11 +28,9 @@ from ..runtime.reporting import Reporter
 from ..runtime.unpack import unpack
 from ..storage.records import Recorder
 from . import advice, failures, rules
-from .findings import Report, tidy
+from .findings import Report, StoppedBy, tidy
 from .order import Order
-
-if TYPE_CHECKING:
-    from .capture import Seen, Step
+from .seen import Seen, Step, watch_arrays
 
 _IN_USER_CODE = re.compile(r'File "([^"]+)", line (\d+)')
 # What follows the first steps shows whether they are compiled anew: so long the program goes on.
@@ -61,7 +59,7 @@ class Look:
         self._row = accelerators.row(order.accelerator)
         self._report = Report(accelerator=order.accelerator, replicas=self._row.count or self._row.chips)
         self._began = time.monotonic()
-        self._seen: Seen | None = None
+        self._seen = Seen()
         self._work = ""
 
     def run(self) -> None:
@@ -70,9 +68,9 @@ class Look:
         self._reach("started")
         self._enter(payload)
         install(plumbing("preflight", "the step is looked at", self._changes()), _say)
-        stopped = self._program(payload)
-        self._report = replace(self._report, stopped=stopped)
-        if self._seen is not None and self._traced():
+        stopped, by = self._program(payload)
+        self._report = replace(self._report, stopped=stopped, stopped_by=by)
+        if self._traced():
             # A look at data is an iteration too: what is seen from now on is nothing of the program's.
             self._study(replace(self._seen, datasets=list(self._seen.datasets)))
         self._write()
@@ -110,7 +108,12 @@ class Look:
         self._reach("code unpacked")
 
     def _changes(self) -> dict[str, Callable[[ModuleType], None]]:
-        watched = {"tensorflow": self._watch, "keras.src.trainers.data_adapters.array_data_adapter": self._watch_arrays}
+        # A program may import either first, and TensorFlow imports Keras before it is whole itself.
+        arrays = partial(watch_arrays, self._seen)
+        watched: dict[str, Callable[[ModuleType], None]] = {
+            "tensorflow": self._watch,
+            "keras.src.trainers.data_adapters.array_data_adapter": arrays,
+        }
         return {name: partial(self._or_end, change) for name, change in watched.items()}
 
     def _or_end(self, change: Callable[[ModuleType], None], module: ModuleType) -> None:
@@ -119,15 +122,9 @@ class Look:
             change(module)
         except Exception as error:
             said = f"This TensorFlow or Keras is another than those that a preflight knows: {type(error).__name__}: {error}"
-            self._report = replace(self._report, stopped=said[:_SAID])
+            self._report = replace(self._report, stopped=said[:_SAID], stopped_by="podlift")
             self._write()
             os._exit(0)
-
-    def _watch_arrays(self, adapters: ModuleType) -> None:
-        from . import capture
-
-        if self._seen is not None:
-            capture.watch_arrays(self._seen, adapters)
 
     def _watch(self, tensorflow: ModuleType) -> None:
         from ..runtime.tpu import devices
@@ -137,7 +134,6 @@ class Look:
         cores = self._row.count or self._row.chips
         stand_in.install(devices.system_of(self._row, replicas=1, names=()))
         capture.pretend(cores)
-        self._seen = capture.Seen()
         capture.watch(self._seen, self.place, self._may_end)
         self._reach("TensorFlow imported")
 
@@ -154,25 +150,30 @@ class Look:
         late = seen.traced_s is not None and time.monotonic() - seen.traced_s > _MOST_S
         return seen.calls >= (_LEAST_CALLS if late else _MOST_CALLS)
 
-    def _program(self, payload: Payload) -> str:
-        """Run the program; return why it ended before its steps could be seen, "" where it did not."""
+    def _program(self, payload: Payload) -> tuple[str, StoppedBy]:
+        """Run the program; return why it ended before its steps could be seen, and through whom; "" where it did not."""
+        without = "without a training step: no fit, and no strategy.run"
         try:
             bootstrap.call(payload, Path(self._work))
         except SystemExit as left:
-            return "" if self._traced() else f"The program left with {left.code!r} before its first training step."
+            if self._traced():
+                return "", ""
+            if left.code in (None, 0):
+                return f"The program ended {without}.", "no step"
+            return f"The program exited with {left.code!r} before its first training step.", "program"
         except BaseException as error:
             if type(error).__name__ == "ProgramEndsError":
-                return ""
-            return self._failed(error)
-        return "" if self._traced() else "The program ended and had no training step: no fit, and no strategy.run."
+                return "", ""
+            said = self._failed(error)
+            return said, "program" if said else ""
+        return ("", "") if self._traced() else (f"The program ended {without}.", "no step")
 
     def _traced(self) -> bool:
-        return self._seen is not None and any(step.trains for step in self._seen.steps)
+        return any(step.trains for step in self._seen.steps)
 
     def _failed(self, error: BaseException) -> str:
         path, line = self._place_of(error)
-        said = str(error).strip().splitlines()
-        text = f"{type(error).__name__}: {said[-1].strip() if said else ''}"
+        text = f"{type(error).__name__}: {failures.cause(str(error))}"
         finding = failures.failure(type(error).__name__, str(error), path, line) if path else None
         if finding is not None:
             self._report = replace(self._report, findings=(*self._report.findings, finding))
@@ -234,7 +235,7 @@ class Look:
             report = self._sized(report, about, made, steps.state_bytes(graph), steps.feed_per_s(step, seen))
         # What writes summaries is in the step's hands even where nothing is written.
         if made.refusal and not refused and not report.stopped and not told:
-            report = replace(report, stopped=f"The compiler stopped: {made.refusal[:_SAID]}")
+            report = replace(report, stopped=f"The compiler stopped: {made.refusal[:_SAID]}", stopped_by="podlift")
         self._report = report
 
     def _sized(self, report: Report, about: advice.About, made: Any, state: int, feed: float | None) -> Report:

@@ -13,6 +13,24 @@ _NUMBER = re.compile(
 )
 
 
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_FRAME = re.compile(r"(Exception encountered when calling|Arguments received by|in user code:|File \"|•|\^+$|~)")
+
+
+def cause(message: str) -> str:
+    """Return the line of an error's message that says what is wrong.
+
+    Keras puts the call that failed above it, and the arguments of the call below it; TensorFlow puts a traceback there.
+    """
+    lines = [line.strip() for line in _COLOUR.sub("", message).splitlines() if line.strip()]
+    if not lines:
+        return ""
+    if lines[0].startswith("in user code:"):
+        raised = [line for line in lines if re.match(r"[A-Za-z_.]*(Error|Exception)\b.*:", line)]
+        return raised[-1] if raised else lines[-1]
+    return next((line for line in lines if not _FRAME.match(line)), lines[0])
+
+
 def failure(kind: str, message: str, path: str, line: int) -> Finding | None:
     """Return what is wrong where Python asked a step for what is not known before it runs; None for any other failure.
 

@@ -8,8 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-VERSION = 1
+VERSION = 2
 Level = Literal["refused", "warning"]
+# Who ended a look before its end: the program by an error, a program without a training step, a limit, or podlift itself.
+StoppedBy = Literal["", "program", "no step", "limit", "podlift"]
+Outcome = Literal["passed", "refused", "failed", "no step", "unfinished"]
 
 
 @dataclass(frozen=True, order=True)
@@ -64,6 +67,7 @@ class Report:
         findings: in the order of the program's lines.
         reached: how far the program came: the last stage that was reached.
         stopped: why it came no further, one sentence; "" where it was looked at wholly.
+        stopped_by: what stopped it: "program" for its own error, "no step", "limit" or "podlift"; "" where nothing did.
         replicas: how many there are.
         programs: that the training steps were compiled to, as far as the program went.
         batch: examples of one replica's step; None where nobody knows.
@@ -83,6 +87,7 @@ class Report:
     findings: tuple[Finding, ...] = ()
     reached: str = "nothing"
     stopped: str = ""
+    stopped_by: StoppedBy = ""
     replicas: int = 1
     programs: int = 0
     batch: int | None = None
@@ -101,9 +106,25 @@ class Report:
         """True where a TPU would refuse the program."""
         return any(finding.level == "refused" for finding in self.findings)
 
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict in one word; only "passed" says that all was looked at and nothing is refused."""
+        if self.refused:
+            return "refused"
+        if self.stopped_by == "program":
+            return "failed"
+        if self.stopped_by == "no step":
+            return "no step"
+        return "unfinished" if self.stopped or self.stopped_by else "passed"
+
+    @property
+    def passed(self) -> bool:
+        """True where the training steps were looked at wholly, and a TPU would refuse nothing of them."""
+        return self.outcome == "passed"
+
     def to_json(self) -> str:
         """Return the report as JSON text."""
-        return json.dumps({"version": VERSION, **asdict(self)}, indent=1)
+        return json.dumps({"version": VERSION, "outcome": self.outcome, **asdict(self)}, indent=1)
 
     @staticmethod
     def from_json(text: str | bytes) -> Report:
@@ -116,6 +137,7 @@ class Report:
             data: dict[str, Any] = json.loads(text)
             if data.pop("version") != VERSION:
                 raise ValueError("another version")
+            data.pop("outcome")
             data["findings"] = tuple(Finding(**found) for found in data["findings"])
             data["layers"] = tuple(Layer(**{**each, "shape": tuple(each["shape"])}) for each in data["layers"])
             return Report(**data)

@@ -23,6 +23,8 @@ _FLAGS = (
     "--xla_dump_hlo_module_re=(tpu|preflight)_step --xla_dump_hlo_as_text --xla_dump_to="
 )
 _LAST_LINES, _SAID = 3, 500
+# Stages in which the program itself runs: what ends the process there is its own.
+_THE_PROGRAMS = ("code unpacked", "TensorFlow imported")
 
 
 class Spawn(Protocol):
@@ -69,10 +71,12 @@ def look(plan: Plan, accelerator: str, folder: str, *, strict: bool, limits: Lim
         return report
     stages = Path(order.progress).read_text().splitlines() if Path(order.progress).exists() else []
     said = " ".join(Path(f"{folder}/log").read_text(errors="replace").splitlines()[-_LAST_LINES:])
+    reached = stages[-1] if stages else "nothing"
     return Report(
         accelerator=accelerator,
-        reached=stages[-1] if stages else "nothing",
+        reached=reached,
         stopped=why or f"The process ended with {process.returncode}: {said[-_SAID:]}",
+        stopped_by="limit" if why else "program" if reached in _THE_PROGRAMS else "podlift",
         seconds=round(time.monotonic() - began, 3),
     )
 

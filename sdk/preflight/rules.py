@@ -23,6 +23,8 @@ _SUMMARIES = (
     "WriteImageSummary",
     "WriteRawProtoSummary",
 )
+# What ends `with writer.as_default():`; the summary before it is reported.
+_FLUSHES = ("FlushSummaryWriter",)
 _LOOKUP = ("LookupTable", "HashTable", "MutableHashTable", "InitializeTable", "AnonymousHashTable", "AnonymousMutable")
 _HOST_ONLY = (
     *(
@@ -89,7 +91,9 @@ _ARITHMETIC = {
     ),
 }
 # Text that is never computed with: the message of an assertion, which a TPU's compiler leaves out.
-_SILENT = {"Const", "NoOp", "Assert", "Placeholder", "Identity"}
+# Of what calls functions, the functions are looked at.
+_CALLS = {"If", "StatelessIf", "PartitionedCall", "StatefulPartitionedCall"}
+_SILENT = {"Const", "NoOp", "Assert", "Placeholder", "Identity", *_CALLS}
 _LARGE_CONSTANT = 1 << 20
 # An operation of 64 bits on fewer numbers than that costs nothing that anybody would notice.
 _MANY = 1 << 10
@@ -106,6 +110,7 @@ class Op:
         line: in that file.
         inputs: type and shape of each tensor that goes in.
         outputs: likewise of what comes out.
+        on_host: True for a host call with soft placement, and for what works for nothing else.
     """
 
     type: str
@@ -114,6 +119,7 @@ class Op:
     line: int
     inputs: Sequence[tuple[str, Shape]] = ()
     outputs: Sequence[tuple[str, Shape]] = ()
+    on_host: bool = False
 
     def finding(self, level: Level, rule: str, what: str, why: str, instead: str) -> Finding:
         """Return a finding at the place of the operation."""
@@ -129,7 +135,7 @@ def look(ops: Iterable[Op], *, strict: bool = False) -> list[Finding]:
     """
     found = []
     for op in ops:
-        for rule in _RULES:
+        for rule in (_host_call,) if op.on_host else _RULES:
             finding = rule(op)
             if finding is not None:
                 found.append(_strictly(finding) if strict else finding)
@@ -166,10 +172,12 @@ def _host_call(op: Op) -> Finding | None:
         return None
     what = "a summary" if op.type in _SUMMARIES else "tf.print"
     return op.finding(
-        "warning",
+        "warning" if op.on_host else "refused",
         "host-call",
         f"{what} in the step",
-        "the TPU waits for its host in every step; after tf.config.set_soft_device_placement(False) it refuses",
+        "the TPU waits for its host in every step; after tf.config.set_soft_device_placement(False) it refuses"
+        if op.on_host
+        else "after tf.config.set_soft_device_placement(False) a step has no way to its host",
         "return the value from the step, and print or write it outside, every so many steps",
     )
 
@@ -276,7 +284,7 @@ _RULES: tuple[Callable[[Op], Finding | None], ...] = (
 
 def host_calls() -> frozenset[str]:
     """Return the types of operations that a TPU leaves to its host, and whose results no other operation waits for."""
-    return frozenset({*_HOST_CALLS, *_SUMMARIES})
+    return frozenset({*_HOST_CALLS, *_SUMMARIES, *_FLUSHES})
 
 
 def input_in_python(ops: Iterable[Op]) -> list[Finding]:

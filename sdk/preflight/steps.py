@@ -15,11 +15,12 @@ import tensorflow as tf
 from tensorflow.python.eager.polymorphic_function import compiler_ir, concrete_function
 from tensorflow.python.framework import func_graph as func_graphs
 from tensorflow.python.framework import ops
-from tensorflow.python.ops import resource_variable_ops
+from tensorflow.python.ops import resource_variable_ops, summary_ops_v2
 
 from . import rules, sizes
-from .capture import Seen, Step, within
+from .capture import functions_of, within
 from .findings import Finding, Layer
+from .seen import Seen, Step
 
 # Where nobody knows the batch.
 _A_BATCH = 8
@@ -175,10 +176,45 @@ def traced(step: Step, specs: Sequence[Any]) -> Any:
 
 def operations(graph: Any, place: Place) -> list[rules.Op]:
     """Return the operations of a step as data, those of the functions that it calls among them."""
-    return [_op(op, place) for op in within(graph)]
+    host: set[int] = set()
+    if tf.config.get_soft_device_placement():
+        _for_host_calls(graph, host, {})
+    return [_op(op, place, on_host=id(op) in host) for op in within(graph)]
 
 
-def _op(op: Any, place: Place) -> rules.Op:
+def _for_host_calls(graph: Any, host: set[int], done: dict[int, set[int]]) -> set[int]:
+    """Add the operations that work for nothing but host calls to `host`; return which inputs of the graph do so too.
+
+    With soft placement a TPU leaves them to its host together with the call: the picture that a summary encodes, its text.
+    """
+    if id(graph) in done:
+        return done[id(graph)]
+    done[id(graph)] = set()
+    results = {id(tensor) for tensor in graph.outputs}
+
+    def only_there(tensor: Any) -> bool:
+        return id(tensor) not in results and all(taken(user, tensor) for user in tensor.consumers())
+
+    def taken(user: Any, tensor: Any) -> bool:
+        if id(user) in host:
+            return True
+        places = [number for number, each in enumerate(user.inputs) if each is tensor]
+        # The first input of a condition is what it asks; the others are the inputs of its branches.
+        shift = {"If": 1, "StatelessIf": 1, "PartitionedCall": 0, "StatefulPartitionedCall": 0}.get(user.type)
+        if shift is None:
+            return False
+        inner = [_for_host_calls(each, host, done) for each in functions_of(user, graph)]
+        return bool(inner) and all(number - shift in each for number in places for each in inner)
+
+    for op in reversed(graph.get_operations()):
+        used = any(tensor.consumers() for tensor in op.outputs)
+        if op.type in rules.host_calls() or (used and all(only_there(tensor) for tensor in op.outputs)):
+            host |= {id(op), *(id(each) for inner in functions_of(op, graph) for each in within(inner))}
+    done[id(graph)] = {number for number, tensor in enumerate(graph.inputs) if only_there(tensor)}
+    return done[id(graph)]
+
+
+def _op(op: Any, place: Place, *, on_host: bool = False) -> rules.Op:
     path, line = place(op.traceback)
     return rules.Op(
         type=op.type,
@@ -187,6 +223,7 @@ def _op(op: Any, place: Place) -> rules.Op:
         line=line,
         inputs=[_told(tensor) for tensor in op.inputs],
         outputs=[_told(tensor) for tensor in op.outputs],
+        on_host=on_host,
     )
 
 
@@ -207,11 +244,14 @@ def host_calls_left_out() -> Iterator[None]:
             return tf.constant("").op
         return original(graph, "NoOp", [], [], name=options.get("name"))
 
+    recording = summary_ops_v2.should_record_summaries
     kind._create_op_internal = create
+    summary_ops_v2.should_record_summaries = lambda: False
     try:
         yield
     finally:
         kind._create_op_internal = original
+        summary_ops_v2.should_record_summaries = recording
 
 
 def state_bytes(graph: Any) -> int:
@@ -246,6 +286,11 @@ def compiled(graph: Any, specs: Sequence[Any], dumps: str) -> Compiled:
         dumps: the folder where the compiler was told to leave its tables.
     """
     _fill(graph)
+    for held, inside in list(graph.captures):
+        # A writer of summaries that are left out.
+        if held.dtype == tf.resource and not inside.consumers() and _held(held) is None:
+            graph._function_captures.pop(id(held), False)
+            graph.inputs = [each for each in graph.inputs if each is not inside]
     function = concrete_function.ConcreteFunction.from_func_graph(graph, None, {"_XlaMustCompile": True})
     found = Compiled()
     try:

@@ -16,10 +16,21 @@ def describe(report: Report) -> str:
     if report.stopped:
         lines.append(f"- came as far as: {report.reached}. {report.stopped}")
     lines += _sizes(report)
-    count = sum(finding.level == "refused" for finding in report.findings)
-    verdict = f"refused: {count} finding{'s' if count > 1 else ''}" if count else "nothing that a TPU refuses was found"
-    lines.append(f"{report.accelerator}: {verdict}, in {report.seconds:.1f} s")
+    lines.append(f"{report.accelerator}: {_verdict(report)}, in {report.seconds:.1f} s")
     return "\n".join(lines)
+
+
+def _verdict(report: Report) -> str:
+    if report.outcome == "passed":
+        return "nothing that a TPU refuses was found"
+    if report.outcome == "failed":
+        return "no verdict: the program failed before its first training step, and nothing was looked at"
+    if report.outcome == "no step":
+        return "no verdict: the program has no training step, and nothing was looked at"
+    if report.outcome == "unfinished":
+        return "no verdict: the look was not finished"
+    count = sum(finding.level == "refused" for finding in report.findings)
+    return f"refused: {count} finding{'s' if count > 1 else ''}"
 
 
 def _sizes(report: Report) -> list[str]:

@@ -6,6 +6,7 @@ Its argument is the name by which it looks for the TPU; "None" for none at all.
 import json
 import os
 import sys
+import tempfile
 from pathlib import Path
 
 import keras
@@ -66,6 +67,8 @@ def looped(strategy):
         optimizer = keras.optimizers.SGD(0.1)
         optimizer.build(model.trainable_variables)
         steps = tf.Variable(0, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
+    folder = tempfile.mkdtemp()
+    writer = tf.summary.create_file_writer(folder)
 
     @tf.function
     def train(iterator, count):
@@ -75,12 +78,19 @@ def looped(strategy):
                 loss = tf.reduce_sum((model(x, training=True) - y) ** 2) / BATCH
             optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
             steps.assign_add(1)
+            with writer.as_default(step=steps.read_value()):
+                # What a histogram does: it counts in double precision.
+                tf.summary.write("loss", lambda: tf.cast(loss, tf.float64) * 2)
 
         for _ in tf.range(count):
             strategy.run(on_replica, args=(next(iterator),))
 
     train(iter(strategy.distribute_datasets_from_function(make)), tf.constant(5))
-    return {"steps": int(steps.numpy()), "weights": [weight.tolist() for weight in model.get_weights()]}
+    writer.close()
+    (events,) = Path(folder).iterdir()
+    written = sum(b"loss" in record for record in tf.data.TFRecordDataset(str(events)).as_numpy_iterator())
+    weights = [weight.tolist() for weight in model.get_weights()]
+    return {"steps": int(steps.numpy()), "weights": weights, "summaries": written}
 
 
 def exchanged(strategy):
@@ -119,11 +129,13 @@ def refusals(strategy):
     def elsewhere():
         tf.distribute.cluster_resolver.TPUClusterResolver(tpu="somebody-elses")
 
+    local = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local").cluster_spec()
     found = []
-    for attempt in (shared, wide, embedding, elsewhere):
+    attempts = (shared, wide, embedding, elsewhere, lambda: local["worker"], lambda: local.as_dict()["worker"])
+    for attempt in attempts:
         try:
             attempt()
-        except (ValueError, TypeError, NotImplementedError) as error:
+        except (ValueError, TypeError, NotImplementedError, KeyError) as error:
             found.append(f"{type(error).__name__}: {error}")
     return found
 

@@ -25,7 +25,7 @@ HERE = Path(__file__).parent
 REPO = HERE.parent.parent
 CORPUS = sorted((HERE / "corpus").glob("*/*.py"))
 # In every run: one of each kind of step, and of what is found. The others are as quick, but many.
-ALWAYS = {"boolean_mask", "prints", "reads_a_variable", "cnn", "custom_loop", "uneven_batch"}
+ALWAYS = {"boolean_mask", "summaries", "reads_a_variable", "cnn", "custom_loop", "uneven_batch"}
 DIGITS = REPO / "jobs" / "digits" / "train.py"
 _MARK = re.compile(r"# (refused|warning): ([\w-]+)$")
 
@@ -117,6 +117,27 @@ def test_digits_passes_with_its_figures(warm):
     assert [found.rule for found in report.findings] == ["uneven-batch"]  # 1,500 pictures, 64 at a time
 
 
+ARRAYS = """import tensorflow as tf
+import keras
+import numpy as np
+
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+tf.config.experimental_connect_to_cluster(resolver)
+tf.tpu.experimental.initialize_tpu_system(resolver)
+with tf.distribute.TPUStrategy(resolver).scope():
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+model.fit(np.zeros((100, 8), "float32"), np.zeros((100, 1), "float32"), batch_size=64, verbose=0)
+"""
+
+
+def test_an_uneven_batch_of_arrays_is_found_where_tensorflow_is_imported_first(write):
+    write("train.py", ARRAYS)
+    report = preflight("train.py", accelerator="v5e-8")
+    assert [(found.line, found.rule) for found in report.findings] == [(11, "uneven-batch")], describe(report)
+    assert report.passed
+
+
 def test_dynamic_shapes_are_refused_by_who_is_strict(warm):
     report = warm.look(HERE / "corpus" / "bad" / "boolean_mask.py", strict=True)
     assert [(found.level, found.rule) for found in report.findings] == [("refused", "dynamic-shape")]
@@ -126,21 +147,24 @@ def test_dynamic_shapes_are_refused_by_who_is_strict(warm):
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "why", "code"),
     [
-        ("print('no model')", "The program ended and had no training step"),
-        ("open('no.csv')", "The program failed in train.py:1 before its first training step was known: FileNotFoundError"),
-        ("import sys\nsys.exit(3)", "The program left with 3 before its first training step"),
-        ("import os\nos._exit(5)", "The process ended with 5"),
+        ("print('no model')", "The program ended without a training step", 2),
+        ("import sys\nsys.exit()", "The program ended without a training step", 2),
+        ("open('no.csv')", "The program failed in train.py:1 before its first training step was known: FileNotFoundError", 1),
+        ("import sys\nsys.exit(3)", "The program exited with 3 before its first training step", 1),
+        ("import os\nos._exit(5)", "The process ended with 5", 1),
     ],
 )  # fmt: skip
-def test_a_program_without_a_step_says_why_it_stopped(write, text, why):
+def test_a_program_without_a_step_has_no_verdict_and_says_why(write, capsys, text, why, code):
     write("train.py", text)
-    report = preflight("train.py", accelerator="v5e-8")
-    assert why in report.stopped
-    assert not report.refused
-    assert report.reached == "code unpacked"
-    assert "came as far as: code unpacked. " in describe(report)
+    assert app.run(["preflight", "train.py", "--accelerator", "v5e-8"]) == code
+    shown = capsys.readouterr().out
+    assert f"came as far as: code unpacked. {why}" in shown
+    assert "v5e-8: no verdict: " in shown and "nothing was looked at" in shown
+    assert "nothing that a TPU refuses" not in shown
+    assert app.run(["preflight", "train.py", "--accelerator", "v5e-8", "--json"]) == code
+    assert json.loads(capsys.readouterr().out)["outcome"] == ("no step" if code == 2 else "failed")
 
 
 NEVER = """
@@ -165,7 +189,7 @@ def test_a_program_that_meets_a_limit_is_ended_with_all_that_it_has_started(writ
     told = tmp_path / "pids"
     report = preflight("train.py", accelerator="v5e-8", given={"args": [str(told), str(size)]}, limits=limits)
     assert why in report.stopped
-    assert not report.refused
+    assert report.outcome == "unfinished" and not report.passed
     pids = [int(pid) for pid in told.read_text().split()] if told.exists() else []
     assert [pid for pid in pids if processes.identity(pid)] == []
 

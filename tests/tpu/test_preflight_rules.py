@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import pytest
 
-from sdk.preflight import advice, failures, rules, sizes
+from sdk.preflight import advice, describe, failures, rules, sizes
 from sdk.preflight.findings import Finding, Layer, Report, tidy
 
 SMALL = ("float32", (64, 128))
 
 
-def op(kind: str, *, inputs=(SMALL,), outputs=(SMALL,), line=7):
-    return rules.Op(type=kind, name="x", path="train.py", line=line, inputs=inputs, outputs=outputs)
+def op(kind: str, *, inputs=(SMALL,), outputs=(SMALL,), line=7, on_host=False):
+    return rules.Op(type=kind, name="x", path="train.py", line=line, inputs=inputs, outputs=outputs, on_host=on_host)
 
 
 LONG = ("int64", (64, 64))
@@ -25,9 +26,11 @@ HITS = [
     (op("DecodeJpeg", inputs=[("string", ())]), "refused", "host-only"),
     (op("AsString", outputs=[("string", (64,))]), "refused", "strings"),
     (op("Mul", outputs=[("float64", (64,))]), "refused", "float64"),
-    (op("PrintV2", inputs=[("string", ())], outputs=()), "warning", "host-call"),
-    (op("StringFormat", outputs=[("string", ())]), "warning", "host-call"),
-    (op("WriteSummary", outputs=()), "warning", "host-call"),
+    (op("PrintV2", inputs=[("string", ())], outputs=(), on_host=True), "warning", "host-call"),
+    (op("StringFormat", outputs=[("string", ())], on_host=True), "warning", "host-call"),
+    (op("WriteSummary", outputs=(), on_host=True), "warning", "host-call"),
+    # After tf.config.set_soft_device_placement(False).
+    (op("WriteSummary", outputs=()), "refused", "host-call"),
     (op("Where", outputs=[("int64", (None, 2))]), "warning", "dynamic-shape"),
     (op("Unique"), "warning", "dynamic-shape"),
     (op("RaggedTensorToTensor"), "warning", "dynamic-shape"),
@@ -174,10 +177,56 @@ def test_a_report_comes_back_from_json_as_it_was():
     assert Report.from_json(report.to_json()) == report
     assert report.refused
     with pytest.raises(ValueError, match="another version"):
-        Report.from_json(report.to_json().replace('"version": 1', '"version": 0'))
-    for text in ("[]", "{}", "null", '{"version": 1}', "nonsense"):
+        Report.from_json(report.to_json().replace('"version": 2', '"version": 1'))
+    for text in ("[]", "{}", "null", '{"version": 2}', "nonsense"):
         with pytest.raises(ValueError):
             Report.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("report", "outcome", "words"),
+    [
+        (Report(accelerator="v5e-8", reached="done"), "passed", "nothing that a TPU refuses was found"),
+        (Report(accelerator="v5e-8", stopped="it failed", stopped_by="program"), "failed", "no verdict: the program failed"),
+        (Report(accelerator="v5e-8", stopped="none", stopped_by="no step"), "no step", "no verdict: the program has no"),
+        (Report(accelerator="v5e-8", stopped="300 s", stopped_by="limit"), "unfinished", "no verdict: the look was not"),
+        (Report(accelerator="v5e-8", stopped="?", stopped_by="podlift"), "unfinished", "no verdict: the look was not"),
+    ],
+)  # fmt: skip
+def test_only_a_look_at_all_of_it_says_that_nothing_was_found(report, outcome, words):
+    refused = Report(accelerator="v5e-8", findings=(Finding("t.py", 1, "refused", "strings", "a", "b", "c"),))
+    assert (report.outcome, report.passed) == (outcome, outcome == "passed")
+    assert words in describe(report)
+    assert json.loads(report.to_json())["outcome"] == outcome
+    assert (refused.outcome, refused.passed) == ("refused", False)
+
+
+KERAS = """Exception encountered when calling Sequential.call().
+
+\x1b[1mInput 0 of layer "dense" is incompatible with the layer\x1b[0m
+
+Arguments received by Sequential.call():
+  • inputs=tf.Tensor(shape=(8, 7), dtype=float32)
+  • kwargs=<class 'inspect._empty'>"""
+STAGED = """in user code:
+
+    File "/t/train.py", line 32, in train  *
+        strategy.run(step)
+
+    ValueError: Dimensions must be equal, but are 8 and 7."""
+
+
+@pytest.mark.parametrize(
+    ("message", "cause"),
+    [
+        (KERAS, 'Input 0 of layer "dense" is incompatible with the layer'),
+        (STAGED, "ValueError: Dimensions must be equal, but are 8 and 7."),
+        ("no such file", "no such file"),
+        ("", ""),
+    ],
+)
+def test_the_cause_is_the_line_that_says_what_is_wrong(message, cause):
+    assert failures.cause(message) == cause
 
 
 def test_a_finding_is_one_line_with_its_place_first():

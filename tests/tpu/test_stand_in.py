@@ -73,6 +73,10 @@ def test_a_loop_of_several_steps_in_one_function_counts_and_steps_like_one_devic
         np.testing.assert_allclose(mine, theirs, atol=1e-5)
 
 
+def test_a_step_that_writes_summaries_ends_and_the_first_replica_writes_them(trained):
+    assert [trained[0]["loop"][how]["summaries"] for how in ("one device", "replicas")] == [5, 5]
+
+
 def test_replicas_tell_each_other_what_they_have(trained):
     seen, replicas = trained[0]["exchanged"], trained[1]
     numbers = [float(replica) for replica in range(replicas)]
@@ -86,13 +90,17 @@ def test_replicas_tell_each_other_what_they_have(trained):
 
 def test_what_no_stand_in_can_do_is_refused_with_what_to_do_instead(trained):
     seen, replicas = trained[0]["refused"], trained[1]
-    *adding, embedding, elsewhere = seen
+    *adding, embedding, elsewhere, subscript, job = seen
     if replicas > 1:
         assert "strategy.scope()" in adding[0]
         assert "Received: float64" in adding[1]
     assert "keras.layers.Embedding" in embedding
     assert "somebody-elses" in elsewhere
     assert "TPUClusterResolver(tpu='local')" in elsewhere
+    # So they do on a TPU VM.
+    assert subscript.startswith("TypeError: A ClusterSpec is not subscriptable")
+    assert job.startswith("KeyError: ") and "'worker' is no job" in job
+    assert all("the same line raises there" in said for said in (subscript, job))
 
 
 def payload(**more):

@@ -53,8 +53,30 @@ def _resolve(system: System) -> None:
         system.check_name(tpu)
         original(self, "local", *args, **options)
 
+    around(kind, "cluster_spec")(lambda original, self: _NoCluster(original(self)))
     kind.get_tpu_system_metadata = lambda self: system.metadata()
     kind.num_accelerators = lambda self, *args, **options: {"TPU": system.cores}
+
+
+class _NoCluster(tf.train.ClusterSpec):  # type: ignore[misc]
+    """The cluster of a program on its TPU's own machine: it has no jobs, and the error for asking says so."""
+
+    def __getitem__(self, job: str) -> Any:
+        raise TypeError(f"A ClusterSpec is not subscriptable; as_dict() is. {_NO_CLUSTER}")
+
+    def as_dict(self) -> dict[str, Any]:
+        return _NoJobs(super().as_dict())
+
+
+class _NoJobs(dict[str, Any]):
+    def __missing__(self, job: str) -> Any:
+        raise KeyError(f"{job!r} is no job of this cluster. {_NO_CLUSTER}")
+
+
+_NO_CLUSTER = (
+    "On a TPU VM, and on this stand-in, tpu='local' has an empty cluster: the program runs on the TPU's own machine, so the "
+    "same line raises there. Next: leave it out; tf.config.list_logical_devices('TPU') lists the cores."
+)
 
 
 def _initialize(system: System) -> None:

@@ -98,14 +98,36 @@ def _call(graph: Any, mark: Replicated, tensors: list[list[Any]], devices: Seque
     captures = list(graph.external_captures)
     function = concrete_function.ConcreteFunction.from_func_graph(graph, None, {})
     _refuse_shared(graph, mark, captures)
+    common = _common(captures)
     found = []
     for replica, (device, own) in enumerate(zip(devices, tensors, strict=True)):
-        handles = [mark.handles[id(value)][replica] if id(value) in mark.handles else value for value in captures]
+        handles = [
+            mark.handles[id(value)][replica] if id(value) in mark.handles else _own(value, common) for value in captures
+        ]
         with tf.device(device):
             result = function._call_flat(own, handles)
         _unchain(result)
         found.append([] if result is None or isinstance(result, tf.Operation) else tf.nest.flatten(result))
     return found
+
+
+def _common(captures: list[Any]) -> set[int]:
+    """Return which captures all replicas have the same of without being variables: writers of summaries, tables."""
+    return {id(value) for value in captures if value.dtype == tf.resource and not _is_variable(value)}
+
+
+def _is_variable(handle: Any) -> bool:
+    known = getattr(handle, "_handle_data", None)
+    return known is not None and bool(known.is_set)
+
+
+def _own(value: Any, common: set[int]) -> Any:
+    """Return a name of a replica's own for what all share: calls with one name would run one after the other.
+
+    A replica that waits for the others in a sum would then wait for calls that cannot begin before its own has ended.
+    """
+    # TensorFlow sees through tf.identity.
+    return tf.identity_n([value])[0] if id(value) in common else value
 
 
 def _unchain(result: Any) -> None:

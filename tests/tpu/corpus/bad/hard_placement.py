@@ -1,0 +1,36 @@
+"""A step that writes a summary where nothing of a step may run on the host."""
+
+import tempfile
+
+import tensorflow as tf
+
+tf.config.set_soft_device_placement(False)
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+tf.config.experimental_connect_to_cluster(resolver)
+tf.tpu.experimental.initialize_tpu_system(resolver)
+strategy = tf.distribute.TPUStrategy(resolver)
+
+data = tf.data.Dataset.from_tensor_slices((tf.ones([2048, 128]), tf.ones([2048, 128])))
+data = data.batch(512, drop_remainder=True)
+
+with strategy.scope():
+    weights = tf.Variable(tf.ones([128, 128]))
+writer = tf.summary.create_file_writer(tempfile.mkdtemp())
+
+
+def step(x, y):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(tf.matmul(x, weights) - y))
+    weights.assign_sub(0.01 * tape.gradient(loss, weights))
+    with writer.as_default(step=0):
+        tf.summary.write("loss", loss)  # refused: host-call
+
+
+@tf.function
+def train(iterator):
+    strategy.run(step, args=next(iterator))
+
+
+iterator = iter(strategy.experimental_distribute_dataset(data))
+for _ in range(4):
+    train(iterator)
