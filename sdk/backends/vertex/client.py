@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -29,6 +30,11 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _REFUSALS = frozenset({400, 401, 403, 404, 405, 409, 412, 413, 429, 501})
 _PAGE = 100
 _LOGIN = "Next: gcloud auth application-default login."
+# A proxy or a login page of the network gives such answers.
+_FOREIGN = (
+    "Something between here and Vertex AI may have answered in its place. Next: check the network and its proxies."
+)
+_NAME = re.compile(r"projects/[^/]+/locations/[^/]+/customJobs/[^/]+")
 _T = TypeVar("_T")
 
 
@@ -217,6 +223,7 @@ def _told() -> Iterator[None]:
     """Raise what a call raises as one of our two kinds."""
     from google.api_core.exceptions import GoogleAPICallError, RetryError
     from google.auth.exceptions import GoogleAuthError, TransportError
+    from google.protobuf.json_format import ParseError  # type: ignore[import-untyped,unused-ignore]
     from requests import RequestException
 
     try:
@@ -239,6 +246,9 @@ def _told() -> Iterator[None]:
         raise UnsureError(
             f"Vertex AI cannot be reached: {type(error).__name__}: {error}. Next: check the network."
         ) from error
+    except (ParseError, ValueError) as error:
+        said = str(error).partition("\n")[0]
+        raise UnsureError(f"Vertex AI's answer is not what its service says: {said}. {_FOREIGN}") from error
 
 
 def _words(error: Any) -> str:
@@ -251,7 +261,9 @@ def _words(error: Any) -> str:
 
 
 def _seen(job: Any) -> VendorJob:
-    """Return our view of a job as the client gives it."""
+    """Return our view of a job as the client gives it, or raise ValueError for what is none."""
+    if not _NAME.fullmatch(job.name):
+        raise ValueError(f"it names no job ({str(job.name)!r})")
     return VendorJob(
         name=str(job.name),
         state=state_name(job.state),

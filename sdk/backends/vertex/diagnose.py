@@ -223,7 +223,7 @@ _ROWS: tuple[_Row, ...] = (
     _Row(
         pattern=r"(?i)internal error",
         reason=Reason.INFRASTRUCTURE,
-        sentence="Vertex AI failed itself, and has tried three times.",
+        sentence="Vertex AI failed itself.",
         advice="Start it again: podlift resume goes on from the last checkpoint.",
     ),
     _Row(

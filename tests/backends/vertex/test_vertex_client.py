@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from sdk import InputError
 from sdk.backends.vertex import client
 from sdk.backends.vertex.client import Jobs, RefusedError, UnsureError, checked
+from sdk.backends.vertex.submit import Asked, Creation
 from sdk.errors import MissingError
+from sdk.storage.posix_store import PosixStore
 
 NAME = "projects/p/locations/us-central1/customJobs/7"
 JOB = {"name": NAME, "displayName": "d", "state": 3, "labels": {"podlift-run": "d-aaaaaa"}}
@@ -65,7 +68,8 @@ class Handler(BaseHTTPRequestHandler):
             self.server.let_go.wait(60)
             self.close_connection = True
             return
-        data = json.dumps(said if status == 200 else {"error": {"code": status, "message": said}}).encode()
+        answer = said if status == 200 else {"error": {"code": status, "message": said}}
+        data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
@@ -109,6 +113,36 @@ def test_a_write_is_sent_once_and_may_have_been_carried_out(server: Server, jobs
     with pytest.raises(UnsureError, match=str(status)):
         jobs.create("us-central1", checked(BODY))
     assert len(server.asked) == 1
+
+
+FOREIGN = [b"", b"<html><title>Welcome to the hotel</title></html>", b"{}", b"[]", b"null", b'{"name": "7"}', b"{\xff}"]
+
+
+@pytest.mark.parametrize("body", FOREIGN)
+def test_a_good_status_with_a_foreign_body_leaves_open_whether_there_is_a_job(
+    server: Server, jobs: Jobs, body: bytes
+) -> None:
+    server.script = [(200, body)]
+    with pytest.raises(UnsureError, match=r"answer.*check the network and its proxies"):
+        jobs.create("us-central1", checked(BODY))
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("body", FOREIGN)
+def test_a_foreign_body_is_no_job_and_is_asked_for_again(server: Server, jobs: Jobs, body: bytes) -> None:
+    server.script = [(200, body), (200, JOB)]
+    assert jobs.get(NAME).id == "7"
+
+
+def test_after_a_foreign_answer_the_job_is_found_and_no_second_one_is_made(
+    server: Server, jobs: Jobs, tmp_path: Path
+) -> None:
+    mine = {**JOB, "labels": {"podlift-run": "d-aaaaaa", "podlift-job": "1"}}
+    server.script = [(200, b"<html>"), (200, {"customJobs": [mine]})]
+    asked = Asked(run_id="d-aaaaaa", number=1, regions=["us-central1"], shown={}, job=checked(BODY))
+    made = Creation(asked, PosixStore(str(tmp_path / "run")), jobs, Clock()).ensure()
+    assert (made.name, made.unsure) == (NAME, True)
+    assert [method for method, *_ in server.asked] == ["POST", "GET"]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429])

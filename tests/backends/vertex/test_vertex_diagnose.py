@@ -123,3 +123,7 @@ def test_what_is_advised_depends_on_the_kind_of_machine() -> None:
 def test_the_replica_that_failed_is_named() -> None:
     assert diagnose("The replica workerpool1-3 ran out of memory and exited").replica == "workerpool1-3"
     assert diagnose("The replica workerpool0-0 exited with a non-zero status of 1.").replica == "workerpool0-0"
+
+
+def test_an_internal_error_of_the_service_is_not_said_to_have_been_tried_again() -> None:
+    assert diagnose("Internal error occurred.").sentence == "Vertex AI failed itself."
