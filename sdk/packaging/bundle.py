@@ -18,6 +18,7 @@ from typing import BinaryIO
 
 from ..checks import Finding
 from ..errors import InputError
+from ..storage import posix
 from ..storage.checksums import sha256
 from . import own, remembered, tree
 from .entry import Source
@@ -279,10 +280,10 @@ def _is_there(target: Path, digest: str) -> bool:
 def _place(folder: Path, put: Callable[[Path], Path]) -> None:
     """Make a file in a folder: `put` writes what it is given, and returns its name; where it fails, nothing stays."""
     new = [above for above in (folder, *folder.parents) if not above.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
     part = folder / f".{uuid.uuid4().hex}.part"
     try:
-        part.replace(put(part))
+        posix.make_folders(str(folder))
+        posix.rename(str(part), str(put(part)))
     except BaseException:
         part.unlink(missing_ok=True)
         # Another submit may have begun to use them.
@@ -298,7 +299,7 @@ def _write_part(bundle: Bundle, project: Path, part: Path) -> tuple[str, tuple[M
         sink = _Hash(file)
         members = tuple(_pack(project, [member.path for member in bundle.members], bundle.generated, sink, missed))
         file.flush()
-        os.fsync(file.fileno())
+        posix.sync_file(file.fileno())
     return sink.hash.hexdigest(), members, missed
 
 

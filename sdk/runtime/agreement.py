@@ -108,7 +108,7 @@ class Files:
         if not self._alone or action not in SAVING:
             with suppress(FileExistsError):
                 data = {"step": at, "action": action}
-                posix.put_new(self._file(self._agreed), json.dumps(data).encode())
+                posix.put_passing(self._file(self._agreed), json.dumps(data).encode())
         return at, action
 
     def _wish(self) -> Action | None:
@@ -136,7 +136,7 @@ class Files:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
         with suppress(OSError):  # twice told, or a disk that takes nothing: the other tasks' wish or SIGKILL will come
-            posix.put_new(f"{self._paths.wanted_back(self._attempt)}/{self._task}.json", b"{}")
+            posix.put_passing(f"{self._paths.wanted_back(self._attempt)}/{self._task}.json", b"{}")
 
 
 class Agreement:

@@ -56,7 +56,7 @@ class Copy:
             data = bytes(self._store.get(KEYS.plan))
             os.makedirs(self._paths.events, exist_ok=True)  # noqa: PTH103
             with suppress(FileExistsError):
-                posix.put_new(self._paths.plan, data)
+                posix.put_copy(self._paths.plan, data)
 
     def refresh(self, tasks: Sequence[str], *, logs: bool) -> None:
         """Bring what is new: records, and what tasks wrote where that is wanted, or where this is the run's end.
@@ -160,13 +160,13 @@ class Copy:
             if key.endswith(".resumed.json"):
                 self._revision(data)
             with suppress(FileExistsError):
-                posix.put_new(f"{self._paths.url}/{key}", data)
+                posix.put_copy(f"{self._paths.url}/{key}", data)
 
     def _revision(self, record: bytes) -> None:
         """Bring the plan that a run was resumed with, before the record that names it."""
         name = json.loads(record)["data"].get("plan")
         if name and not os.path.lexists(self._paths.revision(name)):
-            posix.put_new(self._paths.revision(name), bytes(self._store.get(KEYS.revision(name))))
+            posix.put_copy(self._paths.revision(name), bytes(self._store.get(KEYS.revision(name))))
 
     def _logs(self, attempts: int, tasks: Sequence[str]) -> None:
         wanted = [KEYS.supervisor_log, KEYS.environment_log]

@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..errors import StoreError
+from . import posix
 
 _LOCK = ".lock"
 _PARTS = ".parts"
@@ -65,7 +65,7 @@ class Parts:
 
     def new(self) -> Part:
         """Create an empty one."""
-        Path(self._folder).mkdir(parents=True, exist_ok=True)
+        posix.make_folders(self._folder)
         if not self._swept:
             self._swept = True
             self._sweep()

@@ -54,6 +54,8 @@ def collect(
     except Exception as error:
         traceback.print_exc()
         collection.skipped["/"] = f"{type(error).__name__}: {error}"
+    if os.path.isdir(paths.outputs):  # noqa: PTH112
+        posix.sync_tree(paths.outputs)
     # What keeps a record from being written, a full disk, keeps the verdict from it too: that one says so.
     with suppress(OSError):
         recorder.record("collected", **collection.data())

@@ -1,15 +1,29 @@
-"""Write-once files on a disk. A reader sees all of a file or nothing of it; two writers of one name never both succeed."""
+"""Files on a disk: how they come to be there whole, and what of them is still there after a loss of power.
+
+A reader sees all of a file or nothing of it; two writers of one name never both succeed. Everything that is synced is synced
+here. Which write needs what, and why, is one table: docs/decisions/durability.md.
+"""
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from .store import Buffer
 
 # A file that says whose the folder is in which it lies: nothing there is any program's code.
 MARKER = ".podlift-folder"
 EMULATED, RESULTS = "emulator", "results"
+# Some file systems cannot sync a folder: they keep its entries in order by themselves, or not at all.
+_UNSYNCABLE = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
+# One by one costs a turn of the disk each; several at once share it. For more files than this all of the disk is synced.
+_THREADS, _ONE_BY_ONE = 8, 500
+_TRIES = 10
 
 
 def mark(folder: str | Path, whose: str) -> None:
@@ -19,23 +33,135 @@ def mark(folder: str | Path, whose: str) -> None:
 
 
 def put_new(path: str, data: bytes) -> None:
-    """Create the file with all its bytes, or fail; durable when this returns.
+    """Create the file with all its bytes, or fail. When this returns, a loss of power takes neither it nor its name.
 
     Raises:
         FileExistsError: somebody created it before.
     """
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.{uuid.uuid4().hex}.part")
+    make_folders(os.path.dirname(path))  # noqa: PTH120
+    _put(path, data, synced=True)
+    sync_folder(os.path.dirname(path))  # noqa: PTH120
+
+
+def put_copy(path: str, data: bytes) -> None:
+    """Create a file that can be brought again: after a loss of power it may be gone, and is never there by half.
+
+    Raises:
+        FileExistsError: somebody created it before.
+    """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    _put(path, data, synced=True)
+
+
+def put_passing(path: str, data: bytes) -> None:
+    """Create a file that only processes of this very start of the machine trust: nothing is synced.
+
+    Raises:
+        FileExistsError: somebody created it before.
+    """
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    _put(path, data, synced=False)
+
+
+def rename(path: str, target: str) -> None:
+    """Give a file that was synced another name in its folder, in place of what has it; lasts like one of `put_new`."""
+    os.replace(path, target)  # noqa: PTH105
+    sync_folder(os.path.dirname(target))  # noqa: PTH120
+
+
+def write_all(handle: int, buffers: Sequence[Buffer]) -> None:
+    """Write buffers whole: the kernel may take less than it was given."""
+    views = [memoryview(buffer) for buffer in buffers if len(buffer)]
+    while views:
+        done = os.writev(handle, views)
+        while views and done >= len(views[0]):
+            done -= len(views.pop(0))
+        if views and done:
+            views[0] = views[0][done:]
+
+
+def make_folders(folder: str) -> list[str]:
+    """Make a folder and those above it where they are missing, each lasting; return those that were made, the top first."""
+    made: list[str] = []
+    for last in range(_TRIES):
+        missing = []
+        place = folder
+        while place and not os.path.isdir(place):  # noqa: PTH112
+            missing.append(place)
+            place = os.path.dirname(place)  # noqa: PTH120
+        try:
+            made += [place for place in reversed(missing) if _make_folder(place)]
+            break
+        except FileNotFoundError:
+            # Another process has removed one of them, which was empty, a moment ago.
+            if last == _TRIES - 1:
+                raise
+    return made
+
+
+def _make_folder(place: str) -> bool:
     try:
-        with part.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        # link() is the create-if-absent of POSIX: rename() would replace what another writer has acknowledged.
-        os.link(part, target)
+        os.mkdir(place)  # noqa: PTH102
+    except FileExistsError:
+        if not os.path.isdir(place):  # noqa: PTH112
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place) from None
+        return False  # another process is making it now, and syncs it
+    sync_folder(os.path.dirname(place) or ".")  # noqa: PTH120
+    return True
+
+
+def sync_file(handle: int) -> None:
+    """Return when the bytes of an open file are on the disk."""
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        # On macOS fsync() stops at the disk's own memory.
+        with suppress(OSError):
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(handle)
+
+
+def sync_folder(folder: str) -> None:
+    """Return when the names in a folder are on the disk."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _UNSYNCABLE:
+            raise
     finally:
-        part.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def sync_tree(top: str) -> None:
+    """Return when all files and names below a folder, and its own name, are on the disk; what resists is left out."""
+    folders, files = [os.path.dirname(top)], list[str]()  # noqa: PTH120
+    for place, _, names in os.walk(top):
+        folders.append(place)
+        files += [f"{place}/{name}" for name in names]
+    if len(files) + len(folders) > _ONE_BY_ONE:
+        with suppress(OSError):
+            sync_disk(top)
+        return
+    from concurrent.futures import ThreadPoolExecutor  # costs every task that is started, and is seldom needed
+
+    with ThreadPoolExecutor(_THREADS, thread_name_prefix="podlift-sync") as pool:
+        list(pool.map(_sync_named, files))
+        list(pool.map(_sync_named, folders))
+
+
+def sync_disk(path: str) -> None:
+    """Return when all of the file system that holds a path is on the disk."""
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "syncfs"):
+        os.sync()
+        return
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        libc.syncfs(handle)
+    finally:
+        os.close(handle)
 
 
 def list_names(folder: str) -> list[str]:
@@ -44,3 +170,31 @@ def list_names(folder: str) -> list[str]:
         return sorted(name for name in os.listdir(folder) if not name.endswith(".part"))  # noqa: PTH208
     except FileNotFoundError:
         return []
+
+
+def _put(path: str, data: bytes, *, synced: bool) -> None:
+    folder, name = os.path.split(path)
+    part = f"{folder}/.{name}.{uuid.uuid4().hex}.part"
+    handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        try:
+            write_all(handle, [data])
+            if synced:
+                sync_file(handle)
+        finally:
+            os.close(handle)
+        # link() is the create-if-absent of POSIX: rename() would replace what another writer has acknowledged.
+        os.link(part, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(part)  # noqa: PTH108
+
+
+def _sync_named(path: str) -> None:
+    with suppress(OSError):
+        # What is no file or folder by now must not be waited for.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

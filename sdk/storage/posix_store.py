@@ -16,10 +16,9 @@ import secrets
 import stat as modes
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from ..errors import AlreadyExistsError, ConflictError, CorruptObjectError, MissingError, StoreError
-from . import locking, troubles
+from . import locking, posix, troubles
 from .checksums import crc32c, flat
 from .store import DAMAGED, Buffer, Stat, check_key
 
@@ -141,7 +140,7 @@ class PosixStore:
             try:
                 with locking.held(self._root):
                     self._expect(key, expected)
-                    Path(path).parent.mkdir(parents=True, exist_ok=True)
+                    self._make_folders(path)
                     os.replace(part.path, path)  # noqa: PTH105
                     self._at("replaced")
                     self._sync(key)
@@ -201,7 +200,7 @@ class PosixStore:
             line = _Line(secrets.token_hex(8), found if crc is None else crc, size)
             _write(part.handle, [line.encode()], hashed=False)
             self._at("written")
-            os.fsync(part.handle)
+            posix.sync_file(part.handle)
             self._at("synced")
         except BaseException:
             part.drop()
@@ -209,9 +208,9 @@ class PosixStore:
         return part, line
 
     def _link(self, part: str, key: str) -> None:
-        path = Path(self._path(key))
+        path = self._path(key)
         for _ in range(_LINK_TRIES):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            self._make_folders(path)
             try:
                 return os.link(part, path)
             except FileExistsError:
@@ -221,16 +220,19 @@ class PosixStore:
                 continue
             except OSError as error:
                 raise troubles.unlinkable(error, self._root) from error
-        raise StoreError(f"The folder {str(path.parent)!r} is removed again and again by somebody else.")
+        raise StoreError(f"The folder of {path!r} is removed again and again by somebody else.")
+
+    def _make_folders(self, path: str) -> None:
+        self._durable.update(posix.make_folders(os.path.dirname(path)))  # noqa: PTH120
 
     def _sync(self, key: str) -> None:
-        """Make the entry of a key durable, and its folders' own entries the first time that they are written to."""
+        """Make the name of a key durable, and the first time those of folders that another task may be making just now."""
         folder = os.path.dirname(self._path(key))  # noqa: PTH120
-        _sync_folder(folder)
+        posix.sync_folder(folder)
         while folder not in self._durable and folder != self._root:
             self._durable.add(folder)
             folder = os.path.dirname(folder)  # noqa: PTH120
-            _sync_folder(folder)
+            posix.sync_folder(folder)
 
     def _walk(self, folder: str) -> Iterator[str]:
         start = f"{folder}/" if folder else ""
@@ -260,19 +262,10 @@ def _write(handle: int, data: Sequence[Buffer], *, hashed: bool) -> tuple[int, i
             batch.append(piece)
             pending += len(piece)
             if pending >= _WRITE_BYTES or len(batch) >= _WRITE_PARTS:
-                _write_all(handle, batch)
+                posix.write_all(handle, batch)
                 batch, pending = [], 0
-    _write_all(handle, batch)
+    posix.write_all(handle, batch)
     return crc, size
-
-
-def _write_all(handle: int, views: list[memoryview]) -> None:
-    while views:
-        done = os.writev(handle, views)
-        while views and done >= len(views[0]):
-            done -= len(views.pop(0))
-        if views and done:
-            views[0] = views[0][done:]
 
 
 def _read(handle: int, target: memoryview) -> int:
@@ -285,14 +278,6 @@ def _read(handle: int, target: memoryview) -> int:
         crc = crc32c([target[done : done + count]], crc)
         done += count
     return crc if done == len(target) else -1
-
-
-def _sync_folder(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _drop_empty(folder: str, root: str) -> None:

@@ -85,7 +85,7 @@ def write(paths: RunPaths) -> None:
             # That of an earlier end, before the run was resumed, is worthless.
             with suppress(FileNotFoundError):
                 os.unlink(paths.summary)  # noqa: PTH108
-            posix.put_new(paths.summary, text)
+            posix.put_passing(paths.summary, text)
 
 
 def read(paths: RunPaths) -> Summary | None:

@@ -236,8 +236,12 @@ def test_another_line_is_another_environment(change: dict) -> None:
     assert of(lines) != of({**lines, **change})
 
 
-def test_no_requirements_make_a_bare_environment(place: Place) -> None:
+def test_no_requirements_make_a_bare_environment(place: Place, monkeypatch) -> None:
+    synced: list[list[str]] = []
+    monkeypatch.setattr(envs.posix, "sync_disk", lambda path: synced.append(place.left()))
     python = place.ensure()
+    assert len(synced) == 1
+    assert "ready.json" not in synced[0], "what the marker stands for is on the disk before it"
     assert envs.installed(python) == {}
     assert say(python, "import pip") == "ModuleNotFoundError: No module named 'pip'"
 
@@ -332,7 +336,7 @@ def test_a_requirement_that_fails_is_named_with_pips_words_and_leaves_nothing_th
     assert place.left() == ["lock", "used"]
 
 
-@pytest.mark.parametrize("damage", ["marker", "interpreter", "foreign"])
+@pytest.mark.parametrize("damage", ["marker", "interpreter", "foreign", "inventory", "size", "bytes"])
 def test_an_environment_that_is_damaged_is_built_anew(place: Place, damage: str) -> None:
     python = place.ensure()
     home = python.parent.parent.parent
@@ -340,11 +344,21 @@ def test_an_environment_that_is_damaged_is_built_anew(place: Place, damage: str)
         (home / "ready.json").write_text("{")
     elif damage == "foreign":
         (home / "ready.json").write_text('{"build": 1, "installed": []}')
+    elif damage == "inventory":
+        (home / "files.json").write_text("{}")
+    elif damage in ("size", "bytes"):
+        # A file that is shorter is noticed at once, a flipped bit with the next day's look at every byte.
+        text = (python.parent / "activate").read_bytes()
+        damaged = text[:-1] if damage == "size" else bytes([text[0] ^ 1]) + text[1:]
+        (python.parent / "activate").write_bytes(damaged)
+        os.utime(home / "checked", (0, time.time() - (2 * 86400 if damage == "bytes" else 0)))
     else:
         python.unlink()
     again = place.ensure()
     assert say(again, "print(1)") == "1"
     assert again != python
+    assert place.ensure() == again
+    assert ("is made anew: " in place.log.read_text()) == (damage in ("inventory", "size", "bytes"))
     assert len([path for path in home.iterdir() if path.is_dir()]) == 1
 
 

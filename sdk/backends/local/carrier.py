@@ -168,7 +168,7 @@ class Carrier:
         if not has_ended(self._paths):
             self._beat(supervised=False)
         with suppress(FileExistsError):
-            posix.put_new(self._paths.carried(number), b"")
+            posix.put_passing(self._paths.carried(number), b"")
 
     def _watch(self) -> None:
         """Say that the run is looked after, and look for what others wish, as long as that is so."""

@@ -3,7 +3,9 @@
 <cache>/environments/<key>/
     lock          exclusive while somebody builds or removes, shared while a run uses what is here
     used          its time says when a run last asked for it
-    ready.json    written last: which folder is complete, and what is installed there
+    ready.json    written last: which folder is complete, what is installed there, and the sha256 of files.json
+    files.json    size and sha256 of each of its files: sizes are compared with every use, all bytes once a day
+    checked       its time says when they were
     <build>/      the environment; each build has a folder of its own, because an environment cannot be moved, and
                   what a killed builder has started may go on writing for a moment
 """
@@ -28,12 +30,14 @@ import sdk
 from ...cache import environments
 from ...clock import Clock
 from ...errors import InputError, PodliftError
-from ...storage import posix
+from ...storage import inventory, posix
 from . import pip
 from .pip import EnvironmentBuildError
 
 _FORMAT = 1
 _LOCK, _USED, _MARKER, _LINES, _LIMITS = "lock", "used", "ready.json", "requirements.txt", "constraints.txt"
+_FILES, _CHECKED = "files.json", "checked"
+_READ_EVERY_S = 86400.0
 # Enough of the digest that no two meet, short enough for the 127 bytes that the first line of a script may have.
 _KEY_LENGTH = 24
 # The half of podlift that runs in a task needs it.
@@ -123,13 +127,17 @@ def using(
         with _take(home, fcntl.LOCK_SH, runner.wait_for_others):
             _touch(home / _USED, clock.now())
             found = _read_marker(home)
-            if found is not None:
+            if found is not None and not _damage(home, found, clock.now()):
                 yield found.python
                 return
         with _take(home, fcntl.LOCK_EX, runner.wait_for_others):
             # Another run may have built it while this one waited.
-            if _read_marker(home) is None:
-                _build(home, wanted, runner)
+            found = _read_marker(home)
+            damage = "" if found is None else _damage(home, found, clock.now())
+            if found is None or damage:
+                if damage:
+                    runner.say(f"the environment in the cache is damaged, and is made anew: {damage}")
+                _build(home, wanted, runner, clock.now())
 
 
 def installed(python: Path) -> dict[str, str]:
@@ -202,9 +210,28 @@ def remove(home: Path) -> bool:
 class _Marker:
     python: Path
     installed: dict[str, str]
+    files: str
 
 
-def _build(home: Path, wanted: Wanted, runner: pip.Runner) -> None:
+def _damage(home: Path, marker: _Marker, now: float) -> str:
+    """Return what is wrong with an environment; "" for nothing. One of an earlier podlift has no inventory."""
+    if not marker.files:
+        return ""
+    try:
+        inventoried = (home / _FILES).read_bytes()
+    except OSError as error:
+        return f"{_FILES}: {error.strerror}"
+    if hashlib.sha256(inventoried).hexdigest() != marker.files:
+        return f"{_FILES} has other bytes"
+    checked = home / _CHECKED
+    due = not checked.exists() or not 0 <= now - checked.stat().st_mtime < _READ_EVERY_S
+    found = inventory.damage(str(marker.python.parent.parent), inventoried, read=due)
+    if due and not found:
+        _touch(checked, now)
+    return found
+
+
+def _build(home: Path, wanted: Wanted, runner: pip.Runner, now: float) -> None:
     _clear(home)
     folder = home / secrets.token_hex(4)
     python = folder / "bin" / "python"
@@ -220,10 +247,15 @@ def _build(home: Path, wanted: Wanted, runner: pip.Runner) -> None:
             runner.run(command, cwd=folder, requirements=wanted.requirements)
         versions = _ask_installed(python)
         _check_complete(wanted, versions, runner.log)
+        inventoried = inventory.take(str(folder))
+        posix.put_new(str(home / _FILES), inventoried)
+        # The marker lasts: so must what it stands for.
+        posix.sync_disk(str(folder))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    marker = {"build": folder.name, "installed": versions}
+    _touch(home / _CHECKED, now)
+    marker = {"build": folder.name, "installed": versions, "files": hashlib.sha256(inventoried).hexdigest()}
     posix.put_new(str(home / _MARKER), json.dumps(marker, indent=1, sort_keys=True).encode())
 
 
@@ -252,7 +284,8 @@ def _read_marker(home: Path) -> _Marker | None:
     """Return what is ready; None where nothing is, or where the interpreter that it was made from is gone."""
     try:
         data = json.loads((home / _MARKER).read_bytes())
-        found = _Marker(python=home / data["build"] / "bin" / "python", installed=dict(data["installed"]))
+        python = home / data["build"] / "bin" / "python"
+        found = _Marker(python=python, installed=dict(data["installed"]), files=str(data.get("files", "")))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return found if found.python.exists() else None

@@ -92,7 +92,7 @@ class Gang:
                 self._let_end(grace_s)
             if verdict.reason not in _MAY_SAVE:
                 with suppress(FileExistsError):
-                    posix.put_new(self._plan.paths.over(self._attempt), b"{}")
+                    posix.put_passing(self._plan.paths.over(self._attempt), b"{}")
             self._stop(grace_s)
             return verdict
         finally:
@@ -108,7 +108,7 @@ class Gang:
         starts = [self._task(task, addresses) for task in plan.members]
         # Importing begins with this line: everything else is done meanwhile.
         launch = Launch(plan, starts, self._interpreter, f"{self._temporary}/{self._attempt}-imports.log")
-        posix.put_new(paths.payload(self._attempt), plan.payload(self._attempt).to_json().encode())
+        posix.put_passing(paths.payload(self._attempt), plan.payload(self._attempt).to_json().encode())
         for folder in (paths.model, paths.checkpoints, paths.tensorboard):
             Path(folder).mkdir(parents=True, exist_ok=True)
         for task in plan.tasks:

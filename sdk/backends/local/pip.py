@@ -133,12 +133,12 @@ class Runner:
     def name_dropped(self) -> None:
         """Write to the log which of pip's variables it will not see."""
         if self._dropped:
-            self._say(f"pip does not see {', '.join(self._dropped)}: the environment holds the job's requirements only")
+            self.say(f"pip does not see {', '.join(self._dropped)}: the environment holds the job's requirements only")
 
     def wait_for_others(self) -> None:
         """Wait a moment, and say why in the log the first time."""
         if not self._waited:
-            self._say("waiting for another run that makes the same environment")
+            self.say("waiting for another run that makes the same environment")
         self._waited = True
         self._pause()
 
@@ -147,7 +147,8 @@ class Runner:
             raise EnvironmentStoppedError("Stopped before the environment of the job's requirements was made.")
         self._clock.sleep(_POLL_S)
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """Write a line to the log."""
         with self.log.open("a", encoding="utf-8") as file:
             file.write(f"podlift: {text}\n")
 

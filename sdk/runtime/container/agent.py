@@ -166,7 +166,7 @@ class Agent:
         work, scratch = paths.work(attempt, self._task), posixpath.join(self._place.home, "tmp")
         for folder in (posixpath.dirname(work), scratch, paths.events):
             Path(folder).mkdir(parents=True, exist_ok=True)
-        posix.put_new(paths.payload(attempt), self._payload.to_json().encode())
+        posix.put_passing(paths.payload(attempt), self._payload.to_json().encode())
         return {
             **environment(os.environ, self._payload, self._task, scratch, self._place.installed),
             **redirection.start(os.environ, self._place.home),

@@ -1,0 +1,211 @@
+"""After a loss of power, at any moment: what was acknowledged is there, and nothing is there by half."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sdk.checkpoint import catalog, restore
+from sdk.clock import SystemClock
+from sdk.layout import RootPaths
+from sdk.packaging import bundle
+from sdk.packaging.entry import Source
+from sdk.storage import outputs, posix
+from sdk.storage.posix_store import PosixStore
+from sdk.storage.records import Recorder, read_events
+
+from .parts import Attempt, check
+from .power import Disk, worlds
+
+Watch = Callable[[Callable[[Path], object]], Disk]
+CLOCK = SystemClock()
+
+
+@pytest.fixture
+def watch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
+    """Watch the folder `disk`: the check gets what each loss of power would leave of it."""
+    disks: list[Disk] = []
+
+    def begin(checked: Callable[[Path], object]) -> Disk:
+        (tmp_path / "disk").mkdir()
+
+        def look() -> None:
+            for world in worlds(disks[0], tmp_path):
+                checked(world)
+
+        disks.append(Disk(tmp_path / "disk", monkeypatch, look))
+        disks[0].look = look
+        return disks[0]
+
+    yield begin
+    for disk in disks:
+        disk.close()
+
+
+def test_a_file_that_was_put_is_there_with_every_folder_on_its_way_and_is_never_there_by_half(
+    tmp_path: Path, watch: Watch
+) -> None:
+    names = [f"disk/runs/a/events/{number}" for number in range(3)]
+    acknowledged: list[str] = []
+
+    def checked(world: Path) -> None:
+        for name in names:
+            place = world / Path(name).relative_to("disk")
+            assert place.exists() or name not in acknowledged
+            assert not place.exists() or place.read_bytes() == name.encode()
+
+    disk = watch(checked)
+    for name in names:
+        posix.put_new(str(tmp_path / name), name.encode())
+        acknowledged.append(name)
+        disk.look()
+    assert disk.syncs == 3 + 2 * 3, "each folder that was made, and for each file its bytes and its name"
+
+
+def test_a_copy_may_be_gone_but_is_whole_and_what_passes_costs_no_sync(tmp_path: Path, watch: Watch) -> None:
+    def checked(world: Path) -> None:
+        place = world / "runs/a"
+        assert not place.exists() or place.read_bytes() == b"copy"
+
+    disk = watch(checked)
+    posix.put_copy(str(tmp_path / "disk/runs/a"), b"copy")
+    disk.look()
+    assert disk.syncs == 1
+    posix.put_passing(str(tmp_path / "disk/runs/b"), b"passing")
+    assert disk.syncs == 1
+
+
+def test_every_record_that_was_written_is_there(tmp_path: Path, watch: Watch) -> None:
+    kinds: list[str] = []
+
+    def checked(world: Path) -> None:
+        found = RootPaths(str(world)).run("a-aaaaaa")
+        read = [event.kind for event in read_events(found)] if Path(found.events).exists() else []
+        assert read[: len(kinds)] == kinds
+
+    disk = watch(checked)
+    recorder = Recorder(RootPaths(str(tmp_path / "disk")).run("a-aaaaaa"), "supervisor", 0, CLOCK)
+    for kind in ("started", "final"):
+        recorder.record(kind, supervisor="a:1:1")
+        kinds.append(kind)
+        disk.look()
+
+
+def test_a_plan_is_never_there_without_its_code(tmp_path: Path, watch: Watch) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "train.py").write_text("print(1)")
+    source = Source(project=project, kind="script", target="train.py", function="", file="train.py", roots=("",))
+    made = bundle.build(source, never={})
+    written = submitted = False
+
+    def checked(world: Path) -> None:
+        root = RootPaths(str(world))
+        there = Path(root.run("a-aaaaaa").plan).exists()
+        assert there or not submitted
+        archive = Path(root.bundle(made.digest))
+        assert archive.exists() or not written
+        assert not there or bundle.sha256(archive) == made.digest
+        assert not archive.exists() or bundle.sha256(archive) == made.digest
+
+    disk = watch(checked)
+    root = RootPaths(str(tmp_path / "disk"))
+    bundle.write(made, project, Path(root.bundle(made.digest)))
+    written = True
+    disk.look()
+    posix.put_new(root.run("a-aaaaaa").plan, b"{}")
+    submitted = True
+    disk.look()
+
+
+def test_the_outputs_of_a_program_are_there_when_the_record_says_so(tmp_path: Path, watch: Watch) -> None:
+    def checked(world: Path) -> None:
+        found = RootPaths(str(world)).run("a-aaaaaa")
+        if Path(found.events).exists() and read_events(found, ("collected",)):
+            assert (Path(found.outputs_model) / "deep" / "weights").read_bytes() == b"1"
+
+    disk = watch(checked)
+    paths = RootPaths(str(tmp_path / "disk")).run("a-aaaaaa")
+    recorder = Recorder(paths, "supervisor", 1, CLOCK)
+    recorder.record("stopping")
+    posix.make_folders(paths.model)
+    deep = Path(paths.model, "deep")
+    deep.mkdir()
+    (deep / "weights").write_bytes(b"1")
+    outputs.collect(paths, 1, "chief-0", dict, recorder)
+    disk.look()
+    assert (Path(paths.outputs_model) / "deep" / "weights").exists()
+
+
+def test_what_a_store_has_acknowledged_is_there_and_every_object_is_whole(tmp_path: Path, watch: Watch) -> None:
+    acknowledged: dict[str, bytes] = {}
+
+    def checked(world: Path) -> None:
+        store = PosixStore(world / "runs" / "store")
+        for stat in store.list(""):
+            store.get(stat.key)
+        for key, data in acknowledged.items():
+            assert bytes(store.get(key)) == data
+
+    disk = watch(checked)
+    store = PosixStore(tmp_path / "disk" / "runs" / "store")
+
+    @contextmanager
+    def acknowledging(key: str, data: bytes) -> Iterator[None]:
+        acknowledged.pop(key, None)
+        yield
+        acknowledged[key] = data
+        disk.look()
+
+    with acknowledging("commits/e1/a", b"1"):
+        store.put_new("commits/e1/a", [b"1"])
+    # A folder that another task has made a moment ago, and has not synced yet.
+    (tmp_path / "disk" / "runs" / "store" / "data" / "e1").mkdir(parents=True)
+    with acknowledging("data/e1/a", b"1"):
+        store.put_new("data/e1/a", [b"1"])
+    for data in (b"1", b"2"):
+        with acknowledging("LEASE", data):
+            store.swap("LEASE", [data], expected=store.stat("LEASE").generation if data == b"2" else None)
+    for data in (b"1", b"2"):
+        with acknowledging("pins/good", data):
+            store.swap("pins/good", [data], expected=None)
+        del acknowledged["pins/good"]
+        store.delete("pins/good")
+    # The folder was removed with its last object, and is made again.
+    with acknowledging("pins/good", b"3"):
+        store.put_new("pins/good", [b"3"])
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_an_acknowledged_checkpoint_is_restored_whenever_the_power_goes(
+    tmp_path: Path, watch: Watch, tasks: int
+) -> None:
+    acknowledged = 0
+
+    def checked(world: Path) -> None:
+        store = PosixStore(world / "runs" / "store")
+        found = restore.newest(store, lambda sentence: None, quarantine=False)
+        if found is None:
+            assert not acknowledged
+        else:
+            assert check(found, tasks) >= acknowledged
+        if pinned:
+            assert catalog.pins(store) == {"good": pinned[0]}
+
+    pinned: list[str] = []
+    disk = watch(checked)
+    store = PosixStore(tmp_path / "disk" / "runs" / "store")
+    for number in (1, 2):
+        attempt = Attempt(store, number, tasks=tasks, keep_last=1)
+        for step in (2 * number - 1, 2 * number):
+            key = attempt.save(step)
+            acknowledged = step
+            disk.look()
+            if not pinned:
+                catalog.pin(store, key, "good")
+                pinned.append(key)
+        attempt.close()
+    assert len(catalog.entries(store)) == 2, "the pinned one and the last: those between are removed"
