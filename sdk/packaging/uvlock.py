@@ -56,9 +56,7 @@ def read_uv(gathering: Gathering, path: Path) -> None:
     label = piplines.name_of(gathering, path)
     data = project.read_toml(path)
     if data.get("version") != _VERSION:
-        gathering.refuse(
-            label, f"its version is {data.get('version')!r}, known is {_VERSION}. Next: pip install -U podlift."
-        )
+        gathering.refuse(label, f"its version is {data.get('version')!r}, known is {_VERSION}. Next: update podlift.")
         return
     lock = _Lock(path.parent, _tables(data.get("package")))
     starts = lock.at(gathering.project) or [
