@@ -11,6 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
+if __name__ == "sdk":
+    # Found by the name of its folder: the package is loaded once, as `podlift`, and `sdk` is another name of it.
+    import sys
+    from importlib.machinery import SourceFileLoader
+    from types import ModuleType
+
+    _names = ModuleType("podlift_names")
+    SourceFileLoader(_names.__name__, f"{__path__[0]}/names.py").exec_module(_names)
+    sys.modules[__name__] = _names.load(__path__[0])
+
 # Where each public name lives. They load at their first use: `import sdk` stays as light as the standard library.
 _PUBLIC = {
     "plan": "api",
@@ -83,10 +93,10 @@ if TYPE_CHECKING:  # `as`: for a strict type checker of a user's program these n
 
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
-        raise AttributeError(f"module 'sdk' has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(f"sdk.{_PUBLIC[name]}"), name)
+    value = getattr(importlib.import_module(f".{_PUBLIC[name]}", __name__), name)
     globals()[name] = value
     return value
 

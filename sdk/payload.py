@@ -42,6 +42,7 @@ class Payload:
         vendor: a folder of packages that are found behind all others; "" for none.
         tpu: the row of the hardware table that the task runs on, if it is a TPU; "" for none.
         tpu_stand_in: True where CPUs stand for it.
+        own_names: those of podlift's import names that the project has modules of: its own come first.
     """
 
     run_id: str
@@ -72,6 +73,7 @@ class Payload:
     vendor: str = ""
     tpu: str = ""
     tpu_stand_in: bool = False
+    own_names: list[str] = field(default_factory=list)
 
     def to_json(self) -> str:
         """Return the payload as JSON text."""

@@ -49,6 +49,7 @@ class Plan:
         outside: folders of the caller's machine from which no module of the project may load.
         preload: modules that are imported once for all tasks, which are forked then; none where each starts fresh.
         fresh: why each does, "" where none does.
+        own_names: those of podlift's import names that the project has modules of.
         warm_start: the checkpoint of another run to start with, as `STORE#COMMIT`; "" for none.
         drill: "kills" of tasks on purpose and the "seed" of everything random; {} where nobody drills.
         backend_options: the backend's own value as JSON, such as a Vertex; {} for "local".
@@ -81,6 +82,7 @@ class Plan:
     outside: list[str] = field(default_factory=list)
     preload: list[str] = field(default_factory=list)
     fresh: str = ""
+    own_names: list[str] = field(default_factory=list)
     warm_start: str = ""
     drill: dict[str, Any] = field(default_factory=dict)
     backend_options: dict[str, Any] = field(default_factory=dict)
@@ -169,6 +171,7 @@ class Plan:
             drill=self.drill,
             tpu=row.name if row.family == "tpu" else "",
             tpu_stand_in=self.backend == "local",
+            own_names=self.own_names,
         )
 
     def __str__(self) -> str:
@@ -276,6 +279,7 @@ def make_plan(
         requirements=requirements,
         preload=[] if fresh or preload is None else list(preload["modules"]),
         fresh=fresh,
+        own_names=list(preload["own_names"]) if preload else [],
         warm_start=warm_start,
         findings=[[finding.level, finding.message] for finding in findings],
         **source,

@@ -7,7 +7,7 @@ import importlib
 from ..errors import InputError, nearest
 from .base import Backend
 
-_TABLE = {"local": "sdk.backends.local:Local", "vertex": "sdk.backends.vertex:Vertex"}
+_TABLE = {"local": ".local:Local", "vertex": ".vertex:Vertex"}
 # Their machines see nothing of this one: what they share with it lies in a bucket.
 IN_CLOUD = ("vertex",)
 
@@ -26,5 +26,5 @@ def check_name(name: str) -> str:
 def load(name: str) -> Backend:
     """Return the backend called `name`."""
     module, _, attribute = _TABLE[check_name(name)].partition(":")
-    backend: Backend = getattr(importlib.import_module(module), attribute)()
+    backend: Backend = getattr(importlib.import_module(module, __name__), attribute)()
     return backend

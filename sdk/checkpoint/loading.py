@@ -8,8 +8,7 @@ from typing import Any, Protocol
 
 import tensorflow as tf
 
-from sdk.errors import CheckpointMismatchError
-
+from ..errors import CheckpointMismatchError
 from .replicas import array_of, decode, for_replicas
 from .snapshot import Variables, components
 

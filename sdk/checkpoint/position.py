@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from sdk.errors import InputError
-
+from ..errors import InputError
 from . import randomness
 from .pipelines import Traits, traits_of
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from sdk.errors import InputError
-
+from ..errors import InputError
 from .contents import Array
 
 _NO_NUMBERS = {tf.string: "strings", tf.variant: "a variant", tf.resource: "a resource"}

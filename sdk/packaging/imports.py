@@ -64,7 +64,6 @@ def check(
         InputError: syntax errors, imports of what no task will find, a function that cannot be called so.
     """
     program, problems = Program(source, list(members)), Problems()
-    problems.found += shadows.entry(source)
     origins = Origins(
         program,
         requirements or Requirements(),
@@ -79,8 +78,12 @@ def check(
     if start is not None and source.function:
         problems.found += functions.check(start, source, kwargs)
     doubts = reading.judge()
-    problems.raise_if_any()
     trees = reading.trees
+    reachable = _reachable(program, {**trees, **reading.later})
+    for file, tree in reachable.items():
+        reading.own.look(file, tree, program.imports(tree, file, everywhere=True))
+    problems.found += reading.own.problems()
+    problems.raise_if_any()
     found = [
         *doubts,
         *shadows.standard_library(program),
@@ -88,8 +91,7 @@ def check(
         *variables.presets(program, trees),
         *variables.lost(program, {**trees, **reading.later}, dropped),
     ]
-    reachable = _reachable(program, {**trees, **reading.later})
-    shared = preload.look(program, reachable, legacy=legacy)
+    shared = replace(preload.look(program, reachable, legacy=legacy), own_names=reading.own.names())
     if servers:
         named = (name for tree in reachable.values() for name in strategies.strategies_of(tree))
         shared = replace(shared, strategies=tuple(dict.fromkeys(named)))
@@ -109,10 +111,12 @@ class _Reading:
         self._program = program
         self._origins = origins
         self._problems = problems
+        self.own = shadows.OwnNames(program)
         self._troubles: list[tuple[str, Import, Trouble]] = []
         self._later_troubles: list[tuple[str, Import, Trouble]] = []
         self.trees: dict[str, ast.Module] = {}
         self.later: dict[str, ast.Module] = {}
+        problems.found += self.own.of_entry()
         self._read_certain()
         self._read_later()
 
@@ -130,8 +134,8 @@ class _Reading:
             if file == program.source.file and program.source.kind == "script":
                 self._problems.found += program.outside_packages(tree)
             for wanted in program.imports(tree, file):
-                if wanted.name.partition(".")[0] == "sdk":
-                    self._problems.found += shadows.sdk(program, file, wanted)
+                if self.own.is_podlifts(wanted.name):
+                    self._problems.found += self.own.hidden(file, wanted)
                     continue
                 found = self._sources(wanted)
                 self._troubles += [(file, wanted, trouble) for trouble in self._origins.troubles(wanted)]
@@ -144,7 +148,7 @@ class _Reading:
         while waiting:
             file, found = waiting.pop()
             for wanted in found:
-                if wanted.name.partition(".")[0] == "sdk":
+                if self.own.is_podlifts(wanted.name):
                     continue
                 self._later_troubles += [(file, wanted, trouble) for trouble in self._origins.troubles(wanted)]
                 for path in self._sources(wanted):

@@ -12,6 +12,7 @@ from typing import Literal
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ..names import NAMES
 from .installed import Installed, Place
 from .program import Import, Program
 from .requirements import TENSORFLOWS, Requirements
@@ -146,7 +147,7 @@ class Origins:
                     yield trouble
 
     def _trouble(self, place: Place) -> Trouble | None:
-        if place.kind == "standard" or place.name.partition(".")[0] == "sdk":
+        if place.kind == "standard" or place.name.partition(".")[0] in NAMES:
             return None
         named = self._named(place.name)
         if place.kind == "missing":

@@ -33,12 +33,14 @@ class Preload:
         certain: what keeps that from being the same as importing it in each task, "" if nothing does.
         doubt: what may keep it from being the same.
         strategies: of tf.distribute that the program names, where somebody has asked for them.
+        own_names: those of podlift's import names that the project has modules of.
     """
 
     modules: tuple[str, ...] = ()
     certain: str = ""
     doubt: str = ""
     strategies: tuple[str, ...] = ()
+    own_names: tuple[str, ...] = ()
 
 
 def look(program: Program, trees: Mapping[str, ast.Module], *, legacy: bool) -> Preload:

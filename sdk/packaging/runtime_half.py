@@ -32,7 +32,7 @@ _STAGE = "runtime/container/stage.py"
 _WANTED = ("requests", "google-crc32c")
 _COMPILED = ("google-crc32c",)
 _MACHINE_CODE = (".so", ".pyd", ".dylib", ".dll")
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +141,7 @@ def _members(distributions: dict[str, importlib.metadata.Distribution]) -> Itera
     yield "about.json", json.dumps(_about(), sort_keys=True).encode()
     for path, _ in _own():
         yield f"podlift/sdk/{path}", (_PACKAGE / path).read_bytes()
+    yield "podlift/podlift/__init__.py", (_PACKAGE / "published" / "podlift" / "__init__.py").read_bytes()
     for name, distribution in distributions.items():
         if not distribution.files:
             raise InputError(

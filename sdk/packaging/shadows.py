@@ -1,14 +1,16 @@
-"""Modules of a project whose name is taken in a task: `sdk` is podlift, and podlift has loaded some of Python's own."""
+"""Modules of a project that have the name of another: of podlift, or of one of Python's own that podlift has loaded."""
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from .. import __all__ as _PUBLIC
 from ..checks import Finding
-from .entry import Source
+from ..names import NAMES, is_podlift
 from .program import Import, Program
 
 _HOME = Path(__file__).resolve().parent.parent
@@ -19,31 +21,117 @@ _LOADED = "import sys; bare = set(sys.modules); sys.path.insert(0, sys.argv[1]);
 )
 
 
-def entry(source: Source) -> list[str]:
-    """Return what is wrong with an entry of the name `sdk`."""
-    if source.kind == "script" or source.target.partition(".")[0] != "sdk":
-        return []
-    return [f"The module {source.target!r} cannot be started: in a task `sdk` is podlift. Rename {source.file!r}."]
+class OwnNames:
+    """Which of podlift's import names a program means its own modules by.
+
+    A name is the project's where it has a module or a package with an `__init__.py` of that name, as it would be if podlift
+    were not there; but for a program that takes from it what podlift has and the project's has not.
+
+    Args:
+        program: the bundle.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._files = {name: file for name in NAMES if (file := _own(program, name))}
+        self._ours: dict[str, list[str]] = {name: [] for name in NAMES}
+        self._theirs: dict[str, list[str]] = {name: [] for name in NAMES}
+        if program.source.kind != "script":
+            self._take(program.source.target, "The entry")
+
+    def of_entry(self) -> list[str]:
+        """Return why the entry is no module of the project."""
+        wanted = Import(self._program.source.target, 0)
+        is_module = self._program.source.kind != "script" and self.is_podlifts(wanted.name)
+        return self.hidden(self._program.source.file, wanted) if is_module else []
+
+    def is_podlifts(self, name: str) -> bool:
+        """Return whether an import's name leads to podlift, as far as the project's files say."""
+        top = name.partition(".")[0]
+        return top in NAMES and top not in self._files
+
+    def hidden(self, file: str, wanted: Import) -> list[str]:
+        """Return what an import takes from a folder that loses against podlift: it has no `__init__.py`."""
+        top = wanted.name.partition(".")[0]
+        names = [wanted.name] if wanted.name != top else [f"{top}.{name}" for name in wanted.wanted]
+        place = self._program.place(file, wanted.line) if wanted.line else "The entry"
+        return [
+            f"{place} imports {name!r} from the project, whose folder {top!r} has no "
+            f"__init__.py: then Python takes podlift, which is a package. Next: put an empty {top}/__init__.py there."
+            for name in names
+            if self._program.find(Import(name, 0)) is not None and not _ours(name.partition(".")[2])
+        ]
+
+    def look(self, file: str, tree: ast.Module, imports: Iterable[Import]) -> None:
+        """Note what a module takes by the names that both have."""
+        for wanted in imports:
+            top, place = wanted.name.partition(".")[0], self._program.place(file, wanted.line)
+            if top in self._files and wanted.name != top:
+                self._take(wanted.name, place)
+            for name in wanted.wanted if wanted.name == top else ():
+                self._take(f"{top}.{name}", place)
+        for node in ast.walk(tree) if self._files else ():
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in self._files:
+                self._take(f"{node.value.id}.{node.attr}", self._program.place(file, node.lineno))
+
+    def _take(self, name: str, place: str) -> None:
+        top, _, inner = name.partition(".")
+        if top not in self._files:
+            return
+        if self._has(top, inner):
+            self._theirs[top].append(place)
+        elif inner.partition(".")[0] in _PUBLIC or _ours(inner):
+            self._ours[top].append(f"{place} takes {inner!r}")
+
+    def _has(self, top: str, inner: str) -> bool:
+        if not inner or self._program.find(Import(f"{top}.{inner}", 0)) is not None:
+            return True
+        tree = self._program.glance(self._files[top])
+        names = {name for node in ast.walk(tree) for name in _bound(node)} if tree else {"*"}
+        return bool(names & {inner.partition(".")[0], "*", "__getattr__"})
+
+    def problems(self) -> list[str]:
+        """Return where a program wants two packages of one name, which one process cannot have."""
+        return [
+            f"{self._ours[name][0]} of podlift by the name {name!r}, and {self._theirs[name][0]} means {file!r} by it: a "
+            f"process has one of them. Next: write `import {next(other for other in NAMES if other != name)}` for podlift's."
+            for name, file in self._files.items()
+            if self._ours[name] and self._theirs[name]
+        ]
+
+    def names(self) -> tuple[str, ...]:
+        """Return the names that stay the project's."""
+        # One in another folder is the program's where it puts that on the path.
+        anywhere = {name for name in NAMES if name in self._files or _deep(self._program, name)}
+        return tuple(name for name in NAMES if name in anywhere and not self._ours[name])
 
 
-def sdk(program: Program, file: str, wanted: Import) -> list[str]:
-    """Return what an import takes from a project's own `sdk` that podlift does not have: it would get podlift."""
-    if not any(program.module(f"{prefix}sdk") for prefix in program.prefixes):
-        return []
-    if wanted.name != "sdk":
-        lost = [] if _ours(wanted.name) and program.find(wanted) is None else [wanted.name]
-    else:
-        names = [name for name in wanted.wanted if name not in (*_PUBLIC, "*", "__version__")]
-        lost = [f"sdk.{name}" for name in names if not _ours(f"sdk.{name}") or program.find(Import(f"sdk.{name}", 0))]
-    return [
-        f"{program.place(file, wanted.line)} imports {name!r} from the project, but in a task `sdk` is podlift. "
-        "Give the project's sdk another name."
-        for name in lost
-    ]
+def _own(program: Program, name: str) -> str:
+    """Return the project's own regular module of a name, "" where there is none or it is podlift itself."""
+    for prefix in program.prefixes:
+        file = program.module(f"{prefix}{name}")
+        if file in program.files:
+            return "" if file is None or is_podlift(str(program.source.project / file)) else file
+    return ""
+
+
+def _deep(program: Program, name: str) -> bool:
+    ends = (f"/{name}.py", f"/{name}/__init__.py")
+    found = (path for path in program.files if path.endswith(ends))
+    return any(not is_podlift(str(program.source.project / path)) for path in found)
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        yield node.name
+    elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
 
 
 def _ours(name: str) -> bool:
-    place = _HOME.joinpath(*name.split(".")[1:])
+    place = _HOME.joinpath(*name.split("."))
     return place.is_dir() or place.with_suffix(".py").is_file()
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .. import accelerators
+from .. import accelerators, names
 from ..clock import SystemClock
 from ..layout import RunPaths
 from ..payload import Payload
@@ -101,6 +101,7 @@ class Look:
         (work / payload.cwd).mkdir(parents=True, exist_ok=True)
         os.chdir(work / payload.cwd)
         sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path]
+        names.settle(payload.own_names)
         outside.install(payload.outside, work)
         recorder = Recorder(paths, task, payload.attempt, SystemClock())
         reporter = Reporter(None, recorder, Progress(paths.progress(payload.attempt, task)))

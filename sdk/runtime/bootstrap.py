@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from .. import cluster, tracebacks
+from .. import cluster, names, tracebacks
 from ..clock import SystemClock
 from ..errors import EXIT_CHECKPOINTED, EXIT_USER, CheckpointError, StoreError
 from ..layout import RunPaths
@@ -97,7 +97,8 @@ def main(payload_path: str, task: str, home: str) -> int:
 
 
 def _arrange(payload: Payload, work: Path, home: str) -> None:
-    # A task's own processes (multiprocessing, subprocess) find `sdk` too, behind everything of the user's.
+    names.settle(payload.own_names)
+    # A task's own processes (multiprocessing, subprocess) find podlift too, behind everything of the user's.
     behind = [place for place in (home, payload.vendor) if place and place not in sys.path]
     sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path, *behind]
 

@@ -1,23 +1,28 @@
-"""The first lines that run in a task, by path, with nothing but the standard library: makes `sdk` importable, hands over.
+"""The first lines that run in a task, by path, with nothing but the standard library: loads podlift from here, hands over.
 
 Usage: `python first_stage.py PAYLOAD TASK`
 """
 
+import importlib
+import json
 import sys
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
 
 def main() -> None:
-    """Put the folder that holds `sdk` on the path instead of this file's own, whose module names are not for users."""
+    """Load podlift from where this file lies: the path is the program's, and this file's own folder is not for users."""
     # As it was named, links and all: one may lead from a folder that holds nothing but podlift.
-    home = str(Path(__file__).absolute().parent.parent.parent)
+    package = Path(__file__).absolute().parent.parent
     here = Path(__file__).resolve().parent
-    sys.path[:] = [home, *(path for path in sys.path if Path(path).resolve() != here)]
-    from sdk.runtime import bootstrap
-
-    # An installed `sdk` is found without this entry; user code must not find the folder's other contents through it.
-    sys.path.remove(home)
-    sys.exit(bootstrap.main(sys.argv[1], sys.argv[2], home))
+    sys.path[:] = [path for path in sys.path if Path(path).resolve() != here]
+    names = ModuleType("podlift_names")
+    SourceFileLoader(names.__name__, str(package / "names.py")).exec_module(names)
+    real = names.real_name(json.loads(Path(sys.argv[1]).read_bytes()).get("own_names", []))
+    names.load(str(package), real)
+    bootstrap = importlib.import_module(f"{real}.runtime.bootstrap")
+    sys.exit(bootstrap.main(sys.argv[1], sys.argv[2], str(package.parent)))
 
 
 if __name__ == "__main__":

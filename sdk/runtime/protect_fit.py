@@ -48,11 +48,13 @@ class FitProtection:
 
     def _watch(self, module: ModuleType) -> None:
         if _is_legacy(module.__name__):
-            importlib.import_module("sdk.checkpoint.legacy_epochs").install(module)
+            importlib.import_module("..checkpoint.legacy_epochs", __package__).install(module)
         else:
-            importlib.import_module("sdk.checkpoint.keras_epochs").install()
+            importlib.import_module("..checkpoint.keras_epochs", __package__).install()
             # A program that sets no seed shuffles its arrays alike in all tasks, and again after a restart.
-            importlib.import_module("sdk.checkpoint.keras_order").set_default_seed(self._protection.session.run_id)
+            importlib.import_module("..checkpoint.keras_order", __package__).set_default_seed(
+                self._protection.session.run_id
+            )
 
             @around(module.TensorFlowTrainer, "_get_metrics_result_or_logs")
             def epoch_logs(original: Function, model: Any, logs: Any) -> Any:
@@ -148,8 +150,10 @@ class _Fit:
 
     def __init__(self, protection: Protection, callbacks: Any) -> None:
         self._legacy = _is_legacy(type(callbacks).__module__)
-        self._epochs = importlib.import_module(f"sdk.checkpoint.{'legacy' if self._legacy else 'keras'}_epochs")
-        self._callback_state = importlib.import_module("sdk.checkpoint.callback_state")
+        self._epochs = importlib.import_module(
+            f"..checkpoint.{'legacy' if self._legacy else 'keras'}_epochs", __package__
+        )
+        self._callback_state = importlib.import_module("..checkpoint.callback_state", __package__)
         self._callback_state.watch(callbacks.callbacks)
         self.callbacks = callbacks
         self.model = callbacks.model
@@ -163,7 +167,7 @@ class _Fit:
         self._stage: Protected = protection.begin("fit", self._variables)
 
     def _variables(self) -> Any:
-        snapshot = importlib.import_module("sdk.checkpoint.snapshot")
+        snapshot = importlib.import_module("..checkpoint.snapshot", __package__)
         found = snapshot.variables_of(**_state_of(self.model))
         if not self._legacy:
             return found

@@ -53,7 +53,7 @@ class Loop:
         """
         if self._protection is None or self._stage is not None:
             return False
-        snapshot = importlib.import_module("sdk.checkpoint.snapshot")
+        snapshot = importlib.import_module("..checkpoint.snapshot", __package__)
         self._stage = stage = self._protection.begin("loop", lambda: snapshot.variables_of(**self._objects))
         stage.capture, stage.has_epochs = self._capture, self._data is not None
         if not stage.restore():
@@ -78,7 +78,7 @@ class Loop:
     def _once(self) -> Iterator[Any]:
         if self._stage is not None and (self._stage.finished or self._stage.interrupted):
             return
-        position = importlib.import_module("sdk.checkpoint.position")
+        position = importlib.import_module("..checkpoint.position", __package__)
         (self._batch, state), self._skip = self._skip, (0, None)
         self._feed = position.Feed(self._data, skip=self._batch, state=state)
         for batch in self._feed:
@@ -120,7 +120,7 @@ class Loop:
         at: dict[str, Any] = {"epoch": self.epoch, "batch": self._batch}
         if self._data is None:
             return {}, {**at, "data": "none"}
-        position = importlib.import_module("sdk.checkpoint.position")
+        position = importlib.import_module("..checkpoint.position", __package__)
         found = position.next_pass(self._data) if self._feed is None else self._feed.position()
         if found.why and self._stage is not None:
             self._stage.downgrade(found.why)

@@ -1,6 +1,7 @@
 """Imports what a program will import, once, and then turns into the program's tasks: one fork for each.
 
 Usage: `python template.py ORDERS`, ORDERS being JSON: "orders", "go" and "news" are file descriptors, "modules" what to import,
+"own_names" those of podlift's names that the project has modules of,
 "outside" and "work" are for `outside.install`, "log" is the file that this process writes to.
 
 Only what a fork copies whole may exist here: no TensorFlow context, device, thread pool or collective. Importing makes none;
@@ -16,6 +17,7 @@ import json
 import os
 import sys
 import time
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -47,12 +49,16 @@ def main() -> dict[str, Any]:
 def _load(given: dict[str, Any]) -> list[str]:
     """Import everything; return the top-level names that were looked for beyond those of every task."""
     # As `first_stage` does it.
-    home, here = str(Path(__file__).absolute().parent.parent.parent), Path(__file__).resolve().parent
-    sys.path[:] = [home, *(entry for entry in sys.path if Path(entry).resolve() != here)]
-    from sdk.runtime import bootstrap, outside
+    package, here = Path(__file__).absolute().parent.parent, Path(__file__).resolve().parent
+    sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
+    names: Any = ModuleType("podlift_names")
+    SourceFileLoader(names.__name__, str(package / "names.py")).exec_module(names)
+    real = names.real_name(given["own_names"])
+    names.load(str(package), real)
+    bootstrap = importlib.import_module(f"{real}.runtime.bootstrap")
+    outside = importlib.import_module(f"{real}.runtime.outside")
 
     bootstrap.die_with_parent()
-    sys.path.remove(home)
     common, missed = set(sys.modules), _Missed()
     finders = list(sys.meta_path)
     outside.install(given["outside"], Path(given["work"]))

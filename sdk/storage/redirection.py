@@ -11,7 +11,7 @@ from ..errors import InputError
 
 EMULATOR = "PODLIFT_EMULATOR"
 # By name: what trains in a cloud has no emulator, and podlift works without its packages.
-_REDIRECT = "sdk.emulator.gcs.redirect"
+_REDIRECT = "..emulator.gcs.redirect"
 
 
 def start(environ: Mapping[str, str], temporary: str) -> dict[str, str]:
@@ -30,7 +30,7 @@ def start(environ: Mapping[str, str], temporary: str) -> dict[str, str]:
     if not url:
         return {}
     try:
-        redirect: Any = importlib.import_module(_REDIRECT).Redirect
+        redirect: Any = importlib.import_module(_REDIRECT, __package__).Redirect
     except ImportError as error:
         raise InputError(
             f"{EMULATOR} is set, and what leads tasks to an emulator is not installed ({error}). Next: pip install "

@@ -78,8 +78,12 @@ class GcsServer:
         """
         home = str(Path(__file__).resolve().parents[2])
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))}
-        command = [sys.executable, "-m", self._module, str(self.folder), str(self._port), *self._options]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+        command = [sys.executable, "-m", self._module, str(self.folder.absolute()), str(self._port), *self._options]
+        # The current folder, which comes first on the path, may be that of a project with an `sdk` of its own.
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env, cwd=self.folder
+        )
         line = self._process.stdout.readline() if self._process.stdout else b""
         if not line:
             self.kill()

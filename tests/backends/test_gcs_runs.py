@@ -466,7 +466,7 @@ def test_without_credentials_a_root_in_a_bucket_says_how_to_get_them(write, monk
 
 def test_nothing_is_redirected_without_an_emulator_and_its_missing_packages_are_named(monkeypatch, tmp_path) -> None:
     assert redirection.start({"https_proxy": "http://proxy:1"}, str(tmp_path)) == {}
-    monkeypatch.setitem(sys.modules, "sdk.emulator.gcs.redirect", None)
+    monkeypatch.setitem(sys.modules, "podlift.emulator.gcs.redirect", None)
     with pytest.raises(sdk.InputError, match=r"pip install 'podlift\[emulator\]'"):
         redirection.start({"PODLIFT_EMULATOR": "http://127.0.0.1:1"}, str(tmp_path))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -97,6 +98,35 @@ def test_a_monorepo_brings_the_folder_beside_the_project(write, fresh) -> None:
     refused = fresh.podlift("plan", "train.py", cwd=project)
     assert (refused.code, "imports 'common'" in refused.stderr) == (2, True)
     assert fresh.podlift("plan", "train.py", "--include", "../../libs/common", cwd=project).code == 0
+
+
+def test_both_names_of_the_package_are_installed_and_a_projects_own_sdk_stays_its_own(write, fresh) -> None:
+    types = {"__init__.pyi", "py.typed", "drill.pyi", "testing/plugin.pyi"}
+    assert all((fresh.site / "podlift" / name).is_file() for name in types)
+    write("sdk/__init__.py", "VALUE = 42")
+    write(
+        "test_it.py",
+        """
+        def test_names(podlift_run):
+            import sys, sdk, podlift.testing.plugin
+            assert sdk.VALUE == 42
+            sys.path.remove(sys.path[0])
+            del sys.modules["sdk"]
+            import sdk.storage.records, sdk.testing.plugin
+            assert sdk.testing.plugin is podlift.testing.plugin
+            assert sdk.storage.records is podlift.storage.records
+            assert sdk.storage.records.__name__ == "podlift.storage.records"
+        """,
+    )
+    project = write("train.py", "import sdk, podlift\nprint(sdk.VALUE, podlift.context().task)").parent
+    tested = fresh.python("-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=project)
+    assert tested.code == 0, tested.stdout
+    # A project's folder on PYTHONPATH is on the path of the command, too.
+    for start in (fresh.podlift, partial(fresh.python, "-m", "podlift")):
+        shown = start("submit", "train.py", "--json", cwd=project, PYTHONPATH=".")
+        assert shown.code == 0, shown.stderr
+        logs = fresh.podlift("logs", json.loads(shown.stdout)["id"], cwd=project)
+        assert logs.stdout == "42 chief-0\n"
 
 
 def cell(*lines: str) -> dict[str, object]:

@@ -150,9 +150,9 @@ def test_a_machine_without_a_home_can_plan(write, monkeypatch: pytest.MonkeyPatc
     assert sdk.plan("train.py").target == "train.py"
 
 
-def test_a_module_below_a_project_named_sdk_cannot_be_the_entry(write) -> None:
+def test_an_entry_in_a_folder_that_loses_against_podlift_for_want_of_an_init_file_is_named(write) -> None:
     write("sdk/train.py", "def main(): ...")
-    with pytest.raises(sdk.InputError, match="in a task `sdk` is podlift"):
+    with pytest.raises(sdk.InputError, match=r"The entry imports 'sdk\.train' .* put an empty sdk/__init__\.py there"):
         sdk.plan("sdk.train:main")
 
 

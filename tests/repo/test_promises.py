@@ -18,7 +18,7 @@ REPO = Path(__file__).resolve().parent.parent.parent
 SOURCES = sorted((REPO / "sdk").rglob("*.py"))
 # What each layer may import: itself and those before it. DESIGN: the arrows point one way.
 LAYERS = [
-    {"errors", "status", "ids", "clock", "tracebacks"},
+    {"errors", "status", "ids", "clock", "names", "published", "tracebacks"},
     {
         "values",
         "policies",
@@ -121,6 +121,14 @@ def test_no_file_imports_from_a_layer_above_its_own(path: Path) -> None:
     assert above == set()
 
 
+def test_podlift_finds_its_own_modules_by_no_name_that_a_project_may_have() -> None:
+    # What only names a module to `python -m` runs with podlift's folder first on the path.
+    named = re.compile(r"^\s*(?:import|from) (?:sdk|podlift)\b|import_module\(f?[\"'](?:sdk|podlift)\.", re.MULTILINE)
+    found = {path.name for path in SOURCES if named.search(re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL))}
+    # A container's first stage has put podlift first on the path, and the image's program is not there yet.
+    assert found <= {"stage.py"}
+
+
 @pytest.mark.parametrize("path", [p for p in SOURCES if room(p) in PURE], ids=lambda path: path.name)
 def test_the_pure_layer_touches_no_disk_clock_or_environment(path: Path) -> None:
     assert {n for n in imports_of(path) if n.split(".")[0] in IMPURE or n == "pathlib.Path"} == set()
@@ -200,7 +208,8 @@ def test_checkpoints_are_kept_without_tensorflow() -> None:
 def test_public_names_work_twice_after_every_module_was_imported() -> None:
     for module in pkgutil.walk_packages(sdk.__path__, "sdk."):
         if not module.name.endswith("__main__"):
-            importlib.import_module(module.name)
+            # One copy of each, by both names.
+            assert importlib.import_module(module.name) is sys.modules[f"podlift.{module.name.removeprefix('sdk.')}"]
     modules = {info.name for info in pkgutil.iter_modules(sdk.__path__)}
     for _ in range(2):
         for name in sdk.__all__:

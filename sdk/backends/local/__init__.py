@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import sdk
-
 from ... import processes
 from ...checks import Facts, Finding, local
 from ...clock import Clock, SystemClock
@@ -73,7 +71,7 @@ class Local:
         if any(event.source == launcher for event in events):
             return
         # The folder that holds this package goes first, so that the supervisor is the version that made the plan.
-        home = str(Path(sdk.__file__).parent.parent)
+        home = str(Path(__file__).absolute().parents[3])
         # Relative entries mean this process's folder; its tasks start in another one.
         callers = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]  # noqa: PTH100
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([home, *callers])}

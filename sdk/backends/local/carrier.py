@@ -21,8 +21,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import sdk
-
 from ... import processes
 from ...clock import Clock, SystemClock
 from ...errors import AccessError, ConflictError, MissingError, PodliftError, StoreError
@@ -53,7 +51,7 @@ def start(plan: Plan) -> None:
     for process in list(_carriers):
         if process.poll() is not None:
             _carriers.remove(process)
-    home = str(Path(sdk.__file__).parent.parent)
+    home = str(Path(__file__).absolute().parents[3])
     env = {**os.environ, "PYTHONPATH": home}
     # By its path: beside what carries, the guard is next to nothing.
     command = [sys.executable, "-I", "-S", guard.__file__]

@@ -25,8 +25,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-import sdk
-
 from ...cache import environments
 from ...clock import Clock
 from ...errors import InputError, PodliftError
@@ -151,21 +149,25 @@ def installed(python: Path) -> dict[str, str]:
 
 
 def facade(folder: Path) -> str:
-    """Make a folder that holds a link to this package and nothing else; return its path, for a task's sys.path.
+    """Make a folder that holds links to this package and nothing else; return its path, for a task's sys.path.
 
-    The task finds `sdk` there, and nothing of the environment that podlift itself lives in.
+    The task finds `sdk` and `podlift` there, and nothing of the environment that podlift itself lives in.
 
     Raises:
         PodliftError: the folder holds something else.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    link, part = folder / "sdk", folder / f".sdk.{secrets.token_hex(4)}.part"
-    others = [name for name in posix.list_names(str(folder)) if folder / name != link or not link.is_symlink()]
+    package = Path(__file__).resolve().parents[2]
+    links = {"sdk": package, "podlift": package / "published" / "podlift"}
+    names = posix.list_names(str(folder))
+    others = [name for name in names if name not in links or not (folder / name).is_symlink()]
     if others:
-        raise PodliftError(f"{str(folder)!r} must hold nothing but podlift's link. Received: {', '.join(others)}.")
-    part.symlink_to(Path(sdk.__file__).parent.resolve(), target_is_directory=True)
-    # Replaced, never removed first: a task may be starting from it.
-    part.replace(link)
+        raise PodliftError(f"{str(folder)!r} must hold nothing but podlift's links. Received: {', '.join(others)}.")
+    for name, place in links.items():
+        part = folder / f".{name}.{secrets.token_hex(4)}.part"
+        part.symlink_to(place, target_is_directory=True)
+        # Replaced, never removed first: a task may be starting from it.
+        part.replace(folder / name)
     return str(folder)
 
 

@@ -109,7 +109,7 @@ class Template:
         )
         given = {
             **{"orders": orders, "go": go, "news": theirs, "log": log},
-            **{"modules": plan.preload, "outside": plan.outside, "work": starts[0].cwd},
+            **{"modules": plan.preload, "own_names": plan.own_names, "outside": plan.outside, "work": starts[0].cwd},
             # The commands of the tasks will be shown in this one's place.
             "room": " " * max(len(os.fsencode("\0".join(start.command))) for start in starts),
         }

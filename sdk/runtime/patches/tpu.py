@@ -71,9 +71,9 @@ def _names(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 def _stand_in(row: Accelerator, replicas: int, names: Sequence[str], log: Callable[[str], None]) -> Patch:
     def apply(tf: ModuleType) -> None:
-        devices: Any = importlib.import_module("sdk.runtime.tpu.devices")
+        devices: Any = importlib.import_module("..tpu.devices", __package__)
         system = devices.system_of(row, replicas=replicas, names=names)
-        importlib.import_module("sdk.runtime.tpu.install").install(system)
+        importlib.import_module("..tpu.install", __package__).install(system)
         log(
             f"{row.name} is a stand-in here: {system.cores} logical CPU devices of this machine are its replicas. What a step "
             "computes is right, how long it takes says nothing about a TPU (docs/tpu.md)"

@@ -401,7 +401,7 @@ def test_a_plan_that_was_written_is_read_with_what_this_podlift_knows_of_its_pla
 
 def test_the_command_that_plans_loads_nothing_that_a_plan_does_not_need(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("import tensorflow")
-    slow = ("tensorflow", "keras", "google.", "grpc", "requests", "rich", "numpy", "sdk.backends.vertex.")
+    slow = ("tensorflow", "keras", "google.", "grpc", "requests", "rich", "numpy", "podlift.backends.vertex.")
     code = (
         "import sys; bare = set(sys.modules)\n"
         "from sdk.cli.app import run\n"
@@ -411,4 +411,4 @@ def test_the_command_that_plans_loads_nothing_that_a_plan_does_not_need(tmp_path
     env = {"PYTHONPATH": str(Path(sdk.__file__).parents[1]), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     words = [sys.executable, "-c", code]
     shown = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path, env=env)
-    assert shown.stderr.strip() == "['sdk.backends.vertex.spec']"
+    assert shown.stderr.strip() == "['podlift.backends.vertex.spec']"
