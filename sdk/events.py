@@ -123,6 +123,9 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
         "created": created,
         "timings": _timings(ordered, created),
         "continued_step": _continued(ordered, attempts),
+        "findings": tuple(
+            str(e.data.get("text", "")) for e in ordered if e.kind == "finding" and e.attempt == attempts
+        ),
     }
     current, resumed = since_resumed(ordered)
     final = next((event for event in current if event.kind == "final"), None)

@@ -91,7 +91,7 @@ def explain(events: Sequence[Event], status: Status, about: About) -> str:
         said = story.lost()
     else:
         said = story.ended()
-    last = [story.vendor(), f"Next: {story.next_command()}"]
+    last = [*(f"Finding: {text}" for text in status.findings), story.vendor(), f"Next: {story.next_command()}"]
     return "\n".join(line for line in [story.head(), *said, *last] if line)
 
 

@@ -102,6 +102,7 @@ class Status:
             began anew; None in a first attempt, and until it is known.
         vendor: the cloud's own word for its job, such as "JOB_STATE_QUEUED", known to podlift or not; "" for none.
         console: where a browser shows that job; "" for none.
+        findings: what is worth knowing and fails nothing, such as tasks that do not talk to each other; of the last attempt.
     """
 
     state: State
@@ -117,6 +118,7 @@ class Status:
     continued_step: int | None = None
     vendor: str = ""
     console: str = ""
+    findings: tuple[str, ...] = ()
 
     @property
     def user_fault(self) -> bool:

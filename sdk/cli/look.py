@@ -116,6 +116,7 @@ def status(ref: Ref, root: Root = None, json_output: Json = False) -> None:
     lines = [("run", run.id), ("state", f"{now.state.value} ({now.reason.value})")]
     lines += [("error", one_line(now.failure.message))] if now.failure else []
     lines += [("why", MEANINGS[now.reason])] if MEANINGS[now.reason] and not now.failure else []
+    lines += [("finding", text) for text in now.findings]
     lines += [("directory", run.url)]
     lines += [("attempts", str(now.attempts)), ("tasks", ", ".join(run.plan.tasks))]
     lines += [("timings", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.timings.items()))]

@@ -104,6 +104,7 @@ def summary(run: Run, status: Status) -> dict[str, Any]:
         "timings": status.timings,
         "vendor": status.vendor,
         "console": status.console,
+        "findings": list(status.findings),
     }
 
 
@@ -124,6 +125,7 @@ def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, Any]:
         "timings": {},
         "vendor": "",
         "console": "",
+        "findings": [],
         "problems": list(problems),
     }
 

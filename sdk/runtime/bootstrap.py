@@ -8,7 +8,6 @@ import faulthandler
 import functools
 import importlib
 import importlib.machinery
-import json
 import os
 import runpy
 import signal
@@ -25,8 +24,9 @@ from ..errors import EXIT_CHECKPOINTED, EXIT_USER, CheckpointError, StoreError
 from ..layout import RunPaths
 from ..payload import Payload
 from ..storage.records import Recorder, read_events
-from . import context, determinism, limits, outside, protection, reporting
+from . import context, determinism, limits, outside, protection, reporting, value
 from .agreement import Agreement, Entries, Files
+from .apart import Apart
 from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together, steps_per_execution, tpu
 from .progress import Progress
 from .protect_fit import FitProtection
@@ -64,12 +64,14 @@ def main(payload_path: str, task: str, home: str) -> int:
     os.chdir(work / payload.cwd)
     _arrange(payload, work, home)
     outside.install(payload.outside, work)
+    together = cluster.in_step(payload.tasks)
+    apart = Apart(len(together) if task == payload.tasks[0] else 1, functools.partial(_find, recorder))
     reporter = reporting.Reporter(
         paths.metrics(payload.attempt, task) if task == payload.tasks[0] else None,
         recorder,
         Progress(paths.progress(payload.attempt, task)),
+        apart.look,
     )
-    together = cluster.in_step(payload.tasks)
     takes_part = task in together
     agreement = Agreement(_entries(payload, task, alone=len(together) == 1), _log)
     guard = protection.make(payload, task, agreement, SystemClock(), _log, recorder.record, reporter.begin)
@@ -78,9 +80,9 @@ def main(payload_path: str, task: str, home: str) -> int:
     limit = None if payload.max_steps is None else limits.Limit(payload.max_steps, _log)
     fits = FitProtection(guard, auto=payload.checkpoints.get("auto", False), limit=limit)
     more = [*([] if limit is None else limit.patches()), *(fits.patches() if takes_part else [])]
-    install([*_patches(payload, task, reporter, work), *more], _log)
+    install([*_patches(payload, task, reporter, work), *apart.patches(), *more], _log)
     recorder.record("entry")
-    code, value, failure = _run(payload, work, guard)
+    code, returned, failure = _run(payload, work, guard)
     if os.getpid() != pid:
         return code  # a child that the program forked, and that came out here: it has nothing to say about the task
     if failure is not None:
@@ -88,7 +90,7 @@ def main(payload_path: str, task: str, home: str) -> int:
         reason = {"reason": "infrastructure"} if isinstance(failure, (StoreError, CheckpointError)) else {}
         recorder.record("failed", **reason, **_describe(failure))
     elif code == 0:
-        _record_value(recorder, value)
+        _record_value(recorder, returned)
         recorder.record("done")
         agreement.close()
         if task == payload.tasks[0]:
@@ -131,7 +133,7 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
 
 def _run(payload: Payload, work: Path, guard: protection.Protection) -> tuple[int, Any, BaseException | None]:
     """Return the exit code, the value, and the error that is the user's to see."""
-    code, value, failure = _called(payload, work)
+    code, returned, failure = _called(payload, work)
     try:
         if code == 0:
             guard.end()
@@ -141,7 +143,7 @@ def _run(payload: Payload, work: Path, guard: protection.Protection) -> tuple[in
             _show(error)
             return EXIT_USER, None, error
         _log(f"what was being saved is not saved: {error}")
-    return code, value, failure
+    return code, returned, failure
 
 
 def _called(payload: Payload, work: Path) -> tuple[int, Any, BaseException | None]:
@@ -184,19 +186,19 @@ def call(payload: Payload, work: Path) -> Any:
     return None
 
 
-def _record_value(recorder: Recorder, value: Any) -> None:
-    if value is None:
+def _record_value(recorder: Recorder, returned: Any) -> None:
+    if returned is None:
         return
-    # A number of NumPy's, as a loss or an accuracy often is.
-    if getattr(value, "shape", None) == () and hasattr(value, "item"):
-        value = value.item()
-    try:
-        if json.loads(json.dumps(value, allow_nan=False)) != value:
-            raise ValueError("it would come back changed")
-    except (TypeError, ValueError, RecursionError) as error:
-        _log(f"the function's value is not kept, because it is not JSON: {error}")
-    else:
-        recorder.record("result", value=value)
+    found, refused = value.encode(returned)
+    recorder.record("result", value=found)
+    if refused:
+        _find(recorder, value.note(refused))
+
+
+def _find(recorder: Recorder, text: str) -> None:
+    """Say something about a run that goes on, in the log and in its status."""
+    _log(text)
+    recorder.record("finding", text=text)
 
 
 def _describe(error: BaseException) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -24,9 +24,17 @@ class Reporter:
         path: the file; None in tasks that report nothing.
         recorder: the task's records.
         progress: takes every step; None in a process that nobody watches.
+        look: called at every report, and when the first step is over.
     """
 
-    def __init__(self, path: str | None, recorder: Recorder | None, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        path: str | None,
+        recorder: Recorder | None,
+        progress: Progress | None = None,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._look = look
         self._progress = progress or Progress(None)
         self._path = path
         self._recorder = recorder
@@ -43,6 +51,7 @@ class Reporter:
         values = {str(name): _number(name, value) for name, value in metrics.items()}
         if self._path is None:
             return
+        self._look()
         record = {"time": time.time(), "step": step, "epoch": epoch, "metrics": values}
         path = Path(self._path)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,6 +80,7 @@ class Reporter:
             if not self._stepped:
                 self._stepped = True
                 self._recorder.record("first_step")
+                self._look()
 
 
 def _number(name: object, value: Any) -> float | None:

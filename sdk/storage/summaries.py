@@ -112,5 +112,6 @@ def _changed_ns(paths: RunPaths) -> int:
 
 def _status(data: dict[str, Any]) -> Status:
     failure = data["failure"]
-    read = {"state": State(data["state"]), "reason": Reason(data["reason"])}
+    found = tuple(data.get("findings", ()))
+    read = {"state": State(data["state"]), "reason": Reason(data["reason"]), "findings": found}
     return Status(**{**data, **read, "failure": None if failure is None else Failure(**failure)})

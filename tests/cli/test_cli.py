@@ -31,6 +31,7 @@ KEYS = {
     "timings",
     "vendor",
     "console",
+    "findings",
 }
 
 
