@@ -55,3 +55,13 @@ def test_files_go_up_are_listed_come_back_and_go(gcs, gcloud, tmp_path) -> None:
     assert "small" in gcloud("cat", "gs://bucket/folder/small file")
     gcloud("rm", "--recursive", "gs://bucket/folder")
     assert [each.name for each in bucket.list_blobs()] == ["copy"]
+
+
+def test_a_bucket_goes_with_all_that_is_in_it(gcs, gcloud) -> None:
+    for access in ("--uniform-bucket-level-access", "--no-uniform-bucket-level-access"):
+        gcloud("buckets", "create", "gs://whole", access)
+        bucket = gcs.client().get_bucket("whole")
+        for name in ("a", "folder/b", "folder/deep/c"):
+            bucket.blob(name).upload_from_string(name)
+        gcloud("rm", "--recursive", "gs://whole")
+        assert gcs.client().lookup_bucket("whole") is None

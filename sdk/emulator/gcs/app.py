@@ -189,6 +189,8 @@ def _handlers(resumable: Uploads) -> dict[str, Handler]:
         "buckets.delete": buckets.delete,
         "buckets.layout": buckets.layout,
         "buckets.permissions": buckets.permissions,
+        "buckets.managed_folders": buckets.managed_folders,
+        "buckets.folders": buckets.folders,
         "objects.list": objects.list_objects,
         "objects.insert": uploads.insert,
         "objects.get": objects.get,

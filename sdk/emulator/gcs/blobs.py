@@ -17,6 +17,8 @@ import google_crc32c
 from .. import private
 from .errors import invalid
 
+# Pairs of "crc32c" or "md5" and the hash in base64.
+Declared = Sequence[tuple[str, str]]
 _PIECE = 1 << 20
 _HASH_PAIR = re.compile(r"\s*(crc32c|md5)=([A-Za-z0-9+/=]+)\s*")
 
@@ -160,28 +162,33 @@ def pieces(handle: int, start: int, stop: int) -> Iterator[bytes]:
         yield piece
 
 
-def declared(*sources: Mapping[str, object]) -> dict[str, str]:
-    """Return the hashes that a client has declared, in its metadata or its headers, by "crc32c" and "md5"."""
-    found = {}
+def declared(*sources: Mapping[str, object]) -> Declared:
+    """Return the hashes that a client has declared, in its metadata and its headers: all of them have to be right.
+
+    Raises:
+        ApiError: one of them is no hash.
+    """
+    found = []
     for source in sources:
         for name, key in (("crc32c", "crc32c"), ("md5", "md5Hash"), ("md5", "content-md5")):
             if source.get(key):
-                found[name] = str(source[key])
-        for pair in str(source.get("x-goog-hash") or "").split(","):
+                found.append((name, str(source[key])))
+        for pair in filter(None, str(source.get("x-goog-hash") or "").split(",")):
             match = _HASH_PAIR.fullmatch(pair)
-            if match:
-                found[match[1]] = match[2]
+            if match is None:
+                raise invalid(f"x-goog-hash is crc32c=BASE64 or md5=BASE64. Received: {pair.strip()!r}.")
+            found.append((match[1], match[2]))
     return found
 
 
-def verify(blob: Blob, hashes: Mapping[str, str]) -> None:
+def verify(blob: Blob, hashes: Declared) -> None:
     """Compare with what the client has declared.
 
     Raises:
         ApiError: other bytes have arrived than were sent.
     """
-    for name, there in (("crc32c", blob.crc32c), ("md5", blob.md5)):
-        wanted = hashes.get(name)
-        if wanted is not None and there is not None and wanted != there:
+    for name, wanted in hashes:
+        there = {"crc32c": blob.crc32c, "md5": blob.md5}[name]
+        if there is not None and wanted != there:
             label = {"crc32c": "CRC32C", "md5": "MD5 hash"}[name]
             raise invalid(f'Provided {label} "{wanted}" doesn\'t match calculated {label} "{there}".')

@@ -7,13 +7,12 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from . import conditions
+from .bodies import check_bucket_fields
 from .call import Call
-from .errors import not_emulated
+from .errors import ApiError, invalid
 from .names import check_bucket
 from .objects import max_results
 from .records import BUCKET_OUTPUTS, Bucket, bucket_resource, location_type, merged
-
-_UNKNOWN = ("retentionPolicy", "encryption", "objectRetention", "ipFilter", "billing")
 
 
 async def list_buckets(call: Call) -> Response:
@@ -46,6 +45,12 @@ async def patch(call: Call) -> Response:
     given = await call.read_json()
     found = await _found(call)
     fields = _fields(found.fields if call.method == "PATCH" else {}, given)
+    # A bucket stays where it was made, also where a whole resource takes the place of the old one.
+    for name in ("location", "customPlacementConfig"):
+        old = found.fields.get(name)
+        if fields.get(name, old) != old:
+            raise invalid(f"The {name} of a bucket cannot be changed. Received: {given[name]!r}. It is {old!r}.")
+        fields.update({} if old is None else {name: old})
     return JSONResponse(_told(call, call.state.change_bucket(found, fields)))
 
 
@@ -63,6 +68,25 @@ async def layout(call: Call) -> Response:
     return JSONResponse({**told, "locationType": location_type(found), "hierarchicalNamespace": {"enabled": False}})
 
 
+async def managed_folders(call: Call) -> Response:
+    """Answer buckets.managed_folders: there are none, and only a bucket with uniform access could have any."""
+    found = await _found(call)
+    access = (found.fields.get("iamConfiguration") or {}).get("uniformBucketLevelAccess") or {}
+    if not access.get("enabled"):
+        raise ApiError(
+            412, "conditionNotMet", "Managed folders need uniform bucket-level access, which is not enabled."
+        )
+    if call.route.object:
+        raise ApiError(404, "notFound", f"The managed folder {call.route.object!r} does not exist.")
+    return JSONResponse({"kind": "storage#managedFolders"})
+
+
+async def folders(call: Call) -> Response:
+    """Answer buckets.folders: no bucket has real ones."""
+    await _found(call)
+    raise ApiError(409, "conflict", "The bucket does not support hierarchical namespace.")
+
+
 async def permissions(call: Call) -> Response:
     """Answer buckets.permissions: everybody may do everything here."""
     await _found(call)
@@ -78,11 +102,7 @@ async def _found(call: Call, *, reading: bool = False) -> Bucket:
 
 
 def _fields(old: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    for name in _UNKNOWN:
-        if given.get(name):
-            raise not_emulated(f"the field {name!r} of a bucket")
-    if (given.get("hierarchicalNamespace") or {}).get("enabled"):
-        raise not_emulated("buckets with a hierarchical namespace")
+    check_bucket_fields(given)
     fields = merged(old, given, BUCKET_OUTPUTS)
     for name in ("location", "storageClass"):
         if isinstance(fields.get(name), str):

@@ -9,12 +9,12 @@ from starlette.responses import JSONResponse, Response
 
 from . import conditions
 from .blobs import Blob
+from .bodies import check_fields, object_fields
 from .call import Call
 from .errors import invalid, not_emulated
 from .listing import MAX_RESULTS, Asked, Cursor, Entry, glob_pattern, list_page, read_token
 from .names import check_object
 from .records import OBJECT_OUTPUTS, Object, merged, object_resource
-from .uploads import fields_of
 
 _MAX_SOURCES = 32
 
@@ -63,7 +63,7 @@ async def patch(call: Call) -> Response:
     await call.aim(call.route.object)
     wanted = conditions.parse(call.query, call.headers)
     found = call.state.get(call.route.bucket, call.route.object, _generation(call), wanted, reading=False)
-    fields_of(changes)
+    object_fields(changes)
     old = found.fields if call.method == "PATCH" else {}
     return _told(call, call.state.change(found, merged(old, changes, OBJECT_OUTPUTS)))
 
@@ -82,13 +82,14 @@ async def compose(call: Call) -> Response:
     given = await call.read_json()
     name = check_object(call.route.object)
     await call.aim(name)
+    check_fields("a compose", given, "kind destination sourceObjects deleteSourceObjects")
     sources = given.get("sourceObjects")
     if not isinstance(sources, list) or not 1 <= len(sources) <= _MAX_SOURCES:
         raise invalid(f"The number of source components provided must be from 1 to {_MAX_SOURCES}.")
     if given.get("deleteSourceObjects"):
         raise not_emulated("deleteSourceObjects of a compose")
-    destination = given.get("destination")
-    fields = fields_of(destination if isinstance(destination, dict) else {})
+    # The result has the metadata that the request names, and nothing of its sources: without a type, it has none.
+    fields = object_fields(given.get("destination") or {})
     found = [_source(call, source) for source in sources]
     state = call.state
     # Links, so that a source may be deleted while its bytes are read in another thread.
@@ -108,8 +109,8 @@ async def compose(call: Call) -> Response:
 
 
 def _source(call: Call, given: Any) -> Object:
-    if not isinstance(given, dict):
-        raise invalid(f"A source of a compose is an object. Received: {given!r}.")
+    check_fields("a source of a compose", given, "name generation objectPreconditions")
+    check_fields("objectPreconditions", given.get("objectPreconditions") or {}, "ifGenerationMatch")
     generation = conditions.generation_of({"generation": str(given["generation"])} if given.get("generation") else {})
     wanted = conditions.of_source(given.get("objectPreconditions"))
     return call.state.get(call.route.bucket, check_object(given.get("name")), generation, wanted, reading=False)
@@ -147,7 +148,7 @@ def _copy(call: Call, given: dict[str, Any]) -> Object:
     source_wanted = conditions.parse(call.query, prefix="ifSource")
     generation = conditions.generation_of(call.query, "sourceGeneration")
     source = state.get(route.bucket, route.object, generation, source_wanted, reading=False)
-    fields = fields_of(given) if set(given) - OBJECT_OUTPUTS else source.fields
+    fields = object_fields(given) if set(given) - OBJECT_OUTPUTS else source.fields
     blob = Blob(id=state.blobs.share(source.blob), size=source.size, crc32c=source.crc32c, md5=source.md5)
     try:
         return state.commit(route.to_bucket, name, blob, fields, conditions.parse(call.query), source.components)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -15,7 +15,7 @@ T = TypeVar("T", bound="_Record")
 # The service tells these; a client that sends them back with a resource does not set them.
 OBJECT_OUTPUTS = words(
     "kind id selfLink mediaLink name bucket generation metageneration size md5Hash crc32c etag timeCreated updated timeDeleted"
-    " timeFinalized timeStorageClassUpdated componentCount owner acl"
+    " timeFinalized timeStorageClassUpdated componentCount owner acl softDeleteTime hardDeleteTime retentionExpirationTime"
 )
 BUCKET_OUTPUTS = words(
     "kind id selfLink name metageneration etag timeCreated updated projectNumber locationType generation acl"
@@ -34,7 +34,7 @@ class _Record:
     @classmethod
     def from_json(cls: type[T], text: str) -> T:
         """Return the record that `to_json` wrote."""
-        known = {field.name for field in fields(cls)}
+        known = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in json.loads(text).items() if name in known})
 
 
@@ -80,7 +80,7 @@ class Object(_Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Session(_Record):
-    """A resumable upload: where it goes, on which conditions, and, once it is finished, the object that it became."""
+    """A resumable upload: where it goes, on which conditions, with which hashes, and in the end the object that it became."""
 
     id: str
     bucket: str
@@ -88,6 +88,7 @@ class Session(_Record):
     blob: str
     fields: dict[str, Any]
     query: dict[str, str]
+    declared: list[list[str]] = field(default_factory=list)
     total: int | None = None
     finished: dict[str, Any] | None = None
 

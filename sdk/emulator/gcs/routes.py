@@ -33,6 +33,8 @@ PARAMETERS: dict[str, frozenset[str]] = {
     "buckets.delete": _META,
     "buckets.layout": frozenset(("prefix",)),
     "buckets.permissions": frozenset(("permissions",)),
+    "buckets.managed_folders": _META | {"prefix", "pageSize", "pageToken"},
+    "buckets.folders": _META | {"prefix", "delimiter", "startOffset", "endOffset", "pageSize", "pageToken"},
     # includeFoldersAsPrefixes speaks of managed folders, of which there are none.
     "objects.list": words(
         "prefix delimiter maxResults pageToken startOffset endOffset versions includeTrailingDelimiter matchGlob softDeleted"
@@ -61,6 +63,7 @@ PARAMETERS: dict[str, frozenset[str]] = {
     "xml.complete": frozenset(("uploadId",)),
     "xml.abort": frozenset(("uploadId",)),
 }
+_FOLDERS = {"managedFolders": "buckets.managed_folders", "folders": "buckets.folders"}
 _BUCKET = {"GET": "get", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 
 
@@ -148,6 +151,8 @@ def _json(method: str, parts: list[str], query: Mapping[str, str]) -> Route:
         operation = "buckets.layout"
     elif last == ["iam", "testPermissions"] and method == "GET":
         operation = "buckets.permissions"
+    elif last[0] in _FOLDERS and len(last) <= 2 and method == "GET":
+        return Route(operation=_FOLDERS[last[0]], bucket=parts[0], object="".join(last[1:]))
     elif last[0] == "o":
         return _object(method, parts[0], last[1:], query)
     if operation is None:

@@ -46,14 +46,18 @@ class Uploads:
         state, bucket = call.state, call.route.bucket
         state.bucket(bucket)
         given.setdefault("contentType", call.headers.get("x-upload-content-type"))
+        given.setdefault("contentEncoding", call.query.get("contentEncoding"))
         fields_of(given)
+        declared = [list(pair) for pair in blobs.declared(call.headers)]
         wanted = {key: text for key, text in call.query.items() if key.startswith("if")}
         conditions.parse(wanted).check(state.find(bucket, name))
         length = call.headers.get("x-upload-content-length")
         key, blob = uuid.uuid4().hex, uuid.uuid4().hex
         total = int(length) if length and length.isdigit() else None
         state.keep_session(
-            Session(id=key, bucket=bucket, name=name, blob=blob, fields=given, query=wanted, total=total)
+            Session(
+                id=key, bucket=bucket, name=name, blob=blob, fields=given, query=wanted, declared=declared, total=total
+            )
         )
         place = f"{call.base_url}/upload/storage/v1/b/{quote(bucket)}/o?uploadType=resumable&upload_id={key}"
         return Response(headers={"Location": place, "X-GUploader-UploadID": key})
@@ -130,7 +134,7 @@ class Uploads:
         writer = await self._writer(call, session)
         await call.linger()
         self._writers.pop(session.id, None)
-        hashes = blobs.declared(session.fields, call.headers)
+        hashes = [*((name, text) for name, text in session.declared), *blobs.declared(session.fields, call.headers)]
         try:
             with call.state.step():
                 found = settle(call, writer, session.name, fields_of(session.fields), hashes, session.query)

@@ -8,15 +8,13 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from . import blobs, conditions, multipart
-from .blobs import Writer
+from .blobs import Declared, Writer
+from .bodies import object_fields
 from .call import Call
-from .errors import invalid, not_emulated
 from .names import check_object
-from .records import OBJECT_OUTPUTS, Object, object_resource
+from .records import Object, object_resource
 
 _DEFAULT_TYPE = "application/octet-stream"
-# The real service enforces these; to store them and do nothing would be a lie.
-_UNKNOWN = ("temporaryHold", "eventBasedHold", "retention", "kmsKeyName", "customerEncryption", "contexts")
 
 
 async def insert(call: Call) -> Response:
@@ -98,7 +96,7 @@ def settle(
     writer: Writer,
     name: str,
     fields: dict[str, Any],
-    hashes: Mapping[str, str],
+    hashes: Declared,
     query: Mapping[str, str] | None = None,
 ) -> Object:
     """Make what was written an object, if it is what the client has sent and the conditions hold; one step to all others.
@@ -121,18 +119,9 @@ def settle(
 
 
 def fields_of(given: Mapping[str, Any], content_type: str | None = None) -> dict[str, Any]:
-    """Return what a client sets of an object's metadata.
+    """Return what a client sets of the metadata of an object that it uploads.
 
     Raises:
-        ApiError: something that this emulator would have to ignore, or nonsense.
+        ApiError: see `object_fields`.
     """
-    for name in _UNKNOWN:
-        if given.get(name):
-            raise not_emulated(f"the field {name!r} of an object")
-    custom = given.get("metadata")
-    if custom is not None and not (
-        isinstance(custom, dict) and all(value is None or isinstance(value, str) for value in custom.values())
-    ):
-        raise invalid(f"The metadata of an object are texts by name. Received: {custom!r}.")
-    fields = {name: value for name, value in given.items() if value is not None and name not in OBJECT_OUTPUTS}
-    return {"contentType": content_type or _DEFAULT_TYPE, **fields}
+    return {"contentType": content_type or _DEFAULT_TYPE, **object_fields(given)}

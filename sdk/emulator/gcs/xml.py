@@ -12,14 +12,33 @@ from starlette.responses import Response
 from . import blobs, conditions
 from .call import Call
 from .downloads import headers_of, media
-from .errors import ApiError, invalid
-from .names import check_object
+from .errors import ApiError, invalid, not_emulated
+from .names import check_object, words
 from .records import Session
 from .uploads import fields_of, receive, settle
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _PART = re.compile(r"<(?:\w+:)?PartNumber>\s*(\d+)\s*</(?:\w+:)?PartNumber>\s*<(?:\w+:)?ETag>\s*([^<]*?)\s*</")
 _MAX_PARTS = 10_000
+_META = "x-goog-meta-"
+_METADATA = {
+    "content-type": "contentType",
+    "cache-control": "cacheControl",
+    "content-disposition": "contentDisposition",
+    "content-encoding": "contentEncoding",
+    "content-language": "contentLanguage",
+    "x-goog-custom-time": "customTime",
+    "x-goog-storage-class": "storageClass",
+}
+_CONDITIONS = {
+    "x-goog-if-generation-match": "ifGenerationMatch",
+    "x-goog-if-metageneration-match": "ifMetagenerationMatch",
+}
+# Hashes are compared elsewhere; the others say who asks, or what may be seen by whom, which nothing here depends on.
+_OTHERS = words(
+    "x-goog-hash x-goog-acl x-goog-api-client x-goog-user-project x-goog-project-id x-goog-request-params x-goog-date"
+    " x-goog-content-sha256 x-goog-gcs-idempotency-token x-goog-allowed-resources"
+) | frozenset(_CONDITIONS)
 _MIN_PART_BYTES = 5 << 20
 
 
@@ -58,6 +77,7 @@ async def start(call: Call) -> Response:
     name, bucket = check_object(call.route.object), call.route.bucket
     await call.aim(name)
     call.state.bucket(bucket)
+    _refuse_conditions(call)
     session = Session(id=uuid.uuid4().hex, bucket=bucket, name=name, blob="", fields=_fields(call), query={})
     call.state.keep_session(session)
     return _answer("InitiateMultipartUploadResult", bucket, name, f"<UploadId>{session.id}</UploadId>")
@@ -87,6 +107,7 @@ async def complete(call: Call) -> Response:
     body = (await call.read_all()).decode("utf-8", "replace")
     session = _found(call)
     await call.aim(session.name)
+    _refuse_conditions(call)
     there = call.state.parts(session)
     wanted = [(int(number), etag.replace("&quot;", "").strip('"')) for number, etag in _PART.findall(body)]
     if not wanted or [number for number, _ in wanted] != sorted({number for number, _ in wanted}):
@@ -129,11 +150,14 @@ def _found(call: Call) -> Session:
 
 def _named(call: Call) -> dict[str, str]:
     """Return the preconditions, which are headers here, under the names of the JSON API."""
-    names = {
-        "x-goog-if-generation-match": "ifGenerationMatch",
-        "x-goog-if-metageneration-match": "ifMetagenerationMatch",
-    }
-    return {name: call.headers[header] for header, name in names.items() if header in call.headers}
+    return {name: call.headers[header] for header, name in _CONDITIONS.items() if header in call.headers}
+
+
+def _refuse_conditions(call: Call) -> None:
+    """The real service has no preconditions for an upload in parts: whoever sends one must not believe that it held."""
+    for header in _CONDITIONS:
+        if header in call.headers:
+            raise not_emulated(f"the header {header!r} of an upload in parts")
 
 
 def _conditions(call: Call) -> conditions.Conditions:
@@ -141,9 +165,17 @@ def _conditions(call: Call) -> conditions.Conditions:
 
 
 def _fields(call: Call) -> dict[str, object]:
-    prefix = "x-goog-meta-"
-    custom = {name[len(prefix) :]: text for name, text in call.headers.items() if name.startswith(prefix)}
-    return fields_of({"contentType": call.headers.get("content-type"), "metadata": custom or None})
+    """Return the metadata, which are headers here, under the names of the JSON API.
+
+    Raises:
+        ApiError: a header of the service that this emulator would have to ignore.
+    """
+    for name in call.headers:
+        if name.startswith("x-goog-") and not name.startswith(_META) and name not in (*_METADATA, *_OTHERS):
+            raise not_emulated(f"the header {name!r} of {call.route.operation}")
+    custom = {name[len(_META) :]: text for name, text in call.headers.items() if name.startswith(_META)}
+    fields = {field: call.headers[header] for header, field in _METADATA.items() if header in call.headers}
+    return fields_of({**fields, "metadata": custom or None})
 
 
 def _without_type(headers: dict[str, str]) -> dict[str, str]:

@@ -1,0 +1,172 @@
+"""What callers may set of objects and buckets: every field is known and of its kind, or all mistakes are told at once.
+
+Pure. An emulator that ignores a misspelt field would let a test pass that does something else in the cloud.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...errors import nearest
+from .errors import invalid, not_emulated
+from .names import words
+from .records import BUCKET_OUTPUTS, OBJECT_OUTPUTS
+
+_OBJECT_TEXTS = words(
+    "cacheControl contentDisposition contentEncoding contentLanguage contentType customTime storageClass"
+)
+# The real service enforces these; to store them and do nothing would be a lie.
+_OBJECT_REFUSED = words("temporaryHold eventBasedHold retention kmsKeyName customerEncryption contexts")
+_OBJECT = _OBJECT_TEXTS | _OBJECT_REFUSED | OBJECT_OUTPUTS | {"metadata"}
+_BUCKET_REFUSED = words("retentionPolicy encryption objectRetention ipFilter billing defaultEventBasedHold")
+_INNER = {
+    "autoclass": words("enabled toggleTime terminalStorageClass terminalStorageClassUpdateTime"),
+    "customPlacementConfig": words("dataLocations"),
+    "hierarchicalNamespace": words("enabled"),
+    "iamConfiguration": words("uniformBucketLevelAccess bucketPolicyOnly publicAccessPrevention"),
+    "lifecycle": words("rule"),
+    "logging": words("logBucket logObjectPrefix"),
+    "softDeletePolicy": words("retentionDurationSeconds effectiveTime"),
+    "versioning": words("enabled"),
+    "website": words("mainPageSuffix notFoundPage"),
+}
+_BUCKET = (
+    _INNER.keys()
+    | _BUCKET_REFUSED
+    | BUCKET_OUTPUTS
+    | words("cors labels location storageClass rpo satisfiesPZI satisfiesPZS")
+)
+_CLASSES = words("STANDARD NEARLINE COLDLINE ARCHIVE REGIONAL MULTI_REGIONAL DURABLE_REDUCED_AVAILABILITY RAPID")
+# https://cloud.google.com/storage/docs/locations (read 2026-11).
+_REGIONS = words(
+    "AFRICA-SOUTH1 ASIA-EAST1 ASIA-EAST2 ASIA-NORTHEAST1 ASIA-NORTHEAST2 ASIA-NORTHEAST3 ASIA-SOUTH1 ASIA-SOUTH2"
+    " ASIA-SOUTHEAST1 ASIA-SOUTHEAST2 ASIA-SOUTHEAST3 AUSTRALIA-SOUTHEAST1 AUSTRALIA-SOUTHEAST2 EUROPE-CENTRAL2"
+    " EUROPE-NORTH1 EUROPE-NORTH2 EUROPE-SOUTHWEST1 EUROPE-WEST1 EUROPE-WEST2 EUROPE-WEST3 EUROPE-WEST4 EUROPE-WEST6"
+    " EUROPE-WEST8 EUROPE-WEST9 EUROPE-WEST10 EUROPE-WEST12 ME-CENTRAL1 ME-CENTRAL2 ME-WEST1 NORTHAMERICA-NORTHEAST1"
+    " NORTHAMERICA-NORTHEAST2 NORTHAMERICA-SOUTH1 SOUTHAMERICA-EAST1 SOUTHAMERICA-WEST1 US-CENTRAL1 US-EAST1"
+    " US-EAST4 US-EAST5 US-SOUTH1 US-WEST1 US-WEST2 US-WEST3 US-WEST4"
+)
+_PLACES = _REGIONS | words("US EU ASIA ASIA1 EUR4 EUR5 EUR7 EUR8 NAM4")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+_MAX_LABELS, _MAX_LABEL_CHARACTERS = 64, 63
+
+
+def object_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a caller sets of an object's metadata.
+
+    Raises:
+        ApiError: something that the service would not take, or that this emulator would have to ignore.
+    """
+    problems = _unknown("an object", given, _OBJECT)
+    for name in sorted(_OBJECT_TEXTS & given.keys()):
+        if not isinstance(given[name], (str, type(None))):
+            problems.append(f"The field {name!r} of an object is a text. Received: {given[name]!r}.")
+    problems += _class_problems(given)
+    time = given.get("customTime")
+    if isinstance(time, str) and not _TIME.fullmatch(time):
+        problems.append(f"customTime is a time such as 2026-11-22T08:00:00Z. Received: {time!r}.")
+    custom = given.get("metadata")
+    if custom is not None and not (
+        isinstance(custom, dict) and all(value is None or isinstance(value, str) for value in custom.values())
+    ):
+        problems.append(f"The metadata of an object are texts by name. Received: {custom!r}.")
+    _refuse(problems, "an object", given, _OBJECT_REFUSED)
+    fields = {name: value for name, value in given.items() if value is not None and name not in OBJECT_OUTPUTS}
+    return {name: value.upper() if name == "storageClass" else value for name, value in fields.items()}
+
+
+def check_bucket_fields(given: Mapping[str, Any]) -> None:
+    """Look at what a caller sets of a bucket.
+
+    Raises:
+        ApiError: something that the service would not take, or that this emulator would have to ignore.
+    """
+    problems = [*_unknown("a bucket", given, _BUCKET), *_class_problems(given), *_label_problems(given.get("labels"))]
+    for name in sorted(_INNER.keys() & given.keys()):
+        if isinstance(given[name], dict):
+            problems += _unknown(f"{name} of a bucket", given[name], _INNER[name])
+        elif given[name] is not None:
+            problems.append(f"The field {name!r} of a bucket is an object. Received: {given[name]!r}.")
+    versioned = given["versioning"].get("enabled") if isinstance(given.get("versioning"), dict) else None
+    if versioned not in (None, True, False):
+        problems.append(f"versioning.enabled of a bucket is true or false. Received: {versioned!r}.")
+    problems += _place_problems(given)
+    _refuse(problems, "a bucket", given, _BUCKET_REFUSED)
+    if isinstance(given.get("hierarchicalNamespace"), dict) and given["hierarchicalNamespace"].get("enabled"):
+        raise not_emulated("buckets with a hierarchical namespace")
+
+
+def check_fields(what: str, given: object, known: str) -> None:
+    """Look at one object of a body.
+
+    Args:
+        what: what it is, for the sentence.
+        given: it.
+        known: the names of its fields, with spaces between.
+
+    Raises:
+        ApiError: it is none, or has a field that the service does not know.
+    """
+    if not isinstance(given, dict):
+        raise invalid(f"A value of {what} is an object. Received: {given!r}.")
+    _refuse(_unknown(what, given, words(known)), what, {}, ())
+
+
+def _unknown(what: str, given: Mapping[str, Any], known: Iterable[str]) -> list[str]:
+    there = sorted(known)
+    return [f"Unknown name {name!r} in {what}. {nearest(name, there)}" for name in given if name not in there]
+
+
+def _refuse(problems: list[str], what: str, given: Mapping[str, Any], refused: Iterable[str]) -> None:
+    if problems:
+        raise invalid(" ".join(problems))
+    for name in sorted(refused):
+        if given.get(name):
+            raise not_emulated(f"the field {name!r} of {what}")
+
+
+def _class_problems(given: Mapping[str, Any]) -> list[str]:
+    name = given.get("storageClass")
+    if name is None or (isinstance(name, str) and name.upper() in _CLASSES):
+        return []
+    return [f"Invalid storage class: {name!r}. {nearest(str(name).upper(), sorted(_CLASSES))}"]
+
+
+def _place_problems(given: Mapping[str, Any]) -> list[str]:
+    inner = given.get("customPlacementConfig")
+    places = inner.get("dataLocations") if isinstance(inner, dict) else None
+    if places is not None and not (isinstance(places, list) and 1 <= len(places) <= 2):
+        return [f"dataLocations of a bucket are two regions, or a zone. Received: {places!r}."]
+    found = []
+    for place in [given.get("location"), *(places or [])]:
+        name = place.upper() if isinstance(place, str) else place
+        is_zone = (
+            isinstance(name, str) and name[-2:-1] == "-" and name[:-2] in _REGIONS and place != given.get("location")
+        )
+        if name is not None and name not in _PLACES and not is_zone:
+            found.append(
+                f"The specified location constraint is not valid: {place!r}. {nearest(str(name), sorted(_PLACES))}"
+            )
+    return found
+
+
+def _label_problems(labels: object) -> list[str]:
+    if labels is None:
+        return []
+    if not isinstance(labels, dict) or len(labels) > _MAX_LABELS:
+        return [f"The labels of a bucket are at most {_MAX_LABELS} texts by name. Received: {labels!r}."]
+    return [
+        f"Invalid label: {name!r}: {text!r}. Both have at most {_MAX_LABEL_CHARACTERS} lowercase letters, digits, dashes and "
+        "underscores, and the name begins with a letter."
+        for name, text in labels.items()
+        if not (
+            name[:1].isalpha() and _is_label(name) and (text is None or (isinstance(text, str) and _is_label(text)))
+        )
+    ]
+
+
+def _is_label(text: str) -> bool:
+    letters = all(each in "-_" or (each.isalnum() and each == each.lower()) for each in text)
+    return letters and len(text) <= _MAX_LABEL_CHARACTERS

@@ -1,0 +1,232 @@
+"""What callers set of objects and buckets: kept wherever it comes in, checked, and refused where it is not known."""
+
+from __future__ import annotations
+
+import base64
+import io
+
+import pytest
+import requests
+from google.api_core import exceptions
+from google.cloud.storage import transfer_manager
+
+WRONG = {"crc32c": "AAAAAA==", "md5": base64.b64encode(bytes(16)).decode()}
+METADATA = {
+    "cacheControl": "no-store",
+    "contentDisposition": "attachment; filename=x",
+    "contentEncoding": "identity",
+    "contentLanguage": "de",
+    "contentType": "text/plain",
+    "customTime": "2026-11-22T08:00:00Z",
+    "storageClass": "NEARLINE",
+    "metadata": {"a": "b"},
+}
+
+
+@pytest.mark.parametrize("kind", ["crc32c", "md5"])
+@pytest.mark.parametrize("place", ["body", "header"])
+def test_a_wrong_hash_at_the_start_of_a_resumable_upload_is_refused_whatever_comes_later(
+    bucket, gcs, kind, place
+) -> None:
+    start = f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=x"
+    field = {"crc32c": "crc32c", "md5": "md5Hash"}[kind]
+    given = {field: WRONG[kind]} if place == "body" else {}
+    headers = {"X-Goog-Hash": f"{kind}={WRONG[kind]}"} if place == "header" else {}
+    url = requests.post(start, json=given, headers=headers).headers["Location"]
+    bucket.blob("right").upload_from_string(b"data", checksum=None)
+    there = bucket.get_blob("right")
+    right = {"crc32c": there.crc32c, "md5": there.md5_hash}
+    answer = requests.put(url, b"data", headers={"X-Goog-Hash": f"{kind}={right[kind]}"})
+    assert answer.status_code == 400 and "doesn't match calculated" in answer.text
+    assert bucket.get_blob("x") is None
+
+
+def test_googles_client_cannot_hide_a_wrong_hash_behind_its_own(bucket) -> None:
+    blob = bucket.blob("x", chunk_size=256 << 10)
+    blob.crc32c = WRONG["crc32c"]
+    for size in (100, 300 << 10):
+        with pytest.raises(exceptions.BadRequest, match="CRC32C"):
+            blob.upload_from_file(io.BytesIO(bytes(size)), checksum="crc32c")
+    assert bucket.get_blob("x") is None
+
+
+def test_a_hash_that_is_none_is_refused(bucket, gcs) -> None:
+    url = f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=media&name=x"
+    answer = requests.post(url, b"x", headers={"X-Goog-Hash": "crc32=AAAAAA=="})
+    assert answer.status_code == 400 and "crc32=AAAAAA==" in answer.text
+
+
+def described(blob) -> dict:
+    blob.reload()
+    return {name: blob._properties.get(name) for name in METADATA}
+
+
+def test_an_upload_in_parts_keeps_its_metadata(bucket, tmp_path) -> None:
+    (tmp_path / "large").write_bytes(bytes(6 << 20))
+    blob = bucket.blob("in parts")
+    for name, value in METADATA.items():
+        blob._patch_property(name, value)
+    transfer_manager.upload_chunks_concurrently(
+        str(tmp_path / "large"), blob, chunk_size=5 << 20, worker_type=transfer_manager.THREAD
+    )
+    assert described(bucket.blob("in parts")) == METADATA
+
+
+def test_every_way_of_uploading_keeps_the_same_metadata(bucket, gcs) -> None:
+    def new(name: str):
+        blob = bucket.blob(name)
+        for key, value in METADATA.items():
+            blob._patch_property(key, value)
+        return blob
+
+    new("multipart").upload_from_string("x", content_type="text/plain")
+    new("resumable").upload_from_file(io.BytesIO(bytes(9 << 20)), content_type="text/plain")
+    headers = {
+        "Cache-Control": "no-store",
+        "Content-Disposition": "attachment; filename=x",
+        "Content-Encoding": "identity",
+        "Content-Language": "de",
+        "Content-Type": "text/plain",
+        "x-goog-custom-time": "2026-11-22T08:00:00Z",
+        "x-goog-storage-class": "nearline",
+        "x-goog-meta-a": "b",
+    }
+    assert requests.put(f"{gcs.url}/bucket/xml", b"x", headers=headers).status_code == 200
+    for name in ("multipart", "resumable", "xml"):
+        assert described(bucket.blob(name)) == METADATA, name
+    requests.post(
+        f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=encoded&contentEncoding=gzip", json={}
+    )
+    start = f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=encoded&contentEncoding=gzip"
+    requests.put(requests.post(start, json={}).headers["Location"], b"x")
+    assert bucket.get_blob("encoded").content_encoding == "gzip"
+
+
+def test_a_header_of_an_xml_upload_that_would_be_ignored_is_refused(bucket, gcs) -> None:
+    for method, path, header in (
+        ("PUT", "x", "x-goog-content-length-range"),
+        ("PUT", "x", "x-goog-storge-class"),
+        ("POST", "x?uploads", "x-goog-if-generation-match"),
+    ):
+        answer = requests.request(method, f"{gcs.url}/bucket/{path}", data=b"", headers={header: "0"})
+        assert answer.status_code == 501 and header in answer.text
+    assert bucket.get_blob("x") is None
+
+
+def test_composing_and_rewriting_invent_no_content_type(bucket) -> None:
+    for name in ("a", "b"):
+        bucket.blob(name).upload_from_string(name, content_type="text/plain")
+    sources = [bucket.get_blob("a"), bucket.get_blob("b")]
+    made = bucket.blob("made")
+    made.compose(sources)
+    made.reload()
+    assert made.content_type is None
+    assert made.download_as_bytes() == b"ab"
+    typed = bucket.blob("typed")
+    typed.content_type = "text/html"
+    typed.compose(sources)
+    assert bucket.get_blob("typed").content_type == "text/html"
+    same, other = bucket.blob("same"), bucket.blob("other")
+    same.rewrite(sources[0])
+    other.cache_control = "no-store"
+    other.rewrite(sources[0])
+    assert bucket.get_blob("same").content_type == "text/plain"
+    assert (bucket.get_blob("other").content_type, bucket.get_blob("other").cache_control) == (None, "no-store")
+
+
+def test_unknown_fields_of_all_bodies_are_refused_with_the_nearest(bucket, gcs) -> None:
+    bucket.blob("x").upload_from_string("x")
+    wrong, there = {"cacheControll": "no-store"}, f"{gcs.url}/storage/v1/b/bucket/o"
+    source = [{"name": "x"}]
+    for method, url, body in (
+        ("POST", f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=y", wrong),
+        ("PATCH", f"{there}/x", wrong),
+        ("PUT", f"{there}/x", wrong),
+        ("POST", f"{there}/x/rewriteTo/b/bucket/o/y", wrong),
+        ("POST", f"{there}/x/copyTo/b/bucket/o/y", wrong),
+        ("POST", f"{there}/y/compose", {"sourceObjects": source, "destination": wrong}),
+        ("POST", f"{there}/y/compose", {"sourceObjects": source, "destinatoin": {}}),
+        ("POST", f"{there}/y/compose", {"sourceObjects": [{"name": "x", "generatoin": "1"}]}),
+        ("POST", f"{there}/y/compose", {"sourceObjects": [{"name": "x", "objectPreconditions": {"ifMatch": 1}}]}),
+    ):
+        answer = requests.request(method, url, json=body)
+        assert answer.status_code == 400 and "Unknown name" in answer.text, (url, body)
+        assert "Did you mean" in answer.text or "Known:" in answer.text
+    assert [blob.name for blob in bucket.list_blobs()] == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"storageClas": "STANDARD"}, "Did you mean 'storageClass'?"),
+        ({"storageClass": "NEERLINE"}, "Did you mean 'NEARLINE'?"),
+        ({"location": "us-central"}, "Did you mean 'US-CENTRAL1'?"),
+        ({"location": "mars"}, "'mars'"),
+        ({"location": "us", "customPlacementConfig": {"dataLocations": ["us-east1", "us-wset1"]}}, "'US-WEST1'"),
+        ({"labels": {"Team": "a"}}, "'Team'"),
+        ({"labels": {"team": "A"}}, "'A'"),
+        ({"labels": {"1a": "a"}}, "'1a'"),
+        ({"labels": {"team": 1}}, "Invalid label"),
+        ({"labels": {"team": "a" * 64}}, "Invalid label"),
+        ({"labels": {f"a{number}": "" for number in range(65)}}, "at most 64"),
+        ({"versioning": {"enabld": True}}, "Did you mean 'enabled'?"),
+        ({"versioning": {"enabled": "yes"}}, "true or false"),
+        ({"versioning": True}, "is an object"),
+        ({"iamConfiguration": {"uniformBucketLevelAcess": {}}}, "'uniformBucketLevelAccess'"),
+    ],
+)
+def test_a_bucket_that_the_service_would_not_make_is_refused(gcs, given, said) -> None:
+    answer = requests.post(f"{gcs.url}/storage/v1/b?project=p", json={"name": "made", **given})
+    assert answer.status_code == 400 and said in answer.json()["error"]["message"]
+    assert gcs.client().lookup_bucket("made") is None
+
+
+def test_all_mistakes_of_a_body_are_told_at_once(gcs) -> None:
+    given = {"name": "made", "storageClass": "X", "location": "mars", "labels": {"A": "b"}, "nme": "x"}
+    answer = requests.post(f"{gcs.url}/storage/v1/b?project=p", json=given)
+    assert all(word in answer.json()["error"]["message"] for word in ("'X'", "'mars'", "'A'", "'nme'"))
+
+
+def test_what_the_service_takes_is_taken(gcs) -> None:
+    client = gcs.client()
+    bucket = client.bucket("full")
+    bucket.storage_class, bucket.labels, bucket.versioning_enabled = "COLDLINE", {"team": "größe_1", "empty": ""}, True
+    bucket.iam_configuration.uniform_bucket_level_access_enabled = True
+    bucket.add_lifecycle_delete_rule(age=1)
+    bucket.create(location="europe-west4")
+    made = client.get_bucket("full")
+    assert (made.location, made.storage_class, made.labels["team"]) == ("EUROPE-WEST4", "COLDLINE", "größe_1")
+    made.labels = {"team": "b"}
+    made.update()
+    again = client.get_bucket("full")
+    assert (again.location, again.labels) == ("EUROPE-WEST4", {"team": "b"})
+    for location in ("us", "nam4", "EU"):
+        assert client.create_bucket(f"in-{location.lower()}", location=location).location == location.upper()
+    double = requests.post(
+        f"{gcs.url}/storage/v1/b?project=p",
+        json={"name": "two", "location": "US", "customPlacementConfig": {"dataLocations": ["us-east1", "us-west1"]}},
+    )
+    assert double.json()["locationType"] == "dual-region"
+
+
+def test_a_bucket_stays_where_it_is(gcs) -> None:
+    gcs.client().create_bucket("fixed", location="us-central1")
+    url = f"{gcs.url}/storage/v1/b/fixed"
+    for method in ("PATCH", "PUT"):
+        answer = requests.request(method, url, json={"location": "EU"})
+        assert answer.status_code == 400 and "US-CENTRAL1" in answer.text
+        assert requests.request(method, url, json={"labels": {"a": "b"}}).json()["location"] == "US-CENTRAL1"
+
+
+def test_managed_folders_are_answered_as_for_a_bucket_without_any(gcs, bucket) -> None:
+    url = f"{gcs.url}/storage/v1/b"
+    assert requests.get(f"{url}/bucket/managedFolders").status_code == 412
+    requests.post(
+        f"{url}?project=p",
+        json={"name": "uniform", "iamConfiguration": {"uniformBucketLevelAccess": {"enabled": True}}},
+    )
+    assert requests.get(f"{url}/uniform/managedFolders?pageSize=1000").json() == {"kind": "storage#managedFolders"}
+    assert requests.get(f"{url}/uniform/managedFolders/a%2F").status_code == 404
+    assert requests.get(f"{url}/none/managedFolders").status_code == 404
+    assert requests.get(f"{url}/bucket/folders").status_code == 409
+    assert requests.post(f"{url}/bucket/managedFolders", json={"name": "x/"}).status_code == 501
