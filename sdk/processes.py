@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import pwd
 import signal
 import subprocess
 import sys
@@ -151,19 +152,41 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def end_orphans() -> None:
-    """Kill and reap every child of this process; their children become ours in turn."""
+def end_orphans() -> list[int]:
+    """Kill and reap every child of this process; their children become ours in turn. Return those of other users: they stay."""
     me = str(os.getpid())
+    stay: set[int] = set()
     while _BOOT_ID.exists():
-        left = [pid for pid in _all_pids() if _parent(pid) == me]
+        left = [pid for pid in _all_pids() if _parent(pid) == me and pid not in stay]
         if not left:
-            return
+            break
         for pid in left:
             try:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
+            except PermissionError:
+                # What sudo has started, say; one that is over can be reaped all the same.
+                if not os.waitpid(pid, os.WNOHANG)[0]:
+                    stay.add(pid)
             except (ProcessLookupError, ChildProcessError):
                 pass
+    return sorted(stay)
+
+
+def described(pid: int) -> str:
+    """Return a process's number, with its command and its user where they can be known."""
+    try:
+        owner = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
+        return f"{pid} ({Path(f'/proc/{pid}/comm').read_text().strip()}, of user {_user(owner)})"
+    except OSError:
+        return str(pid)
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)
 
 
 def _all_pids() -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -265,3 +266,40 @@ def test_the_end_of_one_run_touches_neither_its_readers_nor_another_run(write: C
     assert next(line.text for line in other.logs(follow=True)) == "up"
     other.cancel(grace_s=0)
     assert other.wait(LIMIT_S).state is sdk.State.CANCELLED
+
+
+STRANGER = """
+import os, pathlib, subprocess, time
+child = subprocess.Popen(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sleep", "600"])
+pathlib.Path("left.txt").write_text(str(child.pid))
+print("begun", flush=True)
+time.sleep(float(os.environ["SLEEP"]))
+"""
+
+
+@pytest.mark.parametrize(("sleep", "state"), [("0", "SUCCEEDED"), ("600", "CANCELLED")])
+def test_a_process_of_another_user_changes_no_verdict_and_is_named(write, sleep: str, state: str) -> None:
+    if os.getuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("another user's process cannot be made here")
+    write("train.py", STRANGER)
+    program = f"""if True:
+        import sdk, time
+        run = sdk.submit("train.py", env={{"SLEEP": {sleep!r}}})
+        if {sleep!r} != "0":
+            while not any(line.text == "begun" for line in run.logs()):
+                time.sleep(0.05)
+            run.cancel(grace_s=0.1)
+        run.wait(60)
+        print(run.url)
+    """
+    # Like a user who is not root: what belongs to another one may not be sent a signal.
+    command = ["setpriv", "--bounding-set=-kill", "--inh-caps=-kill", sys.executable, "-c", program]
+    run = sdk.attach(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+    stranger = int(Path(run.url, "outputs/work/left.txt").read_text())
+    try:
+        assert run.status().state.value == state, run.why()
+        (finding,) = run.status().findings
+        assert f"{stranger} (sleep, of user nobody)" in finding
+        assert finding in run.why()
+    finally:
+        os.kill(stranger, signal.SIGKILL)

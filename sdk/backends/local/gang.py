@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -32,6 +32,8 @@ _POLL_S = 0.05
 _ECHO_S = 3.0
 # Tasks that are stopped because another one has decided the run have nothing left to say.
 _DECIDED_GRACE_S = 2.0
+# SIGKILL takes effect at once, but on a process of another user.
+_KILL_S = 10.0
 _TAIL_LINES = 20
 # A task that trains may save its state when SIGTERM comes, but not when all is decided, or it has had its time already.
 _MAY_SAVE = {Reason.TIMEOUT, Reason.INFRASTRUCTURE}
@@ -75,6 +77,7 @@ class Gang:
         self._codes: dict[str, int] = {}
         self._echo_until: float | None = None
         self._pauses = Pauses(clock)
+        self._left = False
         # Made before the tasks start: what it tells is what has happened since.
         self._memory = MemoryWatch()
         self._stamps = Stamper(plan.paths, attempt, plan.tasks, clock)
@@ -186,7 +189,8 @@ class Gang:
         log = self._plan.paths.log(self._attempt, hang.task)
         for name, process in self._tasks.items():
             if name not in self._codes:
-                os.kill(process.pid, signal.SIGUSR2)
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(process.pid, signal.SIGUSR2)
         self._clock.sleep(_STACKS_S)
         failure = Failure(task=hang.task, message=hang.message, traceback=last_lines(log, _TAIL_LINES), log=log)
         return failed(Reason.HUNG, failure)
@@ -285,7 +289,16 @@ class Gang:
             if process.returncode is None:
                 processes.signal_group(process, signal.SIGKILL)
         # Only _reap waits for a task: it ends the task's group before the group's number can be another's.
-        while len(self._codes) < len(self._tasks):
+        until = self._clock.monotonic() + _KILL_S
+        while len(self._codes) < len(self._tasks) and self._clock.monotonic() < until:
             self._reap()
             self._clock.sleep(_POLL_S / 10)
-        processes.end_orphans()
+        self._leave(processes.end_orphans())
+
+    def _leave(self, pids: Sequence[int]) -> None:
+        """Say which processes stay, because this user may not end them."""
+        if pids and not self._left:
+            self._left = True
+            those = ", ".join(processes.described(pid) for pid in pids)
+            text = f"Processes of another user could not be ended, and may still run: {those}. Next: end them as that user."
+            self._recorder.record("finding", text=text)
