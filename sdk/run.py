@@ -30,9 +30,9 @@ from .layout import RunPaths
 from .packaging.paths import destination
 from .planner import Plan
 from .roots import configured_root
-from .status import State, Status
+from .status import Progress, State, Status
 from .storage import trees
-from .storage.records import has_ended, read_events, read_metrics, read_telling
+from .storage.records import has_ended, position, read_events, read_metrics, read_telling
 
 _POLL_S = 0.1
 # How often a bucket is asked for the last checkpoint.
@@ -135,6 +135,15 @@ class Run:
             status = self._told(fold(read_telling(self.plan.paths), supervisor_alive=supervised))
             step, time = self._newest(fresh=status.state.terminal) or (None, None)
             return replace(status, saved_step=step, saved_at=time)
+
+    def progress(self) -> Progress | None:
+        """Return how far the training is, also within an epoch: `print(run.progress())`; None as long as nobody knows.
+
+        On the machine of a run it is as of now; one in a bucket says it every ten seconds.
+        """
+        if self._far is not None:
+            return self._far.progress()
+        return position(self.plan.paths, self.plan.tasks[0])
 
     def why(self) -> str:
         """Return what a person needs to know: how the run is, since when, why, what it waits for, and what to type next.

@@ -67,6 +67,38 @@ _USER_FAULTS = (Reason.USER_ERROR, Reason.IMPORT_ERROR, Reason.WRONG_ENTRY, Reas
 
 
 @dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a training is, by what its first task has noted.
+
+    Args:
+        step: training steps of the run, those of earlier attempts included.
+        epoch: which epoch of `fit` goes on, from 1; None where no `fit` does.
+        epochs: after which one it ends; None where nobody knows.
+        epoch_step: steps of this epoch that are over.
+        epoch_steps: steps of an epoch; None as long as nobody knows.
+    """
+
+    step: int
+    epoch: int | None = None
+    epochs: int | None = None
+    epoch_step: int | None = None
+    epoch_steps: int | None = None
+
+    @property
+    def left(self) -> int | None:
+        """Steps until `fit` ends; None where nobody knows."""
+        if self.epoch is None or self.epochs is None or self.epoch_steps is None or self.epoch_step is None:
+            return None
+        return max(0, (self.epochs - self.epoch + 1) * self.epoch_steps - self.epoch_step)
+
+    def __str__(self) -> str:
+        if self.epoch is None:
+            return f"step {self.step}"
+        of, steps = (f"/{self.epochs}" if self.epochs else ""), (f"/{self.epoch_steps}" if self.epoch_steps else "")
+        return f"epoch {self.epoch}{of} step {self.epoch_step}{steps}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class Failure:
     """The first real failure of a run.
 

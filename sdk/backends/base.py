@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from ..checks import Facts, Finding
 from ..clock import Clock
 from ..planner import Plan
-from ..status import Status
+from ..status import Progress, Status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +71,9 @@ class Remote(Protocol):
 
     def told(self, status: Status) -> Status:
         """Return what the records say together with what else is known."""
+
+    def progress(self) -> Progress | None:
+        """Return how far the training was a few seconds ago; None where nobody has said so."""
 
     def bring_outputs(self) -> None:
         """Bring what the program has left to this machine."""

@@ -13,6 +13,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from ..explanation import duration
 from ..run import Run
 from ..status import Status
 from .output import numbers
@@ -38,13 +39,19 @@ class Turning:
         self._spinner = Spinner("dots")
         self._heads = Heads()
 
-    def show(self, run: Run, status: Status, fresh: list[dict[str, Any]]) -> None:
+    def show(self, run: Run, status: Status, fresh: list[dict[str, Any]], position: str) -> None:
         for record in fresh:
             if head := self._heads.before(record, status):
                 self._live.console.print(Text(head))
             # As Text: a program may call a metric "[/x] loss", which is broken markup.
             self._live.console.print(Text(f"{place(record)} {numbers(record['metrics'])}"))
         table = Table.grid(padding=(0, 1))
-        elapsed = max(0.0, time.time() - status.created)
-        table.add_row(self._spinner, Text(run.id), status.state.value, f"({status.reason.value})", f"{elapsed:.0f} s")
+        # One line, whatever the width: the end of it is worth least.
+        table.add_column()
+        table.add_column(no_wrap=True, overflow="ellipsis")
+        state = position or f"{status.state.value} ({status.reason.value})"
+        elapsed = duration(max(0.0, time.time() - status.created))
+        table.add_row(
+            self._spinner, Text(f"{run.id} {elapsed.partition('.')[0] + ' s' if '.' in elapsed else elapsed}  {state}")
+        )
         self._live.update(table)

@@ -118,6 +118,8 @@ def status(ref: Ref, root: Root = None, json_output: Json = False) -> None:
     lines += [("why", MEANINGS[now.reason])] if MEANINGS[now.reason] and not now.failure else []
     lines += [("finding", text) for text in now.findings]
     lines += [("directory", run.url)]
+    position = None if now.state.terminal else run.progress()
+    lines += [("progress", f"{position}" + (f", {position.step} in all" if position.epoch else ""))] if position else []
     lines += [("attempts", str(now.attempts)), ("tasks", ", ".join(run.plan.tasks))]
     lines += [("timings", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.timings.items()))]
     lines += [("saved", _saved(now))]

@@ -9,6 +9,7 @@ import select
 import stat
 import sys
 import threading
+from dataclasses import asdict
 from typing import Any
 
 from ..errors import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER
@@ -89,7 +90,9 @@ def as_json(value: Any) -> None:
 
 def summary(run: Run, status: Status) -> dict[str, Any]:
     """Return the object of `--json`."""
+    position = run.progress()
     return {
+        "version": JSON_VERSION,
         "url": run.url,
         "id": run.id,
         "state": status.state.value,
@@ -99,6 +102,7 @@ def summary(run: Run, status: Status) -> dict[str, Any]:
         "saved_step": status.saved_step,
         "saved_at": status.saved_at,
         "continued_step": status.continued_step,
+        "progress": None if position is None else asdict(position),
         "metrics": run.last_metrics(),
         "run_dir": run.url,
         "timings": status.timings,
@@ -114,6 +118,7 @@ def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, Any]:
     ended = {EXIT_USER: Reason.USER_ERROR.value, EXIT_CANCELLED: Reason.CANCELLED.value}
     reasons = {EXIT_INPUT: "bad_input", EXIT_DETACHED: "interrupted", **ended}
     return {
+        "version": JSON_VERSION,
         **empty,
         "reason": reasons.get(exit_code, Reason.INFRASTRUCTURE.value),
         "exit_code": exit_code,
@@ -121,6 +126,7 @@ def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, Any]:
         "saved_step": None,
         "saved_at": None,
         "continued_step": None,
+        "progress": None,
         "metrics": {},
         "timings": {},
         "vendor": "",

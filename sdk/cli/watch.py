@@ -8,18 +8,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from ..clock import Clock, SystemClock
 from ..errors import EXIT_CANCELLED, EXIT_INFRASTRUCTURE
 from ..run import Run
 from ..status import State, Status, continuation
 from .output import EXIT_DETACHED, answer, numbers, say
+from .pace import Pace
 
 _POLL_S = 0.2
 # How long a first Ctrl-C waits for the second one, which cancels.
 _SECOND_S = 2.0
 
 
-class Progress(Protocol):
-    def show(self, run: Run, status: Status, fresh: list[dict[str, Any]]) -> None: ...
+# How often a line says how far a run is, where it cannot be written over the one before.
+LINE_S = 30.0
+
+
+class Shows(Protocol):
+    def show(self, run: Run, status: Status, fresh: list[dict[str, Any]], position: str) -> None:
+        """Show what is new, and how far the training is; "" where nobody knows."""
 
 
 def follow(run: Run, ref: str, *, quiet: bool = False) -> int:
@@ -31,8 +38,8 @@ def follow(run: Run, ref: str, *, quiet: bool = False) -> int:
         quiet: True keeps stdout free for the one object of --json.
     """
     try:
-        with _progress() as progress:
-            status = _watch(run, progress)
+        with _shows() as shows:
+            status = _watch(run, shows)
     except KeyboardInterrupt:
         return _leave(run, ref)
     return conclude(run, status, ref, quiet=quiet)
@@ -51,12 +58,13 @@ def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
     return EXIT_INFRASTRUCTURE if status.exit_code is None else status.exit_code
 
 
-def _watch(run: Run, progress: Progress) -> Status:
-    seen = 0
+def _watch(run: Run, shows: Shows) -> Status:
+    seen, pace = 0, Pace(SystemClock(), run.plan.job["limits"]["max_steps"])
     while True:
         status = run.status()
         records = run.metrics()
-        progress.show(run, status, records[seen:])
+        position = "" if status.state.terminal else pace(run.progress())
+        shows.show(run, status, records[seen:], position)
         seen = len(records)
         if status.state.terminal:
             return status
@@ -77,21 +85,27 @@ def _leave(run: Run, ref: str) -> int:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress]:
+def _shows() -> Iterator[Shows]:
     from .live import turning  # what draws on a terminal takes longer to load than a plan takes to make
 
-    with turning() as progress:
-        yield progress or _Plain()
+    with turning() as shows:
+        yield shows or Plain(SystemClock())
 
 
-class _Plain:
-    """One line for each change."""
+class Plain:
+    """One line for each change, and one now and then for how far the training is.
 
-    def __init__(self) -> None:
+    Args:
+        clock: what time it is.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._last: str | None = None
+        self._position, self._said = "", clock.monotonic()
         self._heads = Heads()
 
-    def show(self, run: Run, status: Status, fresh: list[dict[str, Any]]) -> None:
+    def show(self, run: Run, status: Status, fresh: list[dict[str, Any]], position: str) -> None:
         now = f"{status.state.value} ({status.reason.value})"
         if now != self._last:
             say(f"{run.id} {now}")
@@ -100,6 +114,9 @@ class _Plain:
             if head := self._heads.before(record, status):
                 say(f"{run.id} {head}")
             say(f"{run.id} {place(record)} {numbers(record['metrics'])}")
+        if position not in ("", self._position) and self._clock.monotonic() - self._said >= LINE_S:
+            self._position, self._said = position, self._clock.monotonic()
+            say(f"{run.id} {position}")
 
 
 class Heads:

@@ -67,13 +67,24 @@ class Reporter:
         """Note a sign of life: a batch of evaluate or predict is over."""
         self._progress.beat()
 
-    def stepped(self, step: int | None = None) -> None:
+    def epoch(self, number: int, of: int | None, steps: int | None) -> None:
+        """Note that an epoch of `fit` begins.
+
+        Args:
+            number: from 1.
+            of: after which one `fit` ends; None for unknown.
+            steps: it has so many; None for unknown.
+        """
+        self._progress.epoch(number, of or 0, steps or 0)
+
+    def stepped(self, step: int | None = None, *, of_epoch: int | None = None) -> None:
         """Note that a training step is over; only the first call writes a record.
 
         Args:
             step: how many are over; None for one more.
+            of_epoch: how many of this epoch are.
         """
-        self._progress.step(step)
+        self._progress.step(step, of_epoch)
         if self._stepped or self._recorder is None or os.getpid() != self._pid:
             return  # a forked child must not write records under its parent's numbers
         with self._lock:
@@ -107,7 +118,12 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
 
         # Keras runs the batch hooks of callbacks that say this in the background, as it does without any.
         async_safe = True
-        _step = _begun = 0
+        _step = _begun = _behind = 0
+        _steps: int | None = None
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            params, self._behind = getattr(self, "params", None) or {}, 0
+            reporter.epoch(epoch + 1, params.get("epochs"), params.get("steps") or self._steps)
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             self._begun = batch
@@ -115,7 +131,8 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             # An execution of several steps bears the number of its last one; before Keras 3.11, of its first.
             self._step += max(1, batch + 1 - self._begun)
-            reporter.stepped()
+            self._behind = max(batch + 1, self._behind + 1)
+            reporter.stepped(of_epoch=self._behind)
 
         def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
             reporter.beat()
@@ -124,6 +141,8 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
             reporter.beat()
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            # Of data of unknown size the first epoch tells how much it is.
+            self._steps = self._behind
             reporter.report(dict(logs or {}), step=self._step, epoch=epoch)
 
     original = module.CallbackList.__init__

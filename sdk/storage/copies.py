@@ -17,7 +17,8 @@ from ..clock import Clock
 from ..errors import AlreadyExistsError, MissingError
 from ..events import Event, parse
 from ..layout import RunPaths
-from . import posix
+from ..status import Progress
+from . import heartbeats, posix
 from .gcs_files import Files
 from .gcs_store import GcsStore
 from .mirror import INDEX, KEYS, PATIENCE
@@ -44,6 +45,7 @@ class Copy:
         self._files = Files(url, patience=PATIENCE, clock=clock)
         self._listed: set[str] = set()
         self._whole: set[str] = set()
+        self.progress: Progress | None = None
 
     def plan(self) -> None:
         """Bring the run's plan.
@@ -84,12 +86,24 @@ class Copy:
         names = [name for name in posix.list_names(self._paths.events) if name.endswith(".resumed.json")]
         return [parse(name, read_file(f"{self._paths.events}/{name}")) for name in names]
 
+    def heartbeat(self) -> dict[str, Any]:
+        """Return what the run has said last, and remember its `progress`.
+
+        Raises:
+            MissingError: it has said nothing yet.
+        """
+        said = heartbeats.read(self._store)
+        # An earlier podlift does not say, nor does a task that has not begun.
+        with suppress(TypeError):
+            self.progress = Progress(**said["progress"]) if said.get("progress") else None
+        return said
+
     def age_s(self) -> tuple[float, bool]:
         """Return how long ago somebody said that the run is looked after, in seconds, and whether it still was then."""
         resumed = [name for name in posix.list_names(self._paths.events) if name.endswith(".resumed.json")]
         with suppress(MissingError):
             age_s = self._files.age_s(KEYS.heartbeat)
-            said = json.loads(bytes(self._store.get(KEYS.heartbeat)))
+            said = self.heartbeat()
             # An earlier supervisor says nothing about this one.
             if said["generation"] >= len(resumed):
                 return age_s, bool(said["supervised"])

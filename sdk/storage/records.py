@@ -16,10 +16,14 @@ from ..clock import Clock
 from ..errors import CorruptRunError
 from ..events import Event, parse, source_of, telling
 from ..layout import RunPaths
+from ..status import Progress
 from . import posix
 
-# As the task writes it: see runtime/progress.py.
-_PROGRESS = struct.Struct("<QQ")
+# What a task notes with every step (runtime/progress.py): training steps, and signs of life: those and the batches of
+# evaluate and predict; the epoch from 1, after which one fit ends, the steps of this epoch so far, and of an epoch. 0 is none.
+PROGRESS = struct.Struct("<QQQQQQ")
+# An earlier podlift noted two.
+_TWO = struct.Struct("<QQ")
 
 
 class Recorder:
@@ -163,10 +167,33 @@ def read_metrics(path: str) -> list[dict[str, Any]]:
 def read_progress(path: str) -> tuple[int, int] | None:
     """Return a task's training steps and signs of life so far; None where it has noted none."""
     try:
-        steps, beats = _PROGRESS.unpack(Path(path).read_bytes())
+        steps, beats = _TWO.unpack_from(Path(path).read_bytes())
     except (OSError, struct.error):
         return None
     return steps, beats
+
+
+def read_position(path: str) -> Progress | None:
+    """Return how far a task says it is; None where it has noted nothing."""
+    try:
+        data = Path(path).read_bytes()
+        step, _, epoch, epochs, epoch_step, epoch_steps = PROGRESS.unpack(data.ljust(PROGRESS.size, b"\0"))
+    except (OSError, struct.error):
+        return None
+    # A loop may show signs of life and count no steps.
+    if not step and not epoch:
+        return None
+    if not epoch:
+        return Progress(step=step)
+    return Progress(
+        step=step, epoch=epoch, epochs=epochs or None, epoch_step=epoch_step, epoch_steps=epoch_steps or None
+    )
+
+
+def position(paths: RunPaths, task: str) -> Progress | None:
+    """Return how far a task of the last attempt is, where its files lie here."""
+    attempts = [name for name in posix.list_names(os.path.dirname(paths.attempt(1))) if name.isdigit()]  # noqa: PTH120
+    return read_position(paths.progress(int(max(attempts)), task)) if attempts else None
 
 
 def last_step(paths: RunPaths, attempt: int, task: str) -> int | None:

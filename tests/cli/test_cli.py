@@ -17,6 +17,8 @@ from sdk import config
 
 GOLDEN = next((Path(__file__).parent.parent / "golden").glob("v0.1.0/runs/*"))
 KEYS = {
+    "version",
+    "progress",
     "url",
     "id",
     "state",

@@ -12,8 +12,7 @@ from sdk.cli import app, look, start
 
 KEYS = {
     "url", "id", "state", "reason", "exit_code", "attempts", "saved_step", "saved_at", "metrics", "run_dir", "timings",
-    "continued_step", "vendor", "console", "findings",
-    "problems",
+    "continued_step", "vendor", "console", "findings", "problems", "version", "progress",
 }  # fmt: skip
 
 

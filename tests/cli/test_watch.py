@@ -12,6 +12,7 @@ from rich.live import Live
 
 import sdk
 from sdk.cli import live, look, watch
+from sdk.clock import SystemClock
 
 STATUS = sdk.Status(state=sdk.State.RUNNING, reason=sdk.Reason.TRAINING, created=1.0, attempts=1)
 
@@ -22,7 +23,7 @@ def test_a_metric_may_have_any_name(write) -> None:
     console = Console(file=screen, force_terminal=True, width=100)
     record = {"attempt": 1, "epoch": 0, "step": None, "metrics": {"[/x] loss": 1.0, "[red]acc": 0.5, ":smile:": 2.0}}
     with Live(console=console, auto_refresh=False) as drawn:
-        live.Turning(drawn).show(type("", (), {"id": "[/b]-aaaaaa"}), STATUS, [record])
+        live.Turning(drawn).show(type("", (), {"id": "[/b]-aaaaaa"}), STATUS, [record], "")
         drawn.refresh()
     for part in ("epoch 1 :smile:: 2.0000  [/x] loss: 1.0000  [red]acc: 0.5000", "[/b]-aaaaaa"):
         assert part in screen.getvalue()
@@ -32,15 +33,15 @@ def test_metrics_of_a_further_attempt_have_a_head(capsys: pytest.CaptureFixture[
     run = type("", (), {"id": "digits-aaaaaa"})
     records = [{"attempt": n, "epoch": 4, "step": 500, "metrics": {"loss": 1.0}} for n in (1, 2, 2)]
     again = replace(STATUS, attempts=2, continued_step=480)
-    plain = watch._Plain()
-    plain.show(run, STATUS, records[:1])
-    plain.show(run, again, records[1:])
+    plain = watch.Plain(SystemClock())
+    plain.show(run, STATUS, records[:1], "")
+    plain.show(run, again, records[1:], "")
     said = capsys.readouterr().err.splitlines()
     metrics = "digits-aaaaaa epoch 5 step 500 loss: 1.0000"
     assert said[1:] == [metrics, "digits-aaaaaa attempt 2 continues at step 480:", metrics, metrics]
     screen = io.StringIO()
     with Live(console=Console(file=screen, force_terminal=True, width=100), auto_refresh=False) as drawn:
-        live.Turning(drawn).show(run, replace(again, continued_step=0), records)
+        live.Turning(drawn).show(run, replace(again, continued_step=0), records, "")
     assert screen.getvalue().index("epoch 5") < screen.getvalue().index("nothing was saved: attempt 2 begins anew:")
 
 

@@ -8,7 +8,6 @@ were killed the next client on this machine does. What it has done is known by t
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 import os
 import re
@@ -19,19 +18,21 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 
 from ... import processes
 from ...clock import Clock, SystemClock
-from ...errors import AccessError, ConflictError, MissingError, PodliftError, StoreError
+from ...errors import AccessError, ConflictError, PodliftError
 from ...events import generation
 from ...layout import RunPaths
 from ...planner import Plan
 from ...plans import read_plan
 from ...storage import posix
 from ...storage.gcs_store import GcsStore
+from ...storage.heartbeats import Heartbeat
 from ...storage.mirror import KEYS, PATIENCE, Mirror
-from ...storage.records import has_ended, read_events
+from ...storage.records import has_ended, position, read_events
 from . import guard
 
 _POLL_S = 0.25
@@ -121,7 +122,7 @@ class Carrier:
         self._mirror = Mirror(paths, self._plan.url, clock, _say)
         self._done = threading.Event()
         self._replaced = threading.Event()
-        self._beaten: str | None = None
+        self._heartbeat = Heartbeat(self._store)
 
     def carry(self) -> None:
         """Return when all is in the bucket, or it is given up for now."""
@@ -181,17 +182,9 @@ class Carrier:
             self._beat(supervised=True)
 
     def _beat(self, *, supervised: bool) -> None:
-        text = json.dumps({"supervised": supervised, "generation": number_of(self._paths)}).encode()
-        for _ in range(2):
-            try:
-                self._beaten = self._store.swap(KEYS.heartbeat, [text], expected=self._beaten).generation
-                return
-            except ConflictError:
-                try:
-                    self._beaten = self._store.stat(KEYS.heartbeat).generation
-                except MissingError:
-                    self._beaten = None
-        raise StoreError(f"Somebody else writes {KEYS.heartbeat} of {self._plan.url} all the time.")
+        found = position(self._paths, self._plan.tasks[0])
+        progress = None if found is None else asdict(found)
+        self._heartbeat.say({"supervised": supervised, "generation": number_of(self._paths), "progress": progress})
 
     def _take_wishes(self) -> None:
         number, prefix = number_of(self._paths), KEYS.distant_wish(0, "").rpartition("/")[0]

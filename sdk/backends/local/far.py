@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from ...clock import Clock
 from ...errors import StoreError, WaitTimeoutError
 from ...planner import Plan
-from ...status import Status
+from ...status import Progress, Status
 from ..base import LogLine, Observation
 from . import carrier, logs
 from .tails import last_lines
@@ -100,6 +100,11 @@ class Far:
     def told(self, status: Status) -> Status:
         """Return the status as it is: the records say everything."""
         return status
+
+    def progress(self) -> Progress | None:
+        """Return how far the training was at the last heartbeat."""
+        self.supervised()
+        return self._copy.progress
 
     def supervised(self) -> bool:
         """Say whether somebody looks after the run: by a word that is not old, or for the time that it takes to say it."""

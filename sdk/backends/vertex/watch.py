@@ -17,10 +17,10 @@ from dataclasses import replace
 from typing import Any
 
 from ...clock import Clock
-from ...errors import AlreadyExistsError, MissingError
+from ...errors import AlreadyExistsError, MissingError, StoreError
 from ...events import Event, generation, source_of
 from ...planner import Plan
-from ...status import Reason, State, Status
+from ...status import Progress, Reason, State, Status
 from ...storage import trees
 from ...storage.copies import Copy
 from ...storage.gcs_files import Files
@@ -38,6 +38,7 @@ _START_LIMIT_S = 600.0
 # How much longer than the grace that was asked for, before the vendor is asked for the end.
 _MARGIN_S = 15.0
 _STRAYS_S = 30.0
+_PROGRESS_S = 5.0
 # The text of a job's error stands in it about a minute after its end.
 _ERROR_S = 120.0
 
@@ -77,6 +78,7 @@ class Watch:
         self._looked = {False: -self._pace.poll_s, True: -self._pace.poll_s}
         self._strays = -_STRAYS_S
         self._cancelled = False
+        self._asked = -_PROGRESS_S
 
     def refresh(self, *, logs: bool = False) -> None:
         """Read what is new, not more often than is polite.
@@ -100,6 +102,16 @@ class Watch:
         if found.state is State.LOST and self._lost and found.failure is not None:
             return replace(found, failure=replace(found.failure, message=self._lost))
         return found
+
+    def progress(self) -> Progress | None:
+        """Return how far the training was when its first container said so, every ten seconds."""
+        now = self._clock.monotonic()
+        if now - self._asked >= _PROGRESS_S:
+            self._asked = now
+            # That nobody can say how far it is keeps nothing from being shown.
+            with suppress(StoreError, ValueError):
+                self._copy.heartbeat()
+        return self._copy.progress
 
     def bring_outputs(self) -> None:
         """Bring what the program has left to this machine; its model lies in the bucket as it was written there."""

@@ -146,7 +146,14 @@ class Agent:
     def run(self) -> int:
         """Run the task to its end, and return the container's exit code."""
         child = Task()
-        carrying = Carrying(self._paths, self._payload.board, self._clock, _say)
+        carrying = Carrying(
+            self._paths,
+            self._payload.board,
+            self._clock,
+            _say,
+            task=self._task if self._is_first else "",
+            generation=self._payload.generation,
+        )
         env = self._prepare()
         if self._is_first:
             known = identity.addresses(os.environ, self._payload.tasks)

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import asdict
 
 from ...clock import Clock
 from ...errors import AccessError
 from ...layout import RunPaths
-from ...storage.mirror import Mirror
+from ...storage.gcs_store import GcsStore
+from ...storage.heartbeats import Heartbeat
+from ...storage.mirror import PATIENCE, Mirror
+from ...storage.records import position
 
-_EVERY_S = 1.0
+_EVERY_S, _BEAT_S = 1.0, 10.0
 
 
 class Carrying:
@@ -21,9 +25,23 @@ class Carrying:
         url: the run's directory in the bucket.
         clock: what time it is.
         log: takes lines for people.
+        task: the one that says for the run how far it is, every ten seconds; "" for none.
+        generation: how often the run was resumed.
     """
 
-    def __init__(self, paths: RunPaths, url: str, clock: Clock, log: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        paths: RunPaths,
+        url: str,
+        clock: Clock,
+        log: Callable[[str], None],
+        *,
+        task: str = "",
+        generation: int = 0,
+    ) -> None:
+        self._task, self._generation, self._paths = task, generation, paths
+        self._heartbeat = Heartbeat(GcsStore(url.partition("://")[2], patience=PATIENCE, clock=clock))
+        self._beaten = clock.monotonic()
         self._clock = clock
         self._log = log
         self._mirror = Mirror(paths, url, clock, log, one_task=True)
@@ -65,9 +83,18 @@ class Carrying:
         while not self._over.wait(_EVERY_S):
             try:
                 self._mirror.push(last=False)
+                self.beat()
                 self._said = ""
             except Exception as error:  # whatever it is, the task goes on, and the next look may be better
                 self._say(f"{'not allowed' if isinstance(error, AccessError) else 'not brought yet'}: {error}")
+
+    def beat(self) -> None:
+        """Say how far the run is, where this task does and it is time."""
+        if self._task and self._clock.monotonic() - self._beaten >= _BEAT_S:
+            self._beaten = self._clock.monotonic()
+            found = position(self._paths, self._task)
+            progress = None if found is None else asdict(found)
+            self._heartbeat.say({"supervised": True, "generation": self._generation, "progress": progress})
 
     def _say(self, text: str) -> None:
         # Once a second the same sentence helps nobody.

@@ -1,0 +1,61 @@
+"""How fast a run trains, and how long it still takes: seen from outside, by looking at how far it is again and again."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ..clock import Clock
+from ..explanation import duration
+from ..status import Progress
+
+# A rate is that of the last seconds: what is compiled or validated counts as long as that, and no longer.
+_WINDOW_S = 60.0
+# A step that takes so much longer than the ones before it is worth a word: something else is going on.
+_QUIET_S, _QUIET_STEPS = 10.0, 5.0
+
+
+class Pace:
+    """Call it at each look with what `Run.progress` says; it returns the line for a person.
+
+    Args:
+        clock: what time it is.
+        max_steps: the job's limit; None for none.
+    """
+
+    def __init__(self, clock: Clock, max_steps: int | None = None) -> None:
+        self._clock = clock
+        self._max_steps = max_steps
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def __call__(self, progress: Progress | None) -> str:
+        if progress is None:
+            return ""
+        now = self._clock.monotonic()
+        if self._seen and progress.step < self._seen[-1][1]:
+            self._seen.clear()  # a further attempt, which does some steps again
+        if not self._seen or progress.step > self._seen[-1][1]:
+            self._seen.append((now, progress.step))
+        while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW_S:
+            self._seen.popleft()
+        return ", ".join([str(progress), *self._rest(progress, now)])
+
+    def _rest(self, progress: Progress, now: float) -> list[str]:
+        (begun, first), (last, step) = self._seen[0], self._seen[-1]
+        if step == first or last - begun < 0.5:
+            return []
+        step_s = (last - begun) / (step - first)
+        if now - last > max(_QUIET_S, _QUIET_STEPS * step_s):
+            return [f"no step for {duration(now - last)}"]
+        left = self._left(progress)
+        return [_rate(step_s), *([] if left is None else [f"{duration(left * step_s)} left"])]
+
+    def _left(self, progress: Progress) -> int | None:
+        limits = [] if self._max_steps is None else [max(0, self._max_steps - progress.step)]
+        known = [] if progress.left is None else [progress.left]
+        return min(limits + known, default=None)
+
+
+def _rate(step_s: float) -> str:
+    if step_s >= 2:
+        return f"{step_s:.1f} s a step"
+    return f"{1 / step_s:.3g} steps/s" if step_s > 1e-2 else f"{1 / step_s:.0f} steps/s"

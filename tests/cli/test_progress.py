@@ -1,0 +1,219 @@
+"""How far a training is within an epoch, on the machine of the run, from a bucket, and on the screen."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.live import Live
+
+import sdk
+from sdk.backends.local import carrier
+from sdk.cli import live, watch
+from sdk.cli.pace import Pace
+from sdk.clock import SystemClock
+from sdk.layout import RunPaths
+from sdk.runtime import progress as runtime
+from sdk.runtime.container.carrying import Carrying
+from sdk.status import Progress
+from sdk.storage import heartbeats
+from sdk.storage.copies import Copy
+from sdk.storage.gcs_store import GcsStore
+from sdk.storage.records import position, read_position, read_progress
+
+IN_EPOCH = Progress(step=107, epoch=2, epochs=5, epoch_step=7, epoch_steps=100)
+RUNNING = sdk.Status(state=sdk.State.RUNNING, reason=sdk.Reason.TRAINING, created=1.0, attempts=1)
+FITTING = """
+import pathlib, time, sys
+import numpy as np, keras
+
+def batches():
+    for _ in range(4):
+        yield np.zeros((2, 3), "float32"), np.zeros((2, 1), "float32")
+
+class Waits(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        self.second = epoch == 1
+    def on_train_batch_end(self, batch, logs=None):
+        place = pathlib.Path(sys.argv[1])
+        while self.second and batch == 2 and not place.exists():
+            time.sleep(0.02)
+
+import tensorflow as tf
+data = tf.data.Dataset.from_generator(batches, output_signature=(tf.TensorSpec((2, 3)), tf.TensorSpec((2, 1))))
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+model.fit(data, epochs=3, verbose=0, callbacks=[Waits()])
+"""
+
+
+class Hand:
+    """A clock that somebody sets."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+
+    def monotonic(self) -> float:
+        return self.time
+
+    now = monotonic
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, tmp_path: Path, limit_s: float) -> None:
+    write("train.py", FITTING)
+    go_on = tmp_path / "go on"
+    run = sdk.submit("train.py", args=[str(go_on)])
+    try:
+        # Data of unknown size: the first epoch has told that it is four batches. The program waits in its callback, which
+        # comes before ours.
+        expected = Progress(step=6, epoch=2, epochs=3, epoch_step=2, epoch_steps=4)
+        until = time.monotonic() + limit_s
+        while run.progress() != expected:
+            assert time.monotonic() < until, (run.progress(), run.why())
+            time.sleep(0.05)
+        assert expected.left == 6
+        assert "\nprogress   epoch 2/3 step 2/4, 6 in all\n" in here("status", run.id).stdout
+        found = json.loads(here("status", run.id, "--json").stdout)["progress"]
+        assert found == {"step": 6, "epoch": 2, "epochs": 3, "epoch_step": 2, "epoch_steps": 4}
+    finally:
+        go_on.touch()
+    assert run.wait(limit_s).state is sdk.State.SUCCEEDED
+    assert str(run.progress()) == "epoch 3/3 step 4/4"
+    assert "\nprogress" not in here("status", run.id).stdout
+
+
+def test_a_loop_says_its_steps(write, limit_s: float) -> None:
+    write("train.py", "import sdk\nfor n in range(1, 8): sdk.context().report({}, step=n)\n")
+    run = sdk.submit("train.py")
+    assert run.wait(limit_s).state is sdk.State.SUCCEEDED
+    assert str(run.progress()) == "step 7"
+
+
+def test_what_an_earlier_podlift_noted_is_read(tmp_path: Path) -> None:
+    old = tmp_path / "chief-0"
+    old.write_bytes(struct.pack("<QQ", 12, 15))
+    assert read_progress(str(old)) == (12, 15)
+    assert read_position(str(old)) == Progress(step=12)
+    old.write_bytes(b"")
+    assert read_position(str(old)) is None
+    assert read_position(str(tmp_path / "none")) is None
+
+
+def test_the_last_attempt_counts(tmp_path: Path) -> None:
+    paths = RunPaths(str(tmp_path / "runs" / "a-aaaaaa"))
+    assert position(paths, "chief-0") is None
+    runtime.Progress(paths.progress(1, "chief-0")).step(9)
+    runtime.Progress(paths.progress(2, "chief-0")).step(3)
+    assert position(paths, "chief-0") == Progress(step=3)
+
+
+def test_a_pace_has_a_rate_and_the_time_that_is_left() -> None:
+    clock = Hand()
+    pace = Pace(clock)
+    shown = []
+    for step in range(100, 131, 10):
+        shown.append(pace(Progress(step=step, epoch=2, epochs=3, epoch_step=step - 100, epoch_steps=100)))
+        clock.sleep(5)
+    assert shown[0] == "epoch 2/3 step 0/100"
+    assert shown[-1] == "epoch 2/3 step 30/100, 2 steps/s, 1 min 25 s left"
+    clock.sleep(60)
+    assert pace(Progress(step=130)) == "step 130, no step for 1 min 5 s"
+    clock.sleep(1)
+    assert pace(Progress(step=2)) == "step 2", "another attempt"
+    assert pace(None) == ""
+
+
+def test_the_limit_of_steps_is_what_is_left() -> None:
+    clock = Hand()
+    pace = Pace(clock, max_steps=20)
+    pace(Progress(step=0))
+    clock.sleep(30)
+    assert pace(Progress(step=10)) == "step 10, 3.0 s a step, 30.0 s left"
+
+
+def test_without_a_terminal_a_line_comes_now_and_then_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    clock = Hand()
+    plain = watch.Plain(clock)
+    run = type("", (), {"id": "digits-aaaaaa"})
+    for second in range(61):
+        plain.show(run, RUNNING, [], f"epoch 1 step {second}")  # type: ignore[arg-type]
+        clock.sleep(1)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        "digits-aaaaaa RUNNING (training)", "digits-aaaaaa epoch 1 step 30", "digits-aaaaaa epoch 1 step 60",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_terminal_has_one_line_of_progress_whatever_its_width(width: int) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=width)
+    with Live(console=console, auto_refresh=False) as drawn:
+        line = "epoch 1/30 step 2/300, 118 steps/s, 1 min 4 s left"
+        live.Turning(drawn).show(type("", (), {"id": "digits-aaaaaa"}), RUNNING, [], line)  # type: ignore[arg-type]
+        drawn.refresh()
+    assert "epoch 1/3" in screen.getvalue()
+    assert screen.getvalue().count("\n") == 1
+
+
+@pytest.fixture
+def bucket(podlift_gcs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    podlift_gcs.client().create_bucket("mine")
+    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+    return GcsStore("mine/podlift/runs/digits-aaaaaa")
+
+
+def test_a_container_says_every_ten_seconds_how_far_the_run_is(bucket, tmp_path: Path) -> None:
+    paths, url, clock = (
+        RunPaths(str(tmp_path / "runs" / "digits-aaaaaa")),
+        "gs://mine/podlift/runs/digits-aaaaaa",
+        Hand(),
+    )
+    first = Carrying(paths, url, clock, print, task="chief-0", generation=2)
+    other = Carrying(paths, url, clock, print)
+    task = runtime.Progress(paths.progress(1, "chief-0"))
+    task.epoch(2, 5, 100)
+    task.step(107, 7)
+    copy = Copy(RunPaths(str(tmp_path / "copy" / "runs" / "digits-aaaaaa")), url, SystemClock())
+
+    def later(seconds: float) -> Progress | None:
+        clock.sleep(seconds)
+        first.beat()
+        other.beat()
+        copy.heartbeat()
+        return copy.progress
+
+    with pytest.raises(sdk.PodliftError):
+        later(9)
+    assert later(1) == IN_EPOCH
+    assert copy.heartbeat()["generation"] == 2
+    task.step(108, 8)
+    assert later(9) == IN_EPOCH
+    assert later(1) == replace(IN_EPOCH, step=108, epoch_step=8)
+    heartbeats.Heartbeat(bucket).say({"supervised": True, "generation": 2})
+    copy.heartbeat()
+    assert copy.progress is None, "an earlier podlift does not say"
+
+
+def test_the_heartbeat_of_a_run_in_a_bucket_says_how_far_it_is(
+    bucket, write, monkeypatch, tmp_path: Path, limit_s: float
+) -> None:
+    write("train.py", "import sdk\nfor n in range(1, 8): sdk.context().report({}, step=n)\n")
+    run = sdk.submit("train.py", root="gs://mine/podlift")
+    run.wait(limit_s)
+    assert str(run.progress()) == "step 7"
+    said: list[dict] = []
+    monkeypatch.setattr(heartbeats.Heartbeat, "say", lambda self, what: said.append(what))
+    carrier.Carrier(RunPaths(run.plan.paths.url), SystemClock())._beat(supervised=True)
+    assert said[0]["progress"]["step"] == 7
