@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from .policies import Checkpoints, Code, Limits, Resources, Retry
-from .values import SHOWN, Value, as_text, shown
+from .values import SHOWN, Value, as_text, is_utf8, shown
 
 JsonArgs = list[Any] | dict[str, Any] | None
 
@@ -104,7 +104,16 @@ def _environment(value: dict[str, str | FromCaller]) -> dict[str, str | FromCall
             problems.append(f"{name!r} is set by podlift for each task: choose another name")
         if isinstance(text, str) and "\0" in text:
             problems.append(f"the value of {name!r} holds a NUL character, which no variable can")
-    sizes = {name: len(f"{name}={text}".encode()) for name, text in value.items() if isinstance(text, str)}
+        if isinstance(text, str) and not is_utf8(text):
+            problems.append(
+                f"the value of {name!r} holds bytes that are not UTF-8, and is stored as text: give FromCaller() (--env "
+                f"{name}), which passes the variable of this shell as it is, or encode it"
+            )
+    sizes = {
+        name: len(f"{name}={text}".encode(errors="surrogatepass"))
+        for name, text in value.items()
+        if isinstance(text, str)
+    }
     problems += [
         f"{name!r} has {size} bytes, and Linux takes {_MAX_VARIABLE - 1} at most: put the value into a file of the project"
         for name, size in sizes.items()

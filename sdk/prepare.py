@@ -88,7 +88,7 @@ def make_plan(
     local = ""
     with problems.collect():
         local = _local(root, job, environ, ask=backend == "local")
-    facts = _facts(backend, job, environ, problems, (options, root) if settings.target.online else None)
+    facts = _facts(backend, job, environ, problems, (options, root), online=bool(settings.target.online))
     packed = None
     cloud = backend in backends.IN_CLOUD
     places: dict[str, str] = {}
@@ -127,17 +127,19 @@ def _facts(
     job: Job | None,
     environ: Mapping[str, str],
     problems: Problems,
-    place: tuple[dict[str, Any], str] | None,
+    place: tuple[dict[str, Any], str],
+    *,
+    online: bool,
 ) -> Facts | None:
-    """Return what is asked of the world; with a `place`, the backend's value and the root, of the cloud too."""
+    """Return what is asked of the world; `online`, of the cloud too, about a `place`: the backend's value and the root."""
     if job is None:
         return None
     asked = job.model_dump(mode="json")
     problems.found += missing_variables(asked["env"], environ)
     if problems.found:
         return None
-    found = backends.load(backend).probe(asked)
-    return found if place is None else replace(found, online=backends.load(backend).look(asked, *place))
+    engine = backends.load(backend)
+    return replace(engine.probe(asked), online=engine.look(asked, *place) if online else engine.known(place[1]))
 
 
 def _package(
@@ -186,6 +188,7 @@ def _package(
             servers=job is not None and job.resources.ps > 0,
             elsewhere=elsewhere,
             left_out=packed.left_out,
+            words=() if job is None or isinstance(job.args, dict) else job.args or (),
         )
         notes += found
     problems.raise_if_any()

@@ -12,6 +12,7 @@ from . import configfile
 from .backends import IN_CLOUD
 from .errors import InputError, Problems
 from .packaging.paths import usable
+from .values import is_utf8
 
 _DEFAULT_ROOT = "~/.podlift"
 _PREFIX = "podlift"
@@ -37,6 +38,8 @@ def resolve_root(root: str | Path | None, environ: Mapping[str, str]) -> str:
     text = str(root)
     if not isinstance(root, (str, PurePath)) or not text:
         raise InputError(f"The root is no folder. Received: {root!r}. Leave it out for {_DEFAULT_ROOT!r}.")
+    if not is_utf8(text):
+        raise InputError(f"The root's name is not UTF-8, and records of runs hold it as text. Received: {text!r}.")
     if "://" in text:
         return _in_bucket(text)
     with usable("The root", text):

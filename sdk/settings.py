@@ -80,7 +80,9 @@ class Settings:
 
 def _is_about(sentence: str, name: str, value: Any) -> bool:
     """True if a sentence begins with a setting's name, or quotes its value."""
-    if re.match(rf"{name}\b", sentence):
+    # The value of a backend has fields without its name.
+    short = next((name.removeprefix(f"{each}_") for each in config.BACKENDS if name.startswith(f"{each}_")), name)
+    if re.match(rf"({name}|{short})\b", sentence):
         return True
     values = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
     # Of a variable of the job only its name is ever shown.

@@ -22,6 +22,15 @@ class Value(BaseModel):
             raise InputError(_sentences(error, type(self))) from None
 
 
+def is_utf8(text: str) -> bool:
+    """False for a text that was made of other bytes, as words of a shell may be."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def as_text(value: Any) -> Any:
     """Read a path as its text."""
     return str(value) if isinstance(value, PurePath) else value
@@ -55,6 +64,8 @@ def _sentence(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, ...]:
     if isinstance(cause, InputError):
         return cause.problems
     said = str(cause) if cause else item["msg"].replace("Input should be", "Must be")
+    if item["type"] == "string_unicode":
+        said = "Holds bytes that are not UTF-8"
     # The environment's values may be secrets, and URLs may hold some: their sentences give names only.
     silent = item["type"] == "missing" or path[:1] in (["env"], ["inputs"])
     return (f"{where}: {said.rstrip('.')}." + ("" if silent else f" Received: {shown(item['input'])}."),)

@@ -156,6 +156,20 @@ def test_a_path_that_no_system_takes_is_a_sentence(write, bad: str, place: str) 
     assert "Received" in str(caught.value)
 
 
+def test_bytes_of_a_shell_that_are_no_text_are_named_and_not_quoted_as_a_codec(write, monkeypatch) -> None:
+    write("train.py", "print(1)")
+    odd = os.fsdecode(b"\xff")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan(sdk.Job("train.py", env={"A": odd}))
+    assert "the value of 'A' holds bytes that are not UTF-8" in str(caught.value) and "--env A" in str(caught.value)
+    with pytest.raises(sdk.InputError, match="The root's name is not UTF-8"):
+        sdk.plan("train.py", root=f"/tmp/{odd}")
+    with pytest.raises(sdk.InputError, match="machine: Holds bytes that are not UTF-8"):
+        sdk.plan("train.py", machine=odd)
+    monkeypatch.setenv("A", odd)
+    assert sdk.plan(sdk.Job("train.py", env={"A": sdk.FromCaller()})).job["env"] == {"A": {"from_caller": True}}
+
+
 def test_planning_in_a_folder_that_was_removed_is_a_sentence(write, tmp_path: Path) -> None:
     write("train.py", "print(1)")
     gone = tmp_path / "gone"

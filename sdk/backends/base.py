@@ -103,6 +103,9 @@ class Backend(Protocol):
             root: where the run will live.
         """
 
+    def known(self, root: str) -> dict[str, Any]:
+        """Return what is known of whoever is far away without asking, for `Facts.online`; nothing is waited for."""
+
     def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
         """Return what only the request shows, and, as errors where it is `starting`, what a run cannot start without. Pure."""
 

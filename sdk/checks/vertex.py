@@ -47,5 +47,5 @@ def run(
     found += vertex_limits.roles(job, target, strategies)
     found += vertex_limits.display_name(run_id)
     found += vertex_target.place(job, target, root)
-    found += vertex_online.asked(job, target, facts)
+    found += vertex_online.asked(job, target, facts, root)
     return found

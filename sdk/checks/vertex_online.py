@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from .. import pricing
@@ -13,10 +14,15 @@ from .vertex_hardware import Json
 _ROLE = "roles/artifactregistry.reader"
 
 
-def asked(job: Json, target: Json, facts: Facts) -> list[Finding]:
+def asked(job: Json, target: Json, facts: Facts, root: str = "") -> list[Finding]:
     """What was learnt of the bucket, the image and the quotas."""
     known = facts.online
-    found = [*_bucket(known["bucket"], target)] if "bucket" in known else []
+    if "bucket" not in known:
+        found = _not_looked_at(root, target)
+    elif "seen" in known["bucket"]:
+        found = _seen(root, known["bucket"], target)
+    else:
+        found = [*_bucket(known["bucket"], target)]
     found += [_image(known["image"], str(target.get("image")))] if "image" in known else []
     return [*found, *_quotas(known.get("quotas", {}), job, target)]
 
@@ -45,6 +51,32 @@ def _bucket(known: Mapping[str, Any], target: Json) -> Iterator[Finding]:
     ):
         if said:
             yield Finding("warning", f"{said[0].upper()}{said[1:]}. Next: {buckets.update(name, option)}.")
+
+
+def _not_looked_at(root: str, target: Json) -> list[Finding]:
+    """A bucket of which nothing is known here."""
+    if not root.startswith("gs://") or root.startswith("gs://<"):
+        return []
+    name = root.removeprefix("gs://").partition("/")[0]
+    said = f"Whether gs://{name} is there, and in a region of the job ({', '.join(target['regions'])}), was not checked"
+    return [Finding("note", f"{said}. Next: podlift plan --online.")]
+
+
+def _seen(root: str, known: Mapping[str, Any], target: Json) -> list[Finding]:
+    """A bucket that was looked at before, or that an emulator has."""
+    when = f" Seen on {known['seen']}; podlift plan --online looks again." if known["seen"] else ""
+    return [replace(finding, message=finding.message + when) for finding in place(root, known["about"], target)]
+
+
+def place(root: str, about: Mapping[str, Any], target: Json) -> list[Finding]:
+    """Return what there is to say about where the bucket of a root lies.
+
+    Args:
+        root: gs://BUCKET/PREFIX.
+        about: the bucket as Cloud Storage shows it.
+        target: the Vertex as JSON.
+    """
+    return [*_place(root.removeprefix("gs://").partition("/")[0], about, target)]
 
 
 def _place(name: str, about: Mapping[str, Any], target: Json) -> Iterator[Finding]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterator, Mapping
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import nearest
@@ -12,6 +14,10 @@ from .entry import Source
 
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 _SCOPES = (*_Function, ast.ClassDef, ast.Lambda)
+# What reads a program's words, or may: a parser of arguments, or a context of podlift with its args.
+_READS_ARGV = re.compile(
+    r"arg(v|_?parse|ument)|parse_?args|flags|absl|click|typer|tyro|hydra|docopt|fire|cli\b|context|exec|eval", re.I
+)
 # A module that uses one of these may make names that no reader finds.
 _HIDDEN = {"globals", "vars", "exec", "setattr", "__dict__", "modules"}
 
@@ -42,6 +48,41 @@ def check(tree: ast.Module, source: Source, kwargs: Mapping[str, Any] | None) ->
         f"{where}: {sentence}"
         for sentence in [*_never_runs(found[0]), *([] if kwargs is None else _arguments(found[0], kwargs))]
     ]
+
+
+def unread_words(tree: ast.Module, source: Source, words: Sequence[Any], program: Iterable[ast.Module]) -> list[str]:
+    """Return what is wrong with a list of args: it is the program's argv, and sets no argument of a function.
+
+    Args:
+        tree: the entry's module.
+        source: the entry.
+        words: the list.
+        program: every module that may run.
+    """
+    found = [node for node in tree.body if isinstance(node, _Function) and node.name == source.function]
+    if not words or not found or found[-1].decorator_list:
+        return []
+    args = found[-1].args
+    names = [arg.arg for arg in (*args.posonlyargs, *args.args, *args.kwonlyargs)]
+    if not names or any(_READS_ARGV.search(word) for module in program for word in _words(module)):
+        return []
+    flags = any(isinstance(word, str) and word.startswith("-") for word in words)
+    nearby = f'{{"{names[0]}": ...}}' if flags else json.dumps(dict(zip(names, words, strict=False)))
+    return [
+        f"{source.file}:{found[-1].lineno}: a list of args is the program's argv (sys.argv), which nothing in it reads, and "
+        f"sets no argument of {source.function}({', '.join(names)}). Received: {list(words)!r}. Next: args={nearby} (--args)."
+    ]
+
+
+def _words(tree: ast.Module) -> Iterator[str]:
+    """Yield the names that a module uses or imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from (f"{getattr(node, 'module', '')}.{alias.name}" for alias in node.names)
 
 
 def _bound(tree: ast.Module) -> Iterator[str]:

@@ -43,6 +43,7 @@ def check(
     servers: bool = False,
     elsewhere: bool = False,
     left_out: Sequence[str] = (),
+    words: Sequence[Any] = (),
 ) -> tuple[list[Finding], Preload]:
     """Read every module that the entry reaches inside the bundle; return what may go wrong, and what tasks could share.
 
@@ -59,6 +60,7 @@ def check(
         elsewhere: True where tasks run in an image, that installs what is required and may hold more.
         servers: True where there are parameter servers: then the strategies of the program matter.
         left_out: what of the project the bundle leaves out, each with the reason.
+        words: the list of args.
 
     Raises:
         InputError: syntax errors, imports of what no task will find, a function that cannot be called so.
@@ -77,6 +79,9 @@ def check(
     start = reading.trees.get(source.file)
     if start is not None and source.function:
         problems.found += functions.check(start, source, kwargs)
+        if words:
+            modules = _reachable(program, {**reading.trees, **reading.later}).values()
+            problems.found += functions.unread_words(start, source, words, modules)
     doubts = reading.judge()
     trees = reading.trees
     reachable = _reachable(program, {**trees, **reading.later})

@@ -267,8 +267,8 @@ class Files:
             return {}
 
 
-def check_root(url: str, *, patience: Patience) -> None:
-    """Raise where a root in a bucket cannot be used.
+def check_root(url: str, *, patience: Patience) -> Mapping[str, Any]:
+    """Raise where a root in a bucket cannot be used; return what the service says of the bucket, as `Files.bucket`.
 
     Raises:
         InputError: there is no such bucket, we are not let in, or it is one of a kind that keeps no write-once objects.
@@ -282,6 +282,7 @@ def check_root(url: str, *, patience: Patience) -> None:
             f"The root lies in a zonal bucket, whose objects are seen before they are whole. Received: {url!r}. Next: name a "
             "bucket of a region (gcloud storage buckets create gs://NAME --location=REGION)."
         )
+    return about
 
 
 def _send(wire: Wire, method: str, path: str, query: Mapping[str, str], **more: Any) -> Any:

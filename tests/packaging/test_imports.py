@@ -184,6 +184,38 @@ def test_arguments_that_do_not_fit_the_function_are_found_before_the_run(write, 
 
 
 @pytest.mark.parametrize(
+    ("args", "nearby"),
+    [([7], '{"epochs": 7}'), (["a", 0.1], '{"epochs": "a", "rate": 0.1}'), (["--epochs", "7"], '{"epochs": ...}')],
+)
+def test_a_list_that_a_function_would_never_see_is_refused(write, args: list, nearby: str) -> None:
+    write("train.py", "import helpers\ndef main(epochs=3, rate=1): ...\n")
+    write("helpers.py", "")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.plan("train:main", args=args)
+    assert "sets no argument of main(epochs, rate)" in str(caught.value) and f"args={nearby} (--args)" in str(
+        caught.value
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import sys\ndef main(argv=None): print(sys.argv)",
+        "import argparse\ndef main(epochs=3): argparse.ArgumentParser().parse_args()",
+        "from absl import app\ndef main(argv=()): ...",
+        "import sdk\ndef main(epochs=3): print(sdk.context().args)",
+        "import helpers\ndef main(epochs=3): helpers.go()",
+        "def main(): ...",
+        "def main(*words): ...",
+    ],
+)
+def test_a_list_that_a_program_may_read_is_its_argv(write, text: str) -> None:
+    write("train.py", text)
+    write("helpers.py", "from sys import argv\ndef go(): ...")
+    assert sdk.plan("train:main", args=["7"]).argv == ["7"]
+
+
+@pytest.mark.parametrize(
     ("text", "args"),
     [
         ("def main(a, b=2, *, c): ...", {"a": 1, "c": 3}),

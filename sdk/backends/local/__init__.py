@@ -49,6 +49,10 @@ class Local:
         """Return nothing: all that a run needs is here, and was looked at."""
         return {}
 
+    def known(self, root: str) -> dict[str, Any]:
+        """Return nothing: a run on this machine asks nobody where a bucket lies."""
+        return {}
+
     def warm_up(self) -> None:
         """Do nothing: what a supervisor needs it loads itself."""
 

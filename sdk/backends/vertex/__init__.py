@@ -43,6 +43,12 @@ class Vertex:
 
         return online.look(job, options, root)
 
+    def known(self, root: str) -> dict[str, Any]:
+        """Say where the bucket lies, if it was looked at before."""
+        from . import places
+
+        return places.known(root, os.environ)
+
     def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
         """Return what is not configured, and what was patched."""
         return [

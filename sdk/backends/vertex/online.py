@@ -8,6 +8,7 @@ Sources (read 2026-11-21): REST reference of Service Usage v1beta1, services.con
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,11 +16,12 @@ from typing import Any
 from urllib.parse import quote
 
 from ... import pricing
+from ...clock import SystemClock
 from ...errors import InputError, StoreError
 from ...storage.gcs_files import Files
 from ...storage.gcs_refusals import RefusedError as Refusal
 from ...storage.patience import Patience
-from . import client
+from . import client, places
 
 _PATIENCE = Patience(connect_s=3.0, read_s=5.0, total_s=8.0, first_s=8.0)
 _TIMEOUT_S = (3.0, 5.0)
@@ -61,6 +63,7 @@ def look(job: Mapping[str, Any], options: Mapping[str, Any], root: str) -> Facts
     with ThreadPoolExecutor(_WORKERS) as pool:
         limits = {each: pool.submit(quota, project, each, regions) for each in wanted} if project else {}
         found: Facts = {name: each.result() for name, each in {n: pool.submit(c) for n, c in asked.items()}.items()}
+        places.remember(root, found.get("bucket", {}).get("about", {}), os.environ, SystemClock().now())
         return {**found, **({"quotas": {name: each.result() for name, each in limits.items()}} if limits else {})}
 
 

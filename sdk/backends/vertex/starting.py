@@ -8,6 +8,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 
 from ... import cache
+from ...checks import vertex_online
 from ...clock import Clock, SystemClock
 from ...errors import AlreadyExistsError, InputError, PodliftError
 from ...events import generation
@@ -21,7 +22,7 @@ from ...storage.gcs_files import FIRST_LOOK, Files, check_root
 from ...storage.gcs_store import GcsStore
 from ...storage.records import read_events
 from ..base import Request
-from . import client, spec, submit, watch
+from . import client, places, spec, submit, watch
 from .submit import Asked, Creation, NotMadeError
 
 _REGIONAL = "region"
@@ -40,7 +41,13 @@ def check(request: Request) -> None:
         client.credentials()
     except client.RefusedError as error:
         raise InputError(str(error)) from error
-    check_root(request.plan.root, patience=FIRST_LOOK)
+    root, options = request.plan.root, request.plan.backend_options
+    about = check_root(root, patience=FIRST_LOOK)
+    places.remember(root, about, os.environ, SystemClock().now())
+    found = vertex_online.place(root, about, options) if about else []
+    elsewhere = [finding.message for finding in found if finding.level == "error"]
+    if elsewhere:
+        raise InputError(elsewhere)
     if request.plan.backend_options["raw"]:
         client.checked(request.body)
 

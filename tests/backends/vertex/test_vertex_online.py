@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 import sdk
-from sdk.backends.vertex import online
+from sdk.backends.vertex import online, places
 from sdk.checks import Facts, run_all
 from sdk.cli.app import run as command
 from sdk.errors import InputError
@@ -47,12 +48,53 @@ def said(made: sdk.Plan, level: str) -> str:
     return "\n".join(message for each, message in made.findings if each == level)
 
 
-def test_offline_nobody_is_asked(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
+def test_offline_nobody_is_asked_but_an_emulator_where_a_bucket_lies(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
+) -> None:
     before = podlift_vertex.requests().total
     made = plan(online=None, bucket="there-is-no-such-bucket")
     assert "online" not in made.facts
     # The question itself is a request.
     assert podlift_vertex.requests().total - before <= 1
+
+
+def test_a_bucket_elsewhere_is_refused_offline_where_its_place_is_known(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(podlift_vertex, "in-europe", location="EUROPE-WEST4")
+    elsewhere = r"gs://in-europe lies in europe-west4, and Vertex AI wants it .*Nearest: regions=\['europe-west4'\]\.$"
+    with pytest.raises(InputError, match=elsewhere):
+        plan(online=None, bucket="in-europe")
+    near = plan(online=None, bucket="in-europe", regions="europe-west4")
+    assert "gs://in-europe is there, in europe-west4." in said(near, "note")
+    # Of Google's buckets a plan knows what an earlier look has seen, and says what it does not know.
+    about = online.bucket("gs://in-europe/podlift")["about"]
+    monkeypatch.delenv("PODLIFT_EMULATOR")
+    unseen = (
+        "Whether gs://in-europe is there, and in a region of the job (us-central1), was not checked. Next: podlift plan"
+    )
+    assert unseen in said(plan(online=None, bucket="in-europe"), "note")
+    places.remember("gs://in-europe/podlift", about, os.environ, now=1_790_000_000)
+    with pytest.raises(
+        InputError, match=r"lies in europe-west4.* Seen on 2026-09-21; podlift plan --online looks again\.$"
+    ):
+        plan(online=None, bucket="in-europe")
+    assert (
+        plan(online=None, bucket="in-europe", regions="europe-west4").facts["online"]["bucket"]["seen"] == "2026-09-21"
+    )
+
+
+def test_a_submit_into_a_bucket_elsewhere_is_refused_before_anything_is_written(
+    podlift_vertex: Cloud, plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(podlift_vertex, "in-europe", location="EUROPE-WEST4")
+    with monkeypatch.context() as nothing_known:
+        nothing_known.delenv("PODLIFT_EMULATOR")
+        made = plan(online=None, bucket="in-europe")
+    with pytest.raises(InputError, match=r"lies in europe-west4, and Vertex AI wants it in the job's region"):
+        sdk.submit(made)
+    assert not Path(made.bundle).exists()
+    assert podlift_vertex.ask("GET", "/storage/v1/b/in-europe/o").get("items", []) == []
 
 
 def test_what_the_cloud_says_stands_among_the_facts_and_the_findings(plan: Callable[..., sdk.Plan]) -> None:
