@@ -175,9 +175,9 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        from .plantext import lines
+        from .plantext import lines, text
 
-        return "\n".join(f"{name:<12} {text}" for name, text in lines(self))
+        return text(lines(self))
 
 
 def _required(item: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
 
 _LARGEST = 5
 _SHOWN = 8
+# Tasks that a short plan names.
+_TASKS = 4
 
 
 def lines(plan: Plan) -> list[tuple[str, str]]:
@@ -21,15 +24,67 @@ def lines(plan: Plan) -> list[tuple[str, str]]:
     return [*found, *((level, message) for level, message in plan.findings)]
 
 
+def short(plan: Plan) -> list[tuple[str, str]]:
+    """Return the few lines that a submit begins with: what, where, at what price, each warning, and how much more there is."""
+    cloud = _about_cloud(plan) if plan.backend == "vertex" else []
+    more = len(plan.tasks) - _TASKS
+    tasks = ", ".join(plan.tasks[:_TASKS]) + (f" and {more} more" if more > 0 else "")
+    count, size = sum(not file[0].endswith("/") for file in plan.files), sum(file[1] for file in plan.files)
+    # What rented machines cost or lack may stand in a note.
+    findings = [(level, message) for level, message in plan.findings if level != "note" or cloud]
+    found = [
+        ("run", plan.run_id),
+        ("directory", plan.url),
+        ("tasks", f"{_hardware(plan)}: {tasks}, {plan.backend}"),
+        ("entry", _start(plan)),
+        ("bundle", f"{count} files, {_megabytes(size)} of {plan.project}"),
+        *cloud,
+        *findings,
+    ]
+    hidden = {
+        "left out": len(plan.left_out),
+        "variables not passed": len(plan.dropped),
+        "notes": len(plan.findings) - len(findings),
+    }
+    said = ", ".join(f"{name} {number}" for name, number in hidden.items() if number)
+    return [*found, ("more", f"with -v{f': {said}' if said else ''}")]
+
+
+def text(lines: Sequence[tuple[str, str]], width: int | None = None) -> str:
+    """Return pairs as lines of a word and what it is.
+
+    Args:
+        lines: the pairs.
+        width: longer ones are broken, with their rest below its beginning; None breaks none.
+    """
+    if width is None:
+        return "\n".join(f"{name:<12} {said}" for name, said in lines)
+    return "\n".join(
+        textwrap.fill(
+            said,
+            width,
+            initial_indent=f"{name:<12} ",
+            subsequent_indent=" " * 13,
+            break_on_hyphens=False,
+            break_long_words=False,
+        )
+        or f"{name:<12} "
+        for name, said in lines
+    )
+
+
 def _about_run(plan: Plan) -> list[tuple[str, str]]:
-    start = f"{plan.target}:{plan.function}" if plan.function else " ".join([plan.target, *plan.argv])
     return [
         ("run", plan.run_id),
         ("directory", plan.url),
         ("backend", plan.backend),
         ("tasks", f"{_hardware(plan)}: {', '.join(plan.tasks)}"),
-        ("entry", f"{plan.kind} {start}, started in {plan.cwd or 'the top'} of the bundle"),
+        ("entry", f"{plan.kind} {_start(plan)}, started in {plan.cwd or 'the top'} of the bundle"),
     ]
+
+
+def _start(plan: Plan) -> str:
+    return f"{plan.target}:{plan.function}" if plan.function else " ".join([plan.target, *plan.argv])
 
 
 def _hardware(plan: Plan) -> str:

@@ -6,11 +6,12 @@ import io
 import json
 import os
 import select
+import shutil
 import stat
 import sys
 import threading
 from dataclasses import asdict
-from typing import Any
+from typing import Any, TextIO
 
 from ..errors import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER
 from ..run import Run
@@ -66,6 +67,11 @@ def end_with_reader() -> None:
         return
     if piped:
         threading.Thread(target=watch, daemon=True).start()
+
+
+def width(stream: TextIO | None) -> int | None:
+    """Return how wide the terminal is that a stream goes to; None for what is no terminal: nothing is broken there."""
+    return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
 
 
 def say(text: str) -> None:

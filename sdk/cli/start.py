@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from .. import api, backends, config
+from .. import api, backends, config, plantext
 from ..errors import EXIT_DONE, InputError, Problems
 from ..packaging.paths import usable
 from ..planner import Plan
@@ -20,7 +21,7 @@ from ..roots import configured_root
 from ..run import Run
 from ..settings import UNNAMED, Target, complaints
 from .options import duration, pairs, read, variables, with_settings
-from .output import answer, as_json, say, summary
+from .output import answer, as_json, say, summary, width
 from .watch import follow
 
 Words = Annotated[
@@ -65,6 +66,7 @@ Output = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout at the end")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="all of the plan first, as podlift plan shows it")]
 Detach = Annotated[bool, typer.Option("--detach", help="return as soon as the run is started")]
 
 
@@ -79,6 +81,7 @@ def submit(
     inputs: Inputs = None,
     timeout: Timeout = None,
     detach: Detach = False,
+    verbose: Verbose = False,
     json_output: Json = False,
     given: dict[str, Any] | None = None,
 ) -> None:
@@ -86,7 +89,8 @@ def submit(
     target = Target(backend=backend, root=root, name=name, online=online)
     asked = Asked(words or [], env or [], inputs or [], timeout, given or {}, target)
     made = _read_plan(asked) if asked.is_plan else _make(asked, "submit")
-    say(str(made))
+    shown = plantext.lines(made) if verbose else plantext.short(made)
+    say(plantext.text(shown, width(sys.stderr)))
     run = api.execute(made, exact=asked.is_plan)
     if detach:
         ref = reference(run)
@@ -125,7 +129,7 @@ def plan(
         asked = {"request_url": request.url} if request.url else {}
         as_json({**json.loads(made.to_json()), "url": made.url, **asked, "request": request.body})
     else:
-        answer(str(made))
+        answer(plantext.text(plantext.lines(made), width(sys.stdout)))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,81 @@
+"""The plan as a person reads it: a few lines before a run, all of it when asked for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import sdk
+from sdk import plantext
+
+
+def test_a_submit_begins_with_a_few_lines_and_shows_the_rest_with_v(write, here, monkeypatch) -> None:
+    for number in range(9):
+        monkeypatch.setenv(f"SOME_VARIABLE_{number}", "x")
+    write("train.py", "print(1)")
+    write("big.bin", "x" * 70_000)
+    shown = here("submit", "train.py", "--detach")
+    plan = shown.stderr.partition("started.")[0].splitlines()
+    assert [line.split("  ")[0] for line in plan] == ["run", "directory", "tasks", "entry", "bundle", "more"]
+    assert "with -v: " in plan[-1] and "variables not passed " in plan[-1]
+    sdk.attach("latest").wait(60)
+    for flag in ("-v", "--verbose"):
+        everything = here("submit", "train.py", "--detach", flag).stderr
+        for part in ("not passed", "SOME_VARIABLE_3", "largest", "sys.path", "python ", "checkpoints "):
+            assert part in everything
+        sdk.attach("latest").wait(60)
+    assert "SOME_VARIABLE_3" in here("plan", "train.py").stdout, "a plan alone shows all of it"
+
+
+def test_no_warning_and_no_price_is_hidden(write) -> None:
+    write("train.py", "import os\nimport nothing_like_this\nprint(1)")
+    write("requirements.txt", "nothing-like-this\n")
+    made = sdk.plan("train.py", backend=sdk.Vertex(project="my-project", bucket="mine"), accelerator="l4:4", workers=3)
+    hidden = set(plantext.lines(made)) - set(plantext.short(made))
+    unspent = {
+        "backend",
+        "tasks",
+        "entry",
+        "bundle",
+        "largest",
+        "sys.path",
+        "python",
+        "start",
+        "requires",
+        "checkpoints",
+    }
+    assert {name for name, _ in hidden} <= {*unspent, "not passed", "left out"}
+    assert {"price", "quota", "warning", "pool 0", "pool 1"} <= {name for name, _ in plantext.short(made)}
+
+
+def test_many_tasks_are_counted(write) -> None:
+    write("train.py", "print(1)")
+    assert dict(plantext.short(sdk.plan("train.py", workers=9)))["tasks"] == (
+        "9 x cpu: chief-0, worker-0, worker-1, worker-2 and 5 more, local"
+    )
+
+
+@pytest.mark.parametrize("width", [None, 40, 80])
+def test_a_line_that_is_too_long_goes_on_below_its_beginning_and_no_path_is_broken(width: int | None) -> None:
+    path = "/a/" + "long-" * 20
+    lines = plantext.text([("run", "digits"), ("error", f"{'word ' * 30}{path}")], width).splitlines()
+    assert lines[0] == "run          digits"
+    assert any(path in line for line in lines)
+    if width is None:
+        assert len(lines) == 2
+    else:
+        assert all(line.startswith(" " * 13) for line in lines[2:])
+        assert [line for line in lines if len(line) > width and path not in line] == []
+
+
+def test_a_terminal_of_80_columns_shows_the_plan_in_less_than_ten_lines(write, in_terminal) -> None:
+    write("train.py", "print(1)")
+    code, shown = in_terminal("submit", "train.py", at=())
+    assert code == 0
+    assert shown.partition("\r\nmore")[0].count("\n") < 9
+
+
+def test_a_plan_as_json_is_the_same_with_and_without_a_terminal(write, here) -> None:
+    write("train.py", "print(1)")
+    assert json.loads(here("plan", "train.py", "--json").stdout)["kind"] == "script"
