@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from ..errors import InputError
+from .. import config, configfile
+from ..errors import InputError, Problems
+from ..policies import Vertex
 from .output import answer, as_json, say
 from .start import Json
 
@@ -15,7 +18,12 @@ Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help
 Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="where everything is kept", show_default=False)]
 Buckets = Annotated[
     list[str] | None,
-    typer.Option("--bucket", metavar="NAME[@REGION]", help="made unless it is there; repeatable", show_default=False),
+    typer.Option(
+        "--bucket",
+        metavar="NAME[@REGION]",
+        help="made unless it is there; repeatable",
+        show_default=False,
+    ),
 ]
 Script = Annotated[
     Path | None,
@@ -65,9 +73,27 @@ def emulator(
     denied = why_not()
 
     try:
-        serve(data, port=port, announce=announce, faults=rules, buckets=bucket or (), capacity=capacity, frozen=frozen)
+        places = _placed(bucket or [])
+        serve(data, port=port, announce=announce, faults=rules, buckets=places, capacity=capacity, frozen=frozen)
     except KeyboardInterrupt:
         say(f"Stopped. The data stay in {data}.")
+
+
+def _placed(buckets: list[str]) -> list[str]:
+    """Return the buckets with their places: jobs of Vertex AI need one in their region, so that is where one without goes."""
+    return [each if "@" in each else f"{each}@{_region()}" for each in buckets]
+
+
+def _region() -> str:
+    found: dict[str, Any] = {}
+    try:
+        problems = Problems()
+        found = {**configfile.find(Path.cwd(), problems).values, **config.from_environment(os.environ, problems)}
+        regions = Vertex(**config.of_backend("vertex", {"vertex_regions": found["vertex_regions"]})).regions
+    except (KeyError, ValueError, InputError):
+        # Settings that are wrong are told by the command that needs them.
+        regions = Vertex().regions
+    return regions[0]
 
 
 def _hints(url: str) -> list[str]:

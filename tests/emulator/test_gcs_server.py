@@ -113,7 +113,7 @@ def test_the_command_prints_its_url_serves_and_stops(tmp_path) -> None:
 
 
 def test_json_holds_the_port_and_a_bucket_may_be_one_of_a_region(tmp_path) -> None:
-    with command("--data", str(tmp_path), "--json", "--bucket", "mine@us-central1", "--bucket", "any") as process:
+    with command("--data", str(tmp_path), "--json", "--bucket", "mine@us-central1", "--bucket", "any@us") as process:
         told = json.loads(process.stdout.readline())
         items = requests.get(f"http://127.0.0.1:{told['port']}/storage/v1/b?project=p").json()["items"]
         places = {each["name"]: (each["location"], each["locationType"]) for each in items}
@@ -121,6 +121,25 @@ def test_json_holds_the_port_and_a_bucket_may_be_one_of_a_region(tmp_path) -> No
         process.terminate()
         process.communicate(timeout=LIMIT_S)
     assert told["data"] == str(tmp_path)
+
+
+@pytest.mark.parametrize("region", ["us-central1", "europe-west4"])
+def test_the_documented_bucket_is_one_that_the_documented_plan_accepts(tmp_path, monkeypatch, capsys, region) -> None:
+    (tmp_path / "train.py").write_text("")
+    if region != "us-central1":
+        (tmp_path / "podlift.toml").write_text(f"[vertex]\nregions = [{region!r}]\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PODLIFT_ROOT", str(tmp_path / "root"))
+    with command("--data", "cloud", "--bucket", "mine", "--json") as process:
+        try:
+            monkeypatch.setenv("PODLIFT_EMULATOR", json.loads(process.stdout.readline())["url"])
+            code = app.run(["plan", "train.py", "--backend", "vertex", "--online", "--vertex-bucket", "mine"])
+        finally:
+            process.terminate()
+            process.communicate(timeout=LIMIT_S)
+    said = capsys.readouterr()
+    assert code == 0, said.err
+    assert f"gs://mine is there, in {region}." in said.out + said.err
 
 
 def test_the_commands_mistakes_are_sentences(tmp_path, capsys) -> None:
@@ -135,6 +154,7 @@ def test_the_commands_mistakes_are_sentences(tmp_path, capsys) -> None:
             (["--port", port, "--data", str(tmp_path / "a")], "The port cannot be used"),
             (["--data", str(tmp_path / "file")], "The data folder cannot be used"),
             (["--data", str(tmp_path / "a"), "--bucket", "NO"], "Invalid bucket name"),
+            (["--data", str(tmp_path / "a"), "--bucket", "mine@mars"], "location constraint is not valid: 'MARS'"),
             (["--data", str(tmp_path / "a"), "--faults", str(script)], "unknown kind. Received: 'explode'"),
             (["--data", str(tmp_path / "a"), "--faults", str(tmp_path / "none")], "--faults cannot be read"),
         ):

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 from ...clock import SystemClock
 from ...errors import InputError
 from .app import Application
+from .bodies import check_bucket_fields
 from .errors import ApiError
 from .faults import Fault, Faults
 from .names import check_bucket
@@ -110,7 +111,7 @@ def make_buckets(state: State, buckets: Sequence[str]) -> None:
         buckets: NAME for one as Google makes it for whoever says nothing, in several regions; NAME@REGION for one of a region.
 
     Raises:
-        InputError: one cannot have that name.
+        InputError: one cannot have that name, or lie there.
     """
     there = {each.name for each in state.buckets()}
     wanted = {name: place.upper() for name, _, place in (each.partition("@") for each in buckets)}
@@ -118,6 +119,8 @@ def make_buckets(state: State, buckets: Sequence[str]) -> None:
         for name in wanted:
             check_bucket(name)
         for name in sorted(wanted.keys() - there):
-            state.create_bucket(name, {"location": wanted[name]} if wanted[name] else {})
+            fields = {"location": wanted[name]} if wanted[name] else {}
+            check_bucket_fields(fields)
+            state.create_bucket(name, fields)
     except ApiError as error:
         raise InputError(error.message) from None
