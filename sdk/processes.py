@@ -18,6 +18,8 @@ from typing import Protocol
 _PR_SET_CHILD_SUBREAPER = 36
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MACHINE_ID = Path("/etc/machine-id")
+# Children that are no orphans: they look after this process.
+SPARED: set[int] = set()
 
 
 def identity(pid: int) -> str | None:
@@ -153,11 +155,14 @@ def adopt_orphans() -> None:
 
 
 def end_orphans() -> list[int]:
-    """Kill and reap every child of this process; their children become ours in turn. Return those of other users: they stay."""
+    """Kill and reap every child of this process but those in `SPARED`; their children become ours in turn.
+
+    Return those of other users: they stay.
+    """
     me = str(os.getpid())
     stay: set[int] = set()
     while _BOOT_ID.exists():
-        left = [pid for pid in _all_pids() if _parent(pid) == me and pid not in stay]
+        left = [pid for pid in _all_pids() if _parent(pid) == me and pid not in stay | SPARED]
         if not left:
             break
         for pid in left:

@@ -19,11 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import sdk
 from sdk.backends import local
+from sdk.backends.local import janitor
 from sdk.events import Event
 from sdk.storage.records import read_events
 
@@ -32,7 +34,17 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="th
 LIMIT_S = 60
 # How long a victim has lived when it is killed: to a moment after the end of a run that nobody disturbs.
 MOMENTS_S = (0.0, 2.0)
-VICTIMS = ("client", "supervisor", "task", "janitor", "client and supervisor", "all tasks")
+VICTIMS = (
+    "client",
+    "supervisor",
+    "task",
+    "janitor",
+    "client and supervisor",
+    "all tasks",
+    "supervisor and janitor",
+    "janitor, then supervisor",
+    "stopped janitor, then supervisor",
+)
 REPO = str(Path(sdk.__file__).parent.parent)
 # Each task leaves one process in a session of its own, one without an environment whose parents are gone, and one that
 # holds the task's port; all have the mark in their command.
@@ -144,6 +156,9 @@ def targets(trial: Trial, client: int) -> list[int]:
         "supervisor": named("local.supervisor"),
         "janitor": named("janitor.py"),
         "client and supervisor": [client, *named("local.supervisor")],
+        "supervisor and janitor": [*named("janitor.py"), *named("local.supervisor")],
+        "janitor, then supervisor": named("janitor.py"),
+        "stopped janitor, then supervisor": named("janitor.py"),
         "task": random.Random(trial.seed).sample(tasks, min(1, len(tasks))),
         "all tasks": tasks,
     }[trial.victim]
@@ -159,11 +174,25 @@ def run_trial(trial: Trial) -> str:
             until(lambda: targets(trial, client.pid) or client.poll() is not None, lambda: "it never began")
             time.sleep(trial.moment_s)  # the moment is what is tried
         killed = []
+        number = signal.SIGSTOP if trial.victim.startswith("stopped") else signal.SIGKILL
         for pid in targets(trial, client.pid):
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, number)
                 killed.append(pid)
+        if trial.victim.endswith("then supervisor"):
+            if number == signal.SIGKILL and trial.seed < len(VICTIMS):
+                until(lambda: set(targets(trial, client.pid)) - {*killed}, lambda: "no janitor has taken over")
+                time.sleep(1.5)  # it has noted what there is
+            for pid, command in commands(trial).items():
+                if "local.supervisor" in command:
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
         until(lambda: client.poll() is not None, lambda: f"the client still waits: {commands(trial)}")
+        if number == signal.SIGSTOP and trial.seed >= len(VICTIMS):
+            # Stopped after the run had ended: nobody waits for it any more.
+            for pid in killed:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
     until(lambda: not commands(trial), lambda: f"left: {commands(trial)}")
     assert list(trial.temporary.iterdir()) == []
     plans = list(trial.root.glob("runs/*/plan.json"))
@@ -185,7 +214,7 @@ def status_of(url: Path, trial: Trial) -> str:
     until(lambda: all(map(can_bind, addresses)), lambda: f"a port is still held: {addresses}")
     assert status.attempts <= 1 + trial.restarts
     if not any(event.kind == "final" for event in events):
-        assert trial.victim in ("client", "supervisor", "client and supervisor")
+        assert trial.victim == "client" or "supervisor" in trial.victim
         launched = any(event.kind in ("started", "launched") for event in events)
         assert not launched or "supervisor" in trial.victim, "a run does not need its client"
         assert (status.state, status.reason) == (sdk.State.LOST, sdk.Reason.SUPERVISOR_LOST)
@@ -232,7 +261,7 @@ def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_no_patience")
 @pytest.mark.parametrize(
-    ("first", "trials"), [(0, 8), pytest.param(1000, 200, marks=pytest.mark.full)], ids=["8 trials", "200 trials"]
+    ("first", "trials"), [(0, 9), pytest.param(1000, 200, marks=pytest.mark.full)], ids=["9 trials", "200 trials"]
 )
 def test_whatever_is_killed_nothing_is_left_and_the_status_is_right(first: int, trials: int) -> None:
     def tried(seed: int) -> str:
@@ -247,6 +276,65 @@ def test_whatever_is_killed_nothing_is_left_and_the_status_is_right(first: int, 
         outcomes = Counter(pool.map(tried, range(first, first + trials)))
     print("\n".join(f"{count:4} {outcome}" for outcome, count in sorted(outcomes.items())))
     assert outcomes.total() == trials
+
+
+@contextmanager
+def process(*words: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """A process that has said a line, and is gone at the end."""
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, **options) as started:
+        try:
+            assert started.stdout is not None
+            assert started.stdout.readline() == "up\n"
+            yield started
+        finally:
+            started.kill()
+
+
+def test_a_persons_processes_that_look_at_a_run_carry_no_mark_of_it(tmp_path: Path) -> None:
+    url, me = str(tmp_path / "runs" / "a-aaaaaa"), str(tmp_path)
+    log = Path(url, "attempts", "0001", "logs", "chief-0.log")
+    log.parent.mkdir(parents=True)
+    log.touch()
+    say = "echo up; read line"
+    marks = {"PODLIFT_RUN": url, "PODLIFT_ATTEMPT": "1"}
+    to_log = f"exec 2>>{log}; {say}"
+    cases: list[tuple[str, dict[str, str], bool]] = [
+        (say, {}, False),
+        (f"cd {url}; {say}", {}, False),
+        (f"exec 2<{log}; {say}", {}, False),
+        (f"exec 2>>{url}/mine.txt; {say}", {}, False),
+        (say, {"PODLIFT_RUN": url}, False),
+        (say, {**marks, "PODLIFT_RUN": f"{url}x"}, False),
+        (say, marks, True),
+        (to_log, {}, True),
+    ]
+    for text, env, expected in cases:
+        with process("/bin/sh", "-c", text, env=env, cwd=me, stdin=subprocess.PIPE) as started:
+            assert janitor.marked(started.pid, url, set()) is expected, (text, env)
+            janitor.end_marked(url, [])
+            until(lambda: expected is (started.poll() is not None), lambda: (text, env))  # noqa: B023
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_stopped_janitor_is_woken_and_one_that_keeps_the_lock_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
+) -> None:
+    monkeypatch.setattr(janitor, "_WAKE_S", 0.02)
+    monkeypatch.setattr(janitor, "_PATIENCE_S", LIMIT_S if ends else 0.1)
+    events = str(tmp_path / "events")
+    holder = tmp_path / "janitor.py"
+    holder.write_text(
+        "import fcntl, os, signal, sys, time\n"
+        f"fcntl.flock(os.open({str(tmp_path)!r}, os.O_RDONLY), fcntl.LOCK_EX)\n"
+        "print('up', flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGSTOP)\n"
+        f"time.sleep({0 if ends else 600})\n"
+    )
+    with process(sys.executable, str(holder), "1", "tmp", events) as started:
+        lock = janitor._lock(str(tmp_path), events)
+        assert lock is not None
+        os.close(lock)
+        assert started.wait(LIMIT_S) == (0 if ends else -signal.SIGKILL)
 
 
 def test_the_end_of_one_run_touches_neither_its_readers_nor_another_run(write: Callable[..., Path]) -> None:

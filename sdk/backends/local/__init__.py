@@ -20,7 +20,7 @@ from ...planner import Plan
 from ...storage import posix
 from ...storage.records import Recorder, read_events
 from ..base import LogLine, Observation, Request
-from . import carrier, far, logs, namespaces, render
+from . import carrier, far, leftovers, logs, namespaces, render
 
 # A supervisor that was never recorded within this time was never started: its client died in between.
 _START_LIMIT_S = 30.0
@@ -103,7 +103,10 @@ class Local:
             return Observation(supervised=waiting, detail="not started yet" if waiting else "never started")
         if not processes.same_machine(name):
             return Observation(supervised=not name.startswith("gone:"), detail="supervised on another machine")
-        return Observation(supervised=processes.alive(name), detail=f"supervisor {name}")
+        alive = processes.alive(name)
+        if not alive:
+            leftovers.end(plan.paths)
+        return Observation(supervised=alive, detail=f"supervisor {name}")
 
     def logs(self, plan: Plan, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
         """Yield what the tasks' log files hold."""

@@ -28,7 +28,9 @@ from ...storage.records import Recorder, last_step, read_events
 from . import interpreter, janitor, namespaces
 from .ending import Ending, Verdict, failed
 from .gang import Gang
+from .leftovers import temporary_folders
 from .pip import EnvironmentBuildError, EnvironmentStoppedError
+from .watch import Watch
 
 # What is left of 107 bytes when a task's name and the folder and file that multiprocessing makes are put behind it.
 _MAX_TEMPORARY = 55
@@ -41,15 +43,17 @@ def main(url: str) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     paths = RunPaths(url)
     temporary = _temporary(paths)
-    janitor.leave_behind(url, temporary, paths.events)
+    before = Before.of(read_events(paths, ("resumed",)))
+    first = os.getpid()
+    lock = janitor.leave_behind(url, temporary, paths.events, before=temporary_folders(paths) if before.resumes else ())
     processes.adopt_orphans()
     clock = SystemClock()
-    before = Before.of(read_events(paths, ("resumed",)))
+    watch = Watch(first, temporary, paths.events, lock)
     recorder = Recorder(paths, source_of("supervisor", before.resumes), 0, clock)
-    recorder.record("started", supervisor=processes.identity(os.getpid()))
+    recorder.record("started", supervisor=processes.identity(os.getpid()), temporary=temporary)
     try:
         plan = read_plan(paths)
-        verdict = _supervise(plan, before, temporary, recorder, clock)
+        verdict = _supervise(plan, before, temporary, watch, recorder, clock)
     except BaseException as error:
         traceback.print_exc()
         message = f"The supervisor failed: {type(error).__name__}: {error}"
@@ -58,6 +62,7 @@ def main(url: str) -> None:
     failure_data = asdict(verdict.failure) if verdict.failure else None
     recorder.record("final", state=verdict.state.value, reason=verdict.reason.value, failure=failure_data)
     summaries.write(paths)
+    watch.stop()
 
 
 @dataclass(frozen=True)
@@ -83,7 +88,7 @@ class Before:
         return Before(len(resumed), int(last.data["attempts"]), int(last.data["wishes"]))
 
 
-def _supervise(plan: Plan, before: Before, temporary: str, recorder: Recorder, clock: Clock) -> Verdict:
+def _supervise(plan: Plan, before: Before, temporary: str, watch: Watch, recorder: Recorder, clock: Clock) -> Verdict:
     told: list[int] = []
 
     def remember(number: int, frame: FrameType | None) -> None:
@@ -100,6 +105,7 @@ def _supervise(plan: Plan, before: Before, temporary: str, recorder: Recorder, c
             names = [cluster.host_name(task, plan.run_id) for task in plan.members]
             isolated = plan.job["resources"]["network"] == "isolated"
             named = namespaces.enter(f"{temporary}/hosts", names, isolated=isolated)
+            watch.start()
             recorder.record("placed", host_names=named, isolated=isolated, temporary=temporary)
 
             to_emulator = redirection.start(os.environ, temporary)
