@@ -35,7 +35,7 @@ class Entry:
         step, epoch, serial: its place in the order of all; `epoch` counts attempts that wrote, not passes over the data.
         created_at: unix time; None if its manifest cannot be read.
         size: bytes; None likewise.
-        reason: "interval", "preempt", "final" or "manual"; None likewise.
+        reason: "interval", "preempt", "final", "manual" or "failure"; None likewise.
         pinned: the names of its pins.
         quarantined: why it is not restored; None if nothing is known against it.
         metrics: as given when it was saved.

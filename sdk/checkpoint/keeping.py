@@ -187,7 +187,9 @@ def _delete(store: Store, key: str, generation: str | None) -> None:
 
 
 def _known(manifest: Manifest, generation: str) -> _Known:
-    committed = Committed(key=manifest.key, metrics=manifest.metrics, keep=manifest.keep)
+    committed = Committed(
+        key=manifest.key, metrics=manifest.metrics, keep=manifest.keep, failure=manifest.reason == "failure"
+    )
     receipts = (names.receipt(folder, rank) for folder in _folders(manifest) for rank in range(1, manifest.ranks))
     return _Known(committed, generation, (*(file.key for file in manifest.files), *receipts))
 

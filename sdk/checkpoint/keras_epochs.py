@@ -118,12 +118,31 @@ def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) 
     feed.resume = _Resume(batch=batch, place=place, values=values, random=randomness.capture())
 
 
-def position(model: Any) -> Position:
-    """Return where the data of the `fit` that is going on is; call it behind a step or an epoch."""
+def position(model: Any, taken: int | None = None, *, by_count: bool = False) -> Position:
+    """Return where the data of the `fit` that is going on is; call it behind a step or an epoch.
+
+    Args:
+        model: which is trained.
+        taken: behind so many batches of the epoch; None for behind the last step, or between two epochs.
+        by_count: do not ask tf.data for its state.
+    """
     feed = _feed_of(model)
     if feed is None:
         return Position(kind="skip", state=b"", why="the data of this fit is not known")
-    return feed.position()
+    return feed.position(taken, by_count=by_count)
+
+
+def goes_on(model: Any) -> bool:
+    """True where the next epoch takes its batches from the iterator of this one."""
+    feed = _feed_of(model)
+    return feed is not None and feed.goes_on
+
+
+def when_over(model: Any, call: Callable[[], None]) -> None:
+    """Have `call` called whenever the data of an epoch was gone through, before validation."""
+    feed = _feed_of(model)
+    if feed is not None:
+        feed.over = call
 
 
 def skip(model: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -29,6 +29,7 @@ class Feed:
     Attributes:
         taken: how many batches of the epoch were handed on.
         resume: where the next epoch is to begin, for whoever hands on the steps.
+        over: called when the data of an epoch was gone through.
     """
 
     def __init__(self, epochs: Any, order: Order) -> None:
@@ -36,6 +37,7 @@ class Feed:
         self._order = order
         self._traits = self._look_at(epochs)
         self._iterators = 0
+        self._entered = 0  # which of them this epoch takes its batches from: Keras may make another one at its end
         self._number = 0  # of the order of a resumed iterator
         self._seen = 0  # batches taken from the iterator before this epoch
         self._current: Any = None
@@ -44,6 +46,7 @@ class Feed:
         self._object: dict[str, Any] = {}
         self.taken = 0
         self.resume: Any = None
+        self.over: Callable[[], None] = lambda: None
 
     def _look_at(self, epochs: Any) -> Traits:
         traits = traits_of(epochs._distributed_dataset)
@@ -84,12 +87,13 @@ class Feed:
 
     def first_step(self, iterator: Any) -> None:
         """Note the iterator of an epoch, and how many batches earlier epochs have taken from it."""
-        self._current = iterator
+        self._current, self._entered = iterator, self._iterators
         self._seen = self._epochs._steps_seen - self._epochs.steps_per_execution
 
     def end_epoch(self) -> None:
         """Note that the data of an epoch was gone through."""
         self._between = True
+        self.over()
 
     def begin_again(self, place: Place) -> None:
         """Begin an epoch that was begun before, with what Python's part of the data was made from."""
@@ -116,7 +120,7 @@ class Feed:
         self._order.begin_iterator(self._number)
         place = replace(place, start=start if place.start else "")
         iterator = reach(place, self._iterators, self.another_iterator, iterator)
-        self._number, self._iterators = 0, place.iterators
+        self._number, self._iterators, self._entered = 0, place.iterators, place.iterators
         self._seen = extra.get("seen", 0)
         self._epochs._steps_seen += self._seen
         if self._epochs._current_iterator is not None:
@@ -130,21 +134,34 @@ class Feed:
 
     # --- For who saves ---
 
-    def position(self) -> Position:
-        """Return where the training is: behind the step that was handed on last, or between two epochs."""
-        if self._between and self._makes_an_iterator():
-            place = self._place(batches=0, iterators=self._iterators + 1, seen=0)
+    @property
+    def goes_on(self) -> bool:
+        """True where an epoch takes its batches from the iterator of the one before."""
+        return not self._makes_an_iterator()
+
+    def position(self, taken: int | None = None, *, by_count: bool = False) -> Position:
+        """Return where the training is: behind the step that was handed on last, or between two epochs.
+
+        Args:
+            taken: behind so many batches of the epoch, also where it is over.
+            by_count: do not ask tf.data for its state.
+        """
+        between = self._between and not taken
+        if between and self._makes_an_iterator():
+            place = self._place(batches=0, iterators=self._iterators + 1, seen=0, between=True)
             place = replace(place, start="")
             return Position(kind="skip", state=place.encode(), why="; ".join(self._traits.downgrades))
-        seen = self._epochs._steps_seen if self._between else self._seen
-        taken = 0 if self._between else self.taken
-        place = self._place(batches=seen + taken, iterators=self._iterators, seen=seen)
-        iterator = self._epochs._current_iterator if self._between else self._current
+        seen = self._epochs._steps_seen if between else self._seen
+        iterators = self._iterators if between else self._entered
+        batches = 0 if between else self.taken if taken is None else taken
+        place = self._place(batches=seen + batches, iterators=iterators, seen=seen, between=False)
+        if by_count:
+            return Position(kind="skip", state=place.encode(), why="; ".join(self._traits.downgrades))
+        iterator = self._epochs._current_iterator if between else self._current
         return position_of(iterator, place, self._traits)
 
-    def _place(self, *, batches: int, iterators: int, seen: int) -> Place:
+    def _place(self, *, batches: int, iterators: int, seen: int, between: bool) -> Place:
         extra = {"seen": seen, "num_batches": self._epochs._num_batches, "seed": self._order.seed}
-        between = self._between and self._makes_an_iterator()
         attributes = self._attributes() if between else self._object
         if attributes:
             extra["object"] = attributes

@@ -7,6 +7,7 @@ is not the one that it would have been.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 from .position import Position
@@ -42,9 +43,18 @@ def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) 
     _begin[id(model)] = epoch
 
 
-def position(model: Any) -> Position:
+def position(model: Any, taken: int | None = None, *, by_count: bool = False) -> Position:
     """Return that nothing is known of the data."""
     return Position(kind="epoch", state=b"", why=_WHY)
+
+
+def goes_on(model: Any) -> bool:
+    """Every epoch begins its data anew."""
+    return False
+
+
+def when_over(model: Any, call: Callable[[], None]) -> None:
+    """Nothing is known of the data."""
 
 
 def skip(model: Any) -> None:

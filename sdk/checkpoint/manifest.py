@@ -15,7 +15,8 @@ from .fields import Fields
 
 # Arrays start where every processor likes to load them from.
 ALIGNMENT = 64
-REASONS = ("interval", "preempt", "final", "manual")
+# "failure": saved on the way out of an exception of the program.
+REASONS = ("interval", "preempt", "final", "manual", "failure")
 _KEY = r"data/e\d{6,}/\d{12,}-[0-9a-f]{8}/t\d{5}-\d{5}\.bin"
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 

@@ -70,6 +70,19 @@ def receipt(folder: str, rank: int) -> str:
     return f"{folder}t{rank:05d}.receipt.json"
 
 
+def arrival(epoch: int, step: int, nonce: str, rank: int) -> str:
+    """The mark of a task that it has come to a step with all that it needs to save; removed as a folder of no commit.
+
+    Args:
+        epoch: of the attempt.
+        step: training steps so far.
+        nonce: of the opening.
+        rank: of the task.
+    """
+    mark = crc32c([f"{nonce}/{step}/arrived".encode()])
+    return f"{DATA}e{epoch:06d}/{step:012d}-{mark:08x}/t{rank:05d}.arrived"
+
+
 def pin(name: str) -> str:
     """The mark that keeps a checkpoint."""
     return f"{PINS}{name}.json"

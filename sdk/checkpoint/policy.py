@@ -90,12 +90,14 @@ class Committed:
         key: of its commit. Their order is the order of the checkpoints that is given, not of the names.
         metrics: of its manifest.
         keep: it is the end of a fit.
+        failure: it was saved on the way out of an exception.
         damaged: it is in quarantine or cannot be read.
     """
 
     key: str
     metrics: Mapping[str, float] = field(default_factory=dict)
     keep: bool = False
+    failure: bool = False
     damaged: bool = False
 
 
@@ -125,7 +127,9 @@ def retention(
         restored: the one that this attempt began with, as long as nothing newer has been verified.
     """
     good = [commit for commit in commits if not commit.damaged]
-    kept = {commit.key for commit in good[-policy.keep_last :]}
+    # What a failure has left takes no place of another, and stays while it is the newest.
+    kept = {commit.key for commit in [c for c in good if not c.failure][-policy.keep_last :]}
+    kept |= {commit.key for commit in good[-1:]}
     kept |= {commit.key for commit in [c for c in good if c.keep][-_MOST_FITS:]}
     kept |= {*pins, *([restored] if restored else []), *([best] if (best := best_of(commits, policy)) else [])}
     # What is damaged stays for whoever looks into it, until everything that was kept from its time is gone.

@@ -213,7 +213,7 @@ class Feed:
         place = Place.decode(state) if state else Place(batches=skip, iterators=made + 1)
         self._traits = traits_of(data)
         self._iterators = max(place.iterators, made + 1)
-        self._batches = place.batches
+        self._batches, self._failed = place.batches, False
         self._start = place.start or (python_state() if self._traits.python or not _is_tf_data(data) else "")
         self._iterator = reach(replace(place, start=self._start), made, lambda: iter(data))
         with contextlib.suppress(AttributeError):
@@ -223,13 +223,22 @@ class Feed:
         return self
 
     def __next__(self) -> Any:
-        batch = next(self._iterator)
+        try:
+            batch = next(self._iterator)
+        except StopIteration:
+            raise
+        except BaseException:
+            # It may be past the batch that it could not make.
+            self._failed = True
+            raise
         self._batches += 1
         return batch
 
     def position(self) -> Position:
         """Return where it is: behind the batch that was given last."""
         place = Place(batches=self._batches, iterators=self._iterators, start=self._start)
+        if self._failed:
+            return Position(kind="skip", state=place.encode(), why="; ".join(self._traits.downgrades))
         return position_of(self._iterator, place, self._traits)
 
 

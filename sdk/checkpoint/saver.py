@@ -57,6 +57,11 @@ class Ticket:
         """True once it is acknowledged or has failed."""
         return self._over.is_set()
 
+    @property
+    def failed(self) -> bool:
+        """True once it is known that it will not be acknowledged."""
+        return self.done and self._commit is None
+
     def wait(self, timeout_s: float | None = None) -> Commit:
         """Return the commit once it is acknowledged.
 
@@ -189,7 +194,7 @@ class Saver:
             contents: what to save. Its memory must not change until the ticket is done.
             step: where training stands; never less than before.
             position: the same in detail, as JSON.
-            reason: "interval", "preempt", "final" or "manual".
+            reason: "interval", "preempt", "final", "manual" or "failure".
             metrics: for `best`, and for people.
             downgrades: what of the state is not restored exactly.
             keep: it is the end of a fit: kept longer than others.
@@ -284,7 +289,8 @@ class Saver:
             self.error.__cause__ = error
             self._log(str(self.error))
             return
-        if self._rank == 0:
+        # A failure removes nothing: its process is about to end, and the next attempt will see what is good.
+        if self._rank == 0 and save.reason != "failure":
             self._tidy()
 
     def _tell_of_first(self, step: int) -> None:

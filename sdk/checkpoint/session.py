@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ..clock import Clock
-from ..errors import InputError
+from ..errors import InputError, MissingError
 from ..storage.store import Store, open_store
-from . import opening, restore
+from . import names, opening, restore
 from .contents import Contents
 from .policy import Policy
 from .restore import Checkpoint
@@ -26,6 +26,7 @@ from .saver import Saver, Ticket
 
 # A task may import for minutes while the first one has opened the store already, and the other way round.
 _JOIN_S = 600.0
+_MEET_POLL_S = 0.1
 _NOT_FINITE = "not finite"
 # What a save takes, before one was measured.
 _FIRST_S, _FIRST_BYTES_PER_S = 0.05, 1e8
@@ -123,11 +124,18 @@ class Session:
         self.base = 0
         # Of the state, in bytes.
         self.size = 0
+        # The last save that was begun: of which stage, behind which step.
+        self._last: tuple[int, int, Ticket] | None = None
 
     @property
     def store(self) -> Store:
         """The store, opened at the first use."""
         return self._open().store
+
+    @property
+    def stages(self) -> int:
+        """How many stages have begun."""
+        return len(self._stages)
 
     @property
     def restored_step(self) -> int:
@@ -246,14 +254,14 @@ class Session:
             contents: its state.
             at: where in it the training is.
             steps: training steps in this stage so far.
-            reason: "interval", "preempt", "final" or "manual".
+            reason: "interval", "preempt", "final", "manual" or "failure".
             more: finished, history and epochs of the stage; metrics, downgrades and leave_out of the checkpoint.
         """
         stage = {name: more.pop(name) for name in ("finished", "history", "epochs") if name in more}
         self._stages[number] = mine = replace(self._stages[number], steps=steps, **stage)
         self._last_save = self._clock.monotonic()
         stages = [*self._stages[:number], mine]
-        return self._open().saver.save(
+        ticket = self._open().saver.save(
             contents,
             step=self.base + steps,
             position=to_json({"stages": [vars(stage) for stage in stages], "at": dict(at)}),
@@ -261,6 +269,43 @@ class Session:
             keep=mine.finished,
             **more,
         )
+        if ticket is not None:
+            self._last = number, steps, ticket
+        return ticket
+
+    def has_saved(self, number: int, steps: int) -> bool:
+        """True where a save of this step was begun, and has not failed."""
+        return self._last is not None and self._last[:2] == (number, steps) and not self._last[2].failed
+
+    @property
+    def saved_step(self) -> int:
+        """The step of the last checkpoint as far as this task knows; 0 for none."""
+        acknowledged = self._last is not None and self._last[2].done and not self._last[2].failed
+        return self._last[2].step if self._last is not None and acknowledged else self.restored_step
+
+    def meet(self, steps: int, within_s: float) -> bool:
+        """Say that this task is behind a step with all that it needs to save; True once every task is.
+
+        Args:
+            steps: of the open stage.
+            within_s: how long the others may take.
+
+        Raises:
+            StoreError: it cannot be said.
+        """
+        opened = self._open()
+        found = opened.opening
+        marks = [names.arrival(found.epoch, self.base + steps, found.nonce, rank) for rank in range(len(self.tasks))]
+        if len(marks) == 1:
+            return True
+        until = self._clock.monotonic() + within_s
+        opened.store.put_new(marks[self.rank], [b"arrived"])
+        waiting = [mark for mark in marks if mark != marks[self.rank]]
+        while True:
+            waiting = [mark for mark in waiting if not _is_there(opened.store, mark)]
+            if not waiting or self._clock.monotonic() >= until:
+                return not waiting
+            self._clock.sleep(_MEET_POLL_S)
 
     def finished(self, number: int, ticket: Ticket) -> None:
         """Wait until the end of a stage is saved, and remember where."""
@@ -280,6 +325,14 @@ class Session:
         """Wait for what is being saved, and end."""
         if self._opened is not None:
             self._opened.saver.close(timeout_s)
+
+
+def _is_there(store: Store, key: str) -> bool:
+    try:
+        store.stat(key)
+    except MissingError:
+        return False
+    return True
 
 
 def to_json(value: Any) -> Any:

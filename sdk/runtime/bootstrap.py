@@ -86,9 +86,7 @@ def main(payload_path: str, task: str, home: str) -> int:
     if os.getpid() != pid:
         return code  # a child that the program forked, and that came out here: it has nothing to say about the task
     if failure is not None:
-        # Where the state cannot be kept, it is not the program that is wrong.
-        reason = {"reason": "infrastructure"} if isinstance(failure, (StoreError, CheckpointError)) else {}
-        recorder.record("failed", **reason, **_describe(failure))
+        _fail(failure, guard, recorder, payload.grace_s)
     elif code == 0:
         _record_value(recorder, returned)
         recorder.record("done")
@@ -134,6 +132,8 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
 def _run(payload: Payload, work: Path, guard: protection.Protection) -> tuple[int, Any, BaseException | None]:
     """Return the exit code, the value, and the error that is the user's to see."""
     code, returned, failure = _called(payload, work)
+    if failure is not None:
+        return code, returned, failure
     try:
         if code == 0:
             guard.end()
@@ -144,6 +144,21 @@ def _run(payload: Payload, work: Path, guard: protection.Protection) -> tuple[in
             return EXIT_USER, None, error
         _log(f"what was being saved is not saved: {error}")
     return code, returned, failure
+
+
+def _fail(failure: BaseException, guard: protection.Protection, recorder: Recorder, grace_s: float) -> None:
+    """Record a failure, then save what it has left of the training; both within `grace_s`."""
+    until = time.monotonic() + grace_s
+    # Where the state cannot be kept, it is not the program that is wrong.
+    ours = isinstance(failure, (StoreError, CheckpointError))
+    state = None if ours else guard.left()
+    within_s = max(until - time.monotonic(), 0.0)
+    trains = guard.session.stages > 0
+    saving = {"saving_s": within_s} if trains else {}
+    recorder.record("failed", **({"reason": "infrastructure"} if ours else {}), **saving, **_describe(failure))
+    if trains:
+        guard.rescue(state, within_s)
+        recorder.record("left")
 
 
 def _called(payload: Payload, work: Path) -> tuple[int, Any, BaseException | None]:

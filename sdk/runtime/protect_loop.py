@@ -56,6 +56,8 @@ class Loop:
         snapshot = importlib.import_module("..checkpoint.snapshot", __package__)
         self._stage = stage = self._protection.begin("loop", lambda: snapshot.variables_of(**self._objects))
         stage.capture, stage.has_epochs = self._capture, self._data is not None
+        # Without data it is not known when a step begins.
+        stage.in_step = self._data is None
         if not stage.restore():
             return False
         if stage.at:
@@ -83,6 +85,8 @@ class Loop:
         self._feed = position.Feed(self._data, skip=self._batch, state=state)
         for batch in self._feed:
             self._batch += 1
+            if self._stage is not None:
+                self._stage.in_step = True
             yield batch
             if self._stage is not None and self._stage.interrupted:
                 return
@@ -104,6 +108,7 @@ class Loop:
         self._reporter.stepped(self.steps)
         if self._stage is not None:
             self._stage.stepped(count)
+            self._stage.in_step = self._data is None
         return self.steps
 
     def save(self) -> None:

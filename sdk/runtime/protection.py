@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ..checkpoint.session import Begun, Session
     from ..clock import Clock
     from ..payload import Payload
+    from .rescue import State
+
+Capture = Callable[[], tuple[dict[str, bytes], dict[str, Any]]]
 
 
 class Protection:
@@ -58,6 +61,7 @@ class Protection:
         self.kills = kills
         self._grace_s = grace_s
         self._open: Protected | None = None
+        self._left: State | None = None
         self._told: set[str] = set()
         agreement.ask_when_due(self._due)
 
@@ -72,6 +76,7 @@ class Protection:
             collect: returns the variables that there are, as `snapshot.variables_of` finds them.
         """
         self.end()
+        self._left = None
         # Loaded and used once here, where nobody waits: the first save stops the training as little as the next.
         from ..checkpoint import contents, loading, randomness, replicas, snapshot  # noqa: F401
         from ..checkpoint.session import signature
@@ -103,6 +108,33 @@ class Protection:
         """Let the open stage be as it is."""
         self._open = None
         self.agreement.deaf()
+
+    def leave_behind(self, state: State | None) -> None:
+        """Note what an exception has left of the open stage: it is saved if the program ends by it."""
+        self._left = state
+
+    def left(self) -> State | None:
+        """Return what an exception has left of the training, None where there is nothing new that can be saved."""
+        from .rescue import bounded
+
+        if self._open is not None and not self._open.in_step:
+            # A loop of the program's own.
+            bounded(self._look_at_loop, self._grace_s / 2)
+        left = self._left
+        return None if left is None or self.session.has_saved(left.stage, left.steps) else left
+
+    def _look_at_loop(self) -> None:
+        stage = self._open
+        try:
+            self._left = None if stage is None or not stage.has_moved else stage.state()
+        except Exception as error:
+            self.log(f"what is left of the training cannot be saved: {type(error).__name__}: {error}")
+
+    def rescue(self, state: State | None, within_s: float) -> None:
+        """Save what an exception has left, and end the checkpoints; all of it within so many seconds."""
+        from . import rescue
+
+        rescue.save(self.session, state, within_s, self.log)
 
     def tell_once(self, sentence: str) -> None:
         """Log a sentence, the first time."""
@@ -195,6 +227,7 @@ class Protected:
         finished: True where an earlier attempt has left nothing to do.
         interrupted: True once the stage was told to end.
         has_epochs: False for a loop that does not say when an epoch is over.
+        in_step: True while the variables may be between those of one step and the next.
     """
 
     def __init__(self, protection: Protection, begun: Begun, variables: Any, collect: Callable[[], Any]) -> None:
@@ -208,14 +241,15 @@ class Protected:
         # What waits for the end of the epoch: a save that is due, or one that belongs there.
         self._held: Literal["", "save", "epoch"] = ""
         self.has_epochs = True
+        self.in_step = False
         self.interrupted = False
         self.at: Mapping[str, Any] = begun.at
-        self.steps = begun.known.steps
+        self.steps = self._from = begun.known.steps
         self.finished = begun.known.finished
         self.history = begun.known.history
         self.epochs = list(begun.known.epochs)
         # What this loop alone knows: blobs by name, and where it is.
-        self.capture: Callable[[], tuple[dict[str, bytes], dict[str, Any]]] = lambda: ({}, {})
+        self.capture: Capture = lambda: ({}, {})
 
     @property
     def blobs(self) -> Mapping[str, bytes]:
@@ -226,6 +260,11 @@ class Protected:
     def wants_epochs(self) -> bool:
         """True where the end of this epoch may be saved, and is not to be saved already."""
         return self.has_epochs and not self._held
+
+    @property
+    def has_moved(self) -> bool:
+        """True once this attempt has done a step of the stage."""
+        return self.steps > self._from and not self.finished
 
     def collect(self) -> None:
         """Look for the variables again: there may be more by now."""
@@ -271,7 +310,17 @@ class Protected:
             self._protection.log(f"not exact: {sentence}")
 
     def stepped(self, count: int = 1, *, hold: bool = False) -> Action | None:
-        """Note that training steps are over, and save what is to be saved behind them.
+        """Note that training steps are over, and save what is to be saved behind them; as `count`, then `settle`."""
+        self.count(count)
+        return self.settle(count, hold=hold)
+
+    def count(self, count: int) -> None:
+        """Note that training steps are over."""
+        self.steps += count
+        self.in_step = False
+
+    def settle(self, count: int, *, hold: bool = False) -> Action | None:
+        """Save what is to be saved behind the steps that were counted last.
 
         Args:
             count: how many.
@@ -279,7 +328,6 @@ class Protected:
 
         Returns "stop" where the loop is to end; a task whose machine is wanted back does not return.
         """
-        self.steps += count
         self._protection.kills.at("step", self._session.base + self.steps)
         action = self._protection.agreement.step()
         if action == "epoch":
@@ -346,35 +394,52 @@ class Protected:
         self._session.wait(None)
 
     def _save(self, reason: str, **more: Any) -> Ticket | None:
-        from ..checkpoint import memory, randomness, replicas, snapshot
-        from ..checkpoint.contents import Contents
+        from ..checkpoint import memory, snapshot
 
         if reason != "interval":
             # What must be saved is not left out because something else is being saved.
             self._session.wait(None)
-        if not self._complete:
-            # An optimizer that nobody has built makes its slots in the first step.
-            self.variables, self._complete = self._collect(), True
-        blobs, at = self.capture()
-        own = replicas.own_values(self.variables, tasks=len(self._session.tasks))
-        given = {"own": own, "random": randomness.capture(), **blobs}
-        contents = Contents(arrays=snapshot.take(self.variables), blobs=given)
+        state = self.state()
         ticket = self._session.save(
-            self._begun.number,
-            contents,
-            at=json.loads(json.dumps(at)),
-            steps=self.steps,
+            state.stage,
+            state.contents,
+            at=state.at,
+            steps=state.steps,
             reason=reason,
-            downgrades=tuple(self._downgrades),
+            downgrades=state.downgrades,
             **more,
         )
         self._protection.kills.at("save")
-        size = snapshot.size_of(contents.arrays)
+        size = snapshot.size_of(state.contents.arrays)
         if ticket is not None and memory.is_short(size, memory.available()):
             # A step would make a second copy of what it changes: better slow than killed.
             self._protection.tell_once(
                 f"little memory is left, and the state has {size / 1e6:.0f} MB: training waits until it is saved"
             )
-            del contents
+            del state
             self._session.wait(None)
         return ticket
+
+    def state(self, capture: Capture | None = None) -> State:
+        """Return the state as it is now; call it between two steps only.
+
+        Args:
+            capture: of what this loop alone knows; `self.capture` where none is given.
+        """
+        from ..checkpoint import randomness, replicas, snapshot
+        from ..checkpoint.contents import Contents
+        from .rescue import State
+
+        if not self._complete:
+            # An optimizer that nobody has built makes its slots in the first step.
+            self.variables, self._complete = self._collect(), True
+        blobs, at = (capture or self.capture)()
+        own = replicas.own_values(self.variables, tasks=len(self._session.tasks))
+        given = {"own": own, "random": randomness.capture(), **blobs}
+        return State(
+            stage=self._begun.number,
+            steps=self.steps,
+            contents=Contents(arrays=snapshot.take(self.variables), blobs=given),
+            at=json.loads(json.dumps(at)),
+            downgrades=tuple(self._downgrades),
+        )

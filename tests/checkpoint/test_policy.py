@@ -14,11 +14,17 @@ from sdk.errors import InputError
 NAN = math.nan
 
 
-def commits(*losses: float | None, keep: str = "", damaged: str = "") -> list[Committed]:
-    """Commits a, b, c... with these losses; letters say which are kept ends of fits, and which are damaged."""
+def commits(*losses: float | None, keep: str = "", damaged: str = "", failure: str = "") -> list[Committed]:
+    """Commits a, b, c... with these losses; letters say which are kept ends of fits, damaged, or left by a failure."""
     names = "abcdefghijklmnopqrstuvwxyz"
     return [
-        Committed(key=name, metrics={} if loss is None else {"loss": loss}, keep=name in keep, damaged=name in damaged)
+        Committed(
+            key=name,
+            metrics={} if loss is None else {"loss": loss},
+            keep=name in keep,
+            damaged=name in damaged,
+            failure=name in failure,
+        )
         for name, loss in zip(names, losses, strict=False)
     ]
 
@@ -89,6 +95,11 @@ def test_all_mistakes_of_a_policy_are_said_at_once() -> None:
         (commits(None, 1, None), Policy(keep_last=1, best="loss"), "", None, "a"),
         (commits(1, 1, 1), Policy(keep_last=1, best="loss"), "", None, "b"),
         (commits(1, 2, 3, keep="a"), Policy(keep_last=1), "", None, "b"),
+        # What a failure has left takes no place of another, and stays while it is the newest.
+        (commits(1, 2, 3, failure="c"), Policy(keep_last=2), "", None, ""),
+        (commits(1, 2, 3, 4, failure="cd"), Policy(keep_last=2), "", None, "c"),
+        (commits(1, 2, 3, failure="b"), Policy(keep_last=2), "", None, "b"),
+        (commits(1, 2, 3, failure="b"), Policy(keep_last=2), "", "b", ""),
         # What is damaged does not count, and stays until all that is older than what is kept goes.
         (commits(1, 2, 3, 4, damaged="d"), Policy(keep_last=1), "", None, "ab"),
         (commits(1, 2, 3, 4, damaged="b"), Policy(keep_last=1), "", None, "abc"),

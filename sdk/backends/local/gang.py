@@ -153,6 +153,8 @@ class Gang:
             if verdict is not None:
                 if verdict.state is State.SUCCEEDED:
                     self._let_leave()
+                else:
+                    self._let_save()
                 return verdict, min(_DECIDED_GRACE_S, self._plan.job["limits"]["grace_s"])
             asked = self._ending.asked()
             if asked is not None:
@@ -161,6 +163,20 @@ class Gang:
             if hang is not None:
                 return self._hung(hang), 0.0
             self._clock.sleep(_POLL_S)
+
+    def _let_save(self) -> None:
+        """Wait for tasks that save what an exception has left of their training, as long as they have said at most."""
+        begun = self._clock.monotonic()
+        while self._saves_for() > self._clock.monotonic() - begun and self._ending.asked() is None:
+            self._clock.sleep(_POLL_S)
+            self._reap()
+
+    def _saves_for(self) -> float:
+        """Return how many seconds the tasks take that have failed, and are still there."""
+        records = read_events(self._plan.paths, ("failed", "left"))
+        records = [event for event in records if event.attempt == self._attempt]
+        gone = self._codes.keys() | {event.source for event in records if event.kind == "left"}
+        return max((float(e.data.get("saving_s", 0.0)) for e in records if e.source not in gone), default=0.0)
 
     def _let_leave(self) -> None:
         """Wait for tasks that are done with the program: their exit handlers and threads have their time, and last words."""

@@ -1,0 +1,250 @@
+"""A program that fails: what its training had reached is saved on the way out, and the next attempt continues there."""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk.checkpoint import restore
+from sdk.checkpoint.contents import Contents
+from sdk.checkpoint.policy import Policy
+from sdk.checkpoint.session import Session
+from sdk.clock import SystemClock
+from sdk.runtime import rescue
+from sdk.storage.records import read_events
+from sdk.storage.store import open_store
+
+LIMIT_S = 180
+# A fault that comes in the first attempt, and not again.
+HEAD = """
+import os, time, keras, numpy as np, tensorflow as tf, sdk
+ctx = sdk.context()
+FIRST = os.environ["PODLIFT_ATTEMPT"] == "1" and FAULTY
+x = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
+y = x.sum(1, keepdims=True)
+with ctx.strategy.scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dropout(0.3), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+def data():
+    return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(64, seed=3).batch(8)
+"""
+# Eight steps an epoch.
+FIT = (
+    HEAD
+    + """
+class Fault(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None): self.at("batch_begin", batch)
+    def on_train_batch_end(self, batch, logs=None): self.at("batch_end", batch)
+    def on_epoch_begin(self, epoch, logs=None): self.epoch = epoch; self.at("epoch_begin", None)
+    def on_epoch_end(self, epoch, logs=None): self.at("epoch_end", None)
+    def on_test_batch_end(self, batch, logs=None): self.at("test_batch_end", batch)
+    def at(self, name, batch):
+        if FIRST and (self.epoch, name, batch) == WHERE:
+            FAULT
+plateau = keras.callbacks.ReduceLROnPlateau(monitor="loss", patience=0, min_delta=10.0, min_lr=1e-9)
+history = model.fit(data(), epochs=3, validation_data=(x, y), verbose=0, callbacks=[plateau, Fault()])
+print("history", history.history, flush=True)
+"""
+)
+LOOP = (
+    HEAD
+    + """
+def element(a, b):
+    if FIRST and STEP.numpy() == 11 and WHERE == "data": raise RuntimeError("the fault")
+    return a, b
+STEP = tf.Variable(0, dtype=tf.int64)
+optimizer = model.optimizer
+optimizer.build(model.trainable_variables)
+ckpt = ctx.checkpoint(model=model, optimizer=optimizer, data=data())
+ckpt.restore()
+for epoch in range(ckpt.epoch, 3):
+    for a, b in ckpt.data:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((model(a, training=True) - b) ** 2)
+        if FIRST and WHERE == "step" and ckpt.steps == 11: raise RuntimeError("the fault")
+        optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+        ckpt.step()
+        if FIRST and WHERE == "behind" and ckpt.steps == 11: raise RuntimeError("the fault")
+print("done", flush=True)
+"""
+)
+RAISE = "raise RuntimeError('the fault')"
+
+
+def submit(text: str, *, faulty: bool = True, workers: int = 1, **job) -> sdk.Run:
+    Path("train.py").write_text(text.replace("FAULTY", str(faulty)))
+    given = {"limits": sdk.Limits(grace_s=30), "retry": sdk.Retry(user=0, infrastructure=0, preemption=0), **job}
+    plan = sdk.plan(sdk.Job("train.py", resources=sdk.Resources(workers=workers), **given))
+    run = sdk.submit(replace(plan, drill={"seed": 1, "kills": []}))
+    run.wait(LIMIT_S)
+    return run
+
+
+def fit(where: tuple, fault: str = RAISE) -> str:
+    return FIT.replace("WHERE", repr(where)).replace("FAULT\n", textwrap.indent(fault, " " * 12).lstrip() + "\n")
+
+
+def texts(run: sdk.Run) -> str:
+    return "\n".join(line.text for line in run.logs())
+
+
+def sums(run: sdk.Run) -> dict[str, str]:
+    found = restore.newest(open_store(run.plan.paths.store), print)
+    assert found is not None
+    return {path: hashlib.sha256(array.data).hexdigest() for path, array in found.arrays.items()}
+
+
+def said(run: sdk.Run) -> list[str]:
+    return [line.text for line in run.logs() if line.text.startswith("history")][-1:]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[dict[str, str], list[str]]]:
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for style, text in (("fit", fit(())), ("loop", LOOP.replace("WHERE", "''"))):
+            patch.chdir(tmp_path_factory.mktemp(style))
+            run = submit(text, faulty=False)
+            assert run.status().state is sdk.State.SUCCEEDED, run.why() + texts(run)
+            found[style] = sums(run), said(run)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("where", "fault", "step"),
+    [
+        pytest.param((1, "batch_end", 3), RAISE, 12, id="batch-end"),
+        pytest.param((1, "epoch_end", None), RAISE, 16, id="epoch-end"),
+        pytest.param((1, "batch_begin", 3), RAISE, 11, id="batch-begin", marks=pytest.mark.full),
+        pytest.param((1, "test_batch_end", 0), RAISE, 16, id="validation", marks=pytest.mark.full),
+        pytest.param((2, "epoch_begin", None), RAISE, 16, id="epoch-begin", marks=pytest.mark.full),
+        pytest.param((1, "batch_end", 3), "raise KeyboardInterrupt", 12, id="interrupt", marks=pytest.mark.full),
+        pytest.param((1, "batch_end", 3), "raise SystemExit(3)", 12, id="exit", marks=pytest.mark.full),
+        pytest.param((1, "batch_end", 3), "raise MemoryError", 12, id="memory", marks=pytest.mark.full),
+    ],
+)
+def test_a_fit_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
+    monkeypatch, tmp_path, undisturbed: dict, where: tuple, fault: str, step: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = submit(fit(where, fault))
+    status = run.status()
+    assert (status.reason, status.saved_step) == (sdk.Reason.USER_ERROR, step), run.why() + texts(run)
+    assert run.checkpoints()[-1].reason == "failure"
+    assert f"If it is resumed, attempt 2 continues at step {step}." in run.why()
+    assert f"podlift: saved on the way out, at step {step}\npodlift: attempt 2 continues at step {step}" in texts(run)
+    run.resume()
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why() + texts(run)
+    assert sums(run) == undisturbed["fit"][0]
+    assert said(run) == undisturbed["fit"][1]
+
+
+@pytest.mark.parametrize(
+    ("where", "step"),
+    [
+        ("behind", 11),
+        pytest.param("data", 11, marks=pytest.mark.full),
+        pytest.param("step", None, marks=pytest.mark.full),
+    ],
+)
+def test_a_loop_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
+    monkeypatch, tmp_path, undisturbed: dict, where: str, step: int | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = LOOP.replace("WHERE", repr(where))
+    if where == "data":
+        program = program.replace(
+            "data=data()", "data=data().map(lambda a, b: tf.py_function(element, (a, b), (a.dtype, b.dtype)))"
+        )
+        program = program.replace("        ckpt.step()\n", "        STEP.assign_add(1); ckpt.step()\n")
+    run = submit(program)
+    assert (run.status().reason, run.status().saved_step) == (sdk.Reason.USER_ERROR, step), run.why() + texts(run)
+    if step is None:
+        assert "nothing was saved: attempt 2 begins anew" in texts(run), "half a step is no state"
+    run.resume()
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why() + texts(run)
+    assert sums(run) == undisturbed["loop"][0]
+
+
+@pytest.mark.full
+def test_a_failure_does_not_save_what_is_no_number(monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    fault = "self.model.layers[0].kernel.assign([[np.nan] * 3] * 4); " + RAISE
+    run = submit(fit((1, "batch_end", 3), fault), checkpoints=sdk.Checkpoints(every_s=None))
+    assert run.checkpoints() == []
+    assert "not saved on the way out: sequential/dense/kernel holds NaN or infinity" in texts(run)
+    assert "If it is resumed, nothing was saved: attempt 2 begins anew." in run.why()
+
+
+@pytest.mark.full
+def test_tasks_that_fail_alike_save_together(monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = submit(fit((1, "epoch_end", None)), workers=2)
+    assert (run.status().reason, run.status().saved_step) == (sdk.Reason.USER_ERROR, 16), run.why() + texts(run)
+    run.resume()
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why() + texts(run)
+    monkeypatch.chdir(tmp_path)
+    undisturbed = submit(fit(()), workers=2, faulty=False)
+    assert (sums(run), said(run)) == (sums(undisturbed), said(undisturbed))
+
+
+def test_a_task_that_fails_alone_saves_nothing_and_its_error_is_known_in_time(monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    fault = f"if ctx.task == 'worker-0': {RAISE}"
+    limits, points = sdk.Limits(grace_s=2), sdk.Checkpoints(every_s=None)
+    run = submit(fit((1, "epoch_end", None), fault), workers=2, limits=limits, checkpoints=points)
+    assert run.checkpoints() == [], "its peer waits in a collective, with a part of the state that nobody else has"
+    assert "not saved on the way out: not every task has come to step 16 in time" in texts(run)
+    assert "worker-0 failed: RuntimeError: the fault" in run.why()
+    times = {event.kind: event.time for event in read_events(run.plan.paths, ("failed", "stopping"))}
+    assert 0 < times["stopping"] - times["failed"] < 2 + 1
+
+
+def test_a_save_on_the_way_out_is_given_up_in_time() -> None:
+    class Stuck:
+        rank, attempt, base, saved_step = 0, 1, 0, 0
+
+        @property
+        def store(self):
+            threading.Event().wait()
+
+    said: list[str] = []
+    begun = time.monotonic()
+    state = rescue.State(stage=0, steps=3, contents=Contents(), at={})
+    rescue.save(Stuck(), state, 0.2, said.append)  # type: ignore[arg-type]
+    assert time.monotonic() - begun < 5
+    assert said == ["the state was not saved on the way out: it was not done after 0.2 s"]
+
+
+def test_tasks_meet_behind_one_step_or_not_at_all(tmp_path) -> None:
+    tasks = ["chief-0", "worker-0"]
+    sessions = [
+        Session(
+            str(tmp_path),
+            run_id="r",
+            attempt=1,
+            task=task,
+            tasks=tasks,
+            policy=Policy(),
+            about=dict,
+            warm_start="",
+            clock=SystemClock(),
+            log=print,
+            saved_before=None,
+            saved=print,
+        )
+        for task in tasks
+    ]
+    for session in sessions:
+        session.begin("fit", "signature")
+    first, second = sessions
+    assert not first.meet(7, 0.0), "the other one is not there"
+    assert not second.meet(8, 0.0), "nor at the same step"
+    assert second.meet(7, 0.0)
