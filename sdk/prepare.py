@@ -110,7 +110,7 @@ def make_plan(
     problems.raise_if_any()
     if job is None or packed is None or facts is None:
         raise AssertionError("a check failed without a problem")
-    label = ids.default_name(packed.source.target, packed.source.home.name) if name is None else name
+    label = ids.default_name(_named(packed.source), packed.source.home.name) if name is None else name
     where = {"run_id": ids.new_run_id(label), "root": root, "backend": backend, "options": options}
     made = _decide(job, packed, facts, places, where)
     made = replace(made, local=local, warm_start=warm)
@@ -204,6 +204,10 @@ def _compared(needed: Requirements, *, isolated: bool) -> list[Finding]:
         return []
     here = Installed().versions
     return [*requirements.pins(needed, here), *requirements.differences(needed, here)]
+
+
+def _named(source: Source) -> str:
+    return f"{source.notebook.removesuffix('.ipynb')}.py" if source.notebook else source.target
 
 
 def _decide(job: Job, packed: _Packed, facts: Facts, inputs: dict[str, str], where: dict[str, Any]) -> Plan:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from .. import cells
 from ..checks import Finding
 from ..errors import InputError, nearest
 from . import project
@@ -177,15 +178,22 @@ def _source(folder: Path, path: Path, *, alone: bool) -> Source:
 
 
 def _converted(notebook: Source) -> Source:
-    """Return the entry for a notebook: the script that its cells make, beside it."""
+    """Return the entry for a notebook: the script that its cells make, beside it, and the files that cells write."""
     from . import notebooks
 
     script = notebooks.script(notebook.project / notebook.target)
-    stem = PurePosixPath(notebook.target).with_suffix("").as_posix()
-    target = next(name for name in (f"{stem}.py", f"{stem}_ipynb.py") if not (notebook.project / name).exists())
+    scripts = (cells.script_of(notebook.target, again=again) for again in itertools.count())
+    target = next(name for name in scripts if not (notebook.project / name).exists())
+    folder = PurePosixPath(notebook.target).parent
+    files = {(folder / name).as_posix(): text for name, text in script.files.items()}
     notes = tuple(Finding("note", f"{notebook.target}: {note}") for note in script.notes)
     return replace(
-        notebook, target=target, file=target, generated={target: script.text}, notes=notes, notebook=notebook.target
+        notebook,
+        target=target,
+        file=target,
+        generated={**files, target: script.text},
+        notes=notes,
+        notebook=notebook.target,
     )
 
 

@@ -1,4 +1,4 @@
-"""A notebook as one script: its code cells in order, without what only a notebook understands."""
+"""A notebook as one script: its code cells in order, without what only a notebook understands; files that cells write are."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import ast
 import json
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from .. import cells as cells_of
 from ..errors import InputError, Problems
 from .definitions import HEADER, spliced
 from .paths import usable
@@ -26,6 +27,14 @@ _STAND_INS = {
     "display": ("def display(*objects, **_): print(*objects, sep='\\n')", "display prints text"),
     "get_ipython": ("def get_ipython(): return None", "get_ipython() is None"),
 }
+# Beside the notebook, as in Jupyter, whose current folder that is.
+_WRITE = (
+    "def _podlift_write(name, mode, text): import os; "
+    "file = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), name), mode, encoding='utf-8'); "
+    "file.write(text); file.close()"
+)
+_WRITES = ("writefile", "file")
+_PIP = re.compile(r"[%!]\s*(?:python3? -m )?(?:pip3?|conda|uv pip) install\b.*")
 _PRIVATE = re.compile(r"key|token|secret|passw|login|credential|env\b|://[^/\s]*@", re.IGNORECASE)
 
 
@@ -33,7 +42,10 @@ _PRIVATE = re.compile(r"key|token|secret|passw|login|credential|env\b|://[^/\s]*
 class Script:
     """A notebook as one program."""
 
-    text: str  # line n of a cell is the n-th line below the comment `# cell ...`
+    text: str  # line n of a cell is the n-th line below the comment of its number
+    files: Mapping[
+        str, str
+    ]  # what cells have written at the end, by path from the notebook's folder; not what is there already
     notes: tuple[str, ...]  # what was dropped or moved, a sentence for each
 
 
@@ -53,6 +65,20 @@ class _Cell:
         self.notes.append(f"{self.place(line)}: dropped `{shown}`{more and '; '}{more}")
 
 
+@dataclass
+class _Files:
+    """What cells write with `%%writefile`, in their order."""
+
+    folder: Path
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def write(self, name: str, text: str, *, append: bool) -> str:
+        """Return the statement that writes a file."""
+        there = name in self.texts or (self.folder / name).is_file()
+        self.texts[name] = (self.texts.get(name, "") if append else "") + text
+        return f"_podlift_write({name!r}, {'a' if append and there else 'w'!r}, {text!r})"
+
+
 def script(path: Path) -> Script:
     """Return the notebook at `path` as a Python script.
 
@@ -62,23 +88,29 @@ def script(path: Path) -> Script:
     Raises:
         InputError: no such notebook, or cells that are no Python program; all mistakes of all cells.
     """
-    problems, futures = Problems(), list[str]()
+    problems, futures, files = Problems(), list[str](), _Files(path.parent)
     cells = _cells(path, problems)
     for cell in cells:
         with problems.collect():
-            _drop_magics(cell)
+            _drop_magics(cell, files)
             futures += _futures(_tree("\n".join([*cell.lines, ""]), cell.place), cell)
     problems.raise_if_any()
     needed = _stand_ins(cells)
-    lines = [HEADER, *dict.fromkeys(futures), *(_STAND_INS[name][0] for name in needed)]
+    lines = [
+        HEADER,
+        *dict.fromkeys(futures),
+        *(_STAND_INS[name][0] for name in needed),
+        *([_WRITE] if files.texts else []),
+    ]
     places = dict[int, str]()
     for cell in cells:
         places |= {len(lines) + 1 + line: cell.place(line) for line in range(1, len(cell.lines) + 1)}
-        lines += [f"# cell {cell.number}", *cell.lines]
+        lines += [cells_of.mark(cell.number, len(cell.lines)), *cell.lines]
     text = "\n".join([*lines, ""])
     _tree(text, lambda line: places.get(line, "all cells together"))
     told = [f"outside of a notebook {_STAND_INS[name][1]}" for name in needed]
-    return Script(text=text, notes=(*(note for cell in cells for note in cell.notes), *told))
+    new = {name: body for name, body in files.texts.items() if not (path.parent / name).exists()}
+    return Script(text=text, files=new, notes=(*(note for cell in cells for note in cell.notes), *told))
 
 
 def _cells(path: Path, problems: Problems) -> list[_Cell]:
@@ -131,13 +163,15 @@ def _check_language(metadata: object) -> None:
             raise InputError(f"The notebook is not in Python. Received: metadata.{part}.{key} = {language[:50]!r}.")
 
 
-def _drop_magics(cell: _Cell) -> None:
+def _drop_magics(cell: _Cell, files: _Files) -> None:
     """Replace what only a notebook understands; no line changes its number."""
     lines = cell.lines
     at, depth, quote, joined = 0, 0, "", False
     while at < len(lines) and (not lines[at].strip() or lines[at].startswith("%%")):
         name, *options = lines[at].lstrip("%").split() or [""]
-        if lines[at].strip() and name not in _KEEPS_BODY:
+        if name in _WRITES and (written := _written(cell, at, files)):
+            lines[at:] = [written, *[""] * (len(lines) - at - 1)]
+        elif lines[at].strip() and name not in _KEEPS_BODY:
             cell.drop(at + 1, lines[at], "and the rest of the cell")
             lines[at:] = [""] * (len(lines) - at)
         elif lines[at].strip():
@@ -150,6 +184,25 @@ def _drop_magics(cell: _Cell) -> None:
         for line in lines[at : at + 1]:
             depth, quote, joined = _scan(line, depth, quote)
         at += 1
+
+
+def _written(cell: _Cell, at: int, files: _Files) -> str:
+    """Return the statement for a `%%writefile` at a line; "" where it does not say a file of the run's copy."""
+    words = re.findall(r"'[^']*'|\"[^\"]*\"|\S+", cell.lines[at])[1:]
+    append = any(word in ("-a", "--append") for word in words)
+    names = [word.strip("'\"") for word in words if word not in ("-a", "--append")]
+    path = PurePosixPath(names[0]) if len(names) == 1 else PurePosixPath("/")
+    if path.is_absolute() or ".." in path.parts or not path.name or path.parts[0] == "~" or set(names[0]) & {*"{}$\\"}:
+        cell.notes.append(f"{cell.place(at + 1)}: its file is not written: it has to lie below the notebook's folder")
+        return ""
+    body = "\n".join(cell.lines[at + 1 :])
+    body += "\n" * (bool(body) and not body.endswith("\n"))
+    try:
+        body.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{cell.place(at + 1)}: a character that no file can hold.") from None
+    cell.notes.append(f"{cell.place(at + 1)}: writes {path} into the run's copy")
+    return files.write(path.as_posix(), body, append=append)
 
 
 def _drop_magic(cell: _Cell, at: int) -> int:
@@ -171,7 +224,8 @@ def _drop_magic(cell: _Cell, at: int) -> int:
             return at
         while end < len(lines) and lines[end - 1].endswith("\\"):
             end += 1
-        cell.drop(at + 1, line, f"{left!r} is then undefined" if left else "")
+        more = f"{left!r} is then undefined" if left else ""
+        cell.drop(at + 1, line, "name what it installs as a requirement" if _PIP.fullmatch(magic) else more)
         # A suite needs a statement.
         lines[at:end] = [f"{indent}pass" if indent else ""] + [""] * (end - at - 1)
         at = end

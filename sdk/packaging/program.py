@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import ast
 import importlib.machinery
-import re
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeGuard
 
+from .. import cells
 from ..errors import InputError
 from .entry import Source
-
-# What a notebook's script has above each cell.
-_CELL = re.compile(r"# cell (\d+)")
 
 
 @dataclass(frozen=True)
@@ -73,10 +70,9 @@ class Program:
         """Return a line for a sentence: "train.py:3", or "train.ipynb: cell 2 line 3"."""
         if not self.source.notebook or file != self.source.file:
             return f"{file}:{line}"
-        above = self.source.generated[file].split("\n")[: line - 1]
-        for back, text in enumerate(reversed(above), 1):
-            if found := _CELL.fullmatch(text):
-                return f"{self.source.notebook}: cell {found[1]} line {back}"
+        for cell in cells.cells(self.source.generated[file]):
+            if 0 < line - cell.above <= len(cell.lines):
+                return f"{self.source.notebook}: cell {cell.number} line {line - cell.above}"
         return f"{self.source.notebook}: all cells together"
 
     def glance(self, file: str) -> ast.Module | None:

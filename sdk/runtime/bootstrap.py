@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from .. import cluster, names, tracebacks
+from .. import cells, cluster, names, tracebacks
 from ..clock import SystemClock
 from ..errors import EXIT_CHECKPOINTED, EXIT_USER, CheckpointError, StoreError
 from ..layout import RunPaths
@@ -99,7 +99,9 @@ def main(payload_path: str, task: str, home: str) -> int:
 def _arrange(payload: Payload, work: Path, home: str) -> None:
     names.settle(payload.own_names)
     # A task's own processes (multiprocessing, subprocess) find podlift too, behind everything of the user's.
-    behind = [place for place in (home, payload.vendor) if place and place not in sys.path]
+    # A checkout has the name `podlift` in a folder of its own.
+    published = "" if Path(home, "podlift").exists() else str(Path(__file__).parents[1] / "published")
+    behind = [place for place in (home, published, payload.vendor) if place and place not in sys.path]
     sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path, *behind]
 
 
@@ -197,6 +199,10 @@ def call(payload: Payload, work: Path) -> Any:
     sys.argv = [path, *payload.argv]
     module.__file__, module.__dict__["__cached__"] = path, None
     module.__loader__ = importlib.machinery.SourceFileLoader("__main__", path)
+    if cells.notebook_of(payload.target):
+        for code in cells.codes(path, Path(path).read_bytes()):
+            exec(code, module.__dict__)  # noqa: S102
+        return None
     exec(compile(Path(path).read_bytes(), path, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
     return None
 

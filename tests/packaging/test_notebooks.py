@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sdk
+from sdk import cells
 from sdk.packaging.notebooks import Script, script
 
 
@@ -22,6 +23,11 @@ def converted(tmp_path: Path, *cells: str | list[str], **more: Any) -> Script:
     path = tmp_path / "train.ipynb"
     path.write_text(json.dumps(notebook(*cells, **more)))
     return script(path)
+
+
+def above(cell: str) -> str:
+    count = len(cell.split("\n"))
+    return f"# cell 1, {count} line{'s' * (count > 1)}"
 
 
 def refused(tmp_path: Path, data: str | bytes | dict[str, Any]) -> tuple[str, ...]:
@@ -38,7 +44,10 @@ def test_code_cells_follow_each_other_with_their_lines_where_they_were(tmp_path:
     data["cells"].insert(1, {"cell_type": "markdown", "source": "# not code"})
     (tmp_path / "train.ipynb").write_text(json.dumps(data))
     found = script(tmp_path / "train.ipynb")
-    assert found.text.splitlines()[1:] == ["# cell 1", "a = 1", "", "b = 2", "# cell 3", "print(a,", "      b)"]
+    assert found.text.splitlines()[1:] == [
+        *("# cell 1, 3 lines", "a = 1", "", "b = 2"),
+        *("# cell 3, 2 lines", "print(a,", "      b)"),
+    ]
     assert found.notes == ()
     (tmp_path / "train.py").write_text(found.text)
     done = subprocess.run(
@@ -64,7 +73,10 @@ def test_code_cells_follow_each_other_with_their_lines_where_they_were(tmp_path:
           "4: dropped `%who`"]),
         ("%%capture out\nx = 1", "\nx = 1", ["1: dropped `%%capture out`; 'out' is then undefined"]),
         ("%%bash\nif then 'x", "\n", ["1: dropped `%%bash`; and the rest of the cell"]),
-        ("%%writefile a.py\ndef f(): ...", "\n", ["1: dropped `%%writefile a.py`; and the rest of the cell"]),
+        ("%%html\n<b>", "\n", ["1: dropped `%%html`; and the rest of the cell"]),
+        ("!pip install x\n%pip install y", "\n", ["1: dropped `!pip install x`; name what it installs as a requirement",
+         "2: dropped `%pip install y`; name what it installs as a requirement"]),
+        ("%run a.py\n%cd b", "\n", ["1: dropped `%run a.py`", "2: dropped `%cd b`"]),
         ("%env API=abc", "", ["1: dropped `%env ...`"]),
         ("!wandb login 0123abc", "", ["1: dropped `!wandb ...`"]),
         ("!git clone https://me:pw@example.com/x", "", ["1: dropped `!git ...`"]),
@@ -76,7 +88,7 @@ def test_what_only_a_notebook_understands_is_dropped_with_a_note(
     tmp_path: Path, cell: str, kept: str, notes: list[str]
 ) -> None:
     found = converted(tmp_path, cell)
-    assert found.text == f"# -*- coding: utf-8 -*-\n# cell 1\n{kept}\n"
+    assert found.text == f"# -*- coding: utf-8 -*-\n{above(kept)}\n{kept}\n"
     assert list(found.notes) == [f"cell 1 line {note}" for note in notes]
 
 
@@ -99,14 +111,14 @@ def test_what_only_a_notebook_understands_is_dropped_with_a_note(
 )
 def test_a_percent_sign_that_is_python_stays(tmp_path: Path, cell: str) -> None:
     found = converted(tmp_path, cell)
-    assert (found.text, found.notes) == (f"# -*- coding: utf-8 -*-\n# cell 1\n{cell}\n", ())
+    assert (found.text, found.notes) == (f"# -*- coding: utf-8 -*-\n{above(cell)}\n{cell}\n", ())
 
 
 def test_future_imports_of_later_cells_go_to_the_top(tmp_path: Path) -> None:
     found = converted(
         tmp_path, "def f(x: Never): ...", "%who\nfrom __future__ import (annotations,\n  division); y = 1"
     )
-    assert found.text.splitlines()[1:3] == ["from __future__ import annotations, division", "# cell 1"]
+    assert found.text.splitlines()[1:3] == ["from __future__ import annotations, division", "# cell 1, 1 line"]
     assert found.text.split("\n")[-4:] == ["", "pass; y = 1", "", ""]
     assert found.notes[1] == (
         "cell 2 line 2: moved `from __future__ import annotations, division` to the top, for all cells"
@@ -230,6 +242,88 @@ def test_a_notebook_that_is_not_there_or_too_large_is_said(tmp_path: Path) -> No
         script(tmp_path / "large.ipynb")
 
 
+WRITTEN = [
+    "%%writefile setup.py\nimport os\nVALUE = 1\n",
+    "import setup\nassert setup.VALUE == 1",
+    "%%writefile -a 'sub folder/notes.txt'\none",
+    "%%file sub folder.txt\nlost",
+    '%%writefile --append "sub folder/notes.txt"\ntwo\n\n',
+    "%%writefile setup.py\nVALUE = 'é'",
+    "%%writefile -a there.txt\nmore",
+    "%%writefile ../out.txt\nno",
+    "%%writefile /tmp/out.txt\nno",
+    "%%writefile $x/out.txt\nno",
+    "import os\nprint(sorted(p for p in os.listdir('.') if not p.startswith('__')))\n"
+    "for name in ('setup.py', 'sub folder/notes.txt', 'there.txt'):\n  print(repr(open(name, encoding='utf-8').read()))",
+]
+
+
+def test_files_that_cells_write_are_written_into_the_copy_of_the_run_in_the_order_of_the_cells(write) -> None:
+    write("there.txt", "before\n")
+    project = write("keras.ipynb", json.dumps(notebook(*WRITTEN))).parent
+    plan = sdk.plan("keras.ipynb", workers=2)
+    assert plan.target == "keras.ipynb.py"
+    assert plan.run_id.startswith("keras-")
+    said = [text for _, text in plan.findings if text.startswith("keras.ipynb: cell")]
+    assert len([text for text in said if "writes" in text]) == 5
+    assert len([text for text in said if "is not written: it has to lie below the notebook's folder" in text]) == 4
+    run = sdk.submit(plan)
+    run.result(60)
+    assert [line.text for line in run.logs(task="worker-0")] == [
+        "['keras.ipynb', 'keras.ipynb.py', 'setup.py', 'sub folder', 'there.txt']",
+        "\"VALUE = 'é'\\n\"",
+        r"'one\ntwo\n\n'",
+        r"'before\nmore\n'",
+    ]
+    assert sorted(path.name for path in project.iterdir()) == ["keras.ipynb", "there.txt"]
+    assert (project / "there.txt").read_text() == "before\n"
+
+
+def test_a_notebook_shadows_no_library_of_its_name(write) -> None:
+    write("json.ipynb", json.dumps(notebook("import json, wave", "print(json.dumps([1]), wave.__file__ == __file__)")))
+    write("wave.ipynb", json.dumps(notebook("import wave", "print(wave.open.__name__, wave.__file__ == __file__)")))
+    for name, shown in (("json.ipynb", "[1] False"), ("wave.ipynb", "open False")):
+        run = sdk.submit(name)
+        run.result(60)
+        assert [line.text for line in run.logs()] == [shown]
+
+
+def test_an_error_in_a_notebook_names_the_cell_its_line_and_shows_it(write) -> None:
+    data = notebook(
+        "def fit(rate):\n    return 1 / rate", "# cell 9, 1 line\n%who\nfit(1)\n\nfit(0)  # too low", "never"
+    )
+    data["cells"].insert(0, {"cell_type": "markdown", "source": "x"})
+    write("sub/train.ipynb", json.dumps(data))
+    write("requirements.txt")
+    run = sdk.submit("sub/train.ipynb")
+    with pytest.raises(sdk.RunFailedError) as caught:
+        run.result(60)
+    log = "\n".join(line.text for line in run.logs())
+    for text in (str(caught.value), run.why(), log):
+        assert 'train.ipynb, cell 3", line 5, in <module>' in text
+        assert "fit(0)  # too low" in text
+        assert 'train.ipynb, cell 2", line 2, in fit' in text
+        assert "    return 1 / rate" in text
+        assert "ipynb.py" not in text
+
+
+def test_what_a_cell_defines_has_its_source_and_travels_to_other_processes(write) -> None:
+    write(
+        "train.ipynb",
+        json.dumps(
+            notebook(
+                "from __future__ import annotations\nimport inspect, multiprocessing",
+                "def double(x: Undefined):\n    return 2 * x",
+                "if __name__ == '__main__':\n    print(inspect.getsource(double).split()[1], double.__annotations__)\n"
+                "    with multiprocessing.get_context('spawn').Pool(1) as pool: print(pool.map(double, [2]))",
+            )
+        ),
+    )
+    run = sdk.submit("train.ipynb")
+    run.result(60)
+    assert [line.text for line in run.logs()] == ["double(x: {'x': 'Undefined'}", "[4]"]
+
+
 lines = st.sampled_from(
     [
         "%x",
@@ -240,6 +334,8 @@ lines = st.sampled_from(
         "%%time",
         "%%bash",
         "if x:",
+        "# cell 2, 3 lines",
+        "%%writefile a.py",
         "  pass",
         "  %x",
         "'''",
@@ -251,7 +347,7 @@ lines = st.sampled_from(
     + ["f'{x!r}'", "\ud800", "from __future__ import x", "global x", "import os; from __future__ import division"]
 )
 sources = st.text() | st.lists(lines).map("\n".join) | st.lists(st.text() | lines.map(lambda line: f"{line}\n"))
-cells = st.fixed_dictionaries(
+some_cells = st.fixed_dictionaries(
     {"cell_type": st.sampled_from(["code", "code", "markdown", "x"]), "source": sources | st.none()}
 )
 anything = st.recursive(
@@ -262,7 +358,7 @@ anything = st.recursive(
     max_leaves=10,
 )
 notebooks = st.fixed_dictionaries(
-    {"nbformat": st.just(4) | anything, "cells": st.lists(cells) | anything},
+    {"nbformat": st.just(4) | anything, "cells": st.lists(some_cells) | anything},
     optional={"metadata": st.fixed_dictionaries({"kernelspec": anything}) | anything},
 )
 
@@ -287,5 +383,7 @@ def test_every_line_of_a_cell_keeps_its_number(tmp_path: Path, cell: str) -> Non
         found = converted(tmp_path, "0", cell)
     except sdk.InputError:
         return
-    start = found.text.split("\n").index("# cell 2") + 1
-    assert len(found.text.split("\n")) - 1 - start == len(cell.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+    first, second = cells.cells(found.text)
+    assert (first.lines, second.number, second.above) == (("0",), 2, first.above + 2)
+    assert len(second.lines) == len(cell.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
+    assert found.text.split("\n")[second.above : -1] == list(second.lines)

@@ -21,6 +21,7 @@ LAYERS = [
     {"errors", "status", "ids", "clock", "names", "published", "tracebacks"},
     {
         "values",
+        "cells",
         "policies",
         "job",
         "accelerators",
