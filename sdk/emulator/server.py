@@ -81,6 +81,7 @@ def prepared(
     opened = gangs or (lambda state, loop, url: Processes(folder / "vertex", state, loop, url))
     with closing(State(folder, clock)) as state:
         posix.mark(folder, posix.EMULATED)
+        (folder / posix.MARKER).chmod(0o600)
         make_buckets(state, buckets)
         rules, connections, journal = GcsFaults(), Connections(), Journal()
         rules.replace(faults[0])
