@@ -99,11 +99,15 @@ class Rules:
 
 def _spec(path: Path, shown: str, notes: list[Finding]) -> GitIgnoreSpec:
     try:
-        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except IsADirectoryError:
+        # A link to nothing holds no rules, nor does a pipe, which would be waited for.
+        regular = path.is_file()
+        lines = path.read_text(encoding="utf-8", errors="surrogateescape").splitlines() if regular else []
+    except FileNotFoundError:
         lines = []
     except OSError as error:
-        raise InputError(f"A file of the project cannot be read: {str(path)!r} ({error.strerror}).") from None
+        # Without its rules, what they keep out would be packaged.
+        said = f"The rules of what is not packaged cannot be read: {str(path)!r} ({error.strerror})."
+        raise InputError(f"{said} Next: let this user read them, or name a smaller project= (--project).") from None
     good = []
     for number, line in enumerate(lines, 1):
         try:

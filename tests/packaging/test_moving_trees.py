@@ -142,6 +142,18 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(write, monkeypa
     assert ([file[0] for file in plan.files], plan.left_out) == (["train.py"], ["data.txt (not a regular file)"])
 
 
+@pytest.mark.parametrize("kind", ["pipe", "link to nothing", "folder"])
+def test_rules_that_are_no_file_leave_nothing_out_and_are_not_waited_for(write, kind: str) -> None:
+    rules = write("train.py").with_name(".gitignore")
+    if kind == "pipe":
+        os.mkfifo(rules)
+    elif kind == "folder":
+        rules.mkdir()
+    else:
+        rules.symlink_to("nothing")
+    assert "train.py" in [file[0] for file in sdk.plan("train.py").files]
+
+
 def test_what_podlift_itself_keeps_in_a_project_is_none_of_the_program(write, tmp_path: Path) -> None:
     folder = write("train.py", "open('weights', 'w').write('w')").parent
     with prepared(folder / "cloud", port=0):
