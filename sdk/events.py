@@ -38,6 +38,7 @@ _OF_A_PEER = re.compile(
     r"|RPC: /tensorflow\.|CoordinationService",
     re.IGNORECASE,
 )
+_DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
 _IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError"}
 
 
@@ -225,6 +226,11 @@ def is_lost_peer(event: Event) -> bool:
     return kind in _COLLATERAL | _GENERAL and bool(_OF_A_PEER.search(text))
 
 
+def is_disk_full(event: Event) -> bool:
+    """True for an error that says that a disk takes no more."""
+    return bool(_DISK_FULL.search(str(event.data.get("message"))))
+
+
 def reason_of(event: Event, left: Sequence[str] = ()) -> Reason:
     """Return why a run failed whose cause is the task record `event`, of kind "failed".
 
@@ -235,7 +241,7 @@ def reason_of(event: Event, left: Sequence[str] = ()) -> Reason:
     given = event.data.get("reason")
     if given is not None:
         return Reason(given)
-    if is_lost_peer(event) and not left:
+    if is_disk_full(event) or (is_lost_peer(event) and not left):
         return Reason.INFRASTRUCTURE
     kind = event.data.get("type")
     # Tasks record the frames of the program only: without any, it was the way into the program that failed.

@@ -152,6 +152,14 @@ class RunPaths:
     def event(self, attempt: int, source: str, sequence: int, kind: str) -> str:
         return posixpath.join(self.events, f"{attempt:04d}.{source}.{sequence:06d}.{kind}.json")
 
+    @property
+    def reserves(self) -> str:
+        """Room for the last records of each process, for a disk that is full: see storage/reserve.py."""
+        return posixpath.join(self.url, "reserves")
+
+    def reserve(self, attempt: int, source: str) -> str:
+        return posixpath.join(self.reserves, f"{attempt:04d}.{source}")
+
     def attempt(self, attempt: int) -> str:
         return posixpath.join(self.url, "attempts", f"{attempt:04d}")
 

@@ -24,6 +24,7 @@ from ..errors import EXIT_CHECKPOINTED, EXIT_USER, CheckpointError, StoreError
 from ..layout import RunPaths
 from ..payload import Payload
 from ..storage.records import Recorder, read_events
+from ..storage.reserve import Reserve
 from . import context, determinism, limits, outside, protection, reporting, value
 from .agreement import Agreement, Entries, Files
 from .apart import Apart
@@ -52,7 +53,8 @@ def main(payload_path: str, task: str, home: str) -> int:
     faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
     payload = Payload.from_json(Path(payload_path).read_bytes())
     paths = RunPaths(payload.run_url)
-    recorder = Recorder(paths, task, payload.attempt, SystemClock())
+    reserve = Reserve(paths.reserve(payload.attempt, task))
+    recorder = Recorder(paths, task, payload.attempt, SystemClock(), reserve)
     try:
         work = Path(paths.work(payload.attempt, task))
         unpack(Path(payload.bundle), payload.digest, work)

@@ -7,7 +7,7 @@ import os
 import stat
 import struct
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,16 @@ from ..errors import CorruptRunError
 from ..events import Event, parse, source_of, telling
 from ..layout import RunPaths
 from ..status import Progress
-from . import posix
+from . import posix, reserve
+from .reserve import Reserve
 
 # What a task notes with every step (runtime/progress.py): training steps, and signs of life: those and the batches of
 # evaluate and predict; the epoch from 1, after which one fit ends, the steps of this epoch so far, and of an epoch. 0 is none.
 PROGRESS = struct.Struct("<QQQQQQ")
 # An earlier podlift noted two.
 _TWO = struct.Struct("<QQ")
+# They say how a task or a run ended.
+_ENDS = ("failed", "final")
 
 
 class Recorder:
@@ -34,9 +37,13 @@ class Recorder:
         source: "client", "supervisor" or a task's name.
         attempt: 0 before the first attempt.
         clock: what time it is.
+        reserve: takes what the disk does not; None for a process that fails without it.
     """
 
-    def __init__(self, paths: RunPaths, source: str, attempt: int, clock: Clock) -> None:
+    def __init__(
+        self, paths: RunPaths, source: str, attempt: int, clock: Clock, reserve: Reserve | None = None
+    ) -> None:
+        self._reserve = reserve
         self._paths = paths
         self._source = source
         self._attempt = attempt
@@ -46,7 +53,11 @@ class Recorder:
         self._lock = threading.Lock()
 
     def record(self, kind: str, **data: Any) -> None:
-        """Create the next record."""
+        """Create the next record.
+
+        Raises:
+            OSError: the disk does not take it, and there is no room in the reserve.
+        """
         with self._lock:
             self._count += 1
             count = self._count
@@ -58,7 +69,19 @@ class Recorder:
             time=self._clock.now(),
             data=data,
         )
-        posix.put_new(self._paths.event(self._attempt, self._source, count, kind), event.to_json())
+        path = self._paths.event(self._attempt, self._source, count, kind)
+        try:
+            posix.put_new(path, event.to_json())
+        except FileExistsError:
+            raise
+        except OSError:
+            kept = self._reserve is not None and self._reserve.add(
+                os.path.basename(path),  # noqa: PTH119
+                json.loads(event.to_json()),
+                last=kind in _ENDS,
+            )
+            if not kept:
+                raise
 
 
 def read_events(paths: RunPaths, kinds: tuple[str, ...] | None = None) -> list[Event]:
@@ -71,11 +94,12 @@ def read_events(paths: RunPaths, kinds: tuple[str, ...] | None = None) -> list[E
     Raises:
         CorruptRunError: they are gone, or a file among them is damaged or not ours.
     """
-    names = _names(paths)
+    names, reserved = _names(paths), dict(reserve.read(paths.reserves))
+    wanted = sorted({*names, *reserved})
     if kinds is not None:
         ends = tuple(f".{kind}.json" for kind in kinds)
-        names = [name for name in names if name.endswith(ends)]
-    return _parsed(paths, names)
+        wanted = [name for name in wanted if name.endswith(ends)]
+    return _parsed(paths, wanted, reserved)
 
 
 def read_telling(paths: RunPaths) -> list[Event]:
@@ -84,12 +108,15 @@ def read_telling(paths: RunPaths) -> list[Event]:
     Raises:
         CorruptRunError: they are gone, or a file among them is damaged or not ours.
     """
-    return _parsed(paths, telling(_names(paths)))
+    names, reserved = _names(paths), dict(reserve.read(paths.reserves))
+    return _parsed(paths, telling(sorted({*names, *reserved})), reserved)
 
 
-def _parsed(paths: RunPaths, names: Sequence[str]) -> list[Event]:
+def _parsed(paths: RunPaths, names: Sequence[str], reserved: Mapping[str, bytes]) -> list[Event]:
     try:
-        return [parse(name, read_file(f"{paths.events}/{name}")) for name in names]
+        return [
+            parse(name, reserved[name] if name in reserved else read_file(f"{paths.events}/{name}")) for name in names
+        ]
     except (ValueError, OSError, RecursionError) as error:
         raise CorruptRunError(f"The run directory {paths.url!r} is damaged: {error}. Nothing was changed.") from None
 
@@ -113,7 +140,7 @@ def has_ended(paths: RunPaths) -> bool:
     Raises:
         CorruptRunError: the records are gone.
     """
-    names = _names(paths)
+    names = [*_names(paths), *(name for name, _ in reserve.read(paths.reserves))]
     supervisor = source_of("supervisor", sum(name.endswith(".resumed.json") for name in names))
     return any(name.endswith(".final.json") and name.split(".")[1] == supervisor for name in names)
 

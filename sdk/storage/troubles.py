@@ -23,7 +23,34 @@ _MEANINGS = {
     errno.ENAMETOOLONG: "the path is too long for the file system",
     errno.ENOTDIR: "a part of the path is a file",
 }
+_NO_ROOM = 64 << 10
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+
+
+def meaning(error: OSError, path: str) -> str:
+    """Return what an error of the system means for a process that works in a folder: "the disk is full (...). ..."."""
+    if error.errno == errno.EAGAIN:
+        return f"no further process can be started: the limit of this user is reached (ulimit -u). {error}"
+    said = _MEANINGS.get(error.errno or 0)
+    if error.errno == errno.ENOSPC:
+        said = full(path) or said
+    return f"{type(error).__name__}: {error}" if said is None else f"{said}. {error}"
+
+
+def full(path: str) -> str:
+    """Say what the file system of a folder has no more of; "" where it has of both."""
+    try:
+        room = os.statvfs(path)
+    except OSError:
+        return ""
+    # The last blocks of a disk may be too small a rest for any file.
+    if room.f_bavail * room.f_frsize < _NO_ROOM:
+        return f"the disk of {path} is full ({room.f_bavail * room.f_frsize:,} bytes are free)"
+    return (
+        f"the disk of {path} has no inodes left: it can hold no more files"
+        if room.f_files and not room.f_favail
+        else ""
+    )
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 
 from ...status import Reason
+from .life import cpu_s
 
 _SHELL_SIGNAL = 128
 # TensorFlow misses heartbeats after some 10 s; a machine under load may stand still for a few.
@@ -89,13 +91,30 @@ class MemoryWatch:
         return False
 
 
-def describe(code: int, memory: OutOfMemory) -> tuple[Reason, str]:
+def cpu_limit(pid: int) -> float | None:
+    """Return the CPU time that a child that is over might use, in seconds, if it has used it up; else None.
+
+    Args:
+        pid: the child's number; it was not waited for yet.
+    """
+    try:
+        hard = resource.prlimit(pid, resource.RLIMIT_CPU)[1]
+    except (OSError, AttributeError):  # not on this system
+        hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
+    return float(hard) if hard != resource.RLIM_INFINITY and cpu_s(pid) >= hard - 0.5 else None
+
+
+def describe(code: int, memory: OutOfMemory, cpu_limit_s: float | None = None) -> tuple[Reason, str]:
     """Return why a task failed that left no traceback, and a sentence that begins behind its name.
 
     Args:
         code: its exit code, or the negative number of the signal that ended it.
         memory: what the kernel says, for SIGKILL.
+        cpu_limit_s: the CPU time that it might use, in seconds, if it has used it up; None if not.
     """
+    if cpu_limit_s is not None and -code == signal.SIGKILL:
+        limit = f"{_SENTENCES[signal.SIGXCPU].partition(' (')[0]}: {cpu_limit_s:g} s (ulimit -t)"
+        return Reason.KILLED, f"was killed by SIGKILL: {limit}."
     if code >= 0:
         number = code - _SHELL_SIGNAL
         hint = f", as a shell says of what was killed by {_name(number)}" if number in _KNOWN else ""
@@ -106,6 +125,13 @@ def describe(code: int, memory: OutOfMemory) -> tuple[Reason, str]:
     # Nobody of podlift sends it to a task that nobody has asked to end.
     reason = Reason.PREEMPTED if -code == signal.SIGTERM else Reason.KILLED
     return reason, f"was killed by {_name(-code)}: {_SENTENCES.get(-code, 'podlift did not send it')}."
+
+
+def hint(kind: str, message: str) -> str:
+    """Return which limit of this user an error of a program is about; "" for none."""
+    if (kind == "BlockingIOError" and "[Errno 11]" in message) or "can't start new thread" in message:
+        return "perhaps this user may start no more processes and threads (ulimit -u)"
+    return "a process may open no more files (ulimit -n)" if "[Errno 24]" in message else ""
 
 
 def of_lost_peers(said: str, *, left: Sequence[str], stopped: Sequence[str], paused_s: float) -> str:

@@ -12,11 +12,12 @@ from pathlib import Path
 from ... import cluster, processes
 from ...clock import Clock
 from ...errors import EXIT_CHECKPOINTED
-from ...events import Event, error_of, first_failure, is_collateral, is_lost_peer, reason_of
+from ...events import Event, error_of, first_failure, is_collateral, is_disk_full, is_lost_peer, reason_of
 from ...planner import Plan
 from ...status import Failure, Reason, State
-from ...storage import posix
+from ...storage import posix, reserve, troubles
 from ...storage.records import Recorder, read_events, read_progress, sweep
+from ...storage.reserve import Reserve
 from . import deaths, outputs, render
 from .deaths import MemoryWatch, OutOfMemory
 from .ending import Ending, Verdict, failed
@@ -71,10 +72,12 @@ class Gang:
         self._ending = ending
         self._attempt = attempt
         self._clock = clock
-        self._recorder = Recorder(plan.paths, "supervisor", attempt, clock)
+        self._reserve = Reserve(plan.paths.reserve(attempt, "supervisor"))
+        self._recorder = Recorder(plan.paths, "supervisor", attempt, clock, self._reserve)
         self._reservation = Reservation(plan.tasks)
         self._tasks: dict[str, processes.Process] = {}
         self._codes: dict[str, int] = {}
+        self._spent: dict[str, float | None] = {}
         self._echo_until: float | None = None
         self._pauses = Pauses(clock)
         self._left = False
@@ -94,7 +97,8 @@ class Gang:
             if verdict.state in (State.CANCELLED, State.CHECKPOINTED):
                 self._let_end(grace_s)
             if verdict.reason not in _MAY_SAVE:
-                with suppress(FileExistsError):
+                # It is there, or the disk is full: then a task may save what nobody needs.
+                with suppress(OSError):
                     posix.put_passing(self._plan.paths.over(self._attempt), b"{}")
             self._stop(grace_s)
             return verdict
@@ -102,8 +106,10 @@ class Gang:
             self._stop(0.0)
             self._stamps.close()
             sweep(self._plan.paths, self._plan.tasks)
+            reserve.sweep(self._plan.paths.reserves, frozenset(self._plan.tasks), self._attempt)
             self._reservation.close()
             outputs.collect(self._plan, self._attempt, self._recorder)
+            self._reserve.close()
 
     def _start(self) -> None:
         plan, paths = self._plan, self._plan.paths
@@ -187,7 +193,9 @@ class Gang:
 
     def _done(self) -> set[str]:
         """Return the tasks whose program is over and has not failed; their processes may still be there."""
-        names = [name.split(".") for name in posix.list_names(self._plan.paths.events) if name.endswith(".done.json")]
+        paths = self._plan.paths
+        found = [*posix.list_names(paths.events), *(name for name, _ in reserve.read(paths.reserves))]
+        names = [name.split(".") for name in found if name.endswith(".done.json")]
         return {source for attempt, source, *_ in names if int(attempt) == self._attempt}
 
     def _asked_to_leave(self) -> bool:
@@ -245,12 +253,13 @@ class Gang:
             if name not in self._codes and processes.has_exited(process):
                 # What the task has started must not outlive it.
                 processes.signal_group(process, signal.SIGKILL)
+                self._spent[name] = deaths.cpu_limit(process.pid)
                 self._codes[name] = process.wait()
                 self._recorder.record("exited", task=name, code=process.returncode)
 
     def _failure_records(self) -> list[Event]:
         names = posix.list_names(self._plan.paths.events)
-        if not any(name.endswith(".failed.json") for name in names):
+        if not any(self._codes.values()) and not any(name.endswith(".failed.json") for name in names):
             return []
         events = read_events(self._plan.paths, ("failed",))
         return [event for event in events if event.attempt == self._attempt]
@@ -264,6 +273,8 @@ class Gang:
             log = self._plan.paths.log(self._attempt, record.source)
             message = f"{record.source} failed: {error_of(record)}"
             left = [task for task in cluster.in_step(self._plan.tasks) if self._codes.get(task) == 0]
+            if hint := self._hint(record):
+                message = f"{message}: {hint}."
             if is_lost_peer(record):
                 stopped = [name for name, process in self._tasks.items() if processes.is_stopped(process.pid)]
                 message = deaths.of_lost_peers(message, left=left, stopped=stopped, paused_s=self._pauses.longest_s)
@@ -273,10 +284,16 @@ class Gang:
         code = self._codes[name]
         log = self._plan.paths.log(self._attempt, name)
         memory = self._memory.ended(self._tasks[name].pid) if killed else OutOfMemory.UNKNOWN
-        reason, said = deaths.describe(code, memory)
+        reason, said = deaths.describe(code, memory, self._spent.get(name))
         return failed(
             reason, Failure(task=name, message=f"{name} {said}", traceback=last_lines(log, _TAIL_LINES), log=log)
         )
+
+    def _hint(self, record: Event) -> str:
+        """Return what an error of the system means here; "" where it speaks for itself."""
+        places = (self._plan.paths.url, self._temporary)
+        full = next(filter(None, map(troubles.full, places)), "") if is_disk_full(record) else ""
+        return full or deaths.hint(str(record.data.get("type")), str(record.data.get("message")))
 
     def _let_end(self, grace_s: float) -> None:
         """Wait for tasks that ask between their steps whether to stop; one that has never reported a step does not."""

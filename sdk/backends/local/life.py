@@ -109,7 +109,7 @@ class Life:
         paths, tasks = self._plan.paths, cluster.in_step(self._plan.tasks)
         beats = tuple((read_progress(paths.progress(self._attempt, task)) or (0, 0))[1] for task in tasks)
         logs = sum(_size(paths.log(self._attempt, task)) for task in tasks)
-        return _Signs(beats, logs, sum(_cpu_s(pid) for pid in self._pids.values()))
+        return _Signs(beats, logs, sum(cpu_s(pid) for pid in self._pids.values()))
 
     def _blame(self, signs: _Signs) -> Hang:
         steps = {task: beats for task, beats in zip(cluster.in_step(self._plan.tasks), signs.beats, strict=True)}
@@ -134,7 +134,7 @@ def _size(path: str) -> int:
         return 0
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
     """Return the CPU seconds of a process so far, 0 where they cannot be known."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -11,6 +11,7 @@ import tempfile
 import traceback
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -23,9 +24,10 @@ from ...planner import Plan
 from ...plans import read_plan
 from ...restarts import Ended, decide
 from ...status import Failure, Reason, State
-from ...storage import redirection, summaries
+from ...storage import redirection, summaries, troubles
 from ...storage.records import Recorder, last_step, read_events
-from . import interpreter, janitor, namespaces
+from ...storage.reserve import Reserve
+from . import deaths, interpreter, janitor, namespaces
 from .ending import Ending, Verdict, failed
 from .gang import Gang
 from .leftovers import temporary_folders
@@ -41,28 +43,42 @@ def main(url: str) -> None:
     """Run the plan that lies in the run directory `url`, to its final record."""
     # A client may ignore the end of its children, and that is inherited: here it would hide how a task ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    paths = RunPaths(url)
+    paths, clock = RunPaths(url), SystemClock()
     temporary = _temporary(paths)
     before = Before.of(read_events(paths, ("resumed",)))
-    first = os.getpid()
-    lock = janitor.leave_behind(url, temporary, paths.events, before=temporary_folders(paths) if before.resumes else ())
-    processes.adopt_orphans()
-    clock = SystemClock()
-    watch = Watch(first, temporary, paths.events, lock)
-    recorder = Recorder(paths, source_of("supervisor", before.resumes), 0, clock)
-    recorder.record("started", supervisor=processes.identity(os.getpid()), temporary=temporary)
+    source = source_of("supervisor", before.resumes)
+    # What the disk does not take when it is full: how the run ended, above all.
+    reserve = Reserve(paths.reserve(0, source))
+    recorder = Recorder(paths, source, 0, clock, reserve)
+    watch: Watch | None = None
     try:
+        first = os.getpid()
+        left = temporary_folders(paths) if before.resumes else ()
+        lock = janitor.leave_behind(url, temporary, paths.events, before=left)
+        processes.adopt_orphans()
+        watch = Watch(first, temporary, paths.events, lock)
+        recorder.record("started", supervisor=processes.identity(os.getpid()), temporary=temporary)
         plan = read_plan(paths)
         verdict = _supervise(plan, before, temporary, watch, recorder, clock)
     except BaseException as error:
-        traceback.print_exc()
-        message = f"The supervisor failed: {type(error).__name__}: {error}"
+        with suppress(OSError):  # its log is on a disk that may be full
+            traceback.print_exc()
+        message = f"The supervisor failed: {_meaning(error, url)}"
         failure = Failure(task="", message=message, traceback=traceback.format_exc(), log=paths.supervisor_log)
         verdict = Verdict(state=State.FAILED, reason=Reason.INFRASTRUCTURE, failure=failure)
     failure_data = asdict(verdict.failure) if verdict.failure else None
     recorder.record("final", state=verdict.state.value, reason=verdict.reason.value, failure=failure_data)
+    reserve.close()
     summaries.write(paths)
-    watch.stop()
+    if watch is not None:
+        watch.stop()
+
+
+def _meaning(error: BaseException, url: str) -> str:
+    if isinstance(error, OSError):
+        return troubles.meaning(error, url)
+    hint = deaths.hint(type(error).__name__, str(error))
+    return f"{type(error).__name__}: {error}" + (f": {hint}." if hint else "")
 
 
 @dataclass(frozen=True)

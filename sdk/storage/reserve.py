@@ -1,0 +1,119 @@
+"""Room for the last records of a process, taken at its start: where the disk takes nothing new, they are written in place.
+
+A record that cannot be created as a file, because the disk, its inodes or this process's file handles are used up, goes
+into the reserve of its writer, one line each. Readers find it there among the others. A reserve that was not needed is removed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+BYTES = 32 << 10
+# Kept free for the record that says how it ended.
+_LAST_BYTES = 12 << 10
+# So much of a text is kept where it would not fit.
+_TEXT = 4_000
+
+
+class Reserve:
+    """The reserve of one source in one attempt. Without one, as on a disk that is full already, nothing can be added.
+
+    Args:
+        path: of the file.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._used = 0
+        self._file: int | None = None
+        with suppress(OSError):
+            os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
+            try:
+                os.posix_fallocate(file, 0, BYTES)
+                self._file = file
+            except OSError:
+                os.close(file)
+                os.unlink(path)  # noqa: PTH108
+
+    def add(self, name: str, record: dict[str, Any], *, last: bool) -> bool:
+        """Write a record in place; false where there is no room for it.
+
+        Args:
+            name: of the file that it would be.
+            record: its JSON.
+            last: it says how something ended: it may use all of the room, and is cut to fit.
+        """
+        limit = BYTES if last else BYTES - _LAST_BYTES
+        line = _line(name, record)
+        if last and self._used + len(line) >= limit:
+            line = _line(name, _cut(record))
+        if self._file is None or self._used + len(line) >= limit:
+            return False
+        try:
+            os.pwrite(self._file, line, self._used)
+            os.fsync(self._file)
+        except OSError:
+            return False
+        self._used += len(line)
+        return True
+
+    def close(self) -> None:
+        """Let go of it; the file goes too where nothing was added."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+            if not self._used:
+                _remove(self._path)
+
+
+def read(folder: str) -> Iterator[tuple[str, bytes]]:
+    """Yield name and bytes of each record that lies in the reserves of a run."""
+    with suppress(FileNotFoundError):
+        for name in sorted(os.listdir(folder)):  # noqa: PTH208
+            # A reserve that goes unused is removed at any moment.
+            with suppress(FileNotFoundError), open(f"{folder}/{name}", "rb") as file:  # noqa: PTH123
+                if file.read(1) not in (b"", b"\0"):
+                    file.seek(0)
+                    yield from _records(file.read(BYTES))
+
+
+def sweep(folder: str, sources: frozenset[str], attempt: int) -> None:
+    """Remove the unused reserves of processes that are gone."""
+    for source in sources:
+        path = f"{folder}/{attempt:04d}.{source}"
+        with suppress(OSError):
+            with open(path, "rb") as file:  # noqa: PTH123
+                used = file.read(1) not in (b"", b"\0")
+            if not used:
+                _remove(path)
+
+
+def _records(data: bytes) -> Iterator[tuple[str, bytes]]:
+    # Half a line, and what follows it, is one that was being written when its process or the machine was stopped.
+    for line in data.rstrip(b"\0").split(b"\n")[:-1]:
+        with suppress(ValueError, KeyError, TypeError):
+            entry = json.loads(line)
+            yield str(entry["name"]), json.dumps(entry["record"]).encode()
+
+
+def _line(name: str, record: dict[str, Any]) -> bytes:
+    return json.dumps({"name": name, "record": record}).encode() + b"\n"
+
+
+def _cut(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _cut(item) for name, item in value.items()}
+    if isinstance(value, str) and len(value) > _TEXT:
+        return f"{value[: _TEXT // 2]}\n...\n{value[-_TEXT // 2 :]}"
+    return value
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        os.unlink(path)  # noqa: PTH108
+        os.rmdir(os.path.dirname(path))  # noqa: PTH106, PTH120
