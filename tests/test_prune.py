@@ -485,7 +485,7 @@ def test_with_json_the_command_answers_with_one_object(make, root: Path) -> None
     make("a", days=40)
     (root / "runs" / "notes.txt").write_text("x")
     found = json.loads(command("--keep", "0", "--json").stdout)
-    assert set(found) == {"items", "left", "problems", "removed", "root", "size_bytes"}
+    assert set(found) == {"version", "items", "left", "problems", "removed", "root", "size_bytes"}
     assert [(item["kind"], item["state"]) for item in found["items"]] == [("run", "SUCCEEDED"), ("bundle", "")]
     assert found["size_bytes"] == sum(item["size_bytes"] for item in found["items"])
     assert found["left"] == [{"path": str(root / "runs" / "notes.txt"), "why": "it is not podlift's"}]

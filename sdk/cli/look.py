@@ -21,7 +21,7 @@ from ..status import Reason, State, Status
 from ..tracebacks import one_line
 from .lines import Printer, is_whole, since_then, too_many
 from .options import duration as seconds
-from .output import EXIT_DETACHED, JSON_VERSION, answer, as_json, end_with_reader, numbers, say, summary
+from .output import EXIT_DETACHED, answer, as_json, end_with_reader, numbers, say, summary
 from .start import Backend, Json, Root, reference
 from .watch import conclude, follow, on_terminal
 
@@ -91,7 +91,6 @@ def runs(
 def _line(info: RunInfo, now: float) -> dict[str, Any]:
     status = info.status
     return {
-        "version": JSON_VERSION,
         "id": info.id,
         "url": info.url,
         "state": status.state.value if status else None,

@@ -90,15 +90,23 @@ def answer(text: str) -> None:
 
 
 def as_json(value: Any) -> None:
-    """Print one line of JSON on stdout."""
-    answer(json.dumps(value, sort_keys=True))
+    """Print one line of JSON on stdout; each object says of which version it is, as docs/json.md has it."""
+    answer(
+        json.dumps(
+            [_versioned(each) for each in value] if isinstance(value, list) else _versioned(value), sort_keys=True
+        )
+    )
+
+
+def _versioned(value: dict[str, Any]) -> dict[str, Any]:
+    # A plan and a report have a version of their own.
+    return {"version": JSON_VERSION, **value}
 
 
 def summary(run: Run, status: Status) -> dict[str, Any]:
     """Return the object of `--json`."""
     position = run.progress()
     return {
-        "version": JSON_VERSION,
         "url": run.url,
         "id": run.id,
         "state": status.state.value,
@@ -124,7 +132,6 @@ def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, Any]:
     ended = {EXIT_USER: Reason.USER_ERROR.value, EXIT_CANCELLED: Reason.CANCELLED.value}
     reasons = {EXIT_INPUT: "bad_input", EXIT_DETACHED: "interrupted", **ended}
     return {
-        "version": JSON_VERSION,
         **empty,
         "reason": reasons.get(exit_code, Reason.INFRASTRUCTURE.value),
         "exit_code": exit_code,

@@ -1,0 +1,130 @@
+"""What --json prints is what docs/json.md says, key by key."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sdk
+from sdk.backends.local.health.check import Check
+from sdk.cli import emulator
+from sdk.drill.report import Report as Drill
+from sdk.layout import RunPaths
+from sdk.preflight.findings import Report as Preflight
+from sdk.runtime.progress import Progress
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+RUN = next(GOLDEN.glob("v0.1.0/runs/*"))
+PAGE = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
+
+
+def documented(verb: str) -> tuple[set[str], set[str]]:
+    """Return the keys that are always there, and those that are there sometimes."""
+    text = next(
+        text
+        for title, text in re.findall(r"^## (.*?)\n(.*?)(?=^## |\Z)", PAGE, re.M | re.S)
+        if verb in title.split(", ")
+    )
+    always, sometimes = set(), set()
+    for keys, meaning in re.findall(r"^\| (`.*?) \| (.*?) \|$", text, re.M):
+        (sometimes if meaning.startswith("only") else always).update(re.findall(r"`(.*?)`", keys))
+    return always, sometimes
+
+
+def keys_of(value: Any, wanted: set[str]) -> set[str]:
+    """Return the keys of an object, and those below the ones of which the page names parts."""
+    found: set[str] = set()
+    for key, inner in value.items():
+        parts = {name for name in wanted if name.startswith((f"{key}.", f"{key}[]."))}
+        dots = "." if f"{key}." in "".join(sorted(parts))[: len(key) + 1] else "[]."
+        several = [inner] if dots == "." else inner
+        below = {f"{key}{dots}{name}" for each in several for name in each} if parts else set()
+        found |= below | ({key} if not parts or key in wanted else set())
+    return found
+
+
+def agrees(verb: str, value: Any, *, beside: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+    always, sometimes = documented(verb)
+    found = keys_of(value, always | sometimes) - beside
+    assert found - sometimes == always, f"podlift {verb} --json and docs/json.md differ"
+    assert found - always <= sometimes
+    assert isinstance(value["version"], int)
+
+
+@pytest.fixture
+def ended(root: Path) -> RunPaths:
+    """A run that has ended, with progress and checkpoints."""
+    run = RunPaths(str(root / "runs" / RUN.name))
+    shutil.copytree(RUN, run.url)
+    shutil.copytree(GOLDEN / "store-1", run.store)
+    task = Progress(run.progress(1, "chief-0"))
+    task.epoch(1, 2, 3)
+    task.step()
+    return run
+
+
+def test_each_verb_that_looks_at_a_run_prints_what_the_page_says(ended, here, tmp_path: Path) -> None:
+    for verb, words in (
+        ("status", ()),
+        ("wait", ()),
+        ("runs", None),
+        ("checkpoints", ()),
+        ("checkpoints", ("--verify",)),
+    ):
+        shown = here(verb, *([] if words is None else ["latest", *words]), "--json")
+        found = json.loads(shown.stdout)
+        for each in found if isinstance(found, list) else [found]:
+            agrees(verb, each)
+        assert found
+    common = documented("status")[0]
+    found = json.loads(here("get", "latest", str(tmp_path / "results"), "--json").stdout)
+    agrees("get", found, beside=common)
+    assert set(keys_of(found, common)) >= common
+
+
+def test_a_submit_and_a_refusal_print_what_the_page_says(write, here) -> None:
+    write("train.py", "import sdk\nsdk.context().report({'loss': 1}, step=3)")
+    agrees("submit", json.loads(here("submit", "train.py", "--json").stdout))
+    refused = json.loads(here("status", "nothing", "--json").stdout)
+    always, sometimes = documented("status")
+    assert set(refused) == {key for key in always if "." not in key} | sometimes
+
+
+def test_each_verb_without_a_run_prints_what_the_page_says(write, here) -> None:
+    write("train.py", "print(1)")
+    for verb in ("config", "accelerators", "prune"):
+        agrees(verb, json.loads(here(verb, "--json").stdout))
+    plan = sdk.plan("train.py")
+    found = json.loads(here("plan", "train.py", "--json").stdout)
+    agrees("plan", {**found, "version": 1}, beside=set(json.loads(plan.to_json())))
+    here("plan", "train.py", "-o", "a.json")
+    here("plan", "train.py", "-o", "b.json", "--workers", "2")
+    different = json.loads(here("diff", "a.json", "b.json", "--json").stdout)
+    agrees("diff", different)
+    assert {"path", "before", "after", "kind"} == set(different["job"][0])
+
+
+def test_reports_hold_what_the_page_says() -> None:
+    def names(kind: Any) -> set[str]:
+        return {field.name for field in fields(kind)}
+
+    assert documented("drill")[0] == names(Drill) | {"version", "passed", "exit_code"}
+    assert documented("preflight")[0] == names(Preflight) | {"version", "outcome"}
+    assert documented("doctor")[0] == {f"checks[].{name}" for name in names(Check)} | {"version", "failed", "exit_code"}
+    printed = re.search(r"as_json\(\{(.*?)\}\)", Path(emulator.__file__).read_text(), re.S)
+    assert printed is not None
+    assert documented("emulator")[0] == {*re.findall(r'"(\w+)":', printed[1]), "version"}
+
+
+def test_every_verb_with_json_has_a_section(here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    verbs = re.findall(r"^  ([a-z]+) ", here("--help").stdout.partition("Commands:")[2], re.M)
+    assert len(verbs) > 15
+    titles = {name for title in re.findall(r"^## (.*)$", PAGE, re.M) for name in title.split(", ")}
+    assert {verb for verb in verbs if "--json" in here(verb, "--help").stdout} == titles
