@@ -278,6 +278,46 @@ def test_whatever_is_killed_nothing_is_left_and_the_status_is_right(first: int, 
     assert outcomes.total() == trials
 
 
+def test_what_a_task_has_started_ends_with_it_while_the_others_go_on(write: Callable[..., Path]) -> None:
+    write(
+        "program.py",
+        """
+        import os, subprocess, sys, time
+        from pathlib import Path
+        note = Path(os.environ["PODLIFT_RUN"], "child")
+        if os.environ["PODLIFT_TASK"] != "chief-0":
+            note.with_suffix(".part").write_text(str(subprocess.Popen(["sleep", "600"]).pid))
+            note.with_suffix(".part").rename(note)
+            sys.exit(0)
+        until = time.monotonic() + 30
+        while time.monotonic() < until:
+            # One that was killed is a zombie until its new parent, the supervisor, has time for it.
+            if note.exists() and " Z " in Path("/proc", note.read_text(), "stat").read_text():
+                sys.exit(0)
+            time.sleep(0.02)
+        sys.exit("the child of a task that has ended is still there")
+        """,
+    )
+    run = sdk.submit(sdk.Job("program.py", resources=sdk.Resources(workers=2)))
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
+
+
+def test_a_janitor_removes_the_halves_of_records_and_the_temporary_folder_but_nothing_of_clients(
+    tmp_path: Path,
+) -> None:
+    events, temporary = tmp_path / "events", tmp_path / "tmp"
+    (temporary / "deep").mkdir(parents=True)
+    events.mkdir()
+    names = [".0000.supervisor.000002.final.json.0a.part", ".0001.chief-0.000002.done.json.0a.part"]
+    stay = [".0000.client.000002.resumed.json.0a.part", ".0000.launcher.000001.launched.json.0a.part", "0000.x.json"]
+    for name in (*names, *stay):
+        (events / name).touch()
+    # It is nobody's parent: the supervisor that it waits for has ended.
+    subprocess.run([sys.executable, "-I", "-S", janitor.__file__, "1", str(temporary), str(events)], check=True)
+    assert sorted(path.name for path in events.iterdir()) == sorted(stay)
+    assert not temporary.exists()
+
+
 @contextmanager
 def process(*words: str, **options: Any) -> Iterator[subprocess.Popen[str]]:
     """A process that has said a line, and is gone at the end."""
@@ -351,6 +391,7 @@ def test_the_end_of_one_run_touches_neither_its_readers_nor_another_run(write: C
         assert reader.wait(LIMIT_S) == 0, "it read to the end and left by itself"
     assert lost.wait(LIMIT_S).state is sdk.State.LOST
     assert not other.status().state.terminal
+    assert not can_lock(Path(other.url)), "as long as a run goes on its supervisor and janitor have it locked"
     assert next(line.text for line in other.logs(follow=True)) == "up"
     other.cancel(grace_s=0)
     assert other.wait(LIMIT_S).state is sdk.State.CANCELLED

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import random
+import select
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from urllib.parse import urlsplit
 
 import google_crc32c
 import pytest
@@ -44,6 +49,28 @@ def test_everything_is_there_after_a_restart(server) -> None:
     new = bucket.blob("new")
     new.upload_from_string("x")
     assert new.generation > kept[1].generation
+
+
+def test_a_question_about_an_upload_waits_for_the_chunk_that_is_under_way(server) -> None:
+    bucket = server.client().create_bucket("bucket")
+    data = random.Random(2).randbytes(1 << 20)
+    start = requests.post(f"{server.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=x")
+    place = urlsplit(start.headers["Location"])
+    head = f"PUT {place.path}?{place.query} HTTP/1.1\r\nHost: {place.netloc}\r\nConnection: close\r\n"
+    brings = f"Content-Length: {len(data)}\r\nContent-Range: bytes 0-{len(data) - 1}/{len(data)}\r\n\r\n"
+    asks = "Content-Length: 0\r\nContent-Range: bytes */*\r\n\r\n"
+    with ExitStack() as stack:
+        chunk, question = (
+            stack.enter_context(socket.create_connection((place.hostname, place.port), timeout=20)) for _ in range(2)
+        )
+        chunk.sendall(f"{head}{brings}".encode() + data[: 1 << 19])
+        question.sendall(f"{head}{asks}".encode())
+        assert select.select([question], [], [], 0.5)[0] == [], "it is answered while the chunk is under way"
+        chunk.sendall(data[1 << 19 :])
+        replies = [stack.enter_context(each.makefile("rb")).read() for each in (chunk, question)]
+    generations = [json.loads(reply.partition(b"\r\n\r\n")[2])["generation"] for reply in replies]
+    assert generations[0] == generations[1]
+    assert bucket.blob("x").download_as_bytes(checksum="crc32c") == data
 
 
 def test_a_resumable_upload_goes_on_after_the_server_was_killed(server) -> None:

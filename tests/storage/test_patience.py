@@ -63,3 +63,17 @@ def test_a_sleeper_sees_that_it_has_to_hurry() -> None:
     clock = Hurried()
     assert not Tries(clock, lambda: until[0], 0.1).again(100.0)
     assert clock.time < 1
+
+
+def test_two_that_failed_together_do_not_come_back_together_and_none_waits_longer_than_the_step_allows() -> None:
+    waits = []
+    for _ in range(50):
+        clock = Fast()
+        tries = Tries(clock, lambda: 600.0, 1.0)
+        assert tries.again(None)
+        waits.append(clock.time)
+    assert max(waits) <= 1.0
+    assert len(set(waits)) == len(waits)
+    # Spread over all of the time: also those that come first and last are among them.
+    assert min(waits) < 0.35
+    assert max(waits) > 0.65

@@ -175,6 +175,26 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_what_a_living_
     assert list(parts.iterdir()) == []
 
 
+def test_a_file_in_the_making_that_a_sweeper_took_away_before_it_was_locked_is_made_anew(
+    store: PosixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    locked, swept = locking._locked, []
+
+    def late(handle: int) -> bool:
+        if not swept:
+            swept.append(os.readlink(f"/proc/self/fd/{handle}"))
+            os.unlink(swept[0])
+        return locked(handle)
+
+    parts = locking.Parts(store.url)
+    parts._swept = True
+    monkeypatch.setattr(locking, "_locked", late)
+    part = parts.new()
+    assert part.path != swept[0]
+    assert Path(part.path).exists()
+    part.drop()
+
+
 @pytest.mark.parametrize("number", [errno.EPERM, errno.EOPNOTSUPP])
 def test_a_file_system_without_hard_links_is_refused_by_name(
     store: PosixStore, monkeypatch: pytest.MonkeyPatch, number: int
