@@ -34,7 +34,10 @@ class Reserve:
             os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
             try:
-                os.posix_fallocate(file, 0, BYTES)
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file, 0, BYTES)
+                else:
+                    os.pwrite(file, bytes(BYTES), 0)
                 self._file = file
             except OSError:
                 os.close(file)

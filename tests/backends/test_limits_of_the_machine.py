@@ -188,11 +188,15 @@ def test_what_the_disk_does_not_take_lies_in_the_reserve_and_is_read_with_the_re
     assert Path(paths.reserve(0, "supervisor")).exists()
 
 
-def test_a_reserve_that_nobody_needed_is_gone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("promised", [True, False])
+def test_a_reserve_that_nobody_needed_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, promised: bool) -> None:
+    if not promised:  # as on macOS
+        monkeypatch.delattr(os, "posix_fallocate")
     paths = RunPaths(str(tmp_path))
     Reserve(paths.reserve(0, "supervisor")).close()
     assert not Path(paths.reserves).exists()
     left = Reserve(paths.reserve(1, "chief-0"))  # its process is killed
+    assert Path(paths.reserve(1, "chief-0")).stat().st_size == reserve.BYTES
     reserve.sweep(paths.reserves, frozenset({"chief-0"}), 1)
     assert not Path(paths.reserves).exists()
     left.close()
