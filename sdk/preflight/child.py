@@ -275,4 +275,7 @@ def _say(sentence: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    # By the real name: `sdk`, as this was started, may be the project's own from now on.
+    from . import child
+
+    child.main(sys.argv[1])

@@ -85,6 +85,24 @@ def test_a_projects_own_sdk_is_its_own_in_forked_tasks(own_sdk: Path, write) -> 
     assert sorted(line.text for line in run.logs() if line.text.startswith("42 ")) == ["42 chief-0", "42 worker-0"]
 
 
+@pytest.mark.full
+def test_a_projects_own_sdk_is_its_own_in_a_preflight(own_sdk: Path, write) -> None:
+    from sdk.preflight import preflight
+
+    write(
+        "train.py",
+        """
+        import keras, sdk, tensorflow as tf
+        assert sdk.VALUE == 42
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(8)])
+        model.compile("sgd", "mse")
+        model.fit(tf.ones((16, 4)), tf.ones((16, 8)), batch_size=8, verbose=0)
+        """,
+    )
+    report = preflight("train.py", accelerator="v5e-8")
+    assert (report.reached, report.stopped) == ("done", "")
+
+
 def test_a_projects_own_podlift_is_its_own_too(write) -> None:
     write("requirements.txt", "")
     write("podlift/__init__.py", "VALUE = 7")
