@@ -93,7 +93,11 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
     try:
         found = read_plan(paths)
     except OSError as error:
-        raise CorruptRunError(f"{paths.url!r} is no run of podlift: {error.strerror or error}: plan.json.") from None
+        why = f"{error.strerror or error}: plan.json"
+        # Its folder has the run's name, and the run lies elsewhere.
+        if isinstance(error, FileNotFoundError) and Path(url, posix.MARKER).is_file():
+            why = "it holds what podlift get has brought. Next: name the root in which the run lies (--root)"
+        raise CorruptRunError(f"{paths.url!r} is no run of podlift: {why}.") from None
     root, run_id = paths.parts
     if found.run_id != run_id:
         raise CorruptRunError(f"{paths.url!r} holds the run {found.run_id!r}: a run's directory has the run's name.")

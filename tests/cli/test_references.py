@@ -94,6 +94,30 @@ def test_a_folder_of_a_runs_name_does_not_hide_the_run(made, here, tmp_path: Pat
     assert sdk.attach("other-cccccc").url == str(elsewhere), "in a folder of runs their names are paths"
 
 
+def test_every_verb_finds_a_run_in_the_folder_into_which_it_was_brought(write, here, tmp_path: Path) -> None:
+    write("train.py", "open('weights', 'w').write('w')")
+    run = sdk.submit("train.py")
+    run.result(60)
+    assert here("get", run.id).code == 0
+    assert Path(run.id, "work", "weights").is_file()
+    for words in (
+        ("status",),
+        ("why",),
+        ("logs",),
+        ("wait",),
+        ("cancel",),
+        ("checkpoints",),
+        ("get",),
+        ("diff", run.id),
+    ):
+        shown = here(*words, run.id)
+        assert (shown.code, "no run" in shown.stderr.lower()) == (0, False), (words, shown)
+    assert "has succeeded" in here("resume", run.id).stderr
+    assert "has no checkpoints at all" in here("plan", "train.py", "--resume-from", run.id).stderr
+    shown = here("status", run.id, "--root", str(tmp_path / "other"))
+    assert "it holds what podlift get has brought. Next: name the root in which the run lies (--root)." in shown.stderr
+
+
 def test_what_is_no_run_is_not_the_latest(made, root: Path) -> None:
     (url,) = made("digits-aaaaaa")
     (root / "runs" / "broken-bbbbbb").mkdir()
