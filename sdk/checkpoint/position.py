@@ -61,11 +61,6 @@ class Place:
         return cls(**{**fields, "state": state})
 
 
-def by_count(blob: bytes) -> bytes:
-    """Return a place without tf.data's state, which holds elements that the pipeline of that time has made."""
-    return replace(Place.decode(blob), state=b"").encode() if blob else blob
-
-
 @dataclass(frozen=True, kw_only=True)
 class Position:
     """A place, ready to be saved.

@@ -133,12 +133,6 @@ class Session:
         return self._open().store
 
     @property
-    def code_digest(self) -> str | None:
-        """The digest of the code that runs; None where none is known."""
-        digest: str | None = self._about().get("code", {}).get("digest")
-        return digest
-
-    @property
     def stages(self) -> int:
         """How many stages have begun."""
         return len(self._stages)

@@ -28,7 +28,7 @@ from ..runtime.reporting import Reporter
 from ..runtime.unpack import unpack
 from ..storage.records import Recorder
 from . import advice, failures, rules
-from .findings import Report, StoppedBy, tidy
+from .findings import Report, StoppedBy, place, tidy
 from .order import Order
 from .seen import Seen, Step, watch_arrays
 
@@ -181,7 +181,7 @@ class Look:
             return ""
         if self._traced():
             return ""  # what it computes with are zeros by now: that is not its own failure
-        where = f" in {path}:{line}" if path else ""
+        where = f" in {place(path, line)}" if path else ""
         return f"The program failed{where} before its first training step was known: {text[:_SAID]}"
 
     def _place_of(self, error: BaseException) -> tuple[str, int]:

@@ -20,8 +20,9 @@ class Finding:
     """One thing that a TPU refuses, or does at a price.
 
     Args:
-        path: the program's file, as the bundle has it; "" where no line of the program is to blame.
-        line: counts from 1; 0 for none.
+        path: the program's file, as the bundle has it, or a notebook's cell ("train.ipynb, cell 3"); "" where no line of the
+            program is to blame.
+        line: counts from 1, in a notebook from the first line of its cell; 0 for none.
         level: "refused" where a TPU would refuse the program.
         rule: a short name of it: docs/preflight.md has them all.
         what: what stands there.
@@ -38,7 +39,13 @@ class Finding:
     instead: str
 
     def __str__(self) -> str:
-        return f"{self.path or '-'}:{self.line}: {self.level}: {self.what}: {self.why}. Instead: {self.instead} [{self.rule}]"
+        where = place(self.path, self.line)
+        return f"{where}: {self.level}: {self.what}: {self.why}. Instead: {self.instead} [{self.rule}]"
+
+
+def place(path: str, line: int) -> str:
+    """Return a line of a file as editors read it, and a line of a notebook's cell in words."""
+    return f"{path}, line {line}" if ".ipynb, cell " in path else f"{path or '-'}:{line}"
 
 
 @dataclass(frozen=True, kw_only=True)

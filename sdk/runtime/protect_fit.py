@@ -232,7 +232,7 @@ class _Fit:
             return
         self._epoch, self._batch, self.logs = stage.at["epoch"], stage.at["batch"], stage.at.get("logs")
         self._resumed = True
-        self._epochs.resume_into(self.model, self._epoch, self._batch, stage.data)
+        self._epochs.resume_into(self.model, self._epoch, self._batch, stage.blobs.get("data"))
 
     def _restore(self) -> bool:
         try:

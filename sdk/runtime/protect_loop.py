@@ -63,7 +63,7 @@ class Loop:
         if stage.at:
             self.steps, self.epoch, self._batch = stage.steps, stage.at["epoch"], stage.at["batch"]
             self.restored = stage.steps
-            self._skip = (self._batch, stage.data)
+            self._skip = (self._batch, stage.blobs.get("data"))
         return True
 
     @property

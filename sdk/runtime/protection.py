@@ -257,17 +257,6 @@ class Protected:
         return self._begun.blobs
 
     @property
-    def data(self) -> bytes | None:
-        """Where this task was in its data; by count where the code is another: tf.data keeps what the old one has made."""
-        from ..checkpoint import position
-
-        blob, manifest = self.blobs.get("data"), self._begun.checkpoint and self._begun.checkpoint.manifest
-        if not blob or not manifest or manifest.code.get("digest") == self._session.code_digest:
-            return blob
-        self._protection.tell_once("the code is not that of the checkpoint: its data is read again up to that batch")
-        return position.by_count(blob)
-
-    @property
     def wants_epochs(self) -> bool:
         """True where the end of this epoch may be saved, and is not to be saved already."""
         return self.has_epochs and not self._held

@@ -137,9 +137,7 @@ def test_after_the_bug_is_fixed_training_goes_on_with_the_current_code(write) ->
     write("train.py", broken)
     run = sdk.submit(job(checkpoints=sdk.Checkpoints(every_steps=20, on_busy="block")))
     assert run.wait(LIMIT_S).reason is sdk.Reason.USER_ERROR
-    # Another pipeline too: tf.data's state of the old one does not fit, and would hold what that has made.
-    mended = broken.replace("assert ckpt.steps != 100, 'the bug'", "pass")
-    write("train.py", mended.replace("range(1, 300 + 1)", "range(300).map(lambda n: n + 1)"))
+    write("train.py", broken.replace("assert ckpt.steps != 100, 'the bug'", "pass"))
     assert run.resume(code="current") == "changed train.py"
     again = sdk.attach(run.url)
     assert again.wait(LIMIT_S).state is sdk.State.SUCCEEDED, again.why()

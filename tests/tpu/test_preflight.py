@@ -117,6 +117,17 @@ def test_digits_passes_with_its_figures(warm):
     assert [found.rule for found in report.findings] == ["uneven-batch"]  # 1,500 pictures, 64 at a time
 
 
+def test_places_in_a_notebook_are_cells_and_their_lines(warm, tmp_path):
+    program = (HERE / "corpus" / "bad" / "boolean_mask.py").read_text().splitlines(keepends=True)
+    number = next(number for number, line in enumerate(program) if _MARK.search(line))
+    cut = max(at for at in range(number) if program[at].startswith(("def ", "@")))
+    cells = [{"cell_type": "code", "source": "".join(part)} for part in (program[:cut], program[cut:])]
+    (tmp_path / "mask.ipynb").write_text(json.dumps({"nbformat": 4, "metadata": {}, "cells": cells}))
+    (found,) = warm.look(tmp_path / "mask.ipynb").findings
+    assert (found.path, found.line) == ("mask.ipynb, cell 2", number - cut + 1)
+    assert str(found).startswith(f"mask.ipynb, cell 2, line {number - cut + 1}: warning: ")
+
+
 ARRAYS = """import tensorflow as tf
 import keras
 import numpy as np
