@@ -164,7 +164,7 @@ def _polled(cloud: Cloud) -> tuple[float, int]:
 
 def _peak_mb(cloud: Cloud) -> float:
     """Return the most memory that the server's process has had."""
-    port = cloud.url.rpartition(":")[2]
+    port = cloud.port
     shown = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     pids = [line.split()[0] for line in shown.splitlines() if f"sdk.emulator {cloud.folder}" in line]
     peaks = [re.search(r"VmHWM:\s*(\d+)", Path(f"/proc/{pid}/status").read_text()) for pid in pids]

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
+import stat
+import sys
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -47,7 +51,7 @@ def emulator(
     frozen: Frozen = False,
     json_output: Json = False,
 ) -> None:
-    """Serve Cloud Storage and Vertex AI on this machine, on loopback only, until Ctrl-C; prints the URL."""
+    """Serve Cloud Storage and Vertex AI on this machine, on loopback only, until Ctrl-C; prints the URL with its token."""
     try:
         from ..emulator import app as scripts
         from ..emulator.server import serve
@@ -58,13 +62,12 @@ def emulator(
         ) from None
     rules = ([], []) if faults is None else scripts.parse(_read(faults))
 
-    def announce(bound: int) -> None:
-        url = f"http://127.0.0.1:{bound}"
+    def announce(url: str) -> None:
         if json_output:
-            as_json({"url": url, "port": bound, "data": str(data.resolve())})
+            as_json({"url": url, "port": urlsplit(url).port, "data": str(data.resolve())})
         else:
-            answer(url)
-        for line in _hints(url):
+            answer(f"export PODLIFT_EMULATOR={url}")
+        for line in _hints(data.resolve()):
             say(line)
         if denied is not None:
             say(denied)
@@ -96,14 +99,28 @@ def _region() -> str:
     return regions[0]
 
 
-def _hints(url: str) -> list[str]:
-    """Return what a shell has to say to the clients."""
+def _hints(data: Path) -> list[str]:
+    """Return what a shell has to say to other clients; the URL with its token is printed once."""
+    token = data / "token"
     return [
-        f"export PODLIFT_EMULATOR={url}   # podlift, and all that its tasks do with gs://",
-        f"export STORAGE_EMULATOR_HOST={url}",
+        "# That is all podlift and its tasks need. This URL lets its reader run commands as you. For other clients:",
+        "export STORAGE_EMULATOR_HOST=$PODLIFT_EMULATOR   # google-cloud-storage, gcsfs",
         "export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false   # else gcsfs asks Google first, for a minute each time",
-        f"export CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE={url}/storage/v1/ CLOUDSDK_AUTH_DISABLE_CREDENTIALS=true",
+        "export CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE=$PODLIFT_EMULATOR/storage/v1/ "
+        f"CLOUDSDK_AUTH_ACCESS_TOKEN_FILE={shlex.quote(str(token))}   # gcloud storage",
+        *_warnings(),
     ]
+
+
+def _warnings() -> list[str]:
+    """Return a line where the URL has just been written into a file that other users may read."""
+    try:
+        about = os.fstat(sys.stdout.fileno())
+    except (OSError, ValueError):
+        return []
+    if not stat.S_ISREG(about.st_mode) or not about.st_mode & 0o044:
+        return []
+    return ["# The URL is now in a file that other users of this machine may read. Next: chmod 600 that file."]
 
 
 def _read(path: Path) -> bytes:

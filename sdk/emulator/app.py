@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ..errors import InputError
+from . import administration
 from .gcs import app as gcs
 from .gcs import faults as gcs_faults
 from .gcs.faults import Fault as GcsFault
@@ -51,10 +52,7 @@ class Application:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        why = gcs.refusal(request)
-        if why is not None:
-            await why.response()(scope, receive, send)
-        elif scope["path"] == "/_faults" or (scope["path"], request.method) == ("/_reset", "POST"):
+        if scope["path"] == "/_faults" or (scope["path"], request.method) == ("/_reset", "POST"):
             await (await vertex.guarded(self._administer(request)))(scope, receive, send)
         elif scope["path"].startswith("/_vertex/"):
             await (await vertex.guarded(vertex.administer(self._served, request)))(scope, receive, send)
@@ -77,12 +75,13 @@ class Application:
 
     async def _administer(self, request: Request) -> Response:
         """Answer what tests ask of all services."""
+        body = await administration.body(request)
         if request.url.path == "/_reset":
             await asyncio.to_thread(self._served.clear)
             self._storage.clear()
         elif request.method == "POST":
             try:
-                stored, run = parse(await request.body())
+                stored, run = parse(body)
             except InputError as error:
                 return JSONResponse({"problems": list(error.problems)}, 400)
             self._rules.replace(stored)

@@ -10,13 +10,14 @@ import uvicorn
 
 from ..clock import Clock, SystemClock
 from ..storage import posix
-from . import app
+from . import app, tokens
+from .door import Door
 from .gcs.app import Application as Storage
 from .gcs.faults import Fault as GcsFault
 from .gcs.faults import Faults as GcsFaults
 from .gcs.journal import Journal
 from .gcs.replies import Connections
-from .gcs.server import bind, make_buckets, prepare
+from .gcs.server import bind, listen, make_buckets, prepare
 from .gcs.state import State
 from .vertex.app import Application as Jobs
 from .vertex.app import Vertex
@@ -31,7 +32,7 @@ def serve(
     folder: Path,
     *,
     port: int,
-    announce: Callable[[int], None],
+    announce: Callable[[str], None],
     faults: Faults = ((), ()),
     buckets: Sequence[str] = (),
     gangs: OpenGangs | None = None,
@@ -44,7 +45,7 @@ def serve(
     Args:
         folder: where everything is kept; made if it is not there.
         port: 0 for any free one.
-        announce: called with the port as soon as requests are accepted.
+        announce: called with the URL, whose path is the token, before the port is listened on.
         faults: what goes wrong from the beginning, in Cloud Storage and with custom jobs.
         buckets: made unless they are there, see `make_buckets`.
         gangs: what runs the containers of jobs; processes of this machine unless you say otherwise.
@@ -58,8 +59,9 @@ def serve(
     with closing(bind(port)) as listener:
         bound = listener.getsockname()[1]
         options = {"gangs": gangs, "knobs": knobs, "capacity": capacity, "frozen": frozen}
-        with prepared(folder, bound, faults=faults, buckets=buckets, **options) as server:  # type: ignore[arg-type]
-            announce(bound)
+        with prepared(folder, bound, faults=faults, buckets=buckets, **options) as (server, url):  # type: ignore[arg-type]
+            announce(url)
+            listen(listener)
             server.run(sockets=[listener])
 
 
@@ -75,8 +77,8 @@ def prepared(
     capacity: int = 64,
     frozen: bool = False,
     clock: Clock | None = None,
-) -> Iterator[uvicorn.Server]:
-    """Yield a server that was not started yet; what it serves belongs to the thread that runs the block."""
+) -> Iterator[tuple[uvicorn.Server, str]]:
+    """Yield a server that was not started yet, and its URL; what it serves belongs to the thread that runs the block."""
     clock = clock or SystemClock()
     opened = gangs or (lambda state, loop, url: Processes(folder / "vertex", state, loop, url))
     with closing(State(folder, clock)) as state:
@@ -87,12 +89,13 @@ def prepared(
         rules.replace(faults[0])
         vertex = Vertex(folder / "vertex", clock, _has(state), knobs=knobs, capacity=capacity, frozen=frozen)
         vertex.faults.replace(faults[1])
-        url = f"http://127.0.0.1:{port}"
+        token = tokens.of(folder)
+        url = f"http://127.0.0.1:{port}/{token}"
         try:
             storage = Storage(state, rules, connections, journal)
             jobs = Jobs(vertex, connections, journal)
             made = app.Application(storage, rules, jobs, vertex, lambda loop: opened(state, loop, url))
-            yield prepare(made, connections, lifespan=True)
+            yield prepare(Door(made, token, connections), connections, lifespan=True), url
         finally:
             vertex.close()
 

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 
 if TYPE_CHECKING:
     from google.cloud.storage import Client  # type: ignore[import-untyped]
 
-_ANSWER_S = 60.0
+_ANSWER_S, _MOMENT_S = 60.0, 0.005
 _POOL = 64
 
 
@@ -48,7 +52,7 @@ class GcsServer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._port = 0
+        self._port, self._url = 0, ""
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> GcsServer:
@@ -62,8 +66,13 @@ class GcsServer:
 
     @property
     def url(self) -> str:
-        """Where it is; the same after a restart."""
-        return f"http://127.0.0.1:{self._port}"
+        """Where it is, with the token without which it answers nothing; the same after a restart."""
+        return self._url
+
+    @property
+    def port(self) -> int:
+        """Its port; the same after a restart."""
+        return self._port
 
     @property
     def running(self) -> bool:
@@ -88,7 +97,18 @@ class GcsServer:
         if not line:
             self.kill()
             raise RuntimeError("The emulator did not start, see above. Next: pip install 'podlift[emulator]'.")
-        self._port = int(line)
+        self._url = line.decode().strip()
+        self._port = urlsplit(self._url).port or 0
+        self._wait_for_it(self._process)
+
+    def _wait_for_it(self, process: subprocess.Popen[bytes]) -> None:
+        # Its URL is known a moment before the port is listened on.
+        while process.poll() is None:
+            with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", self._port), _ANSWER_S):
+                return
+            time.sleep(_MOMENT_S)
+        self.kill()
+        raise RuntimeError("The emulator did not start, see above.")
 
     def kill(self) -> None:
         """Kill the process with SIGKILL, whatever it is doing. What it has acknowledged stays in the folder."""

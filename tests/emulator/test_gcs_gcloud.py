@@ -27,7 +27,8 @@ def gcloud(gcs, tmp_path):
             "CLOUDSDK_CORE_PROJECT": "podlift",
             "CLOUDSDK_CORE_DISABLE_PROMPTS": "1",
             "CLOUDSDK_CORE_DISABLE_USAGE_REPORTING": "true",
-            "CLOUDSDK_AUTH_DISABLE_CREDENTIALS": "true",
+            # Its uploads leave out the path of the URL: the token comes as credentials.
+            "CLOUDSDK_AUTH_ACCESS_TOKEN_FILE": str(gcs.folder / "token"),
             "CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE": f"{gcs.url}/storage/v1/",
         }
         done = subprocess.run(["gcloud", "storage", *words], env=env, capture_output=True, text=True, timeout=LIMIT_S)

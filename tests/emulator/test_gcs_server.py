@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -39,12 +40,13 @@ def test_a_web_page_is_refused(bucket, gcs) -> None:
 
 
 def test_only_loopback_is_listened_on(gcs) -> None:
-    port = int(gcs.url.rpartition(":")[2])
+    port = gcs.port
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     local = {words[1] for words in lines if words[3] == "0A" and int(words[1].split(":")[1], 16) == port}
     assert local == {f"0100007F:{port:04X}"}
     with socket.create_connection(("127.0.0.1", port)) as raw:
-        raw.sendall(b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        path = urlsplit(gcs.url).path.encode()
+        raw.sendall(b"GET " + path + b"/../../etc/passwd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         assert b" 404 " in raw.makefile("rb").readline() + b" "
 
 
@@ -100,14 +102,16 @@ def test_the_command_prints_its_url_serves_and_stops(tmp_path) -> None:
     script.write_text(json.dumps([{"kind": "status_before", "operation": "buckets.get", "status": 429, "nth": 1}]))
     words = ("--port", "0", "--data", str(tmp_path / "data"), "--bucket", "mine", "--faults", str(script))
     with command(*words) as process:
-        url = process.stdout.readline().strip()
+        name, _, url = process.stdout.readline().strip().partition("=")
+        assert name == "export PODLIFT_EMULATOR"
         assert requests.get(f"{url}/storage/v1/b/mine").status_code == 429
         assert requests.get(f"{url}/storage/v1/b/mine").status_code == 200
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0
     assert said[0] == ""
-    assert f"export STORAGE_EMULATOR_HOST={url}\n" in said[1]
+    assert "export STORAGE_EMULATOR_HOST=$PODLIFT_EMULATOR " in said[1]
+    assert urlsplit(url).path.strip("/") not in said[1], "the token is printed once"
     assert "export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false" in said[1]
     assert "The data stay in" in said[1]
 
@@ -115,12 +119,12 @@ def test_the_command_prints_its_url_serves_and_stops(tmp_path) -> None:
 def test_json_holds_the_port_and_a_bucket_may_be_one_of_a_region(tmp_path) -> None:
     with command("--data", str(tmp_path), "--json", "--bucket", "mine@us-central1", "--bucket", "any@us") as process:
         told = json.loads(process.stdout.readline())
-        items = requests.get(f"http://127.0.0.1:{told['port']}/storage/v1/b?project=p").json()["items"]
+        items = requests.get(f"{told['url']}/storage/v1/b?project=p").json()["items"]
         places = {each["name"]: (each["location"], each["locationType"]) for each in items}
         assert places == {"any": ("US", "multi-region"), "mine": ("US-CENTRAL1", "region")}
         process.terminate()
         process.communicate(timeout=LIMIT_S)
-    assert told["data"] == str(tmp_path)
+    assert (told["data"], told["port"]) == (str(tmp_path), urlsplit(told["url"]).port)
 
 
 @pytest.mark.parametrize("region", ["us-central1", "europe-west4"])

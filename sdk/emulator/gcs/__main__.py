@@ -17,8 +17,8 @@ def _end_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _announce(port: int) -> None:
-    os.write(1, f"{port}\n".encode())
+def _announce(url: str) -> None:
+    os.write(1, f"{url}\n".encode())
 
 
 if __name__ == "__main__":

@@ -1,16 +1,18 @@
-"""The application: lets in who may come in, finds out what is asked for, has it answered and notes it."""
+"""The application: finds out what is asked for, has it answered and notes it."""
 
 from __future__ import annotations
 
 import time
 import traceback
 from collections.abc import AsyncIterator, Awaitable
+from urllib.parse import urlsplit
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ...errors import InputError
+from .. import administration, door
 from . import batch, buckets, downloads, faults, objects, routes, uploads, xml
 from .call import Call, Handler
 from .errors import ApiError, DroppedError, invalid
@@ -19,10 +21,6 @@ from .journal import Journal
 from .replies import Connections, reply
 from .sessions import Uploads
 from .state import State
-
-_OWN_HOSTS = ("127.0.0.1", "localhost")
-# Those come through `redirect`; no page can make such a name lead here.
-_GOOGLE_HOSTS = ("www.googleapis.com", "storage.googleapis.com")
 
 
 class Application:
@@ -48,10 +46,7 @@ class Application:
         if scope["type"] != "http":
             return
         request = Request(scope, receive)
-        why = refusal(request)
-        if why is not None:
-            await why.response()(scope, receive, send)
-        elif scope["path"].startswith("/_"):
+        if scope["path"].startswith("/_"):
             answer = await _guarded(self._administer(request))
             await answer(scope, receive, send)
         else:
@@ -88,6 +83,8 @@ class Application:
     async def _inner(self, outer: Call, method: str, target: bytes, headers: dict[str, str], body: bytes) -> Response:
         """Answer one request of a batch."""
         path, _, query = target.partition(b"?")
+        # Some clients write the whole URL there, which begins as that of this emulator.
+        path = path.removeprefix(urlsplit(outer.base_url).path.encode())
         call = Call(
             state=outer.state,
             rules=Faults(),
@@ -114,10 +111,10 @@ class Application:
 
     async def _administer(self, request: Request) -> Response:
         """Answer what tests ask of the emulator itself."""
-        asked = (request.method, request.url.path)
+        asked, body = (request.method, request.url.path), await administration.body(request)
         if asked == ("POST", "/_faults"):
             try:
-                self._rules.replace(faults.parse(await request.body()))
+                self._rules.replace(faults.parse(body))
             except InputError as error:
                 return JSONResponse({"problems": list(error.problems)}, 400)
         elif asked == ("POST", "/_reset"):
@@ -132,23 +129,8 @@ class Application:
         return JSONResponse({"faults": self._rules.told()})
 
 
-def refusal(request: Request) -> ApiError | None:
-    """Return why a request is not even looked at.
-
-    A page in the user's browser can send requests to every port of the machine, under a name of its own that leads here.
-    """
-    host = request.headers.get("host", "")
-    if host.rpartition(":")[0] not in _OWN_HOSTS and host not in (*_OWN_HOSTS, *_GOOGLE_HOSTS):
-        return ApiError(
-            403, "forbidden", f"This emulator is called 127.0.0.1 or localhost. Received: Host: {host[:100]!r}."
-        )
-    if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-        return ApiError(403, "forbidden", "This emulator does not talk to web pages.")
-    return None
-
-
 def _unrouted(state: State, rules: Faults, request: Request, connections: Connections) -> Call:
-    scope, host = request.scope, request.headers["host"]
+    scope = request.scope
     return Call(
         state=state,
         rules=rules,
@@ -156,7 +138,7 @@ def _unrouted(state: State, rules: Faults, request: Request, connections: Connec
         raw_path=scope["raw_path"],
         raw_query=scope["query_string"],
         headers={name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]},
-        base_url=f"{'https' if host in _GOOGLE_HOSTS else 'http'}://{host}",
+        base_url=door.base_url(scope),
         body=request.stream(),
         is_gone=lambda: connections.is_gone(scope),
     )

@@ -1,13 +1,17 @@
 """Leads TensorFlow's own `gs://` file system, whose servers are fixed in its binary, to an emulator.
 
 It heeds `https_proxy` and `CURL_CA_BUNDLE`: a proxy on loopback takes connections to Cloud Storage itself, under a certificate
-of its own, and passes all others on. Who is started with `Redirect.environment` goes through it; nobody else does.
+of its own, and passes all others on. Processes that are started with `Redirect.environment` go through it: their credentials
+for the proxy are the emulator's token, which it writes into their requests to Cloud Storage. Without them it does nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import ipaddress
 import re
+import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Mapping
@@ -16,6 +20,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from ...errors import InputError
+from .. import tokens
 from . import certificates
 
 HOSTS = ("www.googleapis.com", "storage.googleapis.com")
@@ -24,8 +29,12 @@ _CONNECT = re.compile(rb"CONNECT ([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5}) HT
 _IDENTITY = re.compile(rb"\r\ntransfer-encoding:[ \t]*identity[ \t]*(?=\r\n)", re.IGNORECASE)
 _CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n", re.IGNORECASE)
+_CREDENTIALS = re.compile(rb"\r\nproxy-authorization:[ \t]*basic[ \t]+([A-Za-z0-9+/=]+)[ \t]*\r\n", re.IGNORECASE)
+_TARGET = re.compile(rb"\A([A-Z]+ )(/)")
 _PIECE = 1 << 18
-_HEAD_S = 60.0
+_HEAD_S = 10.0
+# So many clients may be without a whole head at a time; the oldest of more is cut.
+_MAX_WAITING = 128
 _READY = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
@@ -35,7 +44,7 @@ class Redirect:
     Usage: `with Redirect(url, folder, os.environ) as redirect: subprocess.run(command, env=redirect.environment)`
 
     Args:
-        emulator_url: such as "http://127.0.0.1:4443".
+        emulator_url: such as "http://127.0.0.1:4443/TOKEN".
         folder: of this redirection alone; the trusted authorities are written into it.
         environ: the variables that the process would have had; a proxy in them goes on to be used for all other servers.
 
@@ -46,15 +55,16 @@ class Redirect:
     def __init__(self, emulator_url: str, folder: Path, environ: Mapping[str, str]) -> None:
         parts = urlsplit(emulator_url)
         if parts.scheme != "http" or parts.hostname is None or parts.port is None:
-            raise InputError(f"The emulator's URL is http://HOST:PORT. Received: {emulator_url!r}.")
+            raise InputError("The emulator's URL is http://HOST:PORT/TOKEN, as podlift emulator has printed it.")
         self._emulator = (parts.hostname, parts.port)
+        self._token = parts.path.strip("/")
+        self._waiting: dict[asyncio.StreamWriter, None] = {}
         self._upstream = _upstream(environ)
         self._environ = dict(environ)
         self._url = emulator_url
         self._folder = folder
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
-        self._tls_port = 0
         self.environment: dict[str, str] = {}
 
     def __enter__(self) -> Redirect:
@@ -75,7 +85,7 @@ class Redirect:
         port = self._loop.run_until_complete(self._listen(context))
         self._thread = threading.Thread(target=self._loop.run_forever, name="podlift-redirect", daemon=True)
         self._thread.start()
-        self.environment = {**self._environ, **_variables(self._url, port, bundle, self._environ)}
+        self.environment = {**self._environ, **_variables(self._url, self._token, port, bundle, self._environ)}
 
     def close(self) -> None:
         """Cut all connections and stop."""
@@ -88,53 +98,129 @@ class Redirect:
             self._loop.close()
 
     async def _end(self) -> None:
-        for server in (self._proxy, self._terminator):
-            server.close()
+        self._proxy.close()
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
     async def _listen(self, context: ssl.SSLContext) -> int:
-        # Two listeners: the proxy hands what is meant for Cloud Storage to the second one, which ends the encryption.
-        self._terminator = await asyncio.start_server(self._terminate, "127.0.0.1", 0, ssl=context)
-        self._tls_port = int(self._terminator.sockets[0].getsockname()[1])
+        self._context = context
         self._proxy = await asyncio.start_server(self._tunnel, "127.0.0.1", 0)
         return int(self._proxy.sockets[0].getsockname()[1])
 
-    async def _terminate(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, asyncio.LimitOverrunError):
-            there, other = await asyncio.open_connection(*self._emulator)
-            await _both(_requests(reader, other), _pump(there, writer), other)
-        writer.close()
-
     async def _tunnel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._waiting[writer] = None
+        if len(self._waiting) > _MAX_WAITING:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.transport.abort()
         with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.TimeoutError):
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _HEAD_S)
+            try:
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _HEAD_S)
+            finally:
+                self._waiting.pop(writer, None)
             match = _CONNECT.match(head)
-            if match is None:
-                writer.write(b"HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-                await writer.drain()
+            if not self._is_known(head):
+                await _refuse(
+                    writer, b"407 Proxy Authentication Required", b'Proxy-Authenticate: Basic realm="podlift"\r\n'
+                )
+            elif match is None:
+                await _refuse(writer, b"405 Method Not Allowed")
+            elif match[1].decode().lower() in HOSTS and int(match[2]) == 443:
+                await self._end_encryption(reader, writer)
             else:
                 await self._pass_on(head, match[1].decode().strip("[]"), int(match[2]), reader, writer)
         writer.close()
 
+    def _is_known(self, head: bytes) -> bool:
+        """Return whether a client has shown the token: as the password, or alone."""
+        match = _CREDENTIALS.search(head)
+        try:
+            given = base64.b64decode(match[1], validate=True).decode() if match else ""
+        except ValueError:
+            return False
+        user, _, password = given.partition(":")
+        return bool(self._token) and tokens.same(password or user, self._token)
+
+    async def _end_encryption(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass what is meant for Cloud Storage to the emulator, through TLS that ends in this process.
+
+        A listener of its own for that could be reached by those who do not know the token.
+        """
+        outer, inner = socket.socketpair()
+        plain = asyncio.StreamReader(limit=_PIECE)
+        connected: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
+        protocol = asyncio.StreamReaderProtocol(plain, lambda _, opened: connected.set_result(opened))
+        there = await asyncio.open_connection(sock=outer)
+        writer.write(_READY)
+        pump = asyncio.ensure_future(_both(_pump(reader, there[1]), _pump(there[0], writer), there[1]))
+        try:
+            await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, inner, ssl=self._context)
+            back = await connected
+            try:
+                emulator = await asyncio.open_connection(*self._emulator)
+                await _both(_requests(plain, emulator[1], self._token.encode()), _pump(emulator[0], back), emulator[1])
+            finally:
+                back.close()
+        except BaseException:
+            pump.cancel()
+            raise
+        finally:
+            await asyncio.gather(pump, return_exceptions=True)
+
     async def _pass_on(
         self, head: bytes, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        ours = host.lower() in HOSTS and port == 443
-        place = ("127.0.0.1", self._tls_port) if ours else self._upstream or (host, port)
         try:
+            place = self._upstream or await _outside(host, port)
+            if self._upstream is not None and _is_here(host):
+                place = None
+            if place is None:
+                await _refuse(writer, b"403 Forbidden")
+                return
             there = await asyncio.open_connection(*place)
-        except OSError:
-            writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
-            await writer.drain()
+        except (OSError, OverflowError, UnicodeError):
+            await _refuse(writer, b"502 Bad Gateway")
             return
-        if ours or self._upstream is None:
+        if self._upstream is None:
             writer.write(_READY)
         else:
-            there[1].write(head)
+            there[1].write(_CREDENTIALS.sub(b"\r\n", head))
         await _both(_pump(reader, there[1]), _pump(there[0], writer), there[1])
+
+
+async def _refuse(writer: asyncio.StreamWriter, status: bytes, more: bytes = b"") -> None:
+    writer.write(b"HTTP/1.1 " + status + b"\r\n" + more + b"Content-Length: 0\r\nConnection: close\r\n\r\n")
+    await writer.drain()
+
+
+async def _outside(host: str, port: int) -> tuple[str, int] | None:
+    """Return the address of a server that is not on this machine's loopback interface; None for one that is.
+
+    The address that was looked at is the one that is connected to: a name may lead somewhere else the next time.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(each[4][0]) for each in found]
+    return None if any(map(_is_here, addresses)) else (addresses[0], port)
+
+
+def _is_here(host: str) -> bool:
+    """Return whether an address, or a name that needs no server to be resolved, is one of the loopback interface."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host.lower().rstrip(".").rpartition(".")[2] in ("localhost", "localdomain") or _is_number(host)
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address.is_loopback or address.is_unspecified
+
+
+def _is_number(host: str) -> bool:
+    """Return whether it is an address in one of its old forms, such as 127.1 or 0x7f000001; nothing honest writes them."""
+    try:
+        return bool(socket.inet_aton(host))
+    except OSError:
+        return False
 
 
 async def _both(to: Awaitable[None], back: Awaitable[None], writer: asyncio.StreamWriter) -> None:
@@ -145,25 +231,45 @@ async def _both(to: Awaitable[None], back: Awaitable[None], writer: asyncio.Stre
         writer.close()
 
 
-async def _requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass on requests, without the header that the emulator's parser refuses."""
+async def _requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes) -> None:
+    """Pass on requests with the token in their path, without the header that the emulator's parser refuses."""
     while True:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError as error:
             writer.write(error.partial)
             break
-        head = _IDENTITY.sub(b"", head)
+        head = _TARGET.sub(lambda match: match[1] + b"/" + token + match[2], _IDENTITY.sub(b"", head), count=1)
         writer.write(head)
-        if _CHUNKED.search(head):
-            break
         length = _LENGTH.search(head)
-        left = int(length[1]) if length else 0
-        while left and (piece := await reader.read(min(left, _PIECE))):
-            left -= len(piece)
-            writer.write(piece)
-            await writer.drain()
+        if _CHUNKED.search(head):
+            await _pass_chunks(reader, writer)
+        else:
+            await _pass_bytes(reader, writer, int(length[1]) if length else 0)
     await _pump(reader, writer)
+
+
+async def _pass_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: int) -> None:
+    while left and (piece := await reader.read(min(left, _PIECE))):
+        left -= len(piece)
+        writer.write(piece)
+        await writer.drain()
+
+
+async def _pass_chunks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    size = 1
+    while size:
+        line = await reader.readuntil(b"\r\n")
+        writer.write(line)
+        try:
+            size = int(line.split(b";")[0], 16)
+        except ValueError:
+            return  # The emulator sees the same line, and refuses it.
+        # After the last one there may be further headers, and an empty line ends them all.
+        await _pass_bytes(reader, writer, size + 2 if size else 0)
+    while (line := await reader.readuntil(b"\r\n")) != b"\r\n":
+        writer.write(line)
+    writer.write(line)
 
 
 async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -176,10 +282,10 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()
 
 
-def _variables(url: str, port: int, bundle: Path, environ: Mapping[str, str]) -> dict[str, str]:
+def _variables(url: str, token: str, port: int, bundle: Path, environ: Mapping[str, str]) -> dict[str, str]:
     own = ("127.0.0.1", "localhost")
     spared = [*own, *filter(None, (environ.get("no_proxy") or environ.get("NO_PROXY") or "").split(","))]
-    proxy, direct = f"http://127.0.0.1:{port}", ",".join(dict.fromkeys(spared))
+    proxy, direct = f"http://podlift:{token}@127.0.0.1:{port}", ",".join(dict.fromkeys(spared))
     return {
         "https_proxy": proxy,
         "HTTPS_PROXY": proxy,

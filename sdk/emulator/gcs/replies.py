@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import struct
 from typing import Any
 
+import h11
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -16,29 +18,82 @@ from .downloads import Media
 from .errors import DroppedError
 from .uploads import flipped
 
+# How long a client may take for the head of a request, in seconds, and how many of them are waited for.
+HEAD_S = 10.0
+_MAX_WAITING = 128
 _RESET = struct.pack("ii", 1, 0)
 
 
 class Connections:
-    """The open connections by the client's address: an ASGI application has no other way to cut one."""
+    """The open connections by the client's address: an ASGI application has no other way to cut one.
 
-    def __init__(self) -> None:
+    One without a request yet is cut after `head_s` seconds, and the oldest of them as soon as there are more than
+    `_MAX_WAITING`: whoever opens many keeps no other client out.
+
+    Args:
+        head_s: how long the head of a request may take.
+        most: how many clients that were let in may be connected; half of the files that this process may open by default.
+    """
+
+    def __init__(self, head_s: float = HEAD_S, most: int | None = None) -> None:
         self._open: dict[tuple[str, int], Any] = {}
+        self._waiting: dict[tuple[str, int], Any] = {}
+        self._head_s = head_s
+        self._most = most or max(_MAX_WAITING, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
     def protocol(self) -> type[H11Protocol]:
         """Return the protocol with which the server has to be started."""
-        known = self._open
+        connections = self
 
         class Connection(H11Protocol):
+            head: asyncio.TimerHandle | None = None
+
             def connection_made(self, transport: Any) -> None:
-                known[transport.get_extra_info("peername")] = transport
                 super().connection_made(transport)
+                connections.enter(self.client, transport)
+                self.watch()
+
+            def data_received(self, data: bytes) -> None:
+                super().data_received(data)
+                self.watch()
+
+            def on_response_complete(self) -> None:
+                super().on_response_complete()
+                self.watch()
+
+            def watch(self) -> None:
+                """Limit the time of a head, from the connection or its first byte on; a client may rest between requests."""
+                idle = self.conn.their_state is h11.IDLE
+                if idle and (self.cycle is None or self.conn.trailing_data[0]):
+                    self.head = self.head or self.loop.call_later(connections._head_s, self.transport.abort)
+                elif self.head is not None:
+                    self.head.cancel()
+                    self.head = None
 
             def connection_lost(self, exc: Exception | None) -> None:
-                known.pop(self.client, None)  # type: ignore[arg-type]
+                connections.leave(self.client)
+                if self.head is not None:
+                    self.head.cancel()
                 super().connection_lost(exc)
 
         return Connection
+
+    def enter(self, client: Any, transport: Any) -> None:
+        """Take a new connection over; the oldest of too many without a request is cut."""
+        self._open[client] = self._waiting[client] = transport
+        if len(self._waiting) > _MAX_WAITING:
+            self._waiting.pop(next(iter(self._waiting))).abort()
+
+    def admit(self, scope: Scope) -> bool:
+        """Let the client of a request in, which has shown the token; False if too many were let in already."""
+        if self._waiting.pop(tuple(scope["client"]), None) is None:
+            return True
+        return len(self._open) - len(self._waiting) <= self._most
+
+    def leave(self, client: Any) -> None:
+        """Forget a connection."""
+        self._open.pop(client, None)
+        self._waiting.pop(client, None)
 
     def is_gone(self, scope: Scope) -> bool:
         """True if the client has left."""

@@ -12,6 +12,8 @@ from starlette.types import ASGIApp
 
 from ...clock import SystemClock
 from ...errors import InputError
+from .. import tokens
+from ..door import Door
 from .app import Application
 from .bodies import check_bucket_fields
 from .errors import ApiError
@@ -29,7 +31,7 @@ def serve(
     folder: Path,
     *,
     port: int,
-    announce: Callable[[int], None],
+    announce: Callable[[str], None],
     faults: Sequence[Fault] = (),
     buckets: Sequence[str] = (),
 ) -> None:
@@ -38,7 +40,7 @@ def serve(
     Args:
         folder: where everything is kept; made if it is not there.
         port: 0 for any free one.
-        announce: called with the port as soon as requests are accepted.
+        announce: called with the URL, whose path is the token, before the port is listened on.
         faults: what goes wrong from the beginning.
         buckets: made unless they are there, see `make_buckets`.
 
@@ -49,8 +51,10 @@ def serve(
         make_buckets(state, buckets)
         rules, connections = Faults(), Connections()
         rules.replace(faults)
-        server = prepare(Application(state, rules, connections), connections)
-        announce(listener.getsockname()[1])
+        token = tokens.of(folder)
+        server = prepare(Door(Application(state, rules, connections), token, connections), connections)
+        announce(f"http://127.0.0.1:{listener.getsockname()[1]}/{token}")
+        listen(listener)
         server.run(sockets=[listener])
 
 
@@ -81,7 +85,7 @@ def prepare(application: ASGIApp, connections: Connections, *, lifespan: bool = 
 
 
 def bind(port: int) -> socket.socket:
-    """Return a listening socket on the loopback interface.
+    """Return a socket that has a port of the loopback interface for itself, and does not listen yet.
 
     Args:
         port: 0 for any free one.
@@ -94,13 +98,26 @@ def bind(port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(("127.0.0.1", port))
-        listener.listen(_BACKLOG)
     except (OSError, OverflowError) as error:
         listener.close()
-        raise InputError(
-            f"The port cannot be used: {error}. Received: {port}. Next: --port 0 takes any free one."
-        ) from None
+        raise _unusable(port, error) from None
     return listener
+
+
+def listen(listener: socket.socket) -> None:
+    """Accept connections from now on.
+
+    Raises:
+        InputError: another process listens on the port.
+    """
+    try:
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        raise _unusable(listener.getsockname()[1], error) from None
+
+
+def _unusable(port: int, error: Exception) -> InputError:
+    return InputError(f"The port cannot be used: {error}. Received: {port}. Next: --port 0 takes any free one.")
 
 
 def make_buckets(state: State, buckets: Sequence[str]) -> None:

@@ -16,11 +16,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ...clock import Clock
-from .. import private
-from ..gcs.errors import DroppedError
+from .. import administration, door, private
+from ..gcs.errors import ApiError, DroppedError
 from ..gcs.journal import Journal
 from ..gcs.replies import Connections
-from . import bodies, metadata, peers, quotas, routes, rules
+from . import bodies, metadata, quotas, routes, rules
 from .drive import Driver
 from .entries import Entries
 from .environment import project_number as number
@@ -85,7 +85,7 @@ class Vertex:
 
 
 class Application:
-    """Answers requests. Who may ask was found out before.
+    """Answers requests of those who were let in.
 
     Args:
         vertex: what is served.
@@ -133,7 +133,6 @@ class Application:
         noted["operation"] = route.operation
         body = await _read(request)
         if route.operation == "customJobs.create":
-            await _check_user(request)
             job = bodies.parse(body)
             name = str(job.get("displayName", ""))
         else:
@@ -201,7 +200,7 @@ class Application:
             raise invalid([(where, f"The Cloud Storage bucket {bucket!r} of the output directory does not exist.")])
 
     async def _metadata(self, request: Request, headers: dict[str, str], query: dict[str, str]) -> Response:
-        peer = await asyncio.to_thread(peers.find, request.scope["client"][1])
+        peer = door.replica(request.scope)
         jobs = self._vertex.jobs
         account = (jobs.asked(peer.job) or {}).get("jobSpec", {}).get("serviceAccount", "")
         return metadata.answer(
@@ -210,7 +209,7 @@ class Application:
             query,
             project=jobs.project(peer.job) or number(_PROJECT),
             account=account,
-            preempted=jobs.preempted(peer.job, peer.replica),
+            preempted=jobs.preempted(peer.job, peer.name),
         )
 
 
@@ -218,7 +217,7 @@ async def guarded(work: Awaitable[Response]) -> Response:
     """Return the answer, also if it is an error."""
     try:
         return await work
-    except RefusedError as error:
+    except (RefusedError, ApiError) as error:
         return error.response()
     except (DroppedError, ClientDisconnect):
         raise
@@ -233,7 +232,7 @@ async def administer(vertex: Vertex, request: Request) -> Response:
     Raises:
         RefusedError: it is nothing that can be asked.
     """
-    path, body = request.url.path.removeprefix("/_vertex/"), await _read(request)
+    path, body = request.url.path.removeprefix("/_vertex/"), await administration.body(request)
     given = bodies.read_json(body or b"{}")
     if not isinstance(given, dict):
         raise invalid([("", "The body is no JSON object.")])
@@ -259,14 +258,6 @@ def _job(told: dict[str, Any], *, numbers: bool) -> Response:
 def _injected(fault: Fault) -> RefusedError:
     headers = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
     return RefusedError(fault.status, f"A fault that was asked for: {fault.kind} {fault.status}.", headers=headers)
-
-
-async def _check_user(request: Request) -> None:
-    # A job is any command at all: a port that every user can reach must not run theirs as us.
-    if await asyncio.to_thread(peers.is_foreign, request.scope["client"][1]):
-        raise RefusedError(
-            403, "This emulator runs commands as the user who started it, and takes jobs from that user only."
-        )
 
 
 def _check_empty(body: bytes) -> None:

@@ -120,14 +120,16 @@ def service(job: Mapping[str, Any], *, job_id: str, project: str, region: str) -
     return found
 
 
-def emulated(url: str, hosts: Iterable[str]) -> dict[str, str]:
+def emulated(url: str, secret: str, hosts: Iterable[str]) -> dict[str, str]:
     """Return what leads a replica to the emulator, where the cloud would need nothing.
 
     Args:
         url: the emulator's.
+        secret: the replica's, by which the metadata server knows who asks.
         hosts: the names of the replicas, whose connections go through no proxy.
     """
-    place = urlsplit(url).netloc
+    # What reads them puts http:// before and a path behind, so a part of a path may stand here.
+    place = f"{urlsplit(url).netloc}/{secret}"
     spared = ",".join(["localhost", "127.0.0.1", *hosts])
     return {
         "PODLIFT_EMULATOR": url,

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from ..gcs.state import State
 
@@ -84,7 +85,13 @@ class Processes:
 
         scratch = self._folder / "scratch" / f"{job_id}-{next(self._count)}"
         about = {"job_id": job_id, "project": project, "region": region, "url": self._url}
-        return Pools(job, **about, scratch=scratch, buckets=self._buckets, emit=emit)
+        token = urlsplit(self._url).path.strip("/")
+
+        def masked(replica: str, stream: str, line: str) -> None:
+            # Clients quote URLs in their errors, and lines are kept and shown.
+            emit(replica, stream, line.replace(token, "TOKEN") if token else line)
+
+        return Pools(job, **about, scratch=scratch, buckets=self._buckets, emit=masked)
 
     def close(self) -> None:
         """Let go of the buckets."""

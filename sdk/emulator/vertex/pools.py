@@ -13,10 +13,12 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ...backends.local.deaths import MemoryWatch, OutOfMemory
 from ...backends.local.ports import Reservation
 from ...errors import InputError
+from .. import tokens
 from ..gcs.errors import ApiError
 from . import environment, interpreter
 from .container import Config, Containers, Emit
@@ -96,7 +98,7 @@ class Gang:
         problems = [*environment.problems(job), *_problems(scratch)]
         if problems:
             raise InputError(problems)
-        self._job, self._url, self._buckets, self._emit = job, url, buckets, emit
+        self._job, self._job_id, self._url, self._buckets, self._emit = job, job_id, url, buckets, emit
         # Every replica starts in a folder of its own.
         self._scratch = scratch.resolve()
         self._replicas = {replica.name: replica for replica in environment.replicas(job)}
@@ -245,7 +247,8 @@ class Gang:
             "HOSTNAME": self._hosts[name],
             "LANG": "C.UTF-8",
         }
-        emulated = environment.emulated(self._url, self._hosts.values())
+        secret = tokens.of_replica(urlsplit(self._url).path.strip("/"), tokens.Replica(job=self._job_id, name=name))
+        emulated = environment.emulated(self._url, secret, self._hosts.values())
         given = environment.expand(environment.given_env(pool), known)
         env = {**machine, **self._redirected, **emulated, **known, **given}
         if self._containers is not None:

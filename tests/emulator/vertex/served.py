@@ -12,7 +12,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud.aiplatform_v1 import JobServiceClient
 
 from sdk.emulator import server as servers
-from sdk.emulator.gcs.server import bind
+from sdk.emulator.gcs.server import bind, listen
 
 PARENT = "projects/acme/locations/us-central1"
 WAIT_S = 60.0
@@ -78,7 +78,6 @@ class Served:
         self.gangs = gangs
         self._ready = threading.Event()
         self._listener = bind(0)
-        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         self._thread = threading.Thread(target=self._run, args=(folder, options))
         self._thread.start()
         assert self._ready.wait(WAIT_S)
@@ -88,7 +87,8 @@ class Served:
 
     def _run(self, folder: Path, options: dict[str, Any]) -> None:
         port = self._listener.getsockname()[1]
-        with servers.prepared(folder, port, gangs=lambda *_: self.gangs, **options) as self._server:
+        with servers.prepared(folder, port, gangs=lambda *_: self.gangs, **options) as (self._server, self.url):
+            listen(self._listener)
             self._ready.set()
             self._server.run(sockets=[self._listener])
 

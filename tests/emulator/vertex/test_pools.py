@@ -159,7 +159,7 @@ def test_the_environment_holds_what_the_cloud_sets_and_nothing_of_this_one(jobs,
     assert (found["CLOUD_ML_JOB_ID"], found["CLOUD_ML_REGION"]) == ("123", "us-central1")
     assert found["CLOUD_ML_PROJECT_ID"].isdigit()
     assert (found["PODLIFT_EMULATOR"], found["STORAGE_EMULATOR_HOST"]) == (URL, URL)
-    assert found["GCE_METADATA_HOST"] == "127.0.0.1:9"
+    assert found["GCE_METADATA_HOST"].startswith("127.0.0.1:9/123.workerpool0-0.")
     assert json.loads(found["CLUSTER_SPEC"])["task"] == {"type": "workerpool0", "index": 0}
 
 

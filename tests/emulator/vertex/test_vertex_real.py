@@ -89,6 +89,16 @@ def test_a_job_reads_a_bucket_and_the_metadata_of_its_own(cloud, run) -> None:
     assert texts(cloud, job, "workerpool0-0") == ["hello", "me@acme.iam.gserviceaccount.com"]
 
 
+def test_the_token_is_in_no_line_of_a_job(cloud, run) -> None:
+    token = cloud.url.rpartition("/")[2]
+    job = run(["/bin/sh", "-c", "echo $PODLIFT_EMULATOR $https_proxy; echo $STORAGE_EMULATOR_HOST >&2"])
+    until(cloud, job)
+    said = " ".join(texts(cloud, job, "workerpool0-0"))
+    assert said.count("TOKEN") == 3 and token not in said
+    spec = json.dumps(requests.get(f"{cloud.url}/v1/{job.name}", timeout=WAIT_S).json())
+    assert token not in spec
+
+
 def test_exit_codes_decide_what_becomes_of_the_job(cloud, run) -> None:
     failed = until(cloud, run(["/bin/sh", "-c", "echo no >&2; exit 3"]))
     assert "The replica workerpool0-0 exited with a non-zero status of 3." in failed.error.message
@@ -156,7 +166,7 @@ def test_the_command_serves_everything_and_leaves_no_process(tmp_path) -> None:
         assert runs(job["name"], expected=True)
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=WAIT_S)[1]
-    assert f"export PODLIFT_EMULATOR={url} " in said
+    assert "export STORAGE_EMULATOR_HOST=$PODLIFT_EMULATOR " in said
     assert not runs(job["name"], expected=False)
 
 

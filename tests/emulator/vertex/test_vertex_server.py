@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,8 +13,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud.aiplatform_v1.types import JobState
 from served import PARENT, TERMINAL, WAIT_S, body
 
-from sdk.emulator.gcs.server import bind
-from sdk.emulator.vertex import peers
+from sdk.emulator import tokens
 from sdk.emulator.vertex.states import Knobs
 
 
@@ -33,26 +31,6 @@ def test_foreign_names_and_web_pages_are_refused(vertex, path) -> None:
         for method in ("GET", "POST"):
             assert vertex.ask(method, path, headers={**flavor, **headers}).status_code == 403
     assert vertex.ask("GET", "/computeMetadata/v1/", headers=flavor).status_code == 200
-
-
-FOREIGN = """
-import encodings.idna, http.client, os, sys
-os.setuid(65534)
-client = http.client.HTTPConnection("127.0.0.1", int(sys.argv[1]), timeout=60)
-client.request("POST", sys.argv[2], "{}")
-answer = client.getresponse()
-print(answer.status, answer.read().decode())
-"""
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
-def test_another_user_of_the_machine_cannot_run_commands_as_this_one(vertex) -> None:
-    port = vertex.url.rpartition(":")[2]
-    words = [sys.executable, "-c", FOREIGN, port, f"/v1/{PARENT}/customJobs"]
-    found = subprocess.run(words, capture_output=True, text=True, timeout=WAIT_S)
-    assert found.stdout.startswith("403 "), found
-    assert "takes jobs from that user only" in found.stdout
-    assert vertex.ask("POST", f"/v1/{PARENT}/customJobs", {}).status_code == 400
 
 
 def test_what_it_does_not_know_has_an_answer_of_its_own(vertex) -> None:
@@ -141,8 +119,9 @@ def test_the_error_may_come_later_than_the_state(serve) -> None:
 
 
 TOKEN = """
-from google.auth.compute_engine import Credentials
+from google.auth.compute_engine import Credentials, _metadata
 from google.auth.transport.requests import Request
+assert _metadata.ping(Request())
 credentials = Credentials()
 credentials.refresh(Request())
 print(credentials.token, credentials.service_account_email)
@@ -150,8 +129,10 @@ print(credentials.token, credentials.service_account_email)
 
 
 def test_googles_credentials_get_a_token_from_the_metadata_server(vertex) -> None:
-    # The library reads the variable when it is imported.
-    env = {**os.environ, "GCE_METADATA_HOST": vertex.url.removeprefix("http://")}
+    # The library reads the variables when it is imported.
+    place, token = vertex.url.removeprefix("http://").split("/")
+    own = f"{place}/{tokens.of_replica(token, tokens.Replica(job='1', name='workerpool0-0'))}"
+    env = {**os.environ, "GCE_METADATA_HOST": own, "GCE_METADATA_IP": own}
     found = subprocess.run([sys.executable, "-c", TOKEN], env=env, capture_output=True, text=True, timeout=WAIT_S)
     token, email = found.stdout.split() or found.stderr
     assert token
@@ -176,19 +157,40 @@ def test_the_metadata_server(vertex) -> None:
     assert ask("instance/").text.splitlines() == ["service-accounts/", "preempted"]
 
 
-def test_a_connection_is_traced_to_the_replica_that_has_it() -> None:
-    task = {"task": {"type": "workerpool1", "index": 2}}
-    script = "import socket, sys; s = socket.create_connection(('127.0.0.1', int(sys.argv[1]))); input()"
-    environment = {"CLOUD_ML_JOB_ID": "77", "CLUSTER_SPEC": json.dumps(task)}
-    with bind(0) as listener:
-        port = listener.getsockname()[1]
-        command = [sys.executable, "-c", script, str(port)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, env=environment) as process:
-            accepted, address = listener.accept()
-            with accepted:
-                assert peers.find(address[1]) == peers.Peer(job="77", replica="workerpool1-2")
-            process.communicate(b"\n", timeout=WAIT_S)
-        assert peers.find(1) == peers.Peer()
+def test_a_replicas_token_says_who_asks_and_opens_nothing_else(vertex) -> None:
+    place, token = vertex.url.rsplit("/", 1)
+    job = vertex.create(body(1, service_account="me@acme.iam.gserviceaccount.com"))
+    vertex.until(job, "JOB_STATE_RUNNING")
+    asks = tokens.Replica(job=job.name.rpartition("/")[2], name="workerpool1-0")
+    own = tokens.of_replica(token, asks)
+    flavor = {"Metadata-Flavor": "Google"}
+
+    def ask(path: str, secret: str = own) -> requests.Response:
+        return requests.get(f"{place}/{secret}{path}", headers=flavor, timeout=WAIT_S)
+
+    email = "/computeMetadata/v1/instance/service-accounts/default/email"
+    assert ask(email).text == "me@acme.iam.gserviceaccount.com"
+    assert ask("").text == ask("/").text == "computeMetadata/\n"
+    for path in (
+        "/storage/v1/b?project=p",
+        f"/v1/{PARENT}/customJobs",
+        "/_requests",
+        "/_vertex/clock",
+        "//",
+        "/bucket/x",
+    ):
+        assert ask(path).status_code == 403, path
+    for secret in (
+        own[:-1],
+        own + "0",
+        own.replace("workerpool1", "workerpool0"),
+        "1.workerpool0-0.",
+        "..",
+        token[:-1],
+    ):
+        assert ask(email, secret).status_code == 403, secret
+    other = tokens.of_replica(token, tokens.Replica(job="1", name="workerpool0-0"))
+    assert ask(email, other).text.endswith("@gcp-sa-aiplatform-cc.iam.gserviceaccount.com")
 
 
 def test_many_clients_at_once_get_what_they_made(vertex) -> None:
