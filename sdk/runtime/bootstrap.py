@@ -23,6 +23,7 @@ from ..clock import SystemClock
 from ..errors import EXIT_CHECKPOINTED, EXIT_USER, CheckpointError, StoreError
 from ..layout import RunPaths
 from ..payload import Payload
+from ..storage.emulator import masked
 from ..storage.records import Recorder, read_events
 from ..storage.reserve import Reserve
 from . import context, determinism, limits, outside, protection, reporting, value
@@ -230,8 +231,8 @@ def _describe(error: BaseException) -> dict[str, Any]:
     except Exception as broken:
         message = f"(its message cannot be made: {type(broken).__name__})"
     # The task's log has it as Python prints it.
-    text = tracebacks.clip(tracebacks.fold("".join(_lines(error))), _MAX_TRACEBACK)
-    said = tracebacks.clip(tracebacks.fold(message), _MAX_MESSAGE)
+    text = tracebacks.clip(tracebacks.fold(masked("".join(_lines(error)))), _MAX_TRACEBACK)
+    said = tracebacks.clip(tracebacks.fold(masked(message)), _MAX_MESSAGE)
     return {"type": type(error).__name__, "message": said, "traceback": text}
 
 

@@ -11,15 +11,13 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
 
-from ..errors import InputError
+from . import emulator
 from .gcs_metadata import MachineToken
 
-EMULATORS = ("PODLIFT_EMULATOR", "STORAGE_EMULATOR_HOST")
 _POOL = 64
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
@@ -36,29 +34,16 @@ def connection() -> Connection:
     """Return the process's connection to the storage that its environment names.
 
     Raises:
-        InputError: the environment names none.
+        InputError: the environment names an emulator that is not there.
         google.auth.exceptions.GoogleAuthError: there are no credentials.
     """
-    return _connected(emulator())
-
-
-def emulator() -> str:
-    """Return the address of the emulator that the environment names, "" for Google's own."""
-    for name in EMULATORS:
-        given = os.environ.get(name, "").strip()
-        if given:
-            address = (given if "://" in given else f"http://{given}").rstrip("/")
-            url = urlsplit(address)
-            if url.scheme not in ("http", "https") or not url.hostname or "@" in url.netloc:
-                raise InputError(f"{name} is no address of an emulator, such as http://127.0.0.1:9000.")
-            return address
-    return ""
+    return _connected(emulator.of_storage())
 
 
 @lru_cache(maxsize=8)
-def _connected(emulator: str) -> Connection:
-    if emulator:
-        session, address = requests.Session(), emulator
+def _connected(emulated: str) -> Connection:
+    if emulated:
+        session, address = requests.Session(), emulated
         # Neither a proxy nor a .netrc of this machine has anything to do with it.
         session.trust_env = False
     else:

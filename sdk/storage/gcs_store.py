@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..clock import Clock, SystemClock
 from ..errors import AlreadyExistsError, ConflictError, CorruptObjectError, InputError, MissingError
+from . import emulator
 from .checksums import crc32c, flat
 from .patience import Patience, Tries
 from .store import DAMAGED, Buffer, Stat, check_key
@@ -178,7 +179,7 @@ class GcsStore:
                 if again and tries.again(trouble.wait_s):
                     continue
                 after = f" It was tried {tries.count} times in {tries.spent_s:.0f} s." if tries.count > 1 else ""
-                raise trouble.kind(f"{what}: {trouble.text}.{after}") from error
+                raise trouble.kind(emulator.masked(f"{what}: {trouble.text}.{after}")) from error
 
     def _wire(self, tries: Tries) -> Wire:
         from .gcs_client import connection

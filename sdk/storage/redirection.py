@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from . import emulator
 
-EMULATOR = "PODLIFT_EMULATOR"
 # By name: what trains in a cloud has no emulator, and podlift works without its packages.
 _REDIRECT = "..emulator.gcs.redirect"
 
@@ -26,16 +26,16 @@ def start(environ: Mapping[str, str], temporary: str) -> dict[str, str]:
     Raises:
         InputError: an emulator is configured, and its packages are missing or its address is none.
     """
-    url = environ.get(EMULATOR, "").strip()
+    url = emulator.address(environ)
     if not url:
         return {}
     try:
         redirect: Any = importlib.import_module(_REDIRECT, __package__).Redirect
     except ImportError as error:
         raise InputError(
-            f"{EMULATOR} is set, and what leads tasks to an emulator is not installed ({error}). Next: pip install "
-            f"'podlift[emulator]', or unset {EMULATOR}."
+            f"{emulator.EMULATOR} is set, and what leads tasks to an emulator is not installed ({error}). Next: pip install "
+            f"'podlift[emulator]', or unset {emulator.EMULATOR}."
         ) from error
-    led = redirect(url.rstrip("/"), Path(temporary) / "redirect", environ)
+    led = redirect(url, Path(temporary) / "redirect", environ)
     led.start()
     return {name: value for name, value in led.environment.items() if environ.get(name) != value}

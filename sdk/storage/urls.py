@@ -137,12 +137,12 @@ class _Google:
         from google.auth.exceptions import DefaultCredentialsError
         from google.cloud import storage  # type: ignore[import-untyped,unused-ignore]
 
-        from .gcs_client import emulator
+        from . import emulator
 
         with self._lock:
             if self._client is None:
                 credentials: Any = AnonymousCredentials()  # type: ignore[no-untyped-call,unused-ignore]
-                address = emulator()
+                address = emulator.of_storage()
                 if not address:
                     try:
                         credentials = default()[0]

@@ -468,7 +468,7 @@ def test_nothing_is_redirected_without_an_emulator_and_its_missing_packages_are_
     assert redirection.start({"https_proxy": "http://proxy:1"}, str(tmp_path)) == {}
     monkeypatch.setitem(sys.modules, "podlift.emulator.gcs.redirect", None)
     with pytest.raises(sdk.InputError, match=r"pip install 'podlift\[emulator\]'"):
-        redirection.start({"PODLIFT_EMULATOR": "http://127.0.0.1:1"}, str(tmp_path))
+        redirection.start({"PODLIFT_EMULATOR": f"http://127.0.0.1:1/{'0' * 32}"}, str(tmp_path))
 
 
 LOOP = """

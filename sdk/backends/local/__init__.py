@@ -17,7 +17,7 @@ from ...clock import Clock, SystemClock
 from ...errors import PodliftError
 from ...events import Event, generation, source_of
 from ...planner import Plan
-from ...storage import posix
+from ...storage import emulator, posix
 from ...storage.records import Recorder, read_events
 from ..base import LogLine, Observation, Request
 from . import carrier, far, leftovers, logs, namespaces, render
@@ -65,7 +65,12 @@ class Local:
         return Request(plan=plan, body=render.body(plan))
 
     def check(self, request: Request) -> None:
-        """Find nothing wrong: the plan's own checks have looked at this machine."""
+        """Look at what the plan's own checks do not: the emulator to which the tasks would be led.
+
+        Raises:
+            InputError: the environment names something else.
+        """
+        emulator.address()
 
     def start(self, request: Request) -> None:
         """Start the supervisor, once for each run."""

@@ -28,7 +28,7 @@ from ...events import generation
 from ...layout import RunPaths
 from ...planner import Plan
 from ...plans import read_plan
-from ...storage import posix
+from ...storage import emulator, posix
 from ...storage.gcs_store import GcsStore
 from ...storage.heartbeats import Heartbeat
 from ...storage.mirror import KEYS, PATIENCE, Mirror
@@ -94,6 +94,7 @@ def _locked(paths: RunPaths) -> Iterator[bool]:
 
 def main(folder: str) -> None:
     """Carry the run of that folder until all of it is in its bucket."""
+    emulator.be_patient()
     paths = RunPaths(folder)
     while not is_carried(paths):
         with _locked(paths) as alone:

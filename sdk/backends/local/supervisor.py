@@ -24,7 +24,7 @@ from ...planner import Plan
 from ...plans import read_plan
 from ...restarts import Ended, decide
 from ...status import Failure, Reason, State
-from ...storage import redirection, summaries, troubles
+from ...storage import emulator, redirection, summaries, troubles
 from ...storage.records import Recorder, last_step, read_events
 from ...storage.reserve import Reserve
 from . import deaths, interpreter, janitor, namespaces
@@ -43,6 +43,7 @@ def main(url: str) -> None:
     """Run the plan that lies in the run directory `url`, to its final record."""
     # A client may ignore the end of its children, and that is inherited: here it would hide how a task ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    emulator.be_patient()
     paths, clock = RunPaths(url), SystemClock()
     temporary = _temporary(paths)
     before = Before.of(read_events(paths, ("resumed",)))

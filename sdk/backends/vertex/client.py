@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from ...clock import Clock, SystemClock
 from ...errors import InputError, MissingError, PodliftError
+from ...storage import emulator
 from .states import VendorJob, state_name
 
 _WRITE_S, _READ_S = 60.0, 20.0
@@ -55,27 +55,13 @@ class UnsureError(PodliftError):
     """No answer came, or one that leaves open whether the request was carried out."""
 
 
-def emulator() -> str:
-    """Return the address of the emulator that the environment names, "" for Google's own services.
-
-    Raises:
-        InputError: it is no address.
-    """
-    given = os.environ.get("PODLIFT_EMULATOR", "").strip()
-    address = (given if "://" in given or not given else f"http://{given}").rstrip("/")
-    url = urlsplit(address)
-    if given and (url.scheme not in ("http", "https") or not url.hostname or "@" in url.netloc):
-        raise InputError("PODLIFT_EMULATOR is no address of an emulator, such as http://127.0.0.1:9000.")
-    return address
-
-
 def credentials() -> Any:
     """Return what Google's libraries find on this machine; none are needed for an emulator.
 
     Raises:
         RefusedError: there are none.
     """
-    if emulator():
+    if emulator.address():
         from google.auth.credentials import AnonymousCredentials
 
         return AnonymousCredentials()  # type: ignore[no-untyped-call,unused-ignore]
@@ -141,7 +127,7 @@ class Jobs:
     ) -> None:
         self._project = project
         self._clock = clock or SystemClock()
-        self._service = service or (lambda region: _service(region, emulator()))
+        self._service = service or (lambda region: _service(region, emulator.asked()))
 
     def create(self, region: str, job: Any) -> VendorJob:
         """Ask once for a job.
@@ -244,7 +230,7 @@ def _told() -> Iterator[None]:
         raise RefusedError(f"The credentials are not accepted: {error}. {_LOGIN}", 401) from error
     except (RequestException, RetryError, OSError) as error:
         raise UnsureError(
-            f"Vertex AI cannot be reached: {type(error).__name__}: {error}. Next: check the network."
+            f"Vertex AI cannot be reached: {type(error).__name__}: {emulator.masked(str(error))}. Next: check the network."
         ) from error
     except (ParseError, ValueError) as error:
         said = str(error).partition("\n")[0]
@@ -256,7 +242,7 @@ def _words(error: Any) -> str:
     said = str(getattr(error, "message", "") or error)
     for lead in ("POST ", "GET ", "DELETE "):
         said = said.partition(": ")[2] if said.startswith(lead) and ": " in said else said
-    reason = getattr(error, "reason", None)
+    reason, said = getattr(error, "reason", None), emulator.masked(said)
     return f"{said} ({reason})" if reason and str(reason) not in said else said
 
 

@@ -17,8 +17,9 @@ from typing import Any, Protocol
 
 from ...clock import Clock
 from ...errors import AccessError, InputError, PodliftError, StoreError, nearest
+from ...storage import emulator
 from ..base import LogLine
-from .client import credentials, emulator
+from .client import credentials
 from .states import OURS
 
 # What Vertex AI itself says of a job stands under this name.
@@ -55,7 +56,7 @@ NO_HURRY, AT_ONCE = Pace(), Pace(poll_s=0.2, hold_s=0.0, settle_s=0.0)
 
 def pace() -> Pace:
     """Return how to ask whoever the environment names."""
-    return AT_ONCE if emulator() else NO_HURRY
+    return AT_ONCE if emulator.address() else NO_HURRY
 
 
 class Job(Protocol):
@@ -286,10 +287,10 @@ def ask(body: dict[str, Any]) -> Mapping[str, Any]:
         if tried:
             clocktime.sleep(min(_WAIT_S * 2 ** (tried - 1), 30.0))
         try:
-            url = f"{emulator() or _ADDRESS}/v2/entries:list"
-            response = _session(emulator()).post(url, json=body, timeout=_TIMEOUT_S)
+            url = f"{emulator.asked() or _ADDRESS}/v2/entries:list"
+            response = _session(emulator.address()).post(url, json=body, timeout=_TIMEOUT_S)
         except requests.RequestException as error:
-            said = f"{type(error).__name__}: {error}"
+            said = emulator.masked(f"{type(error).__name__}: {error}")
             continue
         except GoogleAuthError as error:
             raise AccessError(

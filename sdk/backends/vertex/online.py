@@ -18,6 +18,7 @@ from urllib.parse import quote
 from ... import pricing
 from ...clock import SystemClock
 from ...errors import InputError, StoreError
+from ...storage import emulator
 from ...storage.gcs_files import Files
 from ...storage.gcs_refusals import RefusedError as Refusal
 from ...storage.patience import Patience
@@ -52,7 +53,11 @@ def look(job: Mapping[str, Any], options: Mapping[str, Any], root: str) -> Facts
         job: the Job as JSON.
         options: the Vertex as JSON.
         root: where the run will live.
+
+    Raises:
+        InputError: the environment names an emulator that is not there.
     """
+    emulator.asked()
     asked: dict[str, Callable[[], Facts]] = {}
     if not root.startswith("gs://<"):
         asked["bucket"] = lambda: bucket(root)
@@ -94,7 +99,7 @@ def image(name: str, address: str | None = None) -> Facts:
         address: of the registry, where it is not HOST.
     """
     parts = _IMAGE.fullmatch(name)
-    if address is None and client.emulator():
+    if address is None and emulator.address():
         return _unknown("the emulator knows no images")
     if parts is None or not (address or _REGISTRY.fullmatch(parts["host"])):
         return _unknown("only Artifact Registry can be asked with Google's credentials")
@@ -115,7 +120,7 @@ def quota(project: str, metric: str, regions: tuple[str, ...]) -> Facts:
         regions: where.
     """
     path = f"/v1beta1/projects/{project}/services/{_SERVICE}/consumerQuotaMetrics/{quote(metric, safe='')}?view=FULL"
-    status, said, answer = _ask("GET", (client.emulator() or _QUOTAS) + path, {})
+    status, said, answer = _ask("GET", (emulator.address() or _QUOTAS) + path, {})
     if status != 200:
         return _unknown(said)
     found = {region: limit for region in regions if (limit := _limit(answer, region)) is not None}
@@ -152,7 +157,7 @@ def _ask(method: str, url: str, headers: Mapping[str, str]) -> tuple[int, str, M
         # The next step is the one that the finding of the bucket names.
         return 0, str(error).partition(" Next:")[0], {}
     except (requests.RequestException, GoogleAuthError, ValueError) as error:
-        return 0, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}", {}
+        return 0, emulator.masked(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"), {}
     return response.status_code, _words(response), answer
 
 

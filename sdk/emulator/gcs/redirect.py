@@ -32,7 +32,7 @@ _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n", re.IGNOR
 _CREDENTIALS = re.compile(rb"\r\nproxy-authorization:[ \t]*basic[ \t]+([A-Za-z0-9+/=]+)[ \t]*\r\n", re.IGNORECASE)
 _TARGET = re.compile(rb"\A([A-Z]+ )(/)")
 _PIECE = 1 << 18
-_HEAD_S = 10.0
+_HEAD_S, _END_S = 10.0, 5.0
 # So many clients may be without a whole head at a time; the oldest of more is cut.
 _MAX_WAITING = 128
 _READY = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -102,7 +102,8 @@ class Redirect:
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         for task in left:
             task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+        if left:
+            await asyncio.wait(left, timeout=_END_S)
 
     async def _listen(self, context: ssl.SSLContext) -> int:
         self._context = context
@@ -149,25 +150,29 @@ class Redirect:
         A listener of its own for that could be reached by those who do not know the token.
         """
         outer, inner = socket.socketpair()
-        plain = asyncio.StreamReader(limit=_PIECE)
-        connected: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
-        protocol = asyncio.StreamReaderProtocol(plain, lambda _, opened: connected.set_result(opened))
         there = await asyncio.open_connection(sock=outer)
         writer.write(_READY)
-        pump = asyncio.ensure_future(_both(_pump(reader, there[1]), _pump(there[0], writer), there[1]))
+        served = asyncio.ensure_future(self._serve(inner))
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(lambda: protocol, inner, ssl=self._context)
-            back = await connected
-            try:
-                emulator = await asyncio.open_connection(*self._emulator)
-                await _both(_requests(plain, emulator[1], self._token.encode()), _pump(emulator[0], back), emulator[1])
-            finally:
-                back.close()
-        except BaseException:
-            pump.cancel()
-            raise
+            await _both(_pump(reader, there[1]), _pump(there[0], writer), there[1])
+            await served
         finally:
-            await asyncio.gather(pump, return_exceptions=True)
+            served.cancel()
+
+    async def _serve(self, inner: socket.socket) -> None:
+        """End the encryption of one connection, and pass its requests on."""
+        loop = asyncio.get_running_loop()
+        plain = asyncio.StreamReader(limit=_PIECE, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(plain, loop=loop)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol, inner, ssl=self._context, ssl_handshake_timeout=_HEAD_S
+        )
+        back = asyncio.StreamWriter(transport, protocol, plain, loop)
+        try:
+            emulator = await asyncio.open_connection(*self._emulator)
+            await _both(_requests(plain, emulator[1], self._token.encode()), _pump(emulator[0], back), emulator[1])
+        finally:
+            back.close()
 
     async def _pass_on(
         self, head: bytes, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

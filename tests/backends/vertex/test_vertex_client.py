@@ -14,8 +14,10 @@ from sdk.backends.vertex import client
 from sdk.backends.vertex.client import Jobs, RefusedError, UnsureError, checked
 from sdk.backends.vertex.submit import Asked, Creation
 from sdk.errors import MissingError
+from sdk.storage import emulator
 from sdk.storage.posix_store import PosixStore
 
+TOKEN = "0123456789abcdef" * 2
 NAME = "projects/p/locations/us-central1/customJobs/7"
 JOB = {"name": NAME, "displayName": "d", "state": 3, "labels": {"podlift-run": "d-aaaaaa"}}
 POOL = {
@@ -60,14 +62,21 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
+        if self.path == f"/{TOKEN}/_faults":
+            # Asked once by each process, to learn whether an emulator is there.
+            self._say(200, {"faults": []})
+            return
         length = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(length) or b"null")
-        self.server.asked.append((self.command, self.path, body))
+        self.server.asked.append((self.command, self.path.removeprefix(f"/{TOKEN}"), body))
         status, said = self.server.script.pop(0) if len(self.server.script) > 1 else self.server.script[0]
         if status == 0:
             self.server.let_go.wait(60)
             self.close_connection = True
             return
+        self._say(status, said)
+
+    def _say(self, status: int, said: Any) -> None:
         answer = said if status == 200 else {"error": {"code": status, "message": said}}
         data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
         self.send_response(status)
@@ -86,7 +95,7 @@ class Handler(BaseHTTPRequestHandler):
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     with Server() as found:
         threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-        monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:{found.server_port}")
+        monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:{found.server_port}/{TOKEN}")
         yield found
         found.let_go.set()
         found.shutdown()
@@ -224,18 +233,14 @@ def test_cancelling_is_sent_again_since_twice_is_once(server: Server, jobs: Jobs
 
 
 def test_a_server_that_is_not_there_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PODLIFT_EMULATOR", "http://127.0.0.1:9")
-    with pytest.raises(UnsureError, match="cannot be reached"):
+    monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:9/{TOKEN}")
+    # As in a process that has found it before.
+    monkeypatch.setattr(emulator, "_patient", True)
+    with pytest.raises(UnsureError, match="cannot be reached") as caught:
         Jobs("p", clock=Clock()).create("us-central1", checked(BODY))
+    assert TOKEN not in str(caught.value)
 
 
 def test_a_body_that_google_does_not_know_is_refused_before_it_is_sent() -> None:
     with pytest.raises(InputError, match="no field named"):
         checked({**BODY, "jobSpeck": {}})
-
-
-@pytest.mark.parametrize("address", ["http://", "ftp://127.0.0.1:1", "http://me@127.0.0.1:1"])
-def test_an_address_that_is_none_is_refused(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PODLIFT_EMULATOR", address)
-    with pytest.raises(InputError, match="PODLIFT_EMULATOR"):
-        client.emulator()

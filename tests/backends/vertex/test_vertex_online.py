@@ -17,6 +17,7 @@ from sdk.backends.vertex import online, places
 from sdk.checks import Facts, run_all
 from sdk.cli.app import run as command
 from sdk.errors import InputError
+from sdk.storage import emulator
 from sdk.testing.vertex import Cloud
 
 N1 = "aiplatform.googleapis.com/custom_model_training_cpus"
@@ -194,7 +195,9 @@ def test_the_emulator_knows_no_images_and_the_plan_says_so(plan: Callable[..., s
 def test_a_cloud_that_gives_no_answer_makes_notes_and_no_error(
     plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PODLIFT_EMULATOR", "http://127.0.0.1:9")
+    monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:9/{'0' * 32}")
+    # As in a process that has found it before.
+    monkeypatch.setattr(emulator, "_patient", True)
     monkeypatch.setattr(online, "_PATIENCE", online.Patience(connect_s=0.2, read_s=0.2, total_s=0.3, first_s=0.3))
     found = said(plan(), "note")
     assert "The bucket gs://podlift-runs was not looked at." in found

@@ -1,0 +1,150 @@
+"""The variable that names an emulator: a wrong one costs no time, is named, and its token is in no text that is kept."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk.errors import InputError
+from sdk.storage import emulator
+from sdk.storage.gcs_files import Files
+from sdk.testing.gcs import GcsServer
+
+REPO = Path(sdk.__file__).parent.parent
+LIMIT_S, SOON_S = 60, 8.0
+TOKEN = "0123456789abcdef" * 2
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("http://127.0.0.1:9000", "lacks the token"),
+        ("http://127.0.0.1:9000/", "lacks the token"),
+        ("127.0.0.1:9000", "lacks the token"),
+        ("http://127.0.0.1:9000/storage/v1/", "has another path than the token"),
+        (f"http://127.0.0.1:9000/{TOKEN}/storage", "has another path than the token"),
+        (f"http://127.0.0.1:9000/{TOKEN[1:]}", "has another path than the token"),
+        ("yes", "lacks the token"),
+        ("http://", "is no address of an emulator"),
+        ("ftp://127.0.0.1", "is no address of an emulator"),
+        (f"http://127.0.0.1:99999/{TOKEN}", "is no address of an emulator"),
+        (f"http://127.0.0.1:x/{TOKEN}", "is no address of an emulator"),
+        (f"http://127.0.0.1:0/{TOKEN}", "is no address of an emulator"),
+        (f"http://127.0.0.1:1/{TOKEN}?x", "is no address of an emulator"),
+        (f"export PODLIFT_EMULATOR=http://127.0.0.1:1/{TOKEN}", "is no address of an emulator"),
+        (f"http://[::1/{TOKEN}", "is no address of an emulator"),
+        (f"http://me:hunter2@127.0.0.1:1/{TOKEN}", "is no address of an emulator"),
+    ],
+)
+def test_what_is_no_address_is_named_at_once(given: str, said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        emulator.address({"PODLIFT_EMULATOR": given})
+    text = str(refused.value)
+    assert (
+        text.startswith(f"PODLIFT_EMULATOR {said}") and "Received: " in text and "podlift emulator --data DIR" in text
+    )
+    assert TOKEN not in text and "hunter2" not in text
+
+
+def test_an_address_is_taken_as_it_is() -> None:
+    for given in (f"http://127.0.0.1:1/{TOKEN}", f" http://127.0.0.1:1/{TOKEN}/ ", f"127.0.0.1:1/{TOKEN}"):
+        assert emulator.address({"PODLIFT_EMULATOR": given}) == f"http://127.0.0.1:1/{TOKEN}"
+    assert emulator.address({}) == emulator.address({"PODLIFT_EMULATOR": " "}) == ""
+
+
+class Other(http.server.BaseHTTPRequestHandler):
+    """A server that is no emulator."""
+
+    def do_GET(self) -> None:
+        """Answer with a page."""
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"<html>")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def other() -> Iterator[int]:
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+def test_what_is_not_there_or_something_else_is_said_soon(
+    monkeypatch: pytest.MonkeyPatch, podlift_gcs: GcsServer, other: int
+) -> None:
+    dead = free_port()
+    for name, url, said in (
+        ("PODLIFT_EMULATOR", f"http://127.0.0.1:{dead}/{TOKEN}", "is not there: nothing listens"),
+        ("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{dead}", "is not there: nothing listens"),
+        ("PODLIFT_EMULATOR", f"http://127.0.0.1:{podlift_gcs.port}/{TOKEN}", "has another token"),
+        ("PODLIFT_EMULATOR", f"http://127.0.0.1:{other}/{TOKEN}", "is something else"),
+    ):
+        monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)
+        monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+        monkeypatch.setenv(name, url)
+        began = time.monotonic()
+        with pytest.raises(InputError, match=f"The emulator that {name} names {said}") as refused:
+            Files("gs://bucket/x").read("y")
+        assert time.monotonic() - began < SOON_S
+        assert f"Received: http://127.0.0.1:{url.split(':')[2].split('/')[0]}/..." in str(refused.value)
+        assert TOKEN not in str(refused.value)
+
+
+COMMANDS = (
+    ("runs", "--root", "gs://bucket/root"),
+    ("status", "gs://bucket/root/runs/x-aaaaaa"),
+    ("plan", "train.py", "--backend", "vertex", "--online"),
+    ("submit", "train.py", "--backend", "vertex", "--detach"),
+    ("submit", "train.py", "--detach", "--root", "gs://bucket/root"),
+)
+CLOUD = """
+[vertex]
+project = "my-project"
+regions = ["us-central1"]
+bucket = "bucket"
+image = "us-docker.pkg.dev/p/r/i:1"
+"""
+
+
+@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
+def test_every_command_names_a_dead_emulator_and_does_not_wait_for_it(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "train.py").write_text("print(1)")
+    (tmp_path / "podlift.toml").write_text(CLOUD)
+    own = {name: text for name, text in os.environ.items() if not name.startswith("PODLIFT_")}
+    env = {**own, "PYTHONPATH": str(REPO), "PODLIFT_EMULATOR": f"http://127.0.0.1:{free_port()}/{TOKEN}"}
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "sdk", *words], env=env, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    spent_s = time.monotonic() - began
+    assert done.returncode == 2, done.stderr
+    assert "The emulator that PODLIFT_EMULATOR names is not there" in done.stderr
+    assert TOKEN not in done.stderr + done.stdout
+    assert spent_s < 2 * SOON_S
+
+
+def test_errors_are_kept_without_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:1/{TOKEN}")
+    text = f"404 GET http://127.0.0.1:1/{TOKEN}/storage/v1/b/x: no such bucket"
+    assert emulator.masked(text) == "404 GET http://127.0.0.1:1/TOKEN/storage/v1/b/x: no such bucket"
+    assert emulator.masked("as it is") == "as it is"
