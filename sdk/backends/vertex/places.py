@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ...cache import cache_folder
-from ...storage.redirection import EMULATOR
+from ...storage.emulator import EMULATOR
 
 _ASK_S = 1.0
 _KEPT = ("location", "locationType")
