@@ -10,7 +10,9 @@ import pwd
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Protocol
@@ -18,6 +20,8 @@ from typing import Protocol
 _PR_SET_CHILD_SUBREAPER = 36
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MACHINE_ID = Path("/etc/machine-id")
+# How long a resource tracker may take to clean up.
+_TRACKERS_S, _POLL_S = 1.0, 0.005
 # Children that are no orphans: they look after this process.
 SPARED: set[int] = set()
 
@@ -211,6 +215,41 @@ def signal_group(process: Process, number: signal.Signals) -> None:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):
         pass
+
+
+def end_group(process: Process) -> None:
+    """Kill a child that leads a process group, and all of the group.
+
+    Python's resource trackers come last: they remove the shared memory that the others have made and not removed, as soon as
+    those are gone. Nothing else knows whose a segment in /dev/shm is.
+    """
+    until = time.monotonic() + _TRACKERS_S
+    while _BOOT_ID.exists() and time.monotonic() < until:
+        members = [pid for pid in _all_pids() if _group_of(pid) == str(process.pid)]
+        trackers = [pid for pid in members if _is_tracker(pid)]
+        if not trackers:
+            break
+        for pid in set(members).difference(trackers):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_POLL_S)
+    signal_group(process, signal.SIGKILL)
+
+
+def _group_of(pid: int) -> str | None:
+    """Return the process group of a process; None when it is gone or a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return None if fields[0] in "ZX" else fields[2]
+
+
+def _is_tracker(pid: int) -> bool:
+    try:
+        return b"resource_tracker import main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _boot() -> str:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -300,6 +301,38 @@ def test_what_a_task_has_started_ends_with_it_while_the_others_go_on(write: Call
     )
     run = sdk.submit(sdk.Job("program.py", resources=sdk.Resources(workers=2)))
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
+
+
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "cancelled"])
+def test_shared_memory_of_a_task_that_was_killed_is_removed_and_no_other(
+    write: Callable[..., Path], killed: bool
+) -> None:
+    write(
+        "program.py",
+        """
+        import os, signal, time
+        from multiprocessing.shared_memory import SharedMemory
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        print(SharedMemory(create=True, size=100).name, flush=True)
+        time.sleep(600)
+        """,
+    )
+    mine = SharedMemory(create=True, size=100)
+    try:
+        run = sdk.submit("program.py")
+        theirs = next(line.text for line in run.logs(follow=True))
+        assert Path("/dev/shm", theirs).exists()
+        if killed:
+            started = next(e for e in read_events(run.plan.paths) if e.kind == "attempt_started")
+            os.kill(started.data["pids"]["chief-0"], signal.SIGKILL)
+        else:
+            run.cancel(grace_s=0)
+        assert run.wait(LIMIT_S).state.terminal
+        assert not Path("/dev/shm", theirs).exists()
+        assert Path("/dev/shm", mine.name).exists()
+    finally:
+        mine.close()
+        mine.unlink()
 
 
 def test_a_janitor_removes_the_halves_of_records_and_the_temporary_folder_but_nothing_of_clients(

@@ -252,7 +252,7 @@ class Gang:
         for name, process in self._tasks.items():
             if name not in self._codes and processes.has_exited(process):
                 # What the task has started must not outlive it.
-                processes.signal_group(process, signal.SIGKILL)
+                processes.end_group(process)
                 self._spent[name] = deaths.cpu_limit(process.pid)
                 self._codes[name] = process.wait()
                 self._recorder.record("exited", task=name, code=process.returncode)
@@ -320,7 +320,7 @@ class Gang:
             grace_s = grace_s if wish is None else min(grace_s, wish)
         for process in left:
             if process.returncode is None:
-                processes.signal_group(process, signal.SIGKILL)
+                processes.end_group(process)
         # Only _reap waits for a task: it ends the task's group before the group's number can be another's.
         until = self._clock.monotonic() + _KILL_S
         while len(self._codes) < len(self._tasks) and self._clock.monotonic() < until:
