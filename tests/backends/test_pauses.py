@@ -125,7 +125,10 @@ def test_the_time_for_which_nobody_looked_makes_no_hang(tmp_path: Path) -> None:
     plan: Any = SimpleNamespace(
         job={"limits": {"hang_s": 10.0}}, paths=RunPaths(str(tmp_path)), tasks=("chief-0", "worker-0")
     )
-    life, pauses = Life(plan, 1, {}, clock), Pauses(clock)
+    pauses = Pauses(clock)
+    clock.sleep(100.0)  # imports
+    pauses.begin()
+    life = Life(plan, 1, {}, clock)
 
     def look(seconds: float) -> bool:
         until = clock.time + seconds

@@ -144,6 +144,7 @@ class Gang:
 
     def _watch(self) -> tuple[Verdict, float]:
         """Wait for whatever ends the attempt; return it and how long the tasks may take to stop, in seconds."""
+        self._pauses.begin()
         life = Life(
             self._plan, self._attempt, {name: process.pid for name, process in self._tasks.items()}, self._clock
         )

@@ -27,7 +27,11 @@ class Pauses:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._looked = clock.now()
+        self.begin()
+
+    def begin(self) -> None:
+        """Look from now on: what took its time before, such as imports, was no pause."""
+        self._looked = self._clock.now()
         self.longest_s = 0.0
 
     def look(self) -> None:
