@@ -285,7 +285,7 @@ def die_with_parent() -> None:
 
 
 def _show(error: BaseException) -> None:
-    _say("".join(_lines(error)).rstrip())
+    _say(masked("".join(_lines(error)).rstrip()))
 
 
 def _log(message: str) -> None:

@@ -148,3 +148,18 @@ def test_errors_are_kept_without_the_token(monkeypatch: pytest.MonkeyPatch) -> N
     text = f"404 GET http://127.0.0.1:1/{TOKEN}/storage/v1/b/x: no such bucket"
     assert emulator.masked(text) == "404 GET http://127.0.0.1:1/TOKEN/storage/v1/b/x: no such bucket"
     assert emulator.masked("as it is") == "as it is"
+
+
+def test_a_program_that_dies_of_an_error_with_the_url_leaves_no_token_in_its_run(
+    tmp_path: Path, podlift_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
+    program = tmp_path / "project" / "train.py"
+    program.parent.mkdir()
+    program.write_text("import os\nraise ValueError('404 GET ' + os.environ['PODLIFT_EMULATOR'] + '/storage/v1/b/x')\n")
+    run = sdk.submit(str(program), root=str(tmp_path / "root"))
+    assert run.wait(LIMIT_S).state is sdk.State.FAILED
+    token = podlift_gcs.url.rpartition("/")[2].encode()
+    kept = {path: path.read_bytes() for path in (tmp_path / "root").rglob("*") if path.is_file()}
+    assert any(b"/TOKEN/storage/v1/b/x" in data for data in kept.values())
+    assert [str(path) for path, data in kept.items() if token in data] == []
