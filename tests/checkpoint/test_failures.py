@@ -248,3 +248,28 @@ def test_tasks_meet_behind_one_step_or_not_at_all(tmp_path) -> None:
     assert not first.meet(7, 0.0), "the other one is not there"
     assert not second.meet(8, 0.0), "nor at the same step"
     assert second.meet(7, 0.0)
+
+
+@pytest.mark.full
+def test_after_a_step_that_failed_a_fit_goes_on_from_the_end_of_the_epoch_before(
+    monkeypatch, tmp_path, undisturbed: dict
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    broken = """
+class Faulty(keras.Sequential):
+    def train_step(self, data):
+        tf.py_function(self.fail, [self.optimizer.iterations.value], [])
+        return super().train_step(data)
+    def fail(self, step):
+        if FIRST and int(step) == 11: raise RuntimeError("the fault")
+"""
+    program = (
+        fit(()).replace("with ctx.strategy", broken + "with ctx.strategy").replace("keras.Sequential([", "Faulty([")
+    )
+    run = submit(program, checkpoints=sdk.Checkpoints(every_s=None))
+    assert (run.status().reason, run.status().saved_step) == (sdk.Reason.USER_ERROR, 8), run.why() + texts(run)
+    run.resume()
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why() + texts(run)
+    wanted = {path.partition("/")[2]: value for path, value in undisturbed["fit"][0].items() if "dense" in path}
+    found = {path.partition("/")[2]: value for path, value in sums(run).items() if "dense" in path}
+    assert sorted(found.values()) == sorted(wanted.values())
