@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -86,8 +88,9 @@ def test_requests_are_counted(bucket, gcs) -> None:
     assert [each["object"] for each in told.recent] == ["bucket/x", "bucket/x", "bucket/y"]
 
 
-def command(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
+@contextlib.contextmanager
+def command(*words: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
         [sys.executable, "-m", "sdk", "emulator", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -95,6 +98,12 @@ def command(*words: str) -> subprocess.Popen[str]:
         env={**os.environ, "PYTHONPATH": str(REPO)},
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
+    with process:
+        try:
+            yield process
+        finally:
+            # Nobody waits for a server whose test has failed.
+            process.kill()
 
 
 def test_the_command_prints_its_url_serves_and_stops(tmp_path) -> None:
