@@ -186,7 +186,9 @@ def _converted(notebook: Source) -> Source:
     target = next(name for name in scripts if not (notebook.project / name).exists())
     folder = PurePosixPath(notebook.target).parent
     files = {(folder / name).as_posix(): text for name, text in script.files.items()}
-    notes = tuple(Finding("note", f"{notebook.target}: {note}") for note in script.notes)
+    notes = tuple(
+        Finding("warning" if note in script.warnings else "note", f"{notebook.target}: {note}") for note in script.notes
+    )
     return replace(
         notebook,
         target=target,

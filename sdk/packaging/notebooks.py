@@ -22,6 +22,12 @@ _MARK = re.compile(r"#|'''|\"\"\"|['\"()\[\]{}]")
 _HELP = re.compile(r"\s*%{0,2}[^\W\d][\w*.]*\?{1,2}\s*")
 _ASSIGNED = re.compile(r"(\s*[^\s=#%!?][^=#]*?)\s*=\s*([%!].*)")
 _TIMED = re.compile(r"%time\s+([^\s-].*)")
+# What can be dropped without a change to what the program computes: it shows, measures, or asks for help.
+_HARMLESS = re.compile(
+    r"%{1,2}(matplotlib|config|load_ext|reload_ext|autoreload|time|timeit|prun|capture|html|HTML|javascript|js|latex|markdown|svg|"
+    r"who|whos|pwd|ls|history|hist|pinfo|doc|env$|lsmagic|debug|pdb|xmode|precision|tensorboard|notebook|reset_selective)\b"
+    r"|\?|[^\W\d%!][\w*.]*\?"
+)
 # What a notebook has beside Python's own names, as it is outside of one: plain text, and nobody there.
 _STAND_INS = {
     "display": ("def display(*objects, **_): print(*objects, sep='\\n')", "display prints text"),
@@ -47,6 +53,7 @@ class Script:
         str, str
     ]  # what cells have written at the end, by path from the notebook's folder; not what is there already
     notes: tuple[str, ...]  # what was dropped or moved, a sentence for each
+    warnings: tuple[str, ...]  # those of them after which the program may do something else than the notebook
 
 
 @dataclass
@@ -54,6 +61,7 @@ class _Cell:
     number: int  # counted from 1, over cells of every kind
     lines: list[str]
     notes: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     def place(self, line: int) -> str:
         return f"cell {self.number} line {line}"
@@ -63,6 +71,8 @@ class _Cell:
         if _PRIVATE.search(shown) or len(shown) > 60:
             shown = f"{shown.split()[0]:.60} ..."
         self.notes.append(f"{self.place(line)}: dropped `{shown}`{more and '; '}{more}")
+        if not _HARMLESS.match(text.strip()) and not _PIP.match(text.strip()):
+            self.warnings.append(self.notes[-1])
 
 
 @dataclass
@@ -110,7 +120,10 @@ def script(path: Path) -> Script:
     _tree(text, lambda line: places.get(line, "all cells together"))
     told = [f"outside of a notebook {_STAND_INS[name][1]}" for name in needed]
     new = {name: body for name, body in files.texts.items() if not (path.parent / name).exists()}
-    return Script(text=text, files=new, notes=(*(note for cell in cells for note in cell.notes), *told))
+    warned = tuple(warning for cell in cells for warning in cell.warnings)
+    return Script(
+        text=text, files=new, notes=(*(note for cell in cells for note in cell.notes), *told), warnings=warned
+    )
 
 
 def _cells(path: Path, problems: Problems) -> list[_Cell]:
@@ -194,6 +207,7 @@ def _written(cell: _Cell, at: int, files: _Files) -> str:
     path = PurePosixPath(names[0]) if len(names) == 1 else PurePosixPath("/")
     if path.is_absolute() or ".." in path.parts or not path.name or path.parts[0] == "~" or set(names[0]) & {*"{}$\\"}:
         cell.notes.append(f"{cell.place(at + 1)}: its file is not written: it has to lie below the notebook's folder")
+        cell.warnings.append(cell.notes[-1])
         return ""
     body = "\n".join(cell.lines[at + 1 :])
     body += "\n" * (bool(body) and not body.endswith("\n"))

@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 from ..clock import Clock, SystemClock
-from ..errors import nearest
+from ..errors import InputError, nearest
 
 # For one request, and for all that is asked at once, in seconds.
 _REQUEST_S, _LIMIT_S = 15.0, 30.0
@@ -167,6 +167,8 @@ class _Google:
         from google.auth.exceptions import InvalidOperation, RefreshError, TransportError
         from requests.exceptions import ConnectionError, Timeout
 
+        if isinstance(error, InputError):
+            return str(error)  # the emulator's address, which says by itself what is wrong with it
         login = "Next: gcloud auth application-default login."
         # What the client raises when it is told that nobody may not: it tries to renew what nobody has.
         if self._no_credentials is not None and isinstance(error, (Forbidden, Unauthorized, InvalidOperation)):

@@ -130,7 +130,7 @@ def test_everything_that_is_wrong_is_said_at_once_and_each_failure_ends_with_one
 def test_json_is_one_object_with_the_same_findings(with_modules, bare: Path) -> None:
     shown = doctor("--json", python=bare.parents[2] / "bin" / "python", PODLIFT_ROOT="gs://bucket")
     found = json.loads(shown.stdout)
-    assert (shown.code, found["exit_code"], set(found)) == (3, 3, {"checks", "failed", "exit_code"})
+    assert (shown.code, found["exit_code"], set(found)) == (3, 3, {"version", "checks", "failed", "exit_code"})
     assert {frozenset(check) for check in found["checks"]} == {frozenset({"name", "ok", "level", "said", "fix"})}
     failed = [check["name"] for check in found["checks"] if not check["ok"] and check["level"] == "error"]
     assert (failed, found["failed"]) == (["root", "tensorflow"], 2)

@@ -63,7 +63,7 @@ def test_a_src_layout_project_with_a_lock_and_data_comes_back_with_its_model(wri
         project = write(path, text).parents[len(Path(path).parts) - 1]
     # As `pip install -e .` leaves it: the project's own folder is on the path of everything that runs here.
     (fresh.site / "__editable__.digits.pth").write_text(f"{project / 'src'}\n")
-    shown = fresh.podlift("submit", "digits.train:main", "--args", '{"epochs": 2}', "--json", cwd=project)
+    shown = fresh.podlift("submit", "-v", "digits.train:main", "--args", '{"epochs": 2}', "--json", cwd=project)
     assert shown.code == 0, shown.stderr
     assert "1 of uv.lock: numpy==" in shown.stderr
     run = json.loads(shown.stdout)
@@ -150,7 +150,7 @@ def test_a_notebook_runs_without_its_magics(write, fresh) -> None:
     }  # fmt: skip
     write("helper.py", "def rows(): return 3")
     project = write("explore.ipynb", json.dumps(notebook)).parent
-    shown = fresh.podlift("submit", "explore.ipynb", "--workers", "2", "--json", cwd=project)
+    shown = fresh.podlift("submit", "-v", "explore.ipynb", "--workers", "2", "--json", cwd=project)
     assert shown.code == 0, shown.stderr
     assert "%matplotlib inline" in shown.stderr
     run = json.loads(shown.stdout)

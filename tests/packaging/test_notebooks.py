@@ -184,6 +184,26 @@ def test_what_only_a_notebook_has_stands_for_itself_outside_of_one(tmp_path: Pat
     )
 
 
+@pytest.mark.parametrize(
+    ("cell", "warned"),
+    [
+        ("%matplotlib inline\n%load_ext tensorboard\n%time x = 1\nlen?\n!pip install numpy\n%pip install numpy", []),
+        ("%%capture out\nx = 1", []),
+        ("!rm -rf logs", ["!rm -rf logs"]),
+        ("files = !ls", ["files = !ls"]),
+        ("%run other.py", ["%run other.py"]),
+        ("%env LEARNING_RATE=3", ["%env ..."]),
+        ("%cd data", ["%cd data"]),
+        ("%%bash\nls", ["%%bash"]),
+    ],
+)
+def test_a_warning_says_what_was_dropped_if_the_program_may_miss_it(
+    tmp_path: Path, cell: str, warned: list[str]
+) -> None:
+    found = converted(tmp_path, cell).warnings
+    assert [text.split("`")[1] for text in found] == warned
+
+
 @pytest.mark.parametrize("cell", ["from IPython.display import display", "def display(x): ...", "display = print"])
 def test_a_notebook_that_has_its_own_display_keeps_it(tmp_path: Path, cell: str) -> None:
     found = converted(tmp_path, cell, "display(1)")
