@@ -29,7 +29,7 @@ MAX_BYTES = 512 * 1024 * 1024
 _LOOK_BYTES = 64 * 1024
 # Whether another try follows, where a file has vanished and is there again.
 _TRIES = (True, True, False)
-_LOOKED_AT = {".json", ".pem", ".key", ".p8", ".yaml", ".yml", ".txt", ""}
+_LOOKED_AT = {".json", ".pem", ".key", ".p8", ".yaml", ".yml", ".txt", ".log", ".out", ".err", ".sh", ""}
 
 
 @dataclass(frozen=True)

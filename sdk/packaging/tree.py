@@ -288,9 +288,11 @@ def why_left_out(path: str, left_out: Sequence[str]) -> str:
 
 
 def looks_secret(data: bytes) -> bool:
-    """True for a private key, and for the key file of a service account."""
-    return bool(re.match(rb"\s*-----BEGIN [A-Z ]*PRIVATE KEY-----", data)) or (
-        data.lstrip()[:1] == b"{" and b'"private_key"' in data and b"PRIVATE KEY-----" in data
+    """True for a private key, the key file of a service account, and what `podlift emulator` printed: its URL is a key."""
+    return (
+        bool(re.match(rb"\s*-----BEGIN [A-Z ]*PRIVATE KEY-----", data))
+        or (data.lstrip()[:1] == b"{" and b'"private_key"' in data and b"PRIVATE KEY-----" in data)
+        or re.search(rb"http://[\w.\[\]:]+:\d+/[0-9a-f]{32}\b", data) is not None
     )
 
 

@@ -262,11 +262,12 @@ def test_files_that_look_like_secrets_stay_here_and_are_named(write) -> None:
     write("keys/server.pem", "-----BEGIN RSA PRIVATE KEY-----\nMII")
     write("keys/public.pem", "-----BEGIN CERTIFICATE-----\nMII")
     write("credentials.py", "x = 1")
+    write("emulator.log", f"export PODLIFT_EMULATOR=http://127.0.0.1:9000/{'0a' * 16}\n")
+    write("requests.log", f"GET http://127.0.0.1:9000/{'0a' * 20}\n")
     plan = sdk.plan("train.py")
-    assert files(plan) == [".env.example", "credentials.py", "keys/public.pem", "train.py"]
-    assert "looks like a secret: .env, keys/id_rsa, keys/mine.json, keys/server.pem, keys/service-account.json." in str(
-        plan
-    )
+    assert files(plan) == [".env.example", "credentials.py", "keys/public.pem", "requests.log", "train.py"]
+    named = ".env, emulator.log, keys/id_rsa, keys/mine.json, keys/server.pem, keys/service-account.json."
+    assert f"looks like a secret: {named}" in str(plan)
     included = sdk.plan(job("train.py", include=(".env", "keys/mine.json")))
     assert {".env", "keys/mine.json"} <= set(files(included))
     assert ".env, " not in str(included)
