@@ -94,7 +94,7 @@ class _Coder:
     def _refuse(self, value: Any, path: str, why: str) -> None:
         kind = type(value)
         name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        self.refused.append(f"{path} is a {name}: {why}.")
+        self.refused.append(f"{path} is of type {name}: {why}.")
 
 
 def note(refused: list[str], most: int = 5) -> str:

@@ -17,6 +17,7 @@ import pytest
 import sdk
 from sdk import processes
 from sdk.events import Event
+from sdk.packaging import bundle
 from sdk.storage.records import read_events
 
 LIMIT_S = 60
@@ -124,10 +125,10 @@ def test_a_number_of_numpy_comes_back_as_one_of_python(write) -> None:
 
 
 def test_a_value_that_is_not_json_is_named_in_the_log(write) -> None:
-    write("train.py", "def main():\n    return {1, 2}\n")
+    write("train.py", "def main():\n    return {'loss': 1, 'model': object()}\n")
     run = sdk.submit("train:main")
-    assert run.result(LIMIT_S).value is None
-    assert any("not JSON" in line.text for line in run.logs())
+    assert run.result(LIMIT_S).value == {"loss": 1, "model": None}
+    assert any("value['model'] is of type object: JSON cannot hold it" in line.text for line in run.logs())
 
 
 def test_a_module_runs_as_main_with_relative_imports(write) -> None:
@@ -401,11 +402,13 @@ def test_editing_the_source_after_submit_does_not_change_the_run(write) -> None:
     assert said(run) == ["before"]
 
 
-def test_a_damaged_bundle_is_no_error_of_the_user(write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bundle_that_is_damaged_after_the_submit_is_no_error_of_the_user(
+    write, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write("train.py", "print(1)")
     plan = sdk.plan("train.py")
     Path(plan.bundle).parent.mkdir(parents=True)
-    Path(plan.bundle).write_bytes(b"rotten")
+    monkeypatch.setattr(bundle, "write", lambda packed, project, target: target.write_bytes(b"rotten"))
     status = sdk.submit(plan).wait(LIMIT_S)
     assert (status.reason, status.exit_code) == (sdk.Reason.INFRASTRUCTURE, 3)
     assert "damaged" in str(status.failure)

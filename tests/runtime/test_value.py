@@ -59,14 +59,14 @@ HOLDS_ITSELF.append(HOLDS_ITSELF)
 @pytest.mark.parametrize(
     ("value", "found", "said"),
     [
-        (Odd(), None, "value is a test_value.Odd: JSON cannot hold it."),
-        ({"a": 1, "model": Odd()}, {"a": 1, "model": None}, "value['model'] is a test_value.Odd"),
-        ([1, b"x"], [1, None], "value[1] is a bytes"),
-        ({"w": np.zeros(10_001)}, {"w": None}, "value['w'] is a numpy.ndarray: it has 10,001 elements"),
-        ({(1, 2): 3}, {}, "the key of value[(1, 2)] is a tuple: a key in JSON is a text"),
+        (Odd(), None, "value is of type test_value.Odd: JSON cannot hold it."),
+        ({"a": 1, "model": Odd()}, {"a": 1, "model": None}, "value['model'] is of type test_value.Odd"),
+        ([1, b"x"], [1, None], "value[1] is of type bytes"),
+        ({"w": np.zeros(10_001)}, {"w": None}, "value['w'] is of type numpy.ndarray: it has 10,001 elements"),
+        ({(1, 2): 3}, {}, "the key of value[(1, 2)] is of type tuple: a key in JSON is a text"),
         (Broken(), None, "RuntimeError: closed"),
-        (HOLDS_ITSELF, [None], "value[0] is a list: it holds itself"),
-        ({"big": 10**5000}, {"big": None}, "value['big'] is a int"),
+        (HOLDS_ITSELF, [None], "value[0] is of type list: it holds itself"),
+        ({"big": 10**5000}, {"big": None}, "value['big'] is of type int"),
         ({1: "a", "1": "b"}, {"1": "a"}, "another key is the same text"),
     ],
 )
@@ -105,7 +105,7 @@ def test_a_training_that_returns_what_json_cannot_hold_has_succeeded_and_its_sta
     result = run.result(60)
     assert result.value == {"loss": [0.5, "NaN"], "model": None}
     assert Path(result.outputs_dir, "work/left.txt").read_text() == "here"
-    said = "value['model'] is a object: JSON cannot hold it."
+    said = "value['model'] is of type object: JSON cannot hold it."
     (finding,) = run.status().findings
     assert said in finding
     assert said in run.why()
