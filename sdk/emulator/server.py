@@ -45,7 +45,7 @@ def serve(
     Args:
         folder: where everything is kept; made if it is not there.
         port: 0 for any free one.
-        announce: called with the URL, whose path is the token, before the port is listened on.
+        announce: called with the URL, whose path is the token, before a connection is accepted; who connects at once waits.
         faults: what goes wrong from the beginning, in Cloud Storage and with custom jobs.
         buckets: made unless they are there, see `make_buckets`.
         gangs: what runs the containers of jobs; processes of this machine unless you say otherwise.
@@ -60,8 +60,8 @@ def serve(
         bound = listener.getsockname()[1]
         options = {"gangs": gangs, "knobs": knobs, "capacity": capacity, "frozen": frozen}
         with prepared(folder, bound, faults=faults, buckets=buckets, **options) as (server, url):  # type: ignore[arg-type]
-            announce(url)
             listen(listener)
+            announce(url)
             server.run(sockets=[listener])
 
 

@@ -18,6 +18,8 @@ import requests
 
 import sdk
 from sdk.cli import app
+from sdk.emulator import server as all_services
+from sdk.emulator.gcs import server as storage_alone
 
 REPO = Path(sdk.__file__).parent.parent
 LIMIT_S = 60
@@ -153,6 +155,19 @@ def test_the_documented_bucket_is_one_that_the_documented_plan_accepts(tmp_path,
     said = capsys.readouterr()
     assert code == 0, said.err
     assert f"gs://mine is there, in {region}." in said.out + said.err
+
+
+@pytest.mark.parametrize("serve", [all_services.serve, storage_alone.serve])
+def test_a_client_that_connects_as_soon_as_it_reads_the_url_is_not_refused(tmp_path, serve) -> None:
+    class ConnectedError(Exception):
+        pass
+
+    def connect(url: str) -> None:
+        with socket.create_connection(("127.0.0.1", urlsplit(url).port), LIMIT_S):
+            raise ConnectedError
+
+    with pytest.raises(ConnectedError):
+        serve(tmp_path, port=0, announce=connect)
 
 
 def test_the_commands_mistakes_are_sentences(tmp_path, capsys) -> None:

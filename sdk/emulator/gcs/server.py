@@ -40,7 +40,7 @@ def serve(
     Args:
         folder: where everything is kept; made if it is not there.
         port: 0 for any free one.
-        announce: called with the URL, whose path is the token, before the port is listened on.
+        announce: called with the URL, whose path is the token, before a connection is accepted; who connects at once waits.
         faults: what goes wrong from the beginning.
         buckets: made unless they are there, see `make_buckets`.
 
@@ -53,8 +53,8 @@ def serve(
         rules.replace(faults)
         token = tokens.of(folder)
         server = prepare(Door(Application(state, rules, connections), token, connections), connections)
-        announce(f"http://127.0.0.1:{listener.getsockname()[1]}/{token}")
         listen(listener)
+        announce(f"http://127.0.0.1:{listener.getsockname()[1]}/{token}")
         server.run(sockets=[listener])
 
 
