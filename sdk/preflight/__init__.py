@@ -17,7 +17,7 @@ from ..policies import Resources
 from ..settings import Entry, Target
 from . import remembered
 from .findings import Finding, Layer, Report
-from .look import Limits, Spawn, look
+from .process import Limits, Spawn, look
 from .words import describe
 
 __all__ = ["Finding", "Layer", "Limits", "Report", "describe", "preflight"]

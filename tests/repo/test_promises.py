@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -211,6 +212,13 @@ def test_public_names_work_twice_after_every_module_was_imported() -> None:
         if not module.name.endswith("__main__"):
             # One copy of each, by both names.
             assert importlib.import_module(module.name) is sys.modules[f"podlift.{module.name.removeprefix('sdk.')}"]
+    packages = [
+        module for name, module in sys.modules.items() if name.startswith("podlift.") and hasattr(module, "__path__")
+    ]
+    for package in packages:
+        for info in pkgutil.iter_modules(package.__path__):
+            # An import by the other name would put the module in the place of a function that is called like it.
+            assert isinstance(getattr(package, info.name, package), ModuleType), (package.__name__, info.name)
     modules = {info.name for info in pkgutil.iter_modules(sdk.__path__)}
     for _ in range(2):
         for name in sdk.__all__:
