@@ -135,6 +135,18 @@ def test_following_yields_each_line_once_and_ends_behind_the_job(logging: Loggin
     assert job.asked <= 1 + (40 + Pace().settle_s) / Pace().poll_s + 2, "nobody asks more often than is polite"
 
 
+def test_following_ends_where_the_services_clock_is_hours_ahead(logging: Logging, clock: Clock) -> None:
+    logging.add(1, "a")
+
+    class Ahead(Job):
+        def over(self) -> tuple[bool, float]:
+            over, ended = super().over()
+            return over, ended + 3600
+
+    assert texts(reader(logging).follow(None, Ahead(clock, ends=40))) == ["a"]
+    assert clock.now() < START + 40 + 2 * Pace().settle_s
+
+
 def test_a_line_that_arrives_late_is_read_all_the_same(logging: Logging, clock: Clock) -> None:
     logging.add(1, "early")
     logging.add(2, "late", late_s=9.0)
