@@ -72,10 +72,11 @@ class Vertex:
         self.driver.start(gangs)
 
     def clear(self) -> None:
-        """End and forget all jobs, lines and faults."""
+        """End and forget all jobs, lines and faults, and put the clock back."""
         self.faults.replace([])
         self.jobs.clear()
         self.entries.clear()
+        self.clock.reset()
 
     def close(self) -> None:
         """End all containers and let go of the folder."""

@@ -47,6 +47,11 @@ class EmulatorClock:
             self._ahead_s += seconds
             return True
 
+    def reset(self) -> None:
+        """Put it back to where it was before it was moved ahead; nothing that has a time may be left."""
+        with self._lock:
+            self._ahead_s = 0.0
+
 
 def written(time_s: float) -> str:
     """Return a Unix time as the APIs write it, in microseconds."""

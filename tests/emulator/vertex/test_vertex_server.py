@@ -118,6 +118,15 @@ def test_the_error_may_come_later_than_the_state(serve) -> None:
     assert "non-zero status of 1" in server.get(job).error.message
 
 
+def test_a_reset_puts_the_clock_back(serve) -> None:
+    server = serve(frozen=True, knobs=Knobs(queue_s=0, provision_s=0, grace_s=0))
+    before = server.create().create_time
+    server.ask("POST", "/_vertex/clock", {"advance_s": 3600})
+    assert (server.create().create_time - before).total_seconds() >= 3600
+    server.ask("POST", "/_reset")
+    assert server.create().create_time == before
+
+
 TOKEN = """
 from google.auth.compute_engine import Credentials, _metadata
 from google.auth.transport.requests import Request
