@@ -60,6 +60,7 @@ class Entries:
         """Forget all entries."""
         with self._lock:
             self._db.execute("DELETE FROM entries")
+            self._last_ns = 0
 
     def add_line(self, project: str, job: str, task: str, stream: str, line: str) -> None:
         """Keep a line that a replica has written; one of JSON with a severity is understood."""

@@ -62,6 +62,24 @@ def test_lines_of_tasks_stand_between_those_of_the_service(vertex) -> None:
     assert order == sorted(order)
 
 
+def test_lines_after_a_reset_have_the_time_of_the_machine_again(tmp_path) -> None:
+    clock = EmulatorClock(SystemClock())
+    entries = Entries(tmp_path / "entries.sqlite", clock)
+
+    def written() -> str:
+        entries.add_line("1", "7", "workerpool0-0", "stdout", "a")
+        wanted = {"resourceNames": ["projects/1"], "filter": 'resource.type="ml_job" AND resource.labels.job_id="7"'}
+        return entries.listed(wanted)["entries"][-1]["timestamp"]
+
+    before = written()
+    clock.advance(365 * 86400)
+    later = written()
+    entries.clear()
+    clock.reset()
+    assert before <= written() < later
+    entries.close()
+
+
 def test_the_filters_that_gcloud_and_podlift_send(vertex) -> None:
     job = run(vertex, *(("workerpool0-0", "stdout", f"line {number}") for number in range(6)))
     run(vertex, ("workerpool0-0", "stdout", "of another job"))
