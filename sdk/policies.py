@@ -129,7 +129,7 @@ class Checkpoints(Value):
     """When the state of a training is saved by itself, and what is kept. See docs/checkpoints.md.
 
     Args:
-        every_steps: save behind every so many training steps; None leaves it to `every_s`.
+        every_steps: save after this many training steps; None leaves it to `every_s`.
         every_s: save when that long has passed since the last time, in seconds; None leaves it to `every_steps`. Without
             `every_steps`, the end of an epoch is saved as well, where that takes at most a twentieth of the time.
         keep_last: how many of the newest are kept, beside the best one, pinned ones, and the ends of `fit`s.

@@ -137,7 +137,7 @@ class Run:
             return replace(status, saved_step=step, saved_at=time)
 
     def progress(self) -> Progress | None:
-        """Return how far the training is, also within an epoch: `print(run.progress())`; None as long as nobody knows.
+        """Return how far the training is, also within an epoch: `print(run.progress())`; None while that is unknown.
 
         On the machine of a run it is as of now; one in a bucket says it every ten seconds.
         """

@@ -75,7 +75,7 @@ class Progress:
         epoch: which epoch of `fit` goes on, from 1; None where no `fit` does.
         epochs: after which one it ends; None where nobody knows.
         epoch_step: steps of this epoch that are over.
-        epoch_steps: steps of an epoch; None as long as nobody knows.
+        epoch_steps: steps of an epoch; None while that is unknown.
     """
 
     step: int

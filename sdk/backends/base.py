@@ -73,7 +73,7 @@ class Remote(Protocol):
         """Return what the records say together with what else is known."""
 
     def progress(self) -> Progress | None:
-        """Return how far the training was a few seconds ago; None where nobody has said so."""
+        """Return how far the training was a few seconds ago; None if it has not reported any progress."""
 
     def bring_outputs(self) -> None:
         """Bring what the program has left to this machine."""
@@ -95,7 +95,7 @@ class Backend(Protocol):
         """Ask the world what a plan for this Job, as JSON, has to know."""
 
     def look(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
-        """Ask whoever is far away, for `Facts.online`; what could not be learnt says why, and raises nothing.
+        """Ask the services that the job needs, for `Facts.online`; what could not be learnt says why, and raises nothing.
 
         Args:
             job: the Job as JSON.
@@ -104,7 +104,7 @@ class Backend(Protocol):
         """
 
     def known(self, root: str) -> dict[str, Any]:
-        """Return what is known of whoever is far away without asking, for `Facts.online`; nothing is waited for."""
+        """Return what is known of those services without a request, for `Facts.online`; does not block."""
 
     def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
         """Return what only the request shows, and, as errors where it is `starting`, what a run cannot start without. Pure."""

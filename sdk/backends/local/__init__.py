@@ -50,7 +50,7 @@ class Local:
         return {}
 
     def known(self, root: str) -> dict[str, Any]:
-        """Return nothing: a run on this machine asks nobody where a bucket lies."""
+        """Return nothing: a local run does not ask where a bucket lies."""
         return {}
 
     def warm_up(self) -> None:

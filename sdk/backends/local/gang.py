@@ -97,7 +97,7 @@ class Gang:
             if verdict.state in (State.CANCELLED, State.CHECKPOINTED):
                 self._let_end(grace_s)
             if verdict.reason not in _MAY_SAVE:
-                # It is there, or the disk is full: then a task may save what nobody needs.
+                # It is there, or the disk is full: then a task may save in vain.
                 with suppress(OSError):
                     posix.put_passing(self._plan.paths.over(self._attempt), b"{}")
             self._stop(grace_s)

@@ -19,7 +19,7 @@ _BUSY = 0.01
 
 
 class Pauses:
-    """Notes how long whoever looks several times a second stood still: a laptop that slept, or a SIGSTOP for all of a run.
+    """Measures how long a process that polls several times a second stood still: a sleeping laptop, or a SIGSTOP to the run.
 
     Args:
         clock: what time it is.
@@ -94,7 +94,7 @@ class Life:
             return None
         signs, elapsed = self._signs(), now - self._looked
         self._looked = now
-        # Time in which nobody looked, as when all of a run was stopped, counts for one look.
+        # Time without a poll, as when the whole run was stopped, counts as one poll.
         self._changed += max(0.0, elapsed - 2 * every_s)
         if self._seen is None or self._moved(self._seen, signs, elapsed):
             self._seen, self._changed = signs, now

@@ -49,7 +49,7 @@ class Watch:
                 self._look()
             except OSError as error:
                 # No process could be started, perhaps: it is tried again.
-                sys.stderr.write(f"The janitor cannot be looked after now: {error}\n")
+                sys.stderr.write(f"The janitor cannot be watched now: {error}\n")
 
     def _look(self) -> None:
         if not self._is_there():

@@ -108,7 +108,7 @@ class Watch:
         now = self._clock.monotonic()
         if now - self._asked >= _PROGRESS_S:
             self._asked = now
-            # That nobody can say how far it is keeps nothing from being shown.
+            # A status is shown even if the progress cannot be read.
             with suppress(StoreError, ValueError):
                 self._copy.heartbeat()
         return self._copy.progress
