@@ -112,7 +112,7 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
     bundle_url = RootPaths(plan.root).bundle(plan.digest)
     if Path(plan.bundle).exists():
         mirror.bring_bundle(plan.bundle, bundle_url)
-    for name in posix.list_names(os.path.dirname(plan.paths.revision(""))):  # noqa: PTH120
+    for name in posix.list_names(os.path.dirname(plan.paths.revision(""))):
         copy.bring(f"plans/{name}")
     in_cloud = plan.backend in backends.IN_CLOUD
     if not far.is_own(plan) and not in_cloud:

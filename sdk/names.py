@@ -62,7 +62,7 @@ def real_name(own: Iterable[str]) -> str:
 def is_podlift(file: str) -> bool:
     """Return whether an `__init__.py` is podlift's, of any version."""
     try:
-        with open(file, "rb") as text:  # noqa: PTH123
+        with open(file, "rb") as text:
             return text.read(len(_FIRST_WORD)) == _FIRST_WORD
     except OSError:
         return False

@@ -18,7 +18,7 @@ def read_plan(paths: RunPaths) -> Plan:
         CorruptRunError: it is damaged, or not podlift's.
     """
     place = paths.plan
-    if os.path.isdir(os.path.dirname(paths.revision(""))):  # noqa: PTH112, PTH120
+    if os.path.isdir(os.path.dirname(paths.revision(""))):
         resumed = sorted(read_events(paths, ("resumed",)), key=lambda event: int(event.data["attempts"]))
         names = [str(event.data["plan"]) for event in resumed if "plan" in event.data]
         place = paths.revision(names[-1]) if names else place

@@ -108,7 +108,7 @@ def spawn(
     command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str, pass_fds: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
     """Start a process in a session and process group of its own; its output goes to the end of the file `log`, raw."""
-    with open(log, "ab") as output:  # noqa: PTH123
+    with open(log, "ab") as output:
         return subprocess.Popen(
             list(command),
             env=dict(env),
@@ -136,7 +136,7 @@ def is_leaving(process: Process) -> bool:
     if has_exited(process) or not _BOOT_ID.exists():
         return has_exited(process)
     try:
-        os.readlink(f"/proc/{process.pid}/exe")  # noqa: PTH115
+        os.readlink(f"/proc/{process.pid}/exe")
     except FileNotFoundError:
         return True
     except OSError:
@@ -185,7 +185,7 @@ def end_orphans() -> list[int]:
 def described(pid: int) -> str:
     """Return a process's number, with its command and its user where they can be known."""
     try:
-        owner = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
+        owner = os.stat(f"/proc/{pid}").st_uid
         return f"{pid} ({Path(f'/proc/{pid}/comm').read_text().strip()}, of user {_user(owner)})"
     except OSError:
         return str(pid)
@@ -199,7 +199,7 @@ def _user(number: int) -> str:
 
 
 def _all_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def _parent(pid: int) -> str | None:

@@ -105,7 +105,7 @@ def _submitted(url: str, name: str) -> tuple[float, str, bool]:
     # The plan is written once, when the run is submitted; the folder's own time changes with everything in it.
     for place in (RunPaths(url).plan, url):
         with suppress(OSError):
-            info = os.stat(place)  # noqa: PTH116
+            info = os.stat(place)
             return info.st_mtime, name, place != url and stat.S_ISREG(info.st_mode) and info.st_size > 0
     # Gone, or closed: the listing says which.
     return 0.0, name, False

@@ -147,12 +147,12 @@ def _adopt(plan: Plan, resumes: int) -> None:
     """Have the bucket say that it is this machine which resumes the run: it lets one do so."""
     record = plan.paths.event(0, source_of("client", resumes), 1, "resumed")
     try:
-        if distant.adopt(plan, resumes, os.path.basename(record)):  # noqa: PTH119
+        if distant.adopt(plan, resumes, os.path.basename(record)):
             return
     except BaseException:
-        os.unlink(record)  # noqa: PTH108
+        os.unlink(record)
         raise
-    os.unlink(record)  # noqa: PTH108
+    os.unlink(record)
     raise _too_late(plan)
 
 
@@ -166,7 +166,7 @@ def _current(plan: Plan) -> tuple[Plan, Difference]:
         )
     entry = plan.target if plan.kind == "module" else f"{plan.target}:{plan.function}"
     if plan.kind == "script":
-        entry = os.path.join(plan.project, plan.target)  # noqa: PTH118
+        entry = os.path.join(plan.project, plan.target)
     given = {name: value for name, value in plan.job.items() if name not in ("entry", "code")}
     job = Job(entry, code=Code(**{**plan.job["code"], "project": plan.project}), **given)
     where = Vertex(**plan.backend_options) if plan.backend == "vertex" else plan.backend

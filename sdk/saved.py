@@ -54,7 +54,7 @@ def is_empty(paths: RunPaths) -> bool:
 
 
 def _may_hold(store: str) -> bool:
-    return "://" in store or os.path.isdir(store)  # noqa: PTH112
+    return "://" in store or os.path.isdir(store)
 
 
 def _open(store: str) -> Store:

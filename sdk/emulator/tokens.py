@@ -41,7 +41,7 @@ def of(folder: Path) -> str:
             f"The data folder belongs to another user, who could put jobs into it. Received: {str(folder)!r}, of user "
             f"{owner}. Next: name another folder by --data."
         )
-    with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:  # noqa: PTH123
+    with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
         about = os.fstat(file.fileno())
         own = stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
         text = file.read(100).strip() if own else ""
@@ -50,7 +50,7 @@ def of(folder: Path) -> str:
     token, new = secrets.token_hex(16), folder / f"{FILE}.{secrets.token_hex(4)}"
     try:
         handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(handle, "w") as file:  # noqa: PTH123
+        with open(handle, "w") as file:
             file.write(f"{token}\n")
         new.replace(path)
     except OSError as error:

@@ -209,7 +209,7 @@ def _read_all(source: Source, found: tree.Tree, memory: remembered.Memory) -> tu
 def _may_be_secret(item: tree.Found) -> bool:
     if item.stat.st_size > _LOOK_BYTES or item.path.endswith("/"):
         return False
-    return os.path.splitext(item.path)[1].lower() in _LOOKED_AT  # noqa: PTH122
+    return os.path.splitext(item.path)[1].lower() in _LOOKED_AT
 
 
 def write(bundle: Bundle, project: Path, target: Path) -> bool:
@@ -325,7 +325,7 @@ def _pack(
     """Write an archive, member by member: what `tarfile` would write, without its copies of every header and file."""
     for path in paths:
         if path.endswith("/"):
-            if not os.path.isdir(project / path):  # noqa: PTH112
+            if not os.path.isdir(project / path):
                 missed.gone.append(path)
                 continue
             sink.write(_header(path, tarfile.DIRTYPE, 0, executable=True))
@@ -358,7 +358,7 @@ def _read(project: Path, path: str, missed: _Missed) -> tuple[bytes, bool] | Non
     try:
         # A named pipe in its place would be waited for.
         number = os.open(f"{project}/{path}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(number, "rb", buffering=0) as file:  # noqa: PTH123
+        with open(number, "rb", buffering=0) as file:
             about = os.fstat(number)
             if stat.S_ISREG(about.st_mode):
                 return _all_of(file, about.st_size), bool(about.st_mode & stat.S_IXUSR)

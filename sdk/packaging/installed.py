@@ -146,10 +146,10 @@ class Installed:
         }
         real = {os.path.realpath(path) for path in own} | (given if self._passed else set())
         return [
-            os.path.abspath(path)  # noqa: PTH100
+            os.path.abspath(path)
             for path in sys.path
             if os.path.realpath(path) in real
-            or (os.path.basename(path) in _SITES and os.path.realpath(path) not in given)  # noqa: PTH119
+            or (os.path.basename(path) in _SITES and os.path.realpath(path) not in given)
         ]
 
     @cached_property
@@ -178,7 +178,7 @@ class Installed:
         if spec.origin in ("built-in", "frozen"):
             return Place(name, "standard")
         # An entry of the path may be relative, and climb.
-        path = os.path.abspath(spec.origin or next(iter(spec.submodule_search_locations or []), ""))  # noqa: PTH100
+        path = os.path.abspath(spec.origin or next(iter(spec.submodule_search_locations or []), ""))
         if any(_below(path, folder) for folder in self._sites):
             return Place(name, "site", path)
         standard = any(_below(os.path.realpath(path), folder) for folder in self._standard)
@@ -224,12 +224,12 @@ def _extras(wanted: Requirement) -> list[str]:
 
 
 def _below(path: str, folder: str) -> bool:
-    prefixes = (os.path.join(folder, ""), os.path.join(os.path.realpath(folder), ""))  # noqa: PTH118
+    prefixes = (os.path.join(folder, ""), os.path.join(os.path.realpath(folder), ""))
     return path.startswith(prefixes)
 
 
 def _names(folder: str) -> list[str]:
     try:
-        return sorted(os.listdir(folder))  # noqa: PTH208
+        return sorted(os.listdir(folder))
     except OSError:
         return []

@@ -67,7 +67,7 @@ def folder(place: Path, names: Collection[str]) -> str | None:
 def _first_line(place: Path) -> str:
     try:
         number = os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(number, "rb") as file:  # noqa: PTH123
+        with open(number, "rb") as file:
             return file.read(200).decode("utf-8", "replace").partition("\n")[0]
     except OSError:
         return ""

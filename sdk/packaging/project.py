@@ -84,7 +84,7 @@ def _named(tool: dict[str, Any]) -> Iterator[Any]:
     where = _at(packages, "find").get("where") if isinstance(packages, dict) else None
     yield from where if isinstance(where, list) else []
     wheel = _at(tool, "hatch", "build", "targets", "wheel").get("packages")
-    yield from (os.path.dirname(name) for name in wheel or [] if isinstance(name, str))  # noqa: PTH120
+    yield from (os.path.dirname(name) for name in wheel or [] if isinstance(name, str))
     poetry = _at(tool, "poetry").get("packages")
     yield from (item.get("from", "") for item in poetry or [] if isinstance(item, dict))
 

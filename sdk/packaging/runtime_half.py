@@ -133,8 +133,8 @@ def _own() -> Iterator[tuple[str, os.stat_result]]:
         folders[:] = sorted(name for name in folders if name != "__pycache__")
         for name in sorted(files):
             if not name.endswith((".pyc", ".part")):
-                path = os.path.join(folder, name)  # noqa: PTH118
-                yield os.path.relpath(path, _PACKAGE), os.stat(path)  # noqa: PTH116
+                path = os.path.join(folder, name)
+                yield os.path.relpath(path, _PACKAGE), os.stat(path)
 
 
 def _members(distributions: dict[str, importlib.metadata.Distribution]) -> Iterator[tuple[str, bytes]]:

@@ -105,7 +105,7 @@ def _above(top: Path, folder: str, rules: Rules, notes: list[Finding]) -> Rules:
 
 def _names(folder: Path) -> list[str]:
     try:
-        return os.listdir(folder)  # noqa: PTH208
+        return os.listdir(folder)
     except OSError:
         return []
 
@@ -227,7 +227,7 @@ class _Walk:
         if entry.name in _SKIPPED_FOLDERS or entry.name.endswith(".egg-info"):
             return "never packaged"
         # pathlib's exists() and resolve() raise where the folder cannot be read.
-        if any(os.access(os.path.join(entry.path, mark), os.F_OK) for mark in ("pyvenv.cfg", "conda-meta")):  # noqa: PTH118
+        if any(os.access(os.path.join(entry.path, mark), os.F_OK) for mark in ("pyvenv.cfg", "conda-meta")):
             return "a virtual environment"
         own = self._never.get(Path(os.path.realpath(entry.path)))
         if own is not None:
@@ -236,12 +236,12 @@ class _Walk:
 
     def _look(self, place: str) -> tuple[os.stat_result | None, str | None]:
         """Return what the disk says of a file and why it is left out; neither for one that came and went."""
-        link = os.path.islink(place)  # noqa: PTH114
+        link = os.path.islink(place)
         # pathlib's resolve() raises at a loop of links.
         if link and not Path(os.path.realpath(place)).is_relative_to(self._real_top):
             return None, "a link that leaves the folder"
         try:
-            about = os.stat(place)  # noqa: PTH116
+            about = os.stat(place)
         except FileNotFoundError:
             return None, "a broken link" if link else None
         except OSError:

@@ -101,10 +101,10 @@ def is_unbrought(paths: RunPaths) -> bool:
     Raises:
         CorruptRunError: its records are damaged.
     """
-    if not os.path.isdir(paths.events):  # noqa: PTH112
+    if not os.path.isdir(paths.events):
         return False
     number = carrier.number_of(paths)
-    return os.path.exists(paths.own(number)) and not carrier.is_carried(paths)  # noqa: PTH110
+    return os.path.exists(paths.own(number)) and not carrier.is_carried(paths)
 
 
 def remove(item: Item, pruning: Pruning) -> None:

@@ -114,9 +114,9 @@ class Files:
     def _wish(self) -> Action | None:
         # A folder that is not there holds no wish, and costs one call of the system.
         control = self._paths.control
-        if os.path.isdir(control) and len(posix.list_names(control)) > self._old:  # noqa: PTH112
+        if os.path.isdir(control) and len(posix.list_names(control)) > self._old:
             return "stop"
-        if os.path.isdir(self._paths.wanted_back(self._attempt)):  # noqa: PTH112
+        if os.path.isdir(self._paths.wanted_back(self._attempt)):
             return "preempt"
         return self.save_due()
 
@@ -132,7 +132,7 @@ class Files:
         return self._paths.agreed(self._attempt, number)
 
     def want_back(self) -> None:
-        if os.path.exists(self._paths.over(self._attempt)):  # noqa: PTH110
+        if os.path.exists(self._paths.over(self._attempt)):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
         with suppress(OSError):  # twice told, or a disk that takes nothing: the other tasks' wish or SIGKILL will come

@@ -32,7 +32,7 @@ class Kills:
         self._left = {
             index: (kill["moment"], kill["number"])
             for index, kill in enumerate(wanted)
-            if kill["task"] == task and not os.path.exists(paths.kill(index))  # noqa: PTH110
+            if kill["task"] == task and not os.path.exists(paths.kill(index))
         }
         self._counts = _read_counts(paths.moments(task)) if self._left else {}
 

@@ -33,8 +33,8 @@ class _Border(importlib.abc.MetaPathFinder):
     """Lets the other finders answer, and looks at where a module that they have found would load from."""
 
     def __init__(self, folders: Sequence[str], work: Path) -> None:
-        ours = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120
-        environment = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.__file__))  # noqa: PTH120
+        ours = os.path.dirname(os.path.dirname(__file__))
+        environment = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.__file__))
         self._refused = {os.path.realpath(folder) for folder in folders}
         self._allowed = {os.path.realpath(folder) for folder in (str(work), ours, *environment)}
         self._known: dict[str, bool] = {}
@@ -56,7 +56,7 @@ class _Border(importlib.abc.MetaPathFinder):
     def _check(self, name: str, spec: importlib.machinery.ModuleSpec) -> None:
         if spec.has_location and spec.origin is not None:
             place = spec.origin
-            bad = self._is_refused(place if spec.submodule_search_locations is None else os.path.dirname(place))  # noqa: PTH120
+            bad = self._is_refused(place if spec.submodule_search_locations is None else os.path.dirname(place))
         else:  # a namespace package is in the bundle if any of its folders is
             folders = list(spec.submodule_search_locations or ())
             place = folders[0] if folders else ""
@@ -66,7 +66,7 @@ class _Border(importlib.abc.MetaPathFinder):
 
     def _is_refused(self, path: str) -> bool:
         if path not in self._known:
-            self._known[path] = self._look(_real(os.path.abspath(path)))  # noqa: PTH100
+            self._known[path] = self._look(_real(os.path.abspath(path)))
         return self._known[path]
 
     def _look(self, path: str) -> bool:
@@ -81,8 +81,8 @@ class _Border(importlib.abc.MetaPathFinder):
 
     def _sentence(self, name: str, place: str) -> str:
         missing = os.path.realpath(place)
-        if os.path.basename(missing) == "__init__.py":  # noqa: PTH119
-            missing = os.path.dirname(missing)  # noqa: PTH120
+        if os.path.basename(missing) == "__init__.py":
+            missing = os.path.dirname(missing)
         if len(self._refused) == 1:  # an include is relative to the project; an absolute one is right from anywhere
             missing = os.path.relpath(missing, next(iter(self._refused)))
         return (
@@ -96,9 +96,9 @@ class _Border(importlib.abc.MetaPathFinder):
 def _real(path: str) -> str:
     """Resolve links with one look at each folder ever: os.path.realpath looks at all of them for every module."""
     parent, name = os.path.split(path)
-    if not name or os.path.islink(path):  # noqa: PTH114
+    if not name or os.path.islink(path):
         return os.path.realpath(path)
-    return os.path.join(_real(parent), name)  # noqa: PTH118
+    return os.path.join(_real(parent), name)
 
 
 def _innermost(path: str, folders: Iterable[str]) -> str | None:

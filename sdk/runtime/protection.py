@@ -205,7 +205,7 @@ def make(
 
 def _saved_before(paths: RunPaths, payload: Payload) -> int | None:
     # A container begins with no records at all.
-    events = read_events(paths, SAVED) if os.path.isdir(paths.events) else []  # noqa: PTH112
+    events = read_events(paths, SAVED) if os.path.isdir(paths.events) else []
     return saved_step(events, warm=bool(payload.warm_start))
 
 

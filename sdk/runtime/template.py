@@ -90,7 +90,7 @@ class _Missed:
 
 def _fork(given: dict[str, Any]) -> dict[str, Any]:
     """Fork a process for each line of the orders, and leave; return the line's order in each of them."""
-    with open(given["orders"], "rb") as orders:  # noqa: PTH123
+    with open(given["orders"], "rb") as orders:
         for line in orders:
             if os.fork() == 0:
                 order: dict[str, Any] = json.loads(line)
@@ -114,7 +114,7 @@ def _fork(given: dict[str, Any]) -> dict[str, Any]:
 def _threads() -> int:
     """Return how many threads are left in this process; one that has just been joined may still be listed for a moment."""
     until = time.monotonic() + _LINGER_S
-    while (count := len(os.listdir("/proc/self/task"))) > 1 and time.monotonic() < until:  # noqa: PTH208
+    while (count := len(os.listdir("/proc/self/task"))) > 1 and time.monotonic() < until:
         time.sleep(_LINGER_S / 100)
     return count
 

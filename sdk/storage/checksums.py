@@ -20,7 +20,7 @@ _READ_BYTES = 1 << 20
 def sha256(path: str | PathLike[str]) -> str:
     """Return the sha256 of a file, in hex; raises OSError where it cannot be read."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:  # noqa: PTH123
+    with open(path, "rb") as file:
         while chunk := file.read(_READ_BYTES):
             digest.update(chunk)
     return digest.hexdigest()

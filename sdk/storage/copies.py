@@ -56,7 +56,7 @@ class Copy:
         """
         if not os.path.lexists(self._paths.plan):
             data = bytes(self._store.get(KEYS.plan))
-            os.makedirs(self._paths.events, exist_ok=True)  # noqa: PTH103
+            os.makedirs(self._paths.events, exist_ok=True)
             with suppress(FileExistsError):
                 posix.put_copy(self._paths.plan, data)
 
@@ -146,11 +146,11 @@ class Copy:
             self._each(self._file, found)
             for name in index["executable"]:
                 with suppress(FileNotFoundError):
-                    os.chmod(f"{self._paths.url}/{name}", 0o755)  # noqa: PTH101, S103
+                    os.chmod(f"{self._paths.url}/{name}", 0o755)  # noqa: S103
             names = {name for name, _ in found}
             for name, text in dict(index["links"]).items():
                 if name.startswith(tuple(f"{folder}/" for folder in folders)) and name not in names:
-                    os.makedirs(posixpath.dirname(f"{self._paths.url}/{name}"), exist_ok=True)  # noqa: PTH103
+                    os.makedirs(posixpath.dirname(f"{self._paths.url}/{name}"), exist_ok=True)
                     put_link(text, f"{self._paths.url}/{name}")
 
     def _file(self, item: tuple[str, object]) -> None:
@@ -158,9 +158,9 @@ class Copy:
         path = f"{self._paths.url}/{name}"
         # The same crc32c is compared by whoever brings it: here the size and the generation say enough.
         mark = Path(f"{self._paths.url}/mirror/outputs/{getattr(found, 'generation', '')}")
-        if os.path.isfile(path) and mark.exists():  # noqa: PTH113
+        if os.path.isfile(path) and mark.exists():
             return
-        if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114
+        if os.path.isdir(path) and not os.path.islink(path):
             shutil.rmtree(path)
         self._files.download(name, path)
         mark.parent.mkdir(parents=True, exist_ok=True)
@@ -228,7 +228,7 @@ class Copy:
     def _alone(self) -> Iterator[None]:
         """Keep other readers out of the copy."""
         folder = posixpath.dirname(self._paths.mirror_lock)
-        os.makedirs(folder, exist_ok=True)  # noqa: PTH103
-        with open(f"{folder}/copying", "ab") as lock:  # noqa: PTH123
+        os.makedirs(folder, exist_ok=True)
+        with open(f"{folder}/copying", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield

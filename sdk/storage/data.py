@@ -130,7 +130,7 @@ def _on_disk(given: str, base: Path) -> str:
     """Return the absolute path of a file, a folder or a pattern that is there."""
     text = _path_of(given)
     try:
-        path = os.path.join(base.absolute(), Path(text).expanduser())  # noqa: PTH118
+        path = os.path.join(base.absolute(), Path(text).expanduser())
         plain = os.path.normpath(path)
         # "link/.." is not where it seems to be.
         path = plain if os.path.realpath(plain) == os.path.realpath(path) else path
@@ -162,10 +162,10 @@ def _path_of(given: str) -> str:
 
 
 def _check_readable(path: str, given: str) -> None:
-    if not os.path.exists(path):  # noqa: PTH110
+    if not os.path.exists(path):
         target = os.path.realpath(path)
         raise InputError(f"{path!r} is a link to {target!r}, which is not there. Received: {given!r}.")
-    needed = os.R_OK | os.X_OK if os.path.isdir(path) else os.R_OK  # noqa: PTH112
+    needed = os.R_OK | os.X_OK if os.path.isdir(path) else os.R_OK
     if not os.access(path, needed):
         raise InputError(f"There is no permission to read {path!r}. Next: chmod. Received: {given!r}.")
 
@@ -173,8 +173,8 @@ def _check_readable(path: str, given: str) -> None:
 def _pattern(text: str, base: Path, given: str) -> str:
     # The folder's own name may hold a bracket, which means nothing in it.
     home = "" if Path(text).is_absolute() or text.startswith("~") else f"{escape(str(base.absolute()))}/"
-    pattern = home + os.path.expanduser(text)  # noqa: PTH111
-    if next(iglob(pattern, recursive=True), None) is None:  # noqa: PTH207
+    pattern = home + os.path.expanduser(text)
+    if next(iglob(pattern, recursive=True), None) is None:
         raise InputError(f"No file matches {pattern!r}. Received: {given!r}.")
     return pattern
 
@@ -200,7 +200,7 @@ def _meant(given: str) -> str:
 
 
 def _remarks(place: str) -> Iterator[str]:
-    if "://" not in place and os.path.isdir(place):  # noqa: PTH112
+    if "://" not in place and os.path.isdir(place):
         with os.scandir(place) as entries:
             if next(entries, None) is None:
                 yield f"{place!r} is an empty folder."
@@ -226,7 +226,7 @@ def _refused(name: str, place: str, disk: bool, network: bool, upload_to: str) -
 def _upload(name: str, outer: list[str], path: str, upload_to: str) -> str:
     folder = f"{upload_to.rstrip('/')}/{name}/"
     command = shlex.join(["gcloud", "storage", "cp", "--recursive", path, folder])
-    there = "::".join([*outer, folder + os.path.basename(path.rstrip("/"))])  # noqa: PTH119
+    there = "::".join([*outer, folder + os.path.basename(path.rstrip("/"))])
     ask = "" if "BUCKET" not in upload_to else " with your own BUCKET"
     return (
         f"{path!r} lies on this machine's disk, which the tasks will not see. Next{ask}: {command} and then "

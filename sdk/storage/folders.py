@@ -23,7 +23,7 @@ def entries(folder: Path) -> list[Entry]:
         raise OSError(f"{str(folder)!r} is a link, and links are not followed")
     found = []
     with suppress(FileNotFoundError, NotADirectoryError):
-        for name in sorted(os.listdir(folder)):  # noqa: PTH208
+        for name in sorted(os.listdir(folder)):
             # What is gone by now was never found.
             with suppress(FileNotFoundError):
                 found.append((folder / name, (folder / name).lstat()))
@@ -45,7 +45,7 @@ def extent(path: Path) -> tuple[int, float]:
     for here, folders, files in os.walk(path):
         for name in [*folders, *files]:
             try:
-                info = os.lstat(os.path.join(here, name))  # noqa: PTH118
+                info = os.lstat(os.path.join(here, name))
             except OSError:
                 continue
             changed = max(changed, info.st_mtime)

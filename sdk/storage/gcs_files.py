@@ -307,7 +307,7 @@ def _time(text: str) -> datetime:
 
 @contextmanager
 def _content(path: str) -> Iterator[Buffer]:
-    with open(path, "rb") as file:  # noqa: PTH123
+    with open(path, "rb") as file:
         if os.fstat(file.fileno()).st_size <= OBJECT_BYTES:
             yield file.read()
             return

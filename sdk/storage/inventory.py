@@ -17,7 +17,7 @@ def take(top: str) -> bytes:
     found = {}
     for path in _files(top):
         place = f"{top}/{path}"
-        found[path] = [os.path.getsize(place), sha256(place)]  # noqa: PTH202
+        found[path] = [os.path.getsize(place), sha256(place)]
     return json.dumps(found).encode()
 
 
@@ -32,7 +32,7 @@ def damage(top: str, inventory: bytes, *, read: bool) -> str:
     for path, (size, digest) in json.loads(inventory).items():
         place = f"{top}/{path}"
         try:
-            if os.path.getsize(place) != size:  # noqa: PTH202
+            if os.path.getsize(place) != size:
                 return f"{path} has another size"
             if read and sha256(place) != digest:
                 return f"{path} has other bytes"
@@ -46,5 +46,5 @@ def _files(top: str) -> Iterator[str]:
         folders[:] = sorted(name for name in folders if name != _MADE_AGAIN)
         for name in sorted(names):
             place = f"{folder}/{name}"
-            if os.path.isfile(place) and not os.path.islink(place):  # noqa: PTH113, PTH114
+            if os.path.isfile(place) and not os.path.islink(place):
                 yield os.path.relpath(place, top)

@@ -52,7 +52,7 @@ class Part:
     def drop(self) -> None:
         """Forget the name in the making; the object that it was linked or renamed to stays."""
         with suppress(FileNotFoundError):
-            os.unlink(self.path)  # noqa: PTH108
+            os.unlink(self.path)
         os.close(self.handle)
 
 
@@ -78,14 +78,14 @@ class Parts:
             os.close(handle)
 
     def _sweep(self) -> None:
-        for name in os.listdir(self._folder):  # noqa: PTH208
+        for name in os.listdir(self._folder):
             path = f"{self._folder}/{name}"
             # Whoever cannot open or lock it leaves it to somebody who can: it is garbage at worst.
             with suppress(OSError):
                 handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
                 try:
                     if _locked(handle):
-                        os.unlink(path)  # noqa: PTH108
+                        os.unlink(path)
                 finally:
                     os.close(handle)
 

@@ -117,7 +117,7 @@ class Mirror:
         """Return the records in the order in which they were written."""
         found = []
         for name in posix.list_names(self._paths.events):
-            info = os.stat(f"{self._paths.events}/{name}")  # noqa: PTH116
+            info = os.stat(f"{self._paths.events}/{name}")
             found.append((info.st_mtime_ns, f"{KEYS.events}/{name}"))
         return [key for _, key in sorted(found)]
 

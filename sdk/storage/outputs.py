@@ -54,7 +54,7 @@ def collect(
     except Exception as error:
         traceback.print_exc()
         collection.skipped["/"] = f"{type(error).__name__}: {error}"
-    if os.path.isdir(paths.outputs):  # noqa: PTH112
+    if os.path.isdir(paths.outputs):
         posix.sync_tree(paths.outputs)
     # What keeps a record from being written, a full disk, keeps the verdict from it too: that one says so.
     with suppress(OSError):
@@ -107,13 +107,13 @@ class _Collection:
             return "the program has removed this folder"
         # What lies behind a link in the folder's place is not what the program has left here.
         real = os.path.realpath(self._paths.url) + top.removeprefix(self._paths.url)
-        if os.path.realpath(top) != real or not os.path.isdir(top):  # noqa: PTH112
+        if os.path.realpath(top) != real or not os.path.isdir(top):
             return "the program has put something else in the place of this folder"
         return ""
 
     def _bring_file(self, source: str, target: str) -> None:
         # A second name can be given to a file that nobody may read.
-        with open(source, "rb"):  # noqa: PTH123
+        with open(source, "rb"):
             pass
         self._make_room(target)
         put(source, target, link=True)
@@ -136,11 +136,11 @@ class _Collection:
         for place in [outputs, *(posixpath.join(outputs, folder) for folder in below)]:
             if place in self._folders:
                 continue
-            if os.path.islink(place) or os.path.isfile(place):  # noqa: PTH113, PTH114
-                os.unlink(place)  # noqa: PTH108
-            os.makedirs(place, exist_ok=True)  # noqa: PTH103
+            if os.path.islink(place) or os.path.isfile(place):
+                os.unlink(place)
+            os.makedirs(place, exist_ok=True)
             self._folders.add(place)
-        if os.path.isdir(target) and not os.path.islink(target):  # noqa: PTH112, PTH114
+        if os.path.isdir(target) and not os.path.islink(target):
             shutil.rmtree(target)
 
 
@@ -149,7 +149,7 @@ def _began_ns(paths: RunPaths, attempt: int, task: str) -> int | None:
     prefix = posixpath.basename(paths.event(attempt, task, 0, "")).partition(".000000.")[0]
     for name in posix.list_names(paths.events):
         if name.startswith(f"{prefix}.") and name.endswith(".entry.json"):
-            return os.stat(f"{paths.events}/{name}").st_ctime_ns  # noqa: PTH116
+            return os.stat(f"{paths.events}/{name}").st_ctime_ns
     return None
 
 
@@ -167,7 +167,7 @@ def _new_or_changed(planned: Mapping[str, tuple[int, str]], work: str, began_ns:
 
 def _sha256(path: str) -> str:
     digest = hashlib.sha256()
-    with open(path, "rb") as file:  # noqa: PTH123
+    with open(path, "rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
             digest.update(chunk)
     return digest.hexdigest()

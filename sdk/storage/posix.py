@@ -38,9 +38,9 @@ def put_new(path: str, data: bytes) -> None:
     Raises:
         FileExistsError: somebody created it before.
     """
-    make_folders(os.path.dirname(path))  # noqa: PTH120
+    make_folders(os.path.dirname(path))
     _put(path, data, synced=True)
-    sync_folder(os.path.dirname(path))  # noqa: PTH120
+    sync_folder(os.path.dirname(path))
 
 
 def put_copy(path: str, data: bytes) -> None:
@@ -65,8 +65,8 @@ def put_passing(path: str, data: bytes) -> None:
 
 def rename(path: str, target: str) -> None:
     """Give a file that was synced another name in its folder, in place of what has it; lasts like one of `put_new`."""
-    os.replace(path, target)  # noqa: PTH105
-    sync_folder(os.path.dirname(target))  # noqa: PTH120
+    os.replace(path, target)
+    sync_folder(os.path.dirname(target))
 
 
 def write_all(handle: int, buffers: Sequence[Buffer]) -> None:
@@ -86,9 +86,9 @@ def make_folders(folder: str) -> list[str]:
     for last in range(_TRIES):
         missing = []
         place = folder
-        while place and not os.path.isdir(place):  # noqa: PTH112
+        while place and not os.path.isdir(place):
             missing.append(place)
-            place = os.path.dirname(place)  # noqa: PTH120
+            place = os.path.dirname(place)
         try:
             made += [place for place in reversed(missing) if _make_folder(place)]
             break
@@ -101,12 +101,12 @@ def make_folders(folder: str) -> list[str]:
 
 def _make_folder(place: str) -> bool:
     try:
-        os.mkdir(place)  # noqa: PTH102
+        os.mkdir(place)
     except FileExistsError:
-        if not os.path.isdir(place):  # noqa: PTH112
+        if not os.path.isdir(place):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place) from None
         return False  # another process is making it now, and syncs it
-    sync_folder(os.path.dirname(place) or ".")  # noqa: PTH120
+    sync_folder(os.path.dirname(place) or ".")
     return True
 
 
@@ -134,7 +134,7 @@ def sync_folder(folder: str) -> None:
 
 def sync_tree(top: str) -> None:
     """Return when all files and names below a folder, and its own name, are on the disk; what resists is left out."""
-    folders, files = [os.path.dirname(top)], list[str]()  # noqa: PTH120
+    folders, files = [os.path.dirname(top)], list[str]()
     for place, _, names in os.walk(top):
         folders.append(place)
         files += [f"{place}/{name}" for name in names]
@@ -167,7 +167,7 @@ def sync_disk(path: str) -> None:
 def list_names(folder: str) -> list[str]:
     """Return the sorted names of the finished files in a folder; none if the folder does not exist yet."""
     try:
-        return sorted(name for name in os.listdir(folder) if not name.endswith(".part"))  # noqa: PTH208
+        return sorted(name for name in os.listdir(folder) if not name.endswith(".part"))
     except FileNotFoundError:
         return []
 
@@ -187,7 +187,7 @@ def _put(path: str, data: bytes, *, synced: bool) -> None:
         os.link(part, path)
     finally:
         with suppress(FileNotFoundError):
-            os.unlink(part)  # noqa: PTH108
+            os.unlink(part)
 
 
 def _sync_named(path: str) -> None:

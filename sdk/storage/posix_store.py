@@ -52,7 +52,7 @@ class PosixStore:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, at: Callable[[str], None] | None = None) -> None:
-        self._root = os.path.abspath(os.fspath(path))  # noqa: PTH100
+        self._root = os.path.abspath(os.fspath(path))
         self._at = at or (lambda moment: None)
         self._parts = locking.Parts(self._root)
         self._durable: set[str] = set()
@@ -121,17 +121,17 @@ class PosixStore:
 
     def delete(self, key: str, *, generation: str | None = None) -> None:
         path = self._path(key)
-        if not os.path.lexists(path) or os.path.isdir(path):  # noqa: PTH112
+        if not os.path.lexists(path) or os.path.isdir(path):
             raise self._missing(key)
         with troubles.translated("delete", path), locking.held(self._root):
             if generation is not None:
                 self._expect(key, generation)
             try:
-                os.unlink(path)  # noqa: PTH108
+                os.unlink(path)
             except FileNotFoundError:
                 raise self._missing(key) from None
             self._at("deleted")
-            _drop_empty(os.path.dirname(path), self._root)  # noqa: PTH120
+            _drop_empty(os.path.dirname(path), self._root)
 
     def swap(self, key: str, data: Sequence[Buffer], *, expected: str | None) -> Stat:
         path = self._path(key)
@@ -141,7 +141,7 @@ class PosixStore:
                 with locking.held(self._root):
                     self._expect(key, expected)
                     self._make_folders(path)
-                    os.replace(part.path, path)  # noqa: PTH105
+                    os.replace(part.path, path)
                     self._at("replaced")
                     self._sync(key)
             finally:
@@ -223,15 +223,15 @@ class PosixStore:
         raise StoreError(f"The folder of {path!r} is removed again and again by somebody else.")
 
     def _make_folders(self, path: str) -> None:
-        self._durable.update(posix.make_folders(os.path.dirname(path)))  # noqa: PTH120
+        self._durable.update(posix.make_folders(os.path.dirname(path)))
 
     def _sync(self, key: str) -> None:
         """Make the name of a key durable, and the first time those of folders that another task may be making just now."""
-        folder = os.path.dirname(self._path(key))  # noqa: PTH120
+        folder = os.path.dirname(self._path(key))
         posix.sync_folder(folder)
         while folder not in self._durable and folder != self._root:
             self._durable.add(folder)
-            folder = os.path.dirname(folder)  # noqa: PTH120
+            folder = os.path.dirname(folder)
             posix.sync_folder(folder)
 
     def _walk(self, folder: str) -> Iterator[str]:
@@ -283,7 +283,7 @@ def _read(handle: int, target: memoryview) -> int:
 def _drop_empty(folder: str, root: str) -> None:
     while folder != root:
         try:
-            os.rmdir(folder)  # noqa: PTH106
+            os.rmdir(folder)
         except OSError:
             return
-        folder = os.path.dirname(folder)  # noqa: PTH120
+        folder = os.path.dirname(folder)

@@ -76,7 +76,7 @@ class Recorder:
             raise
         except OSError:
             kept = self._reserve is not None and self._reserve.add(
-                os.path.basename(path),  # noqa: PTH119
+                os.path.basename(path),
                 json.loads(event.to_json()),
                 last=kind in _ENDS,
             )
@@ -131,7 +131,7 @@ def sweep(paths: RunPaths, tasks: Sequence[str]) -> None:
     with suppress(OSError), os.scandir(paths.events) as entries:
         for entry in entries:
             if entry.name.endswith(".part") and entry.name.split(".")[2] in tasks:
-                os.unlink(entry.path)  # noqa: PTH108
+                os.unlink(entry.path)
 
 
 def has_ended(paths: RunPaths) -> bool:
@@ -146,7 +146,7 @@ def has_ended(paths: RunPaths) -> bool:
 
 
 def _names(paths: RunPaths) -> list[str]:
-    if not os.path.isdir(paths.events):  # noqa: PTH112
+    if not os.path.isdir(paths.events):
         raise CorruptRunError(f"The run directory {paths.url!r} is damaged: its records, events/, are gone.")
     return posix.list_names(paths.events)
 
@@ -219,7 +219,7 @@ def read_position(path: str) -> Progress | None:
 
 def position(paths: RunPaths, task: str) -> Progress | None:
     """Return how far a task of the last attempt is, where its files lie here."""
-    attempts = [name for name in posix.list_names(os.path.dirname(paths.attempt(1))) if name.isdigit()]  # noqa: PTH120
+    attempts = [name for name in posix.list_names(os.path.dirname(paths.attempt(1))) if name.isdigit()]
     return read_position(paths.progress(int(max(attempts)), task)) if attempts else None
 
 

@@ -31,7 +31,7 @@ class Reserve:
         self._used = 0
         self._file: int | None = None
         with suppress(OSError):
-            os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+            os.makedirs(os.path.dirname(path), exist_ok=True)
             file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
             try:
                 if hasattr(os, "posix_fallocate"):
@@ -41,7 +41,7 @@ class Reserve:
                 self._file = file
             except OSError:
                 os.close(file)
-                os.unlink(path)  # noqa: PTH108
+                os.unlink(path)
 
     def add(self, name: str, record: dict[str, Any], *, last: bool) -> bool:
         """Write a record in place; false where there is no room for it.
@@ -77,9 +77,9 @@ class Reserve:
 def read(folder: str) -> Iterator[tuple[str, bytes]]:
     """Yield name and bytes of each record that lies in the reserves of a run."""
     with suppress(FileNotFoundError):
-        for name in sorted(os.listdir(folder)):  # noqa: PTH208
+        for name in sorted(os.listdir(folder)):
             # A reserve that goes unused is removed at any moment.
-            with suppress(FileNotFoundError), open(f"{folder}/{name}", "rb") as file:  # noqa: PTH123
+            with suppress(FileNotFoundError), open(f"{folder}/{name}", "rb") as file:
                 if file.read(1) not in (b"", b"\0"):
                     file.seek(0)
                     yield from _records(file.read(BYTES))
@@ -90,7 +90,7 @@ def sweep(folder: str, sources: frozenset[str], attempt: int) -> None:
     for source in sources:
         path = f"{folder}/{attempt:04d}.{source}"
         with suppress(OSError):
-            with open(path, "rb") as file:  # noqa: PTH123
+            with open(path, "rb") as file:
                 used = file.read(1) not in (b"", b"\0")
             if not used:
                 _remove(path)
@@ -118,5 +118,5 @@ def _cut(value: Any) -> Any:
 
 def _remove(path: str) -> None:
     with suppress(OSError):
-        os.unlink(path)  # noqa: PTH108
-        os.rmdir(os.path.dirname(path))  # noqa: PTH106, PTH120
+        os.unlink(path)
+        os.rmdir(os.path.dirname(path))

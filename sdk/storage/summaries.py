@@ -60,7 +60,7 @@ def shown(paths: RunPaths) -> Shown:
         OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError, CorruptRunError
     ):
         plan = json.loads(read_file(paths.plan))
-        for name in sorted(posix.list_names(os.path.dirname(paths.attempt(1)))):  # noqa: PTH120
+        for name in sorted(posix.list_names(os.path.dirname(paths.attempt(1)))):
             if name.isdigit():
                 for record in read_metrics(paths.metrics(int(name), str(plan["tasks"][0]))):
                     metrics.update(record["metrics"])
@@ -84,7 +84,7 @@ def write(paths: RunPaths) -> None:
         if status.state is not State.LOST and len(text) <= _MAX_BYTES and _changed_ns(paths) == changed_ns:
             # That of an earlier end, before the run was resumed, is worthless.
             with suppress(FileNotFoundError):
-                os.unlink(paths.summary)  # noqa: PTH108
+                os.unlink(paths.summary)
             posix.put_passing(paths.summary, text)
 
 
@@ -107,7 +107,7 @@ def read(paths: RunPaths) -> Summary | None:
 
 
 def _changed_ns(paths: RunPaths) -> int:
-    return os.stat(paths.events).st_mtime_ns  # noqa: PTH116
+    return os.stat(paths.events).st_mtime_ns
 
 
 def _status(data: dict[str, Any]) -> Status:

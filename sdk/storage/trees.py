@@ -77,7 +77,7 @@ def inside(top: str, link: str) -> tuple[str | None, str]:
     real = os.path.realpath(place)
     if os.path.commonpath([base, real]) != base:
         return None, "a link that leaves the folder"
-    if not os.path.lexists(real) or os.path.islink(real):  # noqa: PTH114
+    if not os.path.lexists(real) or os.path.islink(real):
         return None, "a link to nothing"
     if os.path.commonpath([real, place]) == real:
         return None, "a link to a folder that it lies in"
@@ -97,16 +97,16 @@ def put(source: str, target: str, *, link: bool = False) -> None:
 
 def put_link(text: str, target: str) -> None:
     """Make a symbolic link, in place of what is there."""
-    _place(target, lambda part: os.symlink(text, part))  # noqa: PTH211
+    _place(target, lambda part: os.symlink(text, part))
 
 
 def copy_outputs(source: str, dest: str) -> list[str]:
     """Copy what a run has left into a folder, as `copy_into`; folders made for it are marked, so that no run packages them."""
-    parts = os.listdir(source)  # noqa: PTH208
+    parts = os.listdir(source)
     new = [part for part in parts if not os.path.lexists(_join(dest, part))]
     written = copy_into(source, dest)
     # What lay there before may be anybody's, a project's own folder too.
-    alone = os.path.isdir(dest) and set(os.listdir(dest)) <= {*parts, posix.MARKER}  # noqa: PTH112, PTH208
+    alone = os.path.isdir(dest) and set(os.listdir(dest)) <= {*parts, posix.MARKER}
     for folder in [dest] if alone else [_join(dest, part) for part in new]:
         with suppress(OSError):
             posix.mark(folder, posix.RESULTS)
@@ -139,7 +139,7 @@ def copy_into(source: str, dest: str) -> list[str]:
     try:
         for path in missing:
             place = _join(dest, path)
-            os.makedirs(os.path.dirname(place), exist_ok=True)  # noqa: PTH103, PTH120
+            os.makedirs(os.path.dirname(place), exist_ok=True)
             if path in tree.links:
                 put_link(tree.links[path], place)
             else:
@@ -165,13 +165,13 @@ def prefixes(folder: str) -> list[str]:
 
 
 def _join(top: str, path: str) -> str:
-    return os.path.join(top, path)  # noqa: PTH118  # pathlib would cost more than the files themselves
+    return os.path.join(top, path)  # pathlib would cost more than the files themselves
 
 
 def _add(tree: Tree, path: str, entry: os.DirEntry[str]) -> list[str]:
     """Note what a folder holds; return it with a "/" if it is a folder itself."""
     if entry.is_symlink():
-        tree.links[path] = os.readlink(entry.path)  # noqa: PTH115
+        tree.links[path] = os.readlink(entry.path)
     elif entry.is_dir(follow_symlinks=False):
         return [f"{path}/"]
     elif entry.is_file(follow_symlinks=False):
@@ -182,14 +182,14 @@ def _add(tree: Tree, path: str, entry: os.DirEntry[str]) -> list[str]:
 
 
 def _place(target: str, make: Callable[[str], None]) -> None:
-    part = _join(os.path.dirname(target), _PART.format(uuid.uuid4().hex))  # noqa: PTH120
+    part = _join(os.path.dirname(target), _PART.format(uuid.uuid4().hex))
     try:
         make(part)
-        os.replace(part, target)  # noqa: PTH105
+        os.replace(part, target)
     finally:
         # Between two names of one file a rename does nothing, and leaves both.
         with suppress(FileNotFoundError):
-            os.unlink(part)  # noqa: PTH108
+            os.unlink(part)
 
 
 def _copy(source: str, target: str, link: bool) -> None:
@@ -208,10 +208,10 @@ def _taken(source: str, dest: str, paths: Sequence[str]) -> list[str]:
     """Return the paths below `dest` at which something else is in the way, a file among the folders too."""
     filecmp.clear_cache()
     taken: dict[str, None] = {}
-    for folder in dict.fromkeys(os.path.dirname(path) for path in paths):  # noqa: PTH120
+    for folder in dict.fromkeys(os.path.dirname(path) for path in paths):
         for above in prefixes(folder):
             place = _join(dest, above)
-            if os.path.lexists(place) and not os.path.isdir(place):  # noqa: PTH112
+            if os.path.lexists(place) and not os.path.isdir(place):
                 taken[above] = None
                 break
     for path in paths:
@@ -221,11 +221,11 @@ def _taken(source: str, dest: str, paths: Sequence[str]) -> list[str]:
 
 
 def _same(one: str, other: str) -> bool:
-    links = [os.path.islink(one), os.path.islink(other)]  # noqa: PTH114
+    links = [os.path.islink(one), os.path.islink(other)]
     try:
         if any(links):
-            return all(links) and os.readlink(one) == os.readlink(other)  # noqa: PTH115
-        return os.path.isfile(other) and filecmp.cmp(one, other, shallow=False)  # noqa: PTH113
+            return all(links) and os.readlink(one) == os.readlink(other)
+        return os.path.isfile(other) and filecmp.cmp(one, other, shallow=False)
     except OSError:
         return False
 

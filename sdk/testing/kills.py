@@ -106,7 +106,7 @@ def run_killed(
     if child == 0:
         code = 1
         try:
-            with open(f"{folder}/log", "a") as log:  # noqa: PTH123
+            with open(f"{folder}/log", "a") as log:
                 writer.write(
                     through(opened()),
                     attempt,
@@ -168,7 +168,7 @@ def _behind(fault: Fault | None, store: Store) -> Store:
 
 def _count(path: str) -> int:
     try:
-        with open(path, "rb") as file:  # noqa: PTH123
+        with open(path, "rb") as file:
             return file.read().count(b"\n")
     except FileNotFoundError:
         return 0

@@ -83,7 +83,7 @@ def write(store: Store, attempt: int, acks: str, *, steps: int = 1_000_000, log:
 def acked(acks: str) -> list[Place]:
     """Return the places of the acknowledged checkpoints; a line that was torn by the kill was not acknowledged."""
     try:
-        with open(acks, "rb") as file:  # noqa: PTH123
+        with open(acks, "rb") as file:
             lines = file.read().split(b"\n")[:-1]
     except FileNotFoundError:
         return []

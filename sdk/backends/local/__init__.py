@@ -82,7 +82,7 @@ class Local:
         # The folder that holds this package goes first, so that the supervisor is the version that made the plan.
         home = str(Path(__file__).absolute().parents[3])
         # Relative entries mean this process's folder; its tasks start in another one.
-        callers = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]  # noqa: PTH100
+        callers = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([home, *callers])}
         if callers:
             env["PODLIFT_CALLER_PYTHONPATH"] = os.pathsep.join(callers)

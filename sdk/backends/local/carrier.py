@@ -67,7 +67,7 @@ def number_of(paths: RunPaths) -> int:
 
 def is_carried(paths: RunPaths) -> bool:
     """True when all that a run has left here is in its bucket."""
-    return os.path.exists(paths.carried(number_of(paths)))  # noqa: PTH110
+    return os.path.exists(paths.carried(number_of(paths)))
 
 
 def is_at_work(paths: RunPaths) -> bool:
@@ -83,7 +83,7 @@ def is_starting() -> bool:
 
 @contextmanager
 def _locked(paths: RunPaths) -> Iterator[bool]:
-    with open(paths.mirror_lock, "ab") as lock:  # noqa: PTH123
+    with open(paths.mirror_lock, "ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -27,7 +27,7 @@ def of(plan: Plan, clock: Clock) -> Far | None:
 
 def is_own(plan: Plan) -> bool:
     """True for a run whose newest supervisor was started on this machine, as far as this machine knows."""
-    return os.path.exists(plan.paths.own(carrier.number_of(plan.paths)))  # noqa: PTH110
+    return os.path.exists(plan.paths.own(carrier.number_of(plan.paths)))
 
 
 def settle(plan: Plan, clock: Clock, until: float | None) -> None:

@@ -73,7 +73,7 @@ def leave_behind(url: str, temporary: str, events: str, *, before: Sequence[str]
         if lock is not None:
             os.set_inheritable(lock, True)
         os.chdir("/")
-        words = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(child), temporary, events]  # noqa: PTH100
+        words = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(child), temporary, events]
         os.execv(sys.executable, words)  # noqa: S606
     except BaseException as error:
         sys.stderr.write(f"The janitor stays in a large process: {error}\n")
@@ -113,7 +113,7 @@ def successor(supervisor: int, temporary: str, events: str) -> None:
         noted = {pid: table[pid][1] for pid in _below(table, [supervisor])}
         time.sleep(_NOTE_S)
         table = _processes()
-    end_marked(os.path.dirname(events), [temporary], noted)  # noqa: PTH120
+    end_marked(os.path.dirname(events), [temporary], noted)
     _remove(temporary)
     _sweep(events)
 
@@ -160,7 +160,7 @@ def start_successor(temporary: str, events: str, lock: int | None) -> int:
     """
     import subprocess
 
-    words = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(os.getpid()), temporary, events, _SUCCESSOR]  # noqa: PTH100
+    words = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(os.getpid()), temporary, events, _SUCCESSOR]
     held = () if lock is None else (lock,)
     # It holds the lock, and nothing that the tasks hold.
     process = subprocess.Popen(words, cwd="/", stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=held)
@@ -211,7 +211,7 @@ def marked(pid: int, url: str, hosts: set[tuple[int, int]]) -> bool:
         hosts: device and number of the copies of /etc/hosts.
     """
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
+        with open(f"/proc/{pid}/environ", "rb") as file:
             words = file.read().split(b"\0")
         if b"PODLIFT_RUN=" + os.fsencode(url) in words and any(word.startswith(b"PODLIFT_ATTEMPT=") for word in words):
             return True
@@ -223,10 +223,10 @@ def marked(pid: int, url: str, hosts: set[tuple[int, int]]) -> bool:
 
 
 def _is_log(pid: int, handle: str, url: str) -> bool:
-    path = os.readlink(f"/proc/{pid}/fd/{handle}")  # noqa: PTH115
+    path = os.readlink(f"/proc/{pid}/fd/{handle}")
     if not (path.startswith(f"{url}/attempts/") and path.endswith(".log")):
         return False
-    with open(f"/proc/{pid}/fdinfo/{handle}", encoding="ascii") as file:  # noqa: PTH123
+    with open(f"/proc/{pid}/fdinfo/{handle}", encoding="ascii") as file:
         flags = next(int(line.split()[1], 8) for line in file if line.startswith("flags:"))
     # As podlift opens a task's log.
     return bool(flags & os.O_APPEND) and flags & os.O_ACCMODE != os.O_RDONLY
@@ -234,7 +234,7 @@ def _is_log(pid: int, handle: str, url: str) -> bool:
 
 def _file(path: str) -> tuple[int, int] | None:
     try:
-        found = os.stat(path)  # noqa: PTH116
+        found = os.stat(path)
     except OSError:
         return None
     return found.st_dev, found.st_ino
@@ -275,11 +275,11 @@ def _janitors(events: str) -> Iterator[int]:
     """Yield the janitors of a run: by what they were started with."""
     for pid in _processes():
         try:
-            with open(f"/proc/{pid}/cmdline", "rb") as file:  # noqa: PTH123
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
                 words = [os.fsdecode(word) for word in file.read().split(b"\0")]
         except OSError:
             continue
-        if events in words and any(os.path.basename(word) == "janitor.py" for word in words) and pid != os.getpid():  # noqa: PTH119
+        if events in words and any(os.path.basename(word) == "janitor.py" for word in words) and pid != os.getpid():
             yield pid
 
 
@@ -293,10 +293,10 @@ def _wake(pid: int, *, end: bool = False) -> None:
 def _processes() -> dict[int, tuple[int, str]]:
     """Return parent and time of start of every process, by its number."""
     found = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208
+    for name in os.listdir("/proc"):
         if name.isdigit():
             try:
-                with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                with open(f"/proc/{name}/stat", "rb") as file:
                     # The command in the second field may hold anything: the fields are counted from behind it.
                     fields = file.read().rpartition(b")")[2].split()
                 # A zombie is over.
@@ -370,18 +370,18 @@ def _remove(folder: str) -> None:
     for top, names, _ in os.walk(folder):
         for place in [top, *(f"{top}/{name}" for name in names)]:
             with contextlib.suppress(OSError):
-                if not os.path.islink(place):  # noqa: PTH114
-                    os.chmod(place, 0o700)  # noqa: PTH101
+                if not os.path.islink(place):
+                    os.chmod(place, 0o700)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sweep(events: str) -> None:
     """Remove the halves of records whose writers are gone; those of clients are theirs."""
     try:
-        for name in os.listdir(events):  # noqa: PTH208
+        for name in os.listdir(events):
             # ".<attempt>.<source>....part"
             if name.endswith(".part") and not name.split(".")[2].startswith(("client", "launcher")):
-                os.unlink(f"{events}/{name}")  # noqa: PTH108
+                os.unlink(f"{events}/{name}")
     except OSError:
         pass
 

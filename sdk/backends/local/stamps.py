@@ -71,7 +71,7 @@ class Stamper:
         for task, log in self._logs.items():
             # A log that is being rotated has no name for a moment.
             with suppress(OSError):
-                size = os.stat(log).st_size  # noqa: PTH116
+                size = os.stat(log).st_size
                 if size != self._sizes.get(task, 0):
                     self._sizes[task] = changed[task] = size
         # A full disk is the program's to say: the order of its lines is not worth a run.

@@ -109,7 +109,7 @@ class _File:
     def is_at(self, path: str) -> bool:
         """True unless another file lies at the path by now."""
         try:
-            return os.path.samestat(os.stat(path), os.fstat(self._handle))  # noqa: PTH116
+            return os.path.samestat(os.stat(path), os.fstat(self._handle))
         except FileNotFoundError:
             return True
 
@@ -147,6 +147,6 @@ def _rotated(path: str) -> list[str]:
     """Return the files that the log was renamed to, oldest first."""
     folder, name = os.path.split(path)
     with suppress(OSError):
-        numbers = [other[len(name) + 1 :] for other in os.listdir(folder) if other.startswith(f"{name}.")]  # noqa: PTH208
+        numbers = [other[len(name) + 1 :] for other in os.listdir(folder) if other.startswith(f"{name}.")]
         return [f"{path}.{number}" for number in sorted((n for n in numbers if n.isdigit()), key=int, reverse=True)]
     return []

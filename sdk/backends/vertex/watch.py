@@ -118,7 +118,7 @@ class Watch:
         paths = self._plan.paths
         self._copy.files(["outputs", "model"])
         shutil.rmtree(paths.outputs_model, ignore_errors=True)
-        if os.path.isdir(paths.model):  # noqa: PTH112
+        if os.path.isdir(paths.model):
             trees.copy_into(paths.model, paths.outputs_model)
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
@@ -329,7 +329,7 @@ class Watch:
         return generation(self._events("resumed")) + 1
 
     def _events(self, kind: str) -> list[Event]:
-        return read_events(self._plan.paths, (kind,)) if os.path.isdir(self._plan.paths.events) else []  # noqa: PTH112
+        return read_events(self._plan.paths, (kind,)) if os.path.isdir(self._plan.paths.events) else []
 
     def _attempt_at(self, time: float) -> int:
         begun: dict[int, float] = {}

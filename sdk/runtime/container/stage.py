@@ -136,7 +136,7 @@ def _denied(bucket: str, key: str, error: urllib.error.HTTPError) -> str:
 
 
 def _of_fuse(bucket: str, key: str, target: Path) -> str:
-    with open(f"/gcs/{bucket}/{key}", "rb") as source:  # noqa: PTH123
+    with open(f"/gcs/{bucket}/{key}", "rb") as source:
         return _copied(source, target)
 
 

@@ -263,10 +263,10 @@ def end_children(spared: Mapping[int, object] | None = None) -> None:
 
 def _children() -> list[int]:
     me, found = str(os.getpid()).encode(), []
-    for name in os.listdir("/proc") if _LINUX else ():  # noqa: PTH208
+    for name in os.listdir("/proc") if _LINUX else ():
         if name.isdigit():
             try:
-                with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                with open(f"/proc/{name}/stat", "rb") as file:
                     # The command in the second field may hold anything: the fields are counted from behind it.
                     if file.read().rpartition(b")")[2].split()[1] == me:
                         found.append(int(name))

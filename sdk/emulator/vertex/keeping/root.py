@@ -83,7 +83,7 @@ def enter(config: Mapping[str, Any]) -> None:
     except PermissionError:
         _unshare(_NEWUSER | _NEWNS)
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
-            with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
+            with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
     # Later mounts of the machine still show up here; ours stay here.
     _mount("none", "/", None, _MS_REC | _MS_SLAVE)
@@ -91,11 +91,11 @@ def enter(config: Mapping[str, Any]) -> None:
     _mount("podlift", root, "tmpfs", _MS_NOSUID | _MS_NODEV)
     # Or it would show up once more below the folder that it lies in.
     _mount("none", root, None, _MS_UNBINDABLE)
-    os.chmod(root, 0o755)  # noqa: PTH101, S103
+    os.chmod(root, 0o755)  # noqa: S103
     for entry in os.scandir("/"):
         if entry.name != "gcs":
             _show(entry, f"{root}/{entry.name}")
-    os.mkdir(f"{root}/gcs")  # noqa: PTH102
+    os.mkdir(f"{root}/gcs")
     _mount(config["gcs"], f"{root}/gcs", None, _MS_BIND)
     # A bucket that is made later can be read; what a program wrote beside the buckets would be lost without a word.
     _remount_read_only(f"{root}/gcs")
@@ -109,10 +109,10 @@ def enter(config: Mapping[str, Any]) -> None:
 
 def _show(entry: os.DirEntry[str], place: str) -> None:
     if entry.is_symlink():
-        os.symlink(os.readlink(entry.path), place)  # noqa: PTH211, PTH115
+        os.symlink(os.readlink(entry.path), place)
         return
     if entry.is_dir():
-        os.mkdir(place)  # noqa: PTH102
+        os.mkdir(place)
     else:
         os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
     # With all that is mounted below: nobody may look under a mount of another user's namespace.
