@@ -1,4 +1,4 @@
-"""`python -m benchmarks [NAME ...] [--count N]`: measures and writes docs/benchmarks.md."""
+"""`python -m benchmarks [NAME ...] [--count N]`: measures and writes docs/explanation/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BENCHMARKS = {
 }
 # Of those that know several stores.
 _TITLES = {"kills": kills.TITLES, "saving": checkpoints.TITLES}
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "benchmarks.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "explanation" / "benchmarks.md"
 HEAD = """# Measurements
 
 Written by `scripts/bench`: podlift beside what a user would do instead, in one run, in pairs. These are small shared machines
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument(
         "--faults", type=float, default=0.2, help="the share of faulty requests, for `kills --store gcs`"
     )
-    parser.add_argument("--only-print", action="store_true", help="leave docs/benchmarks.md as it is")
+    parser.add_argument("--only-print", action="store_true", help="leave docs/explanation/benchmarks.md as it is")
     options = parser.parse_args()
     page = sections()
     for name in options.names or BENCHMARKS:

@@ -41,7 +41,7 @@ def plan(what: str | Path | Callable[..., Any] | Job, **settings: Unpack[Keyword
             `package.module:function`, a function, or a Job. A function of a notebook or of `__main__` travels as source
             text, with the values that it uses as JSON.
         **settings: each setting is a keyword: `max_steps=20`, `timeout_s=600`, `vertex_project="mine"`. See Settings in
-            docs/reference.md.
+            docs/reference/api.md.
 
     Raises:
         InputError: with every mistake that was found.

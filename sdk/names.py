@@ -1,8 +1,8 @@
 """podlift's two names: `podlift` and `sdk` are one package, and each of its modules is loaded once, as `podlift.X`.
 
 A project may have a top-level `sdk` or `podlift` of its own. Its own comes first, as it does without podlift; then podlift goes
-by the other name, or by a third one that is for nothing else. See docs/decisions/import-name.md. Nothing here may import
-another module of podlift: this file is run by its path, before any name is known.
+by the other name, or by a third one that is for nothing else. See docs/explanation/decisions/import-name.md. Nothing here may
+import another module of podlift: this file is run by its path, before any name is known.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Retry(Value):
 
 
 class Checkpoints(Value):
-    """When the state of a training is saved by itself, and what is kept. See docs/checkpoints.md.
+    """When the state of a training is saved by itself, and what is kept. See docs/how-to/checkpoints.md.
 
     Args:
         every_steps: save after this many training steps; None leaves it to `every_s`.

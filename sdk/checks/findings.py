@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-# The releases of TensorFlow that podlift was run against; see docs/compatibility.md.
+# The releases of TensorFlow that podlift was run against; see docs/reference/compatibility.md.
 TENSORFLOW_RANGE = ((2, 16), (2, 21))
 
 

@@ -89,7 +89,7 @@ def _open_ports(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
         Finding(
             "note",
             "TensorFlow's servers listen on every network interface while this runs, without authentication. On an "
-            "untrusted network use network='isolated' (docs/security.md).",
+            "untrusted network use network='isolated' (docs/explanation/security.md).",
         )
     ]
 

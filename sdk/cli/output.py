@@ -90,7 +90,7 @@ def answer(text: str) -> None:
 
 
 def as_json(value: Any) -> None:
-    """Print one line of JSON on stdout; each object says of which version it is, as docs/json.md has it."""
+    """Print one line of JSON on stdout; each object says of which version it is, as docs/reference/json.md has it."""
     answer(
         json.dumps(
             [_versioned(each) for each in value] if isinstance(value, list) else _versioned(value), sort_keys=True

@@ -1,4 +1,4 @@
-"""The drill: train twice undisturbed and once under kills, and compare the weights bit by bit. See docs/drill.md."""
+"""The drill: train twice undisturbed and once under kills, and compare the weights bit by bit. See docs/how-to/drill.md."""
 
 from __future__ import annotations
 

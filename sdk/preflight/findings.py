@@ -24,7 +24,7 @@ class Finding:
             program is to blame.
         line: counts from 1, in a notebook from the first line of its cell; 0 for none.
         level: "refused" where a TPU would refuse the program.
-        rule: a short name of it: docs/preflight.md has them all.
+        rule: a short name of it: docs/how-to/preflight.md has them all.
         what: what stands there.
         why: what a TPU makes of it.
         instead: what to do.

@@ -158,7 +158,7 @@ class FitProtection:
         if self._auto and any(type(callback).__name__ == "BackupAndRestore" for callback in callbacks.callbacks):
             self._protection.log(
                 "this fit has a BackupAndRestore, so podlift saves nothing of it. Without that callback fit is protected "
-                "against a kill at any instant (docs/checkpoints.md)"
+                "against a kill at any instant (docs/how-to/checkpoints.md)"
             )
             return False
         return self._auto

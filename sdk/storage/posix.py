@@ -1,7 +1,7 @@
 """Files on a disk: how they come to be there whole, and what of them is still there after a loss of power.
 
 A reader sees all of a file or nothing of it; two writers of one name never both succeed. Everything that is synced is synced
-here. Which write needs what, and why, is one table: docs/decisions/durability.md.
+here. Which write needs what, and why, is one table: docs/explanation/decisions/durability.md.
 """
 
 from __future__ import annotations

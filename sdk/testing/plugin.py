@@ -71,7 +71,7 @@ def podlift_run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
 
 @pytest.fixture
 def podlift_drill(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Report]:
-    """Train twice undisturbed and once under kills, and return the report; see docs/drill.md.
+    """Train twice undisturbed and once under kills, and return the report; see docs/how-to/drill.md.
 
     Usage: `report = podlift_drill("train.py", workers=2, kills=["worker-0@step:20"]); assert report.passed, report`
 

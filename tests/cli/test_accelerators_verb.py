@@ -74,7 +74,7 @@ def test_a_terminal_gets_a_table(in_terminal) -> None:
 
 
 def test_the_page_about_accelerators_shows_the_table_as_it_is(here) -> None:
-    page = (Path(sdk.__file__).parent.parent / "docs" / "accelerators.md").read_text().splitlines()
+    page = (Path(sdk.__file__).parent.parent / "docs" / "reference" / "accelerators.md").read_text().splitlines()
     shown = [line for line in page if line.startswith("| ") and line.count(" | ") == 6]
     table = cells(here("accelerators").stdout)
     offered = [f"| {' | '.join(table[row.name][:7])} |" for row in ROWS if not row.refused]

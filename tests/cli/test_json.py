@@ -1,4 +1,4 @@
-"""What --json prints is what docs/json.md says, key by key."""
+"""What --json prints is what docs/reference/json.md says, key by key."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sdk.runtime.progress import Progress
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 RUN = next(GOLDEN.glob("v0.1.0/runs/*"))
-PAGE = (Path(__file__).parents[2] / "docs" / "json.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "json.md").read_text()
 
 
 def documented(verb: str) -> tuple[set[str], set[str]]:
@@ -52,7 +52,7 @@ def keys_of(value: Any, wanted: set[str]) -> set[str]:
 def agrees(verb: str, value: Any, *, beside: set[str] = frozenset()) -> None:  # type: ignore[assignment]
     always, sometimes = documented(verb)
     found = keys_of(value, always | sometimes) - beside
-    assert found - sometimes == always, f"podlift {verb} --json and docs/json.md differ"
+    assert found - sometimes == always, f"podlift {verb} --json and docs/reference/json.md differ"
     assert found - always <= sometimes
     assert isinstance(value["version"], int)
 

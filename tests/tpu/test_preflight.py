@@ -93,7 +93,9 @@ def test_what_is_marked_in_a_program_is_found_at_its_line_and_nothing_else(warm,
 def test_the_corpus_has_a_program_for_every_rule_that_says_something_of_a_line():
     rules = {rule for program in CORPUS for _, _, rule in marked(program)}
     documented = set(
-        re.findall(r"^\| `([\w-]+)` \| (?:refused|warning)", (REPO / "docs" / "preflight.md").read_text(), re.M)
+        re.findall(
+            r"^\| `([\w-]+)` \| (?:refused|warning)", (REPO / "docs" / "how-to" / "preflight.md").read_text(), re.M
+        )
     )
     assert rules == documented
     assert sum(program.parent.name == "bad" for program in CORPUS) >= 14

@@ -1,1 +1,1 @@
-"""The tutorials that people bring, run unmodified: docs/tutorials.md is the outcome."""
+"""The tutorials that people bring, run unmodified: docs/reference/tensorflow-tutorials.md is the outcome."""

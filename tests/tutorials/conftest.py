@@ -1,4 +1,4 @@
-"""Collects what the tests of the tutorials measured; once that is everything, they write docs/tutorials.md."""
+"""Collects what the tests of the tutorials measured; once all have run, they write docs/reference/tensorflow-tutorials.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/tutorials.md, from the catalogue and from what a test run measured."""
+"""docs/reference/tensorflow-tutorials.md, from the catalogue and from what a test run measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .equivalents import EQUIVALENTS
 from .parts import Fails, Ours, Outcome, Part, Program
 
 MODES = ("keras3", "legacy")
-DOCUMENT = Path(__file__).parents[2] / "docs" / "tutorials.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "tensorflow-tutorials.md"
 MEASURED = Path(__file__).parent / "measured.json"
 _PACKAGES = ("tensorflow", "keras", "tf_keras")
 # Notes that say why a program cannot run; others say what was added to it.

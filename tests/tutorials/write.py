@@ -1,4 +1,6 @@
-"""Write docs/tutorials.md again from measured.json, without running anything; `--digests` prints what the cells' digests are.
+"""Write docs/reference/tensorflow-tutorials.md again from measured.json, without running anything.
+
+`--digests` prints the digests of the cells.
 
 Usage: `python -m tests.tutorials.write`. Measuring is `pytest tests/tutorials`, the tests marked `full` included.
 """

@@ -1,4 +1,4 @@
-"""podlift: this name of the package. The files are in the folder `sdk`: see docs/decisions/import-name.md."""
+"""podlift: this name of the package. The files are in the folder `sdk`: see docs/explanation/decisions/import-name.md."""
 
 from importlib.machinery import SourceFileLoader
 from pathlib import Path

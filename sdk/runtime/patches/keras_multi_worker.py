@@ -2,7 +2,7 @@
 
 Keras fails under the first at the first batch (keras#20585). Under both it averages replicas as equals, which is wrong once
 the global batch does not divide evenly: see `keras_parts`. Every other strategy takes Keras's own path. The reasoning,
-the costs and what stays inexact: docs/decisions/keras-multi-worker.md.
+the costs and what stays inexact: docs/explanation/decisions/keras-multi-worker.md.
 """
 
 from __future__ import annotations

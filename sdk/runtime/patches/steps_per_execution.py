@@ -3,7 +3,7 @@
 Two mistakes stand in its way. The first is TensorFlow's, and hits every loop inside a `tf.function` that calls another
 one which averages over replicas; Keras's `fit` is such a loop as soon as `steps_per_execution` is above 1. The second is
 Keras's: an epoch of `steps_per_epoch` steps trains on more, if it is no multiple. The reasoning:
-docs/decisions/steps-per-execution.md.
+docs/explanation/decisions/steps-per-execution.md.
 """
 
 from __future__ import annotations

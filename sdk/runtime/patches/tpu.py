@@ -76,7 +76,7 @@ def _stand_in(row: Accelerator, replicas: int, names: Sequence[str], log: Callab
         importlib.import_module("..tpu.install", __package__).install(system)
         log(
             f"{row.name} is a stand-in here: {system.cores} logical CPU devices of this machine are its replicas. What a step "
-            "computes is right, how long it takes says nothing about a TPU (docs/tpu.md)"
+            "computes is right, how long it takes says nothing about a TPU (docs/how-to/tpu.md)"
         )
 
     return Patch(
@@ -102,7 +102,7 @@ def _real(row: Accelerator, log: Callable[[str], None]) -> Patch:
                 raise RuntimeError(
                     f"TensorFlow sees no TPU on this machine, which should have a {row.name}. Received: devices "
                     f"{[device.name for device in tf.config.list_physical_devices()]}. A v5e needs a TensorFlow made for TPUs "
-                    "(the package tensorflow-tpu) and libtpu.so: see docs/tpu.md."
+                    "(the package tensorflow-tpu) and libtpu.so: see docs/how-to/tpu.md."
                 ) from error
             log(f"{row.name} is the TPU of this machine")
             return found

@@ -1,6 +1,6 @@
 """A machine that has a TPU: what TensorFlow needs there before it is imported, and patience until the TPU is there.
 
-Where the facts come from: docs/tpu.md. No TensorFlow here.
+Where the facts come from: docs/how-to/tpu.md. No TensorFlow here.
 """
 
 from __future__ import annotations

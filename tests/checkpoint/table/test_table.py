@@ -20,7 +20,7 @@ from sdk.checkpoint import restore
 from sdk.storage.store import open_store
 
 LIMIT_S = 240
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "checkpoints-table.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "reference" / "checkpoints-table.md"
 HEAD = """# Training after a kill, beside the same training without one
 
 Written by `scripts/test --full`. "equal": every variable of model, optimizer and metrics is the same bit for bit, and so is
