@@ -72,7 +72,7 @@ def _id(number: int) -> str:
 
 def _ended(paths: RunPaths, plan: Plan, *, failed: bool) -> None:
     """Make the run directory as `submit`, the supervisor and two tasks leave it."""
-    _write(paths.plan, json.loads(plan.to_json()) | {"run_id": paths.parts[1]})
+    _write(paths.plan, json.loads(plan.to_json()) | {"run_id": paths.run_id})
     client, supervisor, attempt = (Recorder(paths, *who, SystemClock()) for who in _sources("supervisor"))
     client.record("submitted")
     Recorder(paths, "launcher", 0, SystemClock()).record("launched", supervisor="boot:1:1")
@@ -95,7 +95,7 @@ def _sources(name: str) -> list[tuple[str, int]]:
 
 
 def _large(paths: RunPaths, plan: Plan) -> Callable[[], object]:
-    _write(paths.plan, json.loads(plan.to_json()) | {"run_id": paths.parts[1]})
+    _write(paths.plan, json.loads(plan.to_json()) | {"run_id": paths.run_id})
     Recorder(paths, "client", 0, SystemClock()).record("submitted")
     for attempt in range(1, 11):
         supervisor = Recorder(paths, "supervisor", attempt, SystemClock())

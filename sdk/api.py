@@ -98,7 +98,7 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
         if isinstance(error, FileNotFoundError) and Path(url, posix.MARKER).is_file():
             why = "it holds what podlift get has brought. Next: name the root in which the run lies (--root)"
         raise CorruptRunError(f"{paths.url!r} is no run of podlift: {why}.") from None
-    root, run_id = paths.parts
+    root, run_id = paths.root, paths.run_id
     if found.run_id != run_id:
         raise CorruptRunError(f"{paths.url!r} holds the run {found.run_id!r}: a run's directory has the run's name.")
     # A directory that was copied, or is mounted elsewhere, is read where it is found.

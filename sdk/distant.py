@@ -54,7 +54,7 @@ def publish(plan: Plan) -> None:
         shutil.rmtree(plan.paths.url, ignore_errors=True)
         raise
     if plan.backend not in backends.IN_CLOUD:
-        posix.put_new(plan.paths.own(0), b"")
+        posix.put_new(plan.paths.owner(0), b"")
 
 
 def attach(url: str, environ: Mapping[str, str]) -> Plan:
@@ -68,7 +68,7 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
         RunNotFoundError: there is none.
         CorruptRunError: what is there is not podlift's.
     """
-    root, run_id = RunPaths(url).parts
+    root, run_id = RunPaths(url).root, RunPaths(url).run_id
     if not ids.is_run_id(run_id) or RootPaths(root).run(run_id).url != url:
         raise RunNotFoundError(f"This is no run's directory. Received: {url!r}. Expected: gs://BUCKET/PREFIX/runs/ID.")
     paths = RootPaths(cache.bucket_folder(_cache(environ), root)).run(run_id)
@@ -81,7 +81,7 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
     if found.run_id != run_id:
         raise CorruptRunError(f"{url!r} holds the run {found.run_id!r}: a run's directory has the run's name.")
     # A root may be called by another name since, as that of a bucket that was copied.
-    found = replace(found, root=root, local=paths.parts[0])
+    found = replace(found, root=root, local=paths.root)
     if not far.is_own(found):
         return _newest(found, copy)
     # Of a run of this machine the bucket is asked only whether it was resumed elsewhere.
@@ -125,7 +125,7 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
         raise RunNotFoundError(f"The run {plan.url!r} is being removed by somebody else: podlift prune.") from None
     if not in_cloud:
         with suppress(FileExistsError):
-            posix.put_new(plan.paths.own(resumes), b"")
+            posix.put_new(plan.paths.owner(resumes), b"")
     return True
 
 

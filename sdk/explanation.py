@@ -128,7 +128,7 @@ class _Story:
         else:
             when = f"for {duration(now - status.since)}, since {self._clock(status.since)}"
         again = f", in attempt {status.attempts}" if status.attempts > 1 else ""
-        name = self._about.paths.parts[1]
+        name = self._about.paths.run_id
         return f"The run {name} is {status.state.value} ({status.reason.value}) {when}{again}."
 
     def vendor(self) -> str:

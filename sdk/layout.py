@@ -1,4 +1,4 @@
-"""Where everything of a run lies. The only place that joins these paths."""
+"""Paths of everything that belongs to a run. No other module joins them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RootPaths:
-    """The root: runs and bundles live below it."""
+    """The root, which holds runs and bundles."""
 
     root: str
 
@@ -23,32 +23,35 @@ class RootPaths:
         return posixpath.join(self.root, "bundles", f"{digest}.tar")
 
     def runtime(self, digest: str) -> str:
-        """What of podlift a container needs, with the pure-Python packages that this part imports."""
+        """The part of podlift that runs in containers, with the pure-Python packages that it imports."""
         return posixpath.join(self.root, "runtime", f"{digest}.tar")
 
-    def stage(self, digest: str) -> str:
-        """The program that a container runs first."""
-        return posixpath.join(self.root, "stages", f"{digest}.py")
+    def entrypoint(self, digest: str) -> str:
+        """The script that a container starts first."""
+        return posixpath.join(self.root, "entrypoints", f"{digest}.py")
 
 
 @dataclass(frozen=True)
 class RunPaths:
-    """One run's directory, which is its URL."""
+    """One run's directory. Its URL identifies the run."""
 
     url: str
 
     @property
-    def parts(self) -> tuple[str, str]:
-        """The root that the directory's place implies, and the run's id."""
-        runs, run_id = posixpath.split(self.url)
-        return posixpath.dirname(runs), run_id
+    def root(self) -> str:
+        """The root that the directory's location implies."""
+        return posixpath.dirname(posixpath.dirname(self.url))
+
+    @property
+    def run_id(self) -> str:
+        return posixpath.basename(self.url)
 
     @property
     def plan(self) -> str:
         return posixpath.join(self.url, "plan.json")
 
     def revision(self, name: str) -> str:
-        """The plan of a run that was resumed with other code; the record of that names it."""
+        """The plan of a run that was resumed with other code. The record of the resume names it."""
         return posixpath.join(self.url, "plans", f"{name}.json")
 
     @property
@@ -57,46 +60,51 @@ class RunPaths:
 
     @property
     def summary(self) -> str:
-        """What a list of runs says about this one, once it has ended; may be missing."""
+        """Cached status of an ended run, for lists of runs. May be missing."""
         return posixpath.join(self.url, "summary.json")
 
     @property
     def control(self) -> str:
-        """Wishes of clients, one file each."""
+        """Cancel requests of clients, one file each."""
         return posixpath.join(self.url, "control")
 
-    def cancel(self, number: int) -> str:
+    def cancel_request(self, number: int) -> str:
         return posixpath.join(self.control, f"{number:06d}.cancel.json")
 
-    def distant_wish(self, generation: int, nonce: str) -> str:
-        """A wish of a client on another machine, for the supervisor of that generation."""
-        return posixpath.join(self.control, f"{generation:04d}-{nonce}.cancel.json")
-
-    def own(self, generation: int) -> str:
-        """Made on the machine whose supervisor looks after a run in a bucket since it was resumed so often."""
-        return posixpath.join(self.url, "mirror", f"{generation:04d}.own")
-
-    def carried(self, generation: int) -> str:
-        """Made there when all that this supervisor has left is in the bucket."""
-        return posixpath.join(self.url, "mirror", f"{generation:04d}.carried")
+    def remote_cancel_request(self, resumes: int, nonce: str) -> str:
+        """A cancel request from another machine, for the supervisor that the run has after this many resumes."""
+        return posixpath.join(self.control, f"{resumes:04d}-{nonce}.cancel.json")
 
     @property
-    def mirror_lock(self) -> str:
-        """Locked by who carries between this folder and the bucket."""
-        return posixpath.join(self.url, "mirror", "lock")
+    def sync(self) -> str:
+        """State of the synchronization between this folder and the bucket; never uploaded."""
+        return posixpath.join(self.url, "sync")
+
+    def owner(self, resumes: int) -> str:
+        """Exists on the machine that supervises a run in a bucket, after this many resumes."""
+        return posixpath.join(self.sync, f"{resumes:04d}.owner")
+
+    def uploaded(self, resumes: int) -> str:
+        """Exists there once everything that this supervisor wrote is in the bucket."""
+        return posixpath.join(self.sync, f"{resumes:04d}.uploaded")
 
     @property
-    def mirror_log(self) -> str:
-        return posixpath.join(self.url, "mirror", "log")
+    def sync_lock(self) -> str:
+        """Locked by the process that uploads this folder to the bucket."""
+        return posixpath.join(self.sync, "lock")
+
+    @property
+    def sync_log(self) -> str:
+        return posixpath.join(self.sync, "log")
 
     @property
     def heartbeat(self) -> str:
-        """Rewritten in the bucket as long as a supervisor lives."""
+        """Rewritten in the bucket while a supervisor is alive."""
         return posixpath.join(self.url, "heartbeat.json")
 
     @staticmethod
-    def piece(file: str, offset: int) -> str:
-        """One piece of a growing file, as a bucket holds it."""
+    def part(file: str, offset: int) -> str:
+        """One part of a growing file, as a bucket stores it."""
         return posixpath.join(file, f"{offset:015d}.part")
 
     @property
@@ -105,12 +113,12 @@ class RunPaths:
 
     @property
     def environment_log(self) -> str:
-        """What was said while the run's own environment was made."""
+        """Output of pip while the run's virtual environment was built."""
         return posixpath.join(self.url, "environment.log")
 
     @property
     def facade(self) -> str:
-        """Holds a link to podlift and nothing else, for tasks that see nothing of the environment podlift lives in."""
+        """Holds a link to podlift and nothing else, for tasks that do not see the environment podlift is installed in."""
         return posixpath.join(self.url, "podlift")
 
     @property
@@ -125,36 +133,36 @@ class RunPaths:
     def tensorboard(self) -> str:
         return posixpath.join(self.url, "logs")
 
-    def order(self, job: int) -> str:
-        """What the containers of a vendor's job have to do."""
-        return posixpath.join(self.url, "jobs", f"{job:04d}.order.json")
+    def launch_spec(self, job: int) -> str:
+        """What the containers of a vendor's job have to run."""
+        return posixpath.join(self.url, "jobs", f"{job:04d}.launch_spec.json")
 
     def intent(self, job: int) -> str:
-        """What will be asked of the vendor; written before it is asked."""
+        """The request to the vendor, written before it is sent."""
         return posixpath.join(self.url, "jobs", f"{job:04d}.intent.json")
 
-    def made(self, job: int) -> str:
-        """What the vendor calls its job."""
-        return posixpath.join(self.url, "jobs", f"{job:04d}.made.json")
+    def created(self, job: int) -> str:
+        """The vendor's name for the job, written once it is known."""
+        return posixpath.join(self.url, "jobs", f"{job:04d}.created.json")
 
     @property
-    def joins(self) -> str:
+    def members(self) -> str:
         """Containers that have started, one file each."""
-        return posixpath.join(self.url, "joins")
+        return posixpath.join(self.url, "members")
 
-    def join(self, task: str, nonce: str) -> str:
-        return posixpath.join(self.joins, f"{task}.{nonce}.json")
+    def member(self, task: str, nonce: str) -> str:
+        return posixpath.join(self.members, f"{task}.{nonce}.json")
 
-    def claim(self, attempt: int) -> str:
-        """Which containers form an attempt; the first task's writes it, and with that the attempt exists."""
-        return posixpath.join(self.attempt(attempt), "claim.json")
+    def membership(self, attempt: int) -> str:
+        """The containers that form an attempt. The first task's container writes it, which creates the attempt."""
+        return posixpath.join(self.attempt(attempt), "membership.json")
 
     def event(self, attempt: int, source: str, sequence: int, kind: str) -> str:
         return posixpath.join(self.events, f"{attempt:04d}.{source}.{sequence:06d}.{kind}.json")
 
     @property
     def reserves(self) -> str:
-        """Room for the last records of each process, for a disk that is full: see storage/reserve.py."""
+        """Preallocated space for the last records of each process, in case the disk fills up. See storage/reserve.py."""
         return posixpath.join(self.url, "reserves")
 
     def reserve(self, attempt: int, source: str) -> str:
@@ -170,52 +178,52 @@ class RunPaths:
         return posixpath.join(self.attempt(attempt), "logs", f"{task}.log")
 
     def log_times(self, attempt: int) -> str:
-        """When the logs of an attempt grew; may be missing."""
+        """When the logs of an attempt grew. May be missing."""
         return posixpath.join(self.attempt(attempt), "logs", "times.jsonl")
 
     def metrics(self, attempt: int, task: str) -> str:
         return posixpath.join(self.attempt(attempt), "metrics", f"{task}.jsonl")
 
-    def agreed(self, attempt: int, number: int) -> str:
-        """What all tasks of an attempt do behind which step."""
-        return posixpath.join(self.attempt(attempt), "agreed", f"{number:06d}.json")
+    def rendezvous(self, attempt: int, number: int) -> str:
+        """What all tasks of an attempt agreed to do, and after which step."""
+        return posixpath.join(self.attempt(attempt), "rendezvous", f"{number:06d}.json")
 
-    def wanted_back(self, attempt: int) -> str:
-        """A folder; it appears when somebody has asked a task to end (SIGTERM)."""
-        return posixpath.join(self.attempt(attempt), "wanted_back")
+    def preempted(self, attempt: int) -> str:
+        """A folder that exists once a task has received SIGTERM."""
+        return posixpath.join(self.attempt(attempt), "preempted")
 
-    def over(self, attempt: int) -> str:
-        """Made when the supervisor ends the tasks because the attempt is decided."""
-        return posixpath.join(self.attempt(attempt), "over.json")
+    def decided(self, attempt: int) -> str:
+        """Exists once the attempt has a verdict, before the supervisor stops its tasks."""
+        return posixpath.join(self.attempt(attempt), "decided.json")
 
     def kill(self, index: int) -> str:
-        """Made when a drill has killed a task."""
+        """Exists once a drill has killed a task."""
         return posixpath.join(self.url, "kills", f"{index:04d}.json")
 
-    def moments(self, task: str) -> str:
-        """How often each moment of a drill has come for a task, over all attempts."""
-        return posixpath.join(self.url, "kills", f"{task}.moments.json")
+    def kill_points(self, task: str) -> str:
+        """How often a task has reached each kill point of a drill, over all attempts."""
+        return posixpath.join(self.url, "kills", f"{task}.kill_points.json")
 
     def unseeded(self, attempt: int, task: str) -> str:
-        """Where a drill has seen a task ask for random numbers that no seed decides; missing where it did not."""
+        """Calls for random numbers without a seed that a drill has seen in a task. Missing if there were none."""
         return posixpath.join(self.attempt(attempt), "unseeded", f"{task}.jsonl")
 
     @property
     def store(self) -> str:
-        """The checkpoints that podlift makes; those of the program itself lie in `checkpoints`."""
+        """Checkpoints that podlift writes. The program's own are in `checkpoints`."""
         return posixpath.join(self.url, "store")
 
     def progress(self, attempt: int, task: str) -> str:
-        """How far a task is: a small file that it rewrites with every step."""
+        """A task's progress: a small file that it rewrites with every step."""
         return posixpath.join(self.attempt(attempt), "progress", task)
 
     def work(self, attempt: int, task: str) -> str:
-        """The task's private copy of the bundle, where it starts."""
+        """The task's private copy of the bundle, in which it starts."""
         return posixpath.join(self.attempt(attempt), "tasks", task, "code")
 
     @property
     def outputs(self) -> str:
-        """What the program has left, collected when its attempt was over; missing where it left nothing."""
+        """Files the program wrote, collected when its attempt ended. Missing if there are none."""
         return posixpath.join(self.url, "outputs")
 
     @property
@@ -225,10 +233,10 @@ class RunPaths:
 
     @property
     def outputs_model(self) -> str:
-        """The files of `model`: in a place of their own, so that no name of theirs is another's."""
+        """The files of `model`, in a folder of their own so that names cannot collide."""
         return posixpath.join(self.outputs, "model")
 
     @property
     def temporary(self) -> str:
-        """Where the tasks' TMPDIRs lie, removed when the attempt is over."""
+        """Holds the tasks' TMPDIRs. Removed when the attempt ends."""
         return posixpath.join(self.url, "tmp")

@@ -24,4 +24,4 @@ def read_plan(paths: RunPaths) -> Plan:
         place = paths.revision(names[-1]) if names else place
     plan = Plan.from_json(read_file(place), place)
     # Of a root in a bucket this folder holds the files of this machine.
-    return replace(plan, local=paths.parts[0]) if "://" in plan.root else plan
+    return replace(plan, local=paths.root) if "://" in plan.root else plan

@@ -26,7 +26,7 @@ def newest(paths: RunPaths) -> tuple[int, float] | None:
     try:
         store = _open(paths.store)
         commits = restore.commits_of(store)
-        manifest = restore.read_manifest(store, commits[-1].key, paths.parts[1]) if commits else None
+        manifest = restore.read_manifest(store, commits[-1].key, paths.run_id) if commits else None
     except PodliftError:
         # The list of the checkpoints says what is wrong with them.
         return None
@@ -40,7 +40,7 @@ def entries(paths: RunPaths, run_id: str | None = None) -> list[Entry]:
         paths: its directory.
         run_id: its id, where the directory may have another name.
     """
-    run_id = paths.parts[1] if run_id is None else run_id
+    run_id = paths.run_id if run_id is None else run_id
     return catalog.entries(_open(paths.store), run_id) if _may_hold(paths.store) else []
 
 
@@ -73,7 +73,7 @@ def find(paths: RunPaths, step: str, run_id: str | None = None) -> Entry:
     good = [entry for entry in fitting if entry.quarantined is None]
     if good:
         return good[-1]
-    run = paths.parts[1]
+    run = paths.run_id
     if fitting:
         raise InputError(f"The checkpoint of step {step} of {run} cannot be used. {fitting[-1].quarantined}")
     steps = list(dict.fromkeys(str(entry.step) for entry in found))

@@ -260,7 +260,7 @@ def test_the_copy_of_a_run_goes_with_it_or_by_its_age_but_not_before_all_is_in_t
     assert len(names(found, "bundle")) == 2, "one in the bucket, one here"
     assert names(find(cache=cache, keep=1), "copy") == [run.id], "it is in the bucket"
     assert names(find(cache=cache, keep=1, older_than_s=60.0), "copy") == []
-    (here / "mirror" / "0000.carried").unlink()
+    (here / "sync" / "0000.uploaded").unlink()
     stays = find(cache=cache)
     assert (names(stays), names(stays, "copy")) == ([], [])
     assert {left.why for left in stays.left} == {

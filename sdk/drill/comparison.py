@@ -93,7 +93,7 @@ def end_of(paths: RunPaths) -> End | None:
     if not in_bucket(paths.store) and not Path(paths.store).is_dir():
         return None
     store = open_store(paths.store)
-    found = restore.newest(store, lambda line: None, quarantine=False, run_id=paths.parts[1])
+    found = restore.newest(store, lambda line: None, quarantine=False, run_id=paths.run_id)
     return None if found is None else End(store=store, checkpoint=found)
 
 

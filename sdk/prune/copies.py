@@ -104,7 +104,7 @@ def is_unbrought(paths: RunPaths) -> bool:
     if not os.path.isdir(paths.events):
         return False
     number = carrier.number_of(paths)
-    return os.path.exists(paths.own(number)) and not carrier.is_carried(paths)
+    return os.path.exists(paths.owner(number)) and not carrier.is_carried(paths)
 
 
 def remove(item: Item, pruning: Pruning) -> None:

@@ -116,7 +116,7 @@ class Files:
         control = self._paths.control
         if os.path.isdir(control) and len(posix.list_names(control)) > self._old:
             return "stop"
-        if os.path.isdir(self._paths.wanted_back(self._attempt)):
+        if os.path.isdir(self._paths.preempted(self._attempt)):
             return "preempt"
         return self.save_due()
 
@@ -129,14 +129,14 @@ class Files:
             return None
 
     def _file(self, number: int) -> str:
-        return self._paths.agreed(self._attempt, number)
+        return self._paths.rendezvous(self._attempt, number)
 
     def want_back(self) -> None:
-        if os.path.exists(self._paths.over(self._attempt)):
+        if os.path.exists(self._paths.decided(self._attempt)):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
         with suppress(OSError):  # twice told, or a disk that takes nothing: the other tasks' wish or SIGKILL will come
-            posix.put_passing(f"{self._paths.wanted_back(self._attempt)}/{self._task}.json", b"{}")
+            posix.put_passing(f"{self._paths.preempted(self._attempt)}/{self._task}.json", b"{}")
 
 
 class Agreement:

@@ -34,7 +34,7 @@ class Kills:
             for index, kill in enumerate(wanted)
             if kill["task"] == task and not os.path.exists(paths.kill(index))
         }
-        self._counts = _read_counts(paths.moments(task)) if self._left else {}
+        self._counts = _read_counts(paths.kill_points(task)) if self._left else {}
 
     def at(self, moment: str, number: int | None = None) -> None:
         """Say that a moment has come; this may be the last thing that the task does.
@@ -59,7 +59,7 @@ class Kills:
 
     def _count(self, moment: str) -> int:
         self._counts[moment] = number = self._counts.get(moment, 0) + 1
-        target = Path(self._paths.moments(self._task))
+        target = Path(self._paths.kill_points(self._task))
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.part")
         part.write_text(json.dumps(self._counts))

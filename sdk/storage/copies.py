@@ -112,7 +112,9 @@ class Copy:
 
     def wish(self, number: int, nonce: str, grace_s: float) -> None:
         """Leave the wish to cancel the run, for the supervisor of that generation."""
-        self._store.put_new(KEYS.distant_wish(number, nonce), [json.dumps({"grace_s": float(grace_s)}).encode()])
+        self._store.put_new(
+            KEYS.remote_cancel_request(number, nonce), [json.dumps({"grace_s": float(grace_s)}).encode()]
+        )
 
     def claim(self, record: str) -> bool:
         """Bring the record of who resumes the run; false if somebody else has resumed it before.
@@ -157,7 +159,7 @@ class Copy:
         name, found = item
         path = f"{self._paths.url}/{name}"
         # The same crc32c is compared by whoever brings it: here the size and the generation say enough.
-        mark = Path(f"{self._paths.url}/mirror/outputs/{getattr(found, 'generation', '')}")
+        mark = Path(f"{self._paths.sync}/outputs/{getattr(found, 'generation', '')}")
         if os.path.isfile(path) and mark.exists():
             return
         if os.path.isdir(path) and not os.path.islink(path):
@@ -213,7 +215,7 @@ class Copy:
             self._listed.add(file)
         while True:
             try:
-                data = bytes(self._store.get(KEYS.piece(file, size)))
+                data = bytes(self._store.get(KEYS.part(file, size)))
             except MissingError:
                 return
             size += len(data)
@@ -227,7 +229,7 @@ class Copy:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         """Keep other readers out of the copy."""
-        folder = posixpath.dirname(self._paths.mirror_lock)
+        folder = self._paths.sync
         os.makedirs(folder, exist_ok=True)
         with open(f"{folder}/copying", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -166,7 +166,7 @@ class Mirror:
 
     def _piece(self, file: str, offset: int, data: bytes) -> int:
         """Create a piece, and return its length: somebody may have created it before, when the file was shorter."""
-        key = KEYS.piece(file, offset)
+        key = KEYS.part(file, offset)
         try:
             self._store.put_new(key, [data])
         except AlreadyExistsError:

@@ -79,7 +79,7 @@ def write(paths: RunPaths) -> None:
     with suppress(OSError, ValueError, TypeError, CorruptRunError):
         changed_ns = _changed_ns(paths)
         status = fold(read_events(paths), supervisor_alive=False)
-        about = {"version": VERSION, "run_id": paths.parts[1], "records_changed_ns": changed_ns}
+        about = {"version": VERSION, "run_id": paths.run_id, "records_changed_ns": changed_ns}
         text = json.dumps({**about, "status": asdict(status), "shown": asdict(shown(paths))}).encode()
         if status.state is not State.LOST and len(text) <= _MAX_BYTES and _changed_ns(paths) == changed_ns:
             # That of an earlier end, before the run was resumed, is worthless.
@@ -94,7 +94,7 @@ def read(paths: RunPaths) -> Summary | None:
         data = json.loads(read_file(paths.summary))
         if (
             data["version"] != VERSION
-            or data["run_id"] != paths.parts[1]
+            or data["run_id"] != paths.run_id
             or data["records_changed_ns"] != _changed_ns(paths)
         ):
             return None

@@ -123,7 +123,7 @@ class Local:
         """Leave the wish in the run's directory, where the supervisor looks several times a second."""
         wishes = len(posix.list_names(plan.paths.control))
         try:
-            posix.put_new(plan.paths.cancel(wishes + 1), f'{{"grace_s": {float(grace_s)}}}\n'.encode())
+            posix.put_new(plan.paths.cancel_request(wishes + 1), f'{{"grace_s": {float(grace_s)}}}\n'.encode())
         except FileExistsError:
             pass  # another client has wished at the same moment
         except OSError as error:

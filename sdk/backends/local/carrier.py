@@ -48,7 +48,7 @@ _carriers: list[subprocess.Popen[bytes]] = []
 def start(plan: Plan) -> None:
     """Start the process and its guard; where one is at work, it waits for its turn and leaves when nothing is left to do."""
     paths = plan.paths
-    Path(paths.mirror_log).parent.mkdir(parents=True, exist_ok=True)
+    Path(paths.sync_log).parent.mkdir(parents=True, exist_ok=True)
     for process in list(_carriers):
         if process.poll() is not None:
             _carriers.remove(process)
@@ -57,7 +57,7 @@ def start(plan: Plan) -> None:
     # By its path: beside what carries, the guard is next to nothing.
     command = [sys.executable, "-I", "-S", guard.__file__]
     command += [sys.executable, "-m", "sdk.backends.local.carrier", paths.url]
-    _carriers.append(processes.spawn(command, env=env, cwd=paths.url, log=paths.mirror_log))
+    _carriers.append(processes.spawn(command, env=env, cwd=paths.url, log=paths.sync_log))
 
 
 def number_of(paths: RunPaths) -> int:
@@ -67,7 +67,7 @@ def number_of(paths: RunPaths) -> int:
 
 def is_carried(paths: RunPaths) -> bool:
     """True when all that a run has left here is in its bucket."""
-    return os.path.exists(paths.carried(number_of(paths)))
+    return os.path.exists(paths.uploaded(number_of(paths)))
 
 
 def is_at_work(paths: RunPaths) -> bool:
@@ -83,7 +83,7 @@ def is_starting() -> bool:
 
 @contextmanager
 def _locked(paths: RunPaths) -> Iterator[bool]:
-    with open(paths.mirror_lock, "ab") as lock:
+    with open(paths.sync_lock, "ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -168,7 +168,7 @@ class Carrier:
         if not has_ended(self._paths):
             self._beat(supervised=False)
         with suppress(FileExistsError):
-            posix.put_passing(self._paths.carried(number), b"")
+            posix.put_passing(self._paths.uploaded(number), b"")
 
     def _watch(self) -> None:
         """Say that the run is looked after, and look for what others wish, as long as that is so."""
@@ -188,9 +188,9 @@ class Carrier:
         self._heartbeat.say({"supervised": supervised, "generation": number_of(self._paths), "progress": progress})
 
     def _take_wishes(self) -> None:
-        number, prefix = number_of(self._paths), KEYS.distant_wish(0, "").rpartition("/")[0]
+        number, prefix = number_of(self._paths), KEYS.remote_cancel_request(0, "").rpartition("/")[0]
         for found in list(self._store.list(f"{prefix}/")):
-            taken = Path(self._paths.mirror_lock).with_name(found.key.rpartition("/")[2])
+            taken = Path(self._paths.sync_lock).with_name(found.key.rpartition("/")[2])
             if found.key.startswith(f"{prefix}/{number:04d}-") and not taken.exists():
                 self._wish(bytes(self._store.get(found.key)))
                 taken.touch()
@@ -198,7 +198,7 @@ class Carrier:
     def _wish(self, text: bytes) -> None:
         while True:
             with suppress(FileExistsError):
-                posix.put_new(self._paths.cancel(len(posix.list_names(self._paths.control)) + 1), text)
+                posix.put_new(self._paths.cancel_request(len(posix.list_names(self._paths.control)) + 1), text)
                 return
 
     def _look_for_others(self) -> None:

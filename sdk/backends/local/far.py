@@ -27,7 +27,7 @@ def of(plan: Plan, clock: Clock) -> Far | None:
 
 def is_own(plan: Plan) -> bool:
     """True for a run whose newest supervisor was started on this machine, as far as this machine knows."""
-    return os.path.exists(plan.paths.own(carrier.number_of(plan.paths)))
+    return os.path.exists(plan.paths.owner(carrier.number_of(plan.paths)))
 
 
 def settle(plan: Plan, clock: Clock, until: float | None) -> None:
@@ -50,7 +50,7 @@ def settle(plan: Plan, clock: Clock, until: float | None) -> None:
             if tried >= _TRIES:
                 raise StoreError(
                     f"The run {plan.run_id} has ended, and not all of it could be brought to {plan.url}; nothing is lost. The "
-                    f"last that {plan.paths.mirror_log} says: {last_lines(plan.paths.mirror_log, 1)} "
+                    f"last that {plan.paths.sync_log} says: {last_lines(plan.paths.sync_log, 1)} "
                     f"Then: podlift wait {plan.url} tries again."
                 )
             tried += 1

@@ -99,7 +99,7 @@ class Gang:
             if verdict.reason not in _MAY_SAVE:
                 # It is there, or the disk is full: then a task may save in vain.
                 with suppress(OSError):
-                    posix.put_passing(self._plan.paths.over(self._attempt), b"{}")
+                    posix.put_passing(self._plan.paths.decided(self._attempt), b"{}")
             self._stop(grace_s)
             return verdict
         finally:
@@ -200,7 +200,7 @@ class Gang:
         return {source for attempt, source, *_ in names if int(attempt) == self._attempt}
 
     def _asked_to_leave(self) -> bool:
-        folder = Path(self._plan.paths.agreed(self._attempt, 0)).parent
+        folder = Path(self._plan.paths.rendezvous(self._attempt, 0)).parent
         return any(
             json.loads((folder / name).read_bytes())["action"] == "stop" for name in posix.list_names(str(folder))
         )

@@ -87,8 +87,8 @@ def render(
         copied: values of the variables that are the caller's; "***" stands for those that are missing here.
     """
     root = RootPaths(plan.root)
-    first_stage = [root.root.split("/")[2], _key(root.stage(stage)), stage]
-    arguments = [*first_stage, _key(root.run(plan.run_id).order(number)), order_digest]
+    first_stage = [root.root.split("/")[2], _key(root.entrypoint(stage)), stage]
+    arguments = [*first_stage, _key(root.run(plan.run_id).launch_spec(number)), order_digest]
     container = {
         "imageUri": plan.backend_options["image"] or NO_IMAGE,
         "args": arguments,

@@ -86,12 +86,12 @@ def _bring(plan: Plan, number: int, store: GcsStore, clock: Clock) -> tuple[str,
     copy = Copy(plan.paths, plan.url, clock)
     said = [name for name in posix.list_names(plan.paths.events) if name.startswith("0000.client")]
     order = json.dumps(spec.order(plan, number, half.digest), sort_keys=True).encode()
-    key = submit.KEYS.order(number)
+    key = submit.KEYS.launch_spec(number)
     with ThreadPoolExecutor(4) as pool:
         ours = pool.submit(_put, store, key, order)
         others = [pool.submit(copy.bring, f"{submit.KEYS.events}/{name}") for name in said]
         others.append(pool.submit(mirror.bring_bundle, str(half.path), root.runtime(half.digest)))
-        others.append(pool.submit(_bring_text, root.stage(stage), text, clock))
+        others.append(pool.submit(_bring_text, root.entrypoint(stage), text, clock))
         for each in others:
             each.result()
     # Of somebody who began before; the containers read that one.

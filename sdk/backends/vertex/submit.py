@@ -109,7 +109,7 @@ class Asked:
 def read_made(store: Store, number: int) -> Made | None:
     """Return which job it is, if the run's directory says so."""
     try:
-        data = json.loads(bytes(store.get(KEYS.made(number))))
+        data = json.loads(bytes(store.get(KEYS.created(number))))
     except MissingError:
         return None
     return Made(name=str(data["name"]), unsure=bool(data.get("unsure")))
@@ -245,7 +245,7 @@ def note(store: Store, jobs: Service, number: int, made: Made) -> Made:
     """Write down which job it is, and return it; where another one was written down, this one is cancelled."""
     data = json.dumps({"name": made.name, "region": made.region, "unsure": made.unsure}, sort_keys=True).encode()
     try:
-        store.put_new(KEYS.made(number), [data])
+        store.put_new(KEYS.created(number), [data])
     except AlreadyExistsError:
         first = read_made(store, number)
         if first is None:
@@ -259,7 +259,7 @@ def note(store: Store, jobs: Service, number: int, made: Made) -> Made:
 def forestall(store: Store, number: int) -> Made:
     """Have nobody make a job any more, and return what is written down: the job that was made in the meantime, or none."""
     with suppress(AlreadyExistsError):
-        store.put_new(KEYS.made(number), [json.dumps({"name": ""}).encode()])
+        store.put_new(KEYS.created(number), [json.dumps({"name": ""}).encode()])
     return read_made(store, number) or Made(name="")
 
 

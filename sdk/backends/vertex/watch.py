@@ -175,7 +175,7 @@ class Watch:
         self.refresh()
         number = self._number()
         wish = json.dumps({"grace_s": float(grace_s), "asked": self._clock.now()}).encode()
-        self._store.put_new(KEYS.distant_wish(number - 1, uuid.uuid4().hex[:12]), [wish])
+        self._store.put_new(KEYS.remote_cancel_request(number - 1, uuid.uuid4().hex[:12]), [wish])
         job = self._job or self._forestall(number)
         waiting = job is not None and job.state.removeprefix(states.PREFIX) in ("QUEUED", "PENDING", "PAUSED")
         if job is not None and not job.over and (grace_s <= 0 or waiting):
@@ -304,7 +304,7 @@ class Watch:
                 return
 
     def _wishes(self) -> list[dict[str, Any]]:
-        prefix = KEYS.distant_wish(self._number() - 1, "").removesuffix(".cancel.json")
+        prefix = KEYS.remote_cancel_request(self._number() - 1, "").removesuffix(".cancel.json")
         found = []
         for stat in self._store.list(prefix):
             try:

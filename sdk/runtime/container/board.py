@@ -184,7 +184,7 @@ class Board:
         store = self._opened()
         if self._told and not self._told_others and not self._alone:
             with suppress(AlreadyExistsError):
-                store.put_new(f"{_KEYS.wanted_back(self._payload.attempt)}/{self._task}.json", [b"{}"])
+                store.put_new(f"{_KEYS.preempted(self._payload.attempt)}/{self._task}.json", [b"{}"])
             self._told_others = True
         if not self._decides:
             self._read(store)
@@ -207,7 +207,7 @@ class Board:
         if self._wish == "stop" or (now - self._looked < _WISH_S and (self._wish or not self._told)):
             return
         self._looked = now
-        wanted_back = f"{_KEYS.wanted_back(self._payload.attempt)}/"
+        wanted_back = f"{_KEYS.preempted(self._payload.attempt)}/"
         if next(iter(store.list(f"{_KEYS.control}/{self._payload.generation:04d}-")), None) is not None:
             self._wish = "stop"
         elif self._told or (not self._alone and next(iter(store.list(wanted_back)), None) is not None):
@@ -235,7 +235,7 @@ class Board:
         self._entries[number] = (at, action)
 
     def _put(self, number: int, about: dict[str, Any]) -> None:
-        store, key, data = self._opened(), _KEYS.agreed(self._payload.attempt, number), json.dumps(about).encode()
+        store, key, data = self._opened(), _KEYS.rendezvous(self._payload.attempt, number), json.dumps(about).encode()
         try:
             store.put_new(key, [data])
         except AlreadyExistsError:
@@ -247,7 +247,7 @@ class Board:
     def _read(self, store: Store) -> None:
         number = self._written + 1
         try:
-            about = json.loads(bytes(store.get(_KEYS.agreed(self._payload.attempt, number))))
+            about = json.loads(bytes(store.get(_KEYS.rendezvous(self._payload.attempt, number))))
         except MissingError:
             return
         self._entries[number] = None if about["action"] == "end" else (int(about["step"]), about["action"])

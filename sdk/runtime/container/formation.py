@@ -137,7 +137,7 @@ class Formation:
 
     def _join(self) -> None:
         about = {"task": self._task, "nonce": self.nonce, "time": self._clock.now()}
-        self._store.put_new(_KEYS.join(self._task, self.nonce), [json.dumps(about).encode()])
+        self._store.put_new(_KEYS.member(self._task, self.nonce), [json.dumps(about).encode()])
 
     def _members(self) -> dict[str, str]:
         if len(self._tasks) == 1:
@@ -145,7 +145,7 @@ class Formation:
         return {**choose(self._joins(), self.claims, self._tasks), self._task: self.nonce}
 
     def _joins(self) -> list[Join]:
-        for stat in self._store.list(f"{_KEYS.joins}/"):
+        for stat in self._store.list(f"{_KEYS.members}/"):
             # They never change.
             if stat.key not in self._known:
                 about = json.loads(bytes(self._store.get(stat.key)))
@@ -157,7 +157,7 @@ class Formation:
         number = len(self.claims) + 1
         about = {"job": self._job, "members": members, "nonce": self.nonce, "time": self._clock.now()}
         try:
-            self._store.put_new(_KEYS.claim(number), [json.dumps(about).encode()])
+            self._store.put_new(_KEYS.membership(number), [json.dumps(about).encode()])
         except AlreadyExistsError:
             # Whoever was faster is read next: it may be this very request, whose answer was lost.
             return
@@ -167,10 +167,10 @@ class Formation:
         while True:
             number = len(self.claims) + 1
             try:
-                about = json.loads(bytes(self._store.get(_KEYS.claim(number))))
+                about = json.loads(bytes(self._store.get(_KEYS.membership(number))))
                 claim = Claim(attempt=number, job=int(about["job"]), members=dict(about["members"]))
             except MissingError:
                 return self.claims
             except (ValueError, LookupError, TypeError) as error:
-                raise CorruptRunError(f"{self._store.url}/{_KEYS.claim(number)} is damaged: {error!r}.") from None
+                raise CorruptRunError(f"{self._store.url}/{_KEYS.membership(number)} is damaged: {error!r}.") from None
             self.claims.append(claim)

@@ -174,9 +174,9 @@ def test_the_command_is_the_loader_and_its_arguments_name_what_it_fetches(base: 
     run = "podlift/runs/digits-aaaaaa"
     assert container["args"] == [
         "my-bucket",
-        f"podlift/stages/{stage}.py",
+        f"podlift/entrypoints/{stage}.py",
         stage,
-        f"{run}/jobs/0002.order.json",
+        f"{run}/jobs/0002.launch_spec.json",
         order,
     ]
     assert body["labels"]["podlift-job"] == "2"

@@ -56,8 +56,8 @@ def test_a_preempted_cluster_ends_with_the_weights_of_an_undisturbed_one(podlift
     assert len(whole.metrics()) == epochs
     there = objects(podlift_vertex, whole)
     assert f"podlift/bundles/{whole.plan.digest}.tar" in there
-    assert {"plan.json", "jobs/0001.order.json", "jobs/0001.intent.json", "jobs/0001.made.json"} <= there
-    assert {"attempts/0001/claim.json", "events/0001.chief-0.000001.entry.json", "model/digits.keras"} <= there
+    assert {"plan.json", "jobs/0001.launch_spec.json", "jobs/0001.intent.json", "jobs/0001.created.json"} <= there
+    assert {"attempts/0001/membership.json", "events/0001.chief-0.000001.entry.json", "model/digits.keras"} <= there
     job = next(iter(podlift_vertex.jobs().list_custom_jobs(parent=podlift_vertex.parent, timeout=30)))
     assert job.labels["podlift-run"] == whole.id
     assert (job.labels["podlift-job"], job.state.name) == ("1", "JOB_STATE_SUCCEEDED")
@@ -74,7 +74,7 @@ def test_a_preempted_cluster_ends_with_the_weights_of_an_undisturbed_one(podlift
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2)
     assert "Before that, attempt 1" in run.why()
     there = objects(podlift_vertex, run)
-    assert {"attempts/0001/claim.json", "attempts/0002/claim.json"} <= there
+    assert {"attempts/0001/membership.json", "attempts/0002/membership.json"} <= there
     assert any(name.startswith("events/0002.worker-1.") for name in there)
     assert [entry.step for entry in run.checkpoints()][-1] == 24 * epochs
     ends = [end_of(RunPaths(each.url)) for each in (whole, run)]

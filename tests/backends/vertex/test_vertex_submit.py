@@ -164,7 +164,7 @@ def test_without_any_answer_it_says_so_and_the_next_client_finds_what_was_made(s
         creation(store, service, clock).ensure()
     assert len(service.creates) == 3
     with pytest.raises(LookupError):
-        store.get("jobs/0001.made.json")
+        store.get("jobs/0001.created.json")
     # One of the three was carried out after all.
     service.create("us-central1", object())
     made = creation(store, service, clock).ensure()
@@ -210,8 +210,8 @@ def test_of_two_clients_that_take_over_one_asks(store: PosixStore, clock: Clock)
             if not other.creates:
                 other.creates.append("...")
                 creation(store, other, Clock()).ensure()
-                bytes(store.get("jobs/0001.made.json"))
-                store.delete("jobs/0001.made.json")  # this one does not see it yet
+                bytes(store.get("jobs/0001.created.json"))
+                store.delete("jobs/0001.created.json")  # this one does not see it yet
             return []
 
     looking = Looking(clock)

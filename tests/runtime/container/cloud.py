@@ -82,7 +82,7 @@ class Cloud:
         files.upload(f"bundles/{plan.digest}.tar", str(archive), None, new=True)
         files.upload(f"runtime/{half.digest}.tar", str(half.path), None, new=True)
         digest, text = first_stage()
-        stage = f"stages/{digest}.py"
+        stage = f"entrypoints/{digest}.py"
         if not list(files.list(stage)):
             GcsStore(f"{BUCKET}/podlift").put_new(stage, [text])
         payload = dataclasses.replace(plan.payload(0), run_url="", bundle="", store=RunPaths(plan.url).store)
@@ -100,7 +100,7 @@ class Cloud:
             **changes,
         }
         data = json.dumps(order).encode()
-        key = RunPaths(f"podlift/runs/{plan.run_id}").order(job)
+        key = RunPaths(f"podlift/runs/{plan.run_id}").launch_spec(job)
         GcsStore(BUCKET).put_new(key, [data])
         return [BUCKET, f"podlift/{stage}", digest, key, hashlib.sha256(data).hexdigest()]
 

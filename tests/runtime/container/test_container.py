@@ -35,7 +35,7 @@ def test_one_container_runs_the_program_and_leaves_its_records_in_the_bucket(clo
     ]
     assert kinds == ["attempt_started", "entry", "first_step", "done", "exited", "collected"]
     blobs = {blob.name.removeprefix(f"podlift/runs/{plan.run_id}/") for blob in cloud.gcs.client().list_blobs(BUCKET)}
-    assert {"outputs/work/left.txt", "attempts/0001/claim.json"} <= blobs
+    assert {"outputs/work/left.txt", "attempts/0001/membership.json"} <= blobs
     assert any(name.startswith("attempts/0001/metrics/chief-0.jsonl/") for name in blobs)
     assert list(cloud.folder.glob("tmp-0/*")) == []
 
@@ -74,7 +74,7 @@ def test_three_containers_stop_behind_the_same_step_and_start_again_as_the_next_
     first = cloud.start_all(plan, words, SHARED=str(shared))
     cloud.until(lambda: int(text(shared / "1" / "worker-1") or 0) > 20, "20 steps", *first.values())
     # As a task that trains writes it down when it gets SIGTERM.
-    cloud.store(plan).put_new(f"{RunPaths('').wanted_back(1)}/worker-1.json", [b"{}"])
+    cloud.store(plan).put_new(f"{RunPaths('').preempted(1)}/worker-1.json", [b"{}"])
     assert {task: container.code() for task, container in first.items()} == dict.fromkeys(plan.tasks, 134)
     places = [stopped_at(container) for container in first.values()]
     assert len(places[0]) == 1
@@ -85,7 +85,7 @@ def test_three_containers_stop_behind_the_same_step_and_start_again_as_the_next_
     exits = {(e.attempt, e.data["task"]): (e.data["code"], e.data["reason"]) for e in cloud.events(plan, "exited")}
     assert {task for attempt, task in exits if attempt == 2} >= {"chief-0"}
     assert {exits[1, task] for task in plan.tasks} == {(75, "checkpointed")}
-    claims = [json.loads(bytes(cloud.store(plan).get(RunPaths("").claim(number)))) for number in (1, 2)]
+    claims = [json.loads(bytes(cloud.store(plan).get(RunPaths("").membership(number)))) for number in (1, 2)]
     assert not set(claims[0]["members"].values()) & set(claims[1]["members"].values())
 
 
@@ -103,7 +103,7 @@ def test_a_client_that_cancels_stops_all_tasks_behind_the_same_step_and_nothing_
     shared.mkdir()
     tasks = cloud.start_all(plan, cloud.order(plan), SHARED=str(shared))
     cloud.until(lambda: int(text(shared / "1" / "worker-0") or 0) > 5, "5 steps", *tasks.values())
-    cloud.store(plan).put_new(RunPaths("").distant_wish(0, "abc"), [b"{}"])
+    cloud.store(plan).put_new(RunPaths("").remote_cancel_request(0, "abc"), [b"{}"])
     assert {task: container.code() for task, container in tasks.items()} == dict.fromkeys(plan.tasks, 75)
     places = [stopped_at(container) for container in tasks.values()]
     assert places == [places[0]] * 2
@@ -198,7 +198,7 @@ def test_a_storage_that_fails_now_and_then_changes_nothing(cloud: Cloud, write, 
     )
     first = cloud.start_all(plan, words, SHARED=str(shared))
     cloud.until(lambda: int(text(shared / "1" / "worker-0") or 0) > 20, "20 steps", *first.values())
-    cloud.store(plan).put_new(f"{RunPaths('').wanted_back(1)}/worker-0.json", [b"{}"])
+    cloud.store(plan).put_new(f"{RunPaths('').preempted(1)}/worker-0.json", [b"{}"])
     assert {task: container.code() for task, container in first.items()} == dict.fromkeys(plan.tasks, 134)
     places = [stopped_at(container) for container in first.values()]
     assert places == [places[0]] * 2

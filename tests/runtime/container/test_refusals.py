@@ -109,8 +109,8 @@ def test_a_first_stage_that_is_another_or_gone_is_not_run(cloud: Cloud, write) -
     words = cloud.order(plan)
     wrong = [words[0], words[1], "0" * 64, *words[3:]]
     assert f"gs://{BUCKET}/{words[1]} cannot be run: it has another sha256 than 0000" in refused(cloud, plan, wrong)
-    gone = [words[0], "podlift/stages/none.py", *words[2:]]
-    assert "podlift/stages/none.py cannot be run: HTTP Error 404" in refused(cloud, plan, gone)
+    gone = [words[0], "podlift/entrypoints/none.py", *words[2:]]
+    assert "podlift/entrypoints/none.py cannot be run: HTTP Error 404" in refused(cloud, plan, gone)
 
 
 def test_a_bucket_that_lets_nobody_in_is_a_sentence_and_no_traceback(cloud: Cloud, write) -> None:
@@ -208,4 +208,4 @@ def test_a_member_that_was_replaced_is_noticed_and_one_that_was_replaced_before_
     second = one("chief-0").form(0)
     assert second.attempt == 2
     assert second.members["worker-0"] not in claim.members.values()
-    assert len(list(store.list(f"{RunPaths('').joins}/"))) == 5
+    assert len(list(store.list(f"{RunPaths('').members}/"))) == 5
