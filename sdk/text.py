@@ -1,0 +1,79 @@
+"""How durations, sizes, amounts of money and long lists are written for people, and how durations are read. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+_UNITS_S = {"w": 7 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
+_DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?)\s*{unit})?\s*" for unit in _UNITS_S))
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+
+
+def duration(seconds: float, units: int = 2) -> str:
+    """Return a time span: "12.3 s", "2 min 3 s", "1 h 4 min", "7 days"; `units=1` keeps the largest unit only."""
+    if seconds < 60:
+        return f"{max(seconds, 0.0):.1f}".removesuffix(".0") + " s"
+    whole = int(seconds)
+    parts = [
+        counted(whole // 86400, "day"),
+        f"{whole % 86400 // 3600} h",
+        f"{whole % 3600 // 60} min",
+        f"{whole % 60} s",
+    ]
+    first = next(at for at, part in enumerate(parts) if not part.startswith("0 "))
+    return " ".join(part for part in parts[first : first + units] if not part.startswith("0 "))
+
+
+def parse_duration(text: str, *, unit_required: bool = False) -> float:
+    """Return the seconds in "90s", "10m", "1h30m", "1.5d" or "2w"; a bare number counts as seconds.
+
+    Raises:
+        ValueError: it is not a duration, or it has no unit where one is required.
+    """
+    text = text.strip().lower()
+    if not unit_required and _NUMBER.fullmatch(text):
+        return float(text)
+    found = _DURATION.fullmatch(text)
+    if not text or found is None:
+        raise ValueError("Must be a duration: numbers with the units s, m, h, d or w, such as 90s, 10m or 1h30m.")
+    return sum(
+        float(number) * unit_s for number, unit_s in zip(found.groups(), _UNITS_S.values(), strict=True) if number
+    )
+
+
+def size(count: int) -> str:
+    """Return a number of bytes: "512 bytes", "20.5 kB", "1.2 GB"."""
+    for factor, unit in _SIZES:
+        if count >= factor:
+            return f"{count / factor:.1f} {unit}"
+    return counted(count, "byte")
+
+
+def money(usd: float | None) -> str:
+    """Return an amount: "1.38 USD", "0.0012 USD", "unknown"."""
+    if usd is None:
+        return "unknown"
+    return f"{usd:.4f} USD" if usd < 0.01 else f"{usd:,.2f} USD"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things: "1 file", "3 files"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def and_more(names: Sequence[str], shown: int) -> str:
+    """Return the first names of a long list: "a, b and 3 more"."""
+    text = ", ".join(names[:shown])
+    return f"{text} and {len(names) - shown} more" if len(names) > shown else text
+
+
+def joined(words: Sequence[str], last: str) -> str:
+    """Return all words of a list: "a, b and c", with `last` before the last one."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def clipped(text: str, limit: int) -> str:
+    """Return at most `limit` characters of a text, with "..." for the rest."""
+    return text if len(text) <= limit else f"{text[:limit]}..."
