@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from . import backends, cache, checks, config, ids, planner, references, saved
+from . import backends, cache, checks, config, decide, ids, references, saved
 from .checks import Facts, Finding
 from .errors import InputError, InsideTaskError, Problems
 from .job import Job
@@ -212,7 +212,7 @@ def _named(source: Source) -> str:
 
 def _decide(job: Job, packed: _Packed, facts: Facts, inputs: dict[str, str], where: dict[str, Any]) -> Plan:
     source, needed = packed.source, packed.needed
-    return planner.make_plan(
+    return decide.make_plan(
         job=job.model_dump(mode="json"),
         argv=[] if source.function and isinstance(job.args, dict) else job.argv(),
         kwargs=job.args if isinstance(job.args, dict) else {},

@@ -270,3 +270,12 @@ def _identity_by_ps(pid: int) -> str | None:
     if not found or found[0].startswith("Z"):
         return None
     return f"{_boot()}:{pid}:{found[1].strip().replace(':', '.')}"
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU seconds of a process so far, 0 where they cannot be known."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -31,6 +31,7 @@ LAYERS = [
         "cluster",
         "checks",
         "planner",
+        "decide",
         "plantext",
         "difference",
         "events",

@@ -16,8 +16,8 @@ from contextlib import suppress
 from enum import Enum
 from pathlib import Path
 
+from ...processes import cpu_s
 from ...status import Reason
-from .life import cpu_s
 
 _SHELL_SIGNAL = 128
 # TensorFlow misses heartbeats after some 10 s; a machine under load may stand still for a few.

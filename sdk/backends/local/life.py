@@ -10,6 +10,7 @@ from pathlib import Path
 from ... import cluster
 from ...clock import Clock
 from ...planner import Plan
+from ...processes import cpu_s
 from ...storage.records import read_progress
 
 # Looked at so many times within `hang_s`, and not more often than this.
@@ -136,12 +137,3 @@ def _size(path: str) -> int:
         return Path(path).stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process so far, 0 where they cannot be known."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
