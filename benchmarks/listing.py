@@ -14,10 +14,11 @@ from statistics import median
 
 import sdk
 from sdk.clock import SystemClock
-from sdk.layout import RootPaths, RunPaths
-from sdk.planner import Plan
-from sdk.storage import posix, summaries
-from sdk.storage.records import Recorder
+from sdk.records import summaries
+from sdk.records.recorder import Recorder
+from sdk.spec.layout import RootPaths, RunPaths
+from sdk.spec.plan import Plan
+from sdk.storage import posix
 
 TITLE = "Listing of 10,000 runs"
 _RUNS = 10_000

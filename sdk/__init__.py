@@ -27,15 +27,15 @@ _PUBLIC = {
     "submit": "api",
     "attach": "api",
     "runs": "api",
-    "Plan": "planner",
-    "Job": "job",
-    "Resources": "policies",
-    "Code": "policies",
-    "Limits": "policies",
-    "Retry": "policies",
-    "Checkpoints": "policies",
-    "Vertex": "policies",
-    "FromCaller": "job",
+    "Plan": "spec.plan",
+    "Job": "spec.job",
+    "Resources": "spec.policies",
+    "Code": "spec.policies",
+    "Limits": "spec.policies",
+    "Retry": "spec.policies",
+    "Checkpoints": "spec.policies",
+    "Vertex": "spec.policies",
+    "FromCaller": "spec.job",
     "Run": "run",
     "RunInfo": "run",
     "Result": "run",
@@ -72,20 +72,20 @@ if TYPE_CHECKING:  # `as`: for a strict type checker of a user's program these n
     from .errors import RunFailedError as RunFailedError
     from .errors import RunNotFoundError as RunNotFoundError
     from .errors import WaitTimeoutError as WaitTimeoutError
-    from .job import FromCaller as FromCaller
-    from .job import Job as Job
-    from .planner import Plan as Plan
-    from .policies import Checkpoints as Checkpoints
-    from .policies import Code as Code
-    from .policies import Limits as Limits
-    from .policies import Resources as Resources
-    from .policies import Retry as Retry
-    from .policies import Vertex as Vertex
     from .run import Result as Result
     from .run import Run as Run
     from .run import RunInfo as RunInfo
     from .runtime.context import Context as Context
     from .runtime.context import context as context
+    from .spec.job import FromCaller as FromCaller
+    from .spec.job import Job as Job
+    from .spec.plan import Plan as Plan
+    from .spec.policies import Checkpoints as Checkpoints
+    from .spec.policies import Code as Code
+    from .spec.policies import Limits as Limits
+    from .spec.policies import Resources as Resources
+    from .spec.policies import Retry as Retry
+    from .spec.policies import Vertex as Vertex
     from .status import Reason as Reason
     from .status import State as State
     from .status import Status as Status

@@ -10,27 +10,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from . import backends, distant, ids, references
+from . import backends, ids
 from .clock import SystemClock
 from .errors import AlreadyExistsError, CorruptRunError, InputError, PodliftError, RunNotFoundError, nearest
-from .job import Job
-from .layout import RootPaths, RunPaths
 from .packaging import bundle
 from .packaging.paths import usable
-from .planner import Plan
-from .plans import read_plan
-from .prepare import make_plan, packaged, refuse_inside_task, refuse_keywords
-from .roots import configured_root, in_bucket
+from .planning import references, remote
+from .planning.prepare import make_plan, packaged, refuse_inside_task, refuse_keywords
+from .planning.roots import configured_root, in_bucket
+from .planning.settings.merge import from_keywords
+from .records import summaries
+from .records.plans import read_plan
+from .records.recorder import Recorder
 from .run import Run, RunInfo
-from .settings import from_keywords
+from .spec.job import Job
+from .spec.layout import RootPaths, RunPaths
+from .spec.plan import Plan
 from .status import State
-from .storage import posix, summaries
-from .storage.records import Recorder
+from .storage import posix
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from .keywords import Keywords
+    from .planning.settings.keywords import Keywords
 
 
 def plan(what: str | Path | Callable[..., Any] | Job, **settings: Unpack[Keywords]) -> Plan:
@@ -84,7 +86,7 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
     text = str(url_or_id)
     url = references.url_of(text, root, os.environ)
     if in_bucket(url):
-        return Run(distant.attach(url, os.environ))
+        return Run(remote.attach(url, os.environ))
     paths = RunPaths(url)
     with usable("The run", text):
         there = Path(url).is_dir()
@@ -144,11 +146,11 @@ def runs(
     place = configured_root(root, os.environ, backend)
     if in_bucket(place):
         every = limit if backend is None and not wanted and name is None else None
-        urls = [url for url in distant.runs(place, every) if _is_named(url.rpartition("/")[2], name)]
+        urls = [url for url in remote.runs(place, every) if _is_named(url.rpartition("/")[2], name)]
         # Several at a time, and no more than it takes.
         size = limit or len(urls) or 1
         chunks = (urls[at : at + size] for at in range(0, len(urls), size))
-        looked = (info for chunk in chunks for info in distant.each(chunk, _distant_info))
+        looked = (info for chunk in chunks for info in remote.each(chunk, _distant_info))
         return list(itertools.islice(filter(fits, looked), limit))
     folder = RootPaths(place).runs
     newest_first = sorted(references.candidates(folder), reverse=True)
@@ -218,7 +220,7 @@ def execute(made: Plan, *, exact: bool = True) -> Run:
 
 
 def _execute(made: Plan, exact: bool) -> Run:
-    made = distant.placed(made, os.environ)
+    made = remote.placed(made, os.environ)
     backend = backends.load(made.backend)
     backend.check(backend.render(made))
     if exact:
@@ -233,7 +235,7 @@ def _execute(made: Plan, exact: bool) -> Run:
     try:
         posix.put_new(made.paths.plan, made.to_json().encode())
         if made.local:
-            distant.publish(made)
+            remote.publish(made)
     except (FileExistsError, AlreadyExistsError):
         raise InputError(f"This plan was submitted before. Next: podlift status {made.run_id}.") from None
     Recorder(made.paths, "client", 0, SystemClock()).record("submitted")

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from . import backends, saved
+from . import backends
 from .backends.base import LogLine
-from .backends.local import far
+from .backends.local import remote
+from .checkpoint import run_checkpoints
 from .checkpoint.catalog import Entry
 from .clock import Clock, SystemClock
 from .errors import (
@@ -24,15 +25,15 @@ from .errors import (
     StoreError,
     WaitTimeoutError,
 )
-from .events import Event, fold
-from .explanation import About, explain
-from .layout import RunPaths
 from .packaging.paths import destination
-from .planner import Plan
-from .roots import configured_root
+from .planning.roots import configured_root
+from .records.events import Event, fold
+from .records.explain import About, explain
+from .records.recorder import has_ended, position, read_events, read_metrics, read_telling
+from .spec.layout import RunPaths
+from .spec.plan import Plan
 from .status import Progress, State, Status
 from .storage import trees
-from .storage.records import has_ended, position, read_events, read_metrics, read_telling
 
 _POLL_S = 0.1
 # How often a bucket is asked for the last checkpoint.
@@ -181,7 +182,7 @@ class Run:
             status = self.status()
             if status.state.terminal:
                 if self.plan.local and self._far is None:
-                    far.settle(self.plan, self._clock, until)
+                    remote.settle(self.plan, self._clock, until)
                 return status
             if until is not None and self._clock.monotonic() >= until:
                 raise WaitTimeoutError(
@@ -302,7 +303,7 @@ class Run:
         Raises:
             PodliftError: the place where they lie cannot be read.
         """
-        return saved.entries(RunPaths(self.url))
+        return run_checkpoints.entries(RunPaths(self.url))
 
     def cancel(self, grace_s: float | None = None) -> None:
         """Ask for the end of the run, and return at once; a run that has ended stays as it is.
@@ -332,7 +333,7 @@ class Run:
             InputError: it is still going, it has succeeded, its bundle or a variable that it copies is gone, the current code
                 cannot be packaged, or somebody else has resumed it at the same moment.
         """
-        from .resuming import resume
+        from .planning.resume import resume
 
         with self._sound():
             events, status = self._look(logs=True)
@@ -348,7 +349,7 @@ class Run:
         """Return the step and the time of the last checkpoint; a bucket is not asked every time."""
         now, known = self._clock.monotonic(), self._saved
         if not self.plan.local or fresh or known is None or now - known[0] >= _ASK_S:
-            known = self._saved = now, saved.newest(RunPaths(self.url))
+            known = self._saved = now, run_checkpoints.newest(RunPaths(self.url))
         return known[1]
 
     def _look(self, *, logs: bool = False) -> tuple[list[Event], Status]:

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sdk
-from sdk import accelerators
-from sdk.accelerators import ROWS, lookup, pools
-from sdk.hardware import machines, regions
+from sdk.hardware import accelerators, machines, regions
+from sdk.hardware.accelerators import ROWS, lookup, pools
 
 
 @pytest.mark.parametrize(
@@ -121,7 +120,7 @@ def test_a_row_says_all_that_a_request_needs_or_why_there_is_none(row: accelerat
 
 def test_types_are_those_of_the_real_client() -> None:
     code = (
-        "from google.cloud.aiplatform_v1.types import AcceleratorType; from sdk.accelerators import ROWS; "
+        "from google.cloud.aiplatform_v1.types import AcceleratorType; from sdk.hardware.accelerators import ROWS; "
         "print([row.type for row in ROWS if row.type and row.type not in AcceleratorType.__members__])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

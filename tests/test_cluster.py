@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from sdk import cluster
+from sdk.spec import cluster
 
 
 def environment(workers: int, shape: str, task: int) -> dict[str, str]:

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 import sdk
-from sdk import config
 from sdk.errors import Problems
+from sdk.planning.settings import table
 
 
 def test_every_field_of_a_job_and_its_values_is_one_setting() -> None:
@@ -16,12 +16,12 @@ def test_every_field_of_a_job_and_its_values_is_one_setting() -> None:
         if name not in ("resources", "code", "limits", "retry", "checkpoints")
     ]
     fields += [f"vertex_{name}" for name in sdk.Vertex.model_fields]
-    assert sorted(config.SETTINGS) == sorted(fields)
+    assert sorted(table.SETTINGS) == sorted(fields)
     assert len(set(fields)) == len(fields)
 
 
 def test_every_setting_has_a_sentence_in_the_docstring_of_its_class() -> None:
-    assert [setting.name for setting in config.SETTINGS.values() if len(setting.doc) < 10] == []
+    assert [setting.name for setting in table.SETTINGS.values() if len(setting.doc) < 10] == []
 
 
 @pytest.mark.parametrize(
@@ -46,14 +46,14 @@ def test_every_setting_has_a_sentence_in_the_docstring_of_its_class() -> None:
 )
 def test_a_variable_sets_its_field(variable: str, text: str, name: str, value: object) -> None:
     problems = Problems()
-    assert config.from_environment({variable: text, "HOME": "/x"}, problems) == {name: value}
+    assert table.from_environment({variable: text, "HOME": "/x"}, problems) == {name: value}
     assert problems.found == []
 
 
 def test_wrong_variables_are_named_together_and_the_right_ones_are_read() -> None:
     problems = Problems()
     given = {"PODLIFT_WORKER": "2", "PODLIFT_WORKERS": "two", "PODLIFT_KERAS": "legacy", "PODLIFT_ARGS": "[" * 100000}
-    assert config.from_environment(given, problems) == {"keras": "legacy"}
+    assert table.from_environment(given, problems) == {"keras": "legacy"}
     said = "\n".join(problems.found)
     assert "Did you mean 'PODLIFT_WORKERS'?" in said
     assert "PODLIFT_WORKERS: must be a number. Received: 'two'." in said
@@ -62,7 +62,7 @@ def test_wrong_variables_are_named_together_and_the_right_ones_are_read() -> Non
 
 def test_the_values_for_the_tasks_are_not_quoted() -> None:
     problems = Problems()
-    assert config.from_environment({"PODLIFT_ENV": '{"Q":"hunter2"'}, problems) == {}
+    assert table.from_environment({"PODLIFT_ENV": '{"Q":"hunter2"'}, problems) == {}
     assert problems.found == ["PODLIFT_ENV: must be JSON."]
 
 

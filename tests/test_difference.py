@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 import sdk
-from sdk import backends, difference
-from sdk.difference import Change
-from sdk.planner import Plan
+from sdk import backends
+from sdk.planning import diff
+from sdk.planning.diff import Change
+from sdk.spec.plan import Plan
 
 GOLDEN = sorted((Path(__file__).parent / "golden" / "v0.1.0" / "runs").glob("*/plan.json"))[0]
 
 
 def compared(first: Plan, second: Plan) -> list[Change]:
-    bodies = [backends.load(plan.backend).render(difference.anonymous(plan)).body for plan in (first, second)]
-    return difference.compare(first, second, (bodies[0], bodies[1]))
+    bodies = [backends.load(plan.backend).render(diff.anonymous(plan)).body for plan in (first, second)]
+    return diff.compare(first, second, (bodies[0], bodies[1]))
 
 
 def lines(first: Plan, second: Plan) -> list[str]:
@@ -112,8 +113,8 @@ def test_a_plan_of_an_earlier_podlift_asked_for_the_defaults_of_what_it_did_not_
 def test_a_program_reads_the_sections_and_whether_there_are_any(write: Any) -> None:
     write("train.py", "print(1)")
     first, second = sdk.plan("train.py", workers=1), sdk.plan("train.py", workers=2)
-    found = json.loads(json.dumps(difference.as_json(compared(first, second))))
+    found = json.loads(json.dumps(diff.as_json(compared(first, second))))
     assert found["same"] is False
     assert found["job"] == [{"path": "resources.workers", "before": 1, "after": 2, "kind": "changed"}]
     assert found["tasks"] == [{"path": "worker-0", "before": None, "after": None, "kind": "added"}]
-    assert difference.as_json([]) == {"same": True}
+    assert diff.as_json([]) == {"same": True}

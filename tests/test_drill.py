@@ -22,9 +22,9 @@ from sdk.checkpoint.policy import Policy
 from sdk.checkpoint.saver import Saver
 from sdk.clock import SystemClock
 from sdk.drill import Difference, Killed, Report, Source, comparison, losses, run_drill
-from sdk.events import Event
-from sdk.kills import Kill, parse
-from sdk.layout import RunPaths
+from sdk.drill.kills import Kill, parse
+from sdk.records.events import Event
+from sdk.spec.layout import RunPaths
 from sdk.storage.store import open_store
 
 TASKS = ["chief-0", "worker-0"]
@@ -290,8 +290,8 @@ def test_everything_but_passed_ends_with_1_and_says_why(verdict: Any) -> None:
 
 KILLED = """
 import json, sys
-from sdk.layout import RunPaths
-from sdk.runtime.kills import Kills
+from sdk.spec.layout import RunPaths
+from sdk.runtime.hooks.kill_points import Kills
 kills = Kills(RunPaths(sys.argv[1]), int(sys.argv[2]), "chief-0", json.loads(sys.argv[3]))
 for step in range(0, 40, 4):
     kills.at("step", step)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.events import Event, first_failure, fold, parse, telling
+from sdk.records.events import Event, first_failure, fold, parse, telling
 from sdk.status import Reason, State
 
 

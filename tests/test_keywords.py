@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk import config, keywords
+from sdk.planning.settings import keywords, table
 
 REPO = Path(__file__).resolve().parent.parent
 
@@ -32,8 +32,8 @@ SAID: dict[str, object] = {
 
 def test_the_keywords_are_the_settings_of_the_table_and_no_others() -> None:
     hints = typing.get_type_hints(keywords.Keywords)
-    assert hints.keys() == {*config.SETTINGS, *config.TARGET} - {"entry"}
-    job = {name for name, setting in config.SETTINGS.items() if setting.group not in config.BACKENDS}
+    assert hints.keys() == {*table.SETTINGS, *table.TARGET} - {"entry"}
+    job = {name for name, setting in table.SETTINGS.items() if setting.group not in table.BACKENDS}
     assert typing.get_type_hints(keywords.JobKeywords).keys() == job - {"entry"}
 
 

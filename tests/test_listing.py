@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import sdk
 from sdk.clock import SystemClock
-from sdk.events import Event, fold
-from sdk.layout import RunPaths
-from sdk.storage import summaries
-from sdk.storage.records import Recorder
+from sdk.records import summaries
+from sdk.records.events import Event, fold
+from sdk.records.recorder import Recorder
+from sdk.spec.layout import RunPaths
 
 GOLDEN = next((Path(__file__).parent / "golden").glob("v0.1.0/runs/*"))
 

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk import pricing
-from sdk.accelerators import ROWS
-from sdk.hardware import FEE
+from sdk.hardware import FEE, pricing
+from sdk.hardware.accelerators import ROWS
 
 # Of the sources: Vertex AI's own page, and Compute Engine's list.
 CPU, H100 = 0.21849885, 9.79655057

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk import prune
-from sdk.backends.local import environments
 from sdk.cli.prune import seconds, size
 from sdk.clock import SystemClock
-from sdk.storage.records import read_events
+from sdk.process import venv as environments
+from sdk.records.recorder import read_events
+from sdk.upkeep import prune
 
 GOLDEN = next((Path(__file__).parent / "golden").glob("v0.1.0/runs/*"))
 REPO = Path(sdk.__file__).parent.parent

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk import prune
 from sdk.clock import SystemClock
-from sdk.prune import bucket, bundles, copies
-from sdk.storage import mirror
-from sdk.storage.copies import Copy
-from sdk.storage.gcs_files import Files
+from sdk.records.sync import push
+from sdk.records.sync.pull import Copy
+from sdk.storage.gcs.files import Files
+from sdk.upkeep import prune
+from sdk.upkeep.prune import bucket, bundles, copies
 
 GOLDEN = next((Path(__file__).parent / "golden").glob("v0.1.0/runs/*"))
 ROOT = "gs://mine/podlift"
@@ -185,27 +185,27 @@ def test_a_bundle_in_a_bucket_or_here_that_has_other_bytes_is_brought_anew(gcs, 
     bundle, bucket = tmp_path / "bundle.tar", gcs.client().bucket("mine")
     bundle.write_bytes(b"x" * 1000)
     bucket.blob("podlift/bundles/x.tar").upload_from_string(b"x" * 999 + b"y")
-    mirror.bring_bundle(str(bundle), f"{ROOT}/bundles/x.tar")
+    push.bring_bundle(str(bundle), f"{ROOT}/bundles/x.tar")
     assert bucket.blob("podlift/bundles/x.tar").download_as_bytes() == b"x" * 1000
     bundle.write_bytes(b"y" * 1000)
-    mirror.fetch_bundle(f"{ROOT}/bundles/x.tar", str(bundle))
+    push.fetch_bundle(f"{ROOT}/bundles/x.tar", str(bundle))
     assert bundle.read_bytes() == b"x" * 1000
 
 
 def test_a_bundle_that_a_submit_takes_up_stays(gcs, make, settled, monkeypatch, tmp_path) -> None:
     make("a")
-    monkeypatch.setattr(mirror, "_FRESH_S", -2.0)
+    monkeypatch.setattr(push, "_FRESH_S", -2.0)
     bundle = tmp_path / "bundle.tar"
     bundle.write_bytes(b"x" * 1000)
     known = bucket.Bundles(ROOT, [f"{ROOT}/runs/a-aaaaaa"])
-    mirror.bring_bundle(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
+    push.bring_bundle(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
     (item,) = [item for item in find().items if item.kind == "bundle"]
     with pytest.raises(prune.items.StaysError, match="a submit has taken it up"):
         known.remove(item)
     there = gcs.client().bucket("mine").blob(f"podlift/bundles/{'a' * 64}.tar")
     assert there.download_as_bytes() == b"x" * 1000
     there.delete()
-    mirror.bring_bundle(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
+    push.bring_bundle(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
     assert f"bundles/{'a' * 64}.tar" in objects(gcs)
 
 

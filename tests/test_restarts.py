@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.restarts import BUDGETS, LOOP, Ended, decide
+from sdk.records.restarts import BUDGETS, LOOP, Ended, decide
 from sdk.status import Reason, State
 
 DEFAULT = {"user": 0, "infrastructure": 3, "preemption": None}

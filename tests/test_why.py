@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sdk
-from sdk.events import Event, first_failure, fold, is_collateral, reason_of
-from sdk.explanation import MEANINGS, About, duration, explain
-from sdk.layout import RunPaths
-from sdk.storage.records import read_events
+from sdk.records.events import Event, first_failure, fold, is_collateral, reason_of
+from sdk.records.explain import MEANINGS, About, duration, explain
+from sdk.records.recorder import read_events
+from sdk.spec.layout import RunPaths
 
 LIMIT_S = 60
 REPO = Path(sdk.__file__).parent.parent

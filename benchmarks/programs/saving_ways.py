@@ -63,7 +63,7 @@ class Bucket(Podlift):
     """The same, with the run in the bucket that SAVING_ROOT names."""
 
     def begin(self):
-        from sdk.storage.gcs_files import Files
+        from sdk.storage.gcs.files import Files
 
         self.files = Files(os.environ["SAVING_ROOT"])
 
@@ -78,9 +78,10 @@ class Direct(Way):
     pattern = "commits/*/*.json"
 
     def begin(self):
-        from sdk.checkpoint import opening, snapshot
+        from sdk.checkpoint import opening
         from sdk.checkpoint.policy import Policy
         from sdk.checkpoint.saver import Saver
+        from sdk.checkpoint.tf import snapshot
         from sdk.clock import SystemClock
         from sdk.storage.posix_store import PosixStore
 
@@ -91,8 +92,8 @@ class Direct(Way):
         self.variables = snapshot.variables_of(model=self.model)
 
     def save(self, step):
-        from sdk.checkpoint import randomness, replicas, snapshot
         from sdk.checkpoint.contents import Contents
+        from sdk.checkpoint.tf import randomness, replicas, snapshot
 
         blobs = {"own": replicas.own_values(self.variables), "random": randomness.capture()}
         contents = Contents(arrays=snapshot.take(self.variables), blobs=blobs)
@@ -102,7 +103,8 @@ class Direct(Way):
         self.commit = self.ticket.wait().key
 
     def restore(self):
-        from sdk.checkpoint import loading, restore
+        from sdk.checkpoint import restore
+        from sdk.checkpoint.tf import loading
 
         self.saver.wait()
         found = restore.read(self.store, self.commit)

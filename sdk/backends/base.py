@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ..checks import Facts, Finding
 from ..clock import Clock
-from ..planner import Plan
+from ..spec.plan import Plan
 from ..status import Progress, Status
 
 

@@ -18,11 +18,11 @@ from ..clock import Clock
 from ..errors import InputError, PodliftError, SaveFailedError, WaitTimeoutError, nearest
 from ..storage.store import Store
 from . import names
-from .committing import Committer, Save
+from .commit import Committer, Save
 from .contents import Contents
-from .keeping import Keeper
 from .opening import Opening
 from .policy import Policy
+from .retention import Keeper
 from .writing import OBJECT_BYTES
 
 _THREADS = 4

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding
 from . import local, vertex
-from .findings import TENSORFLOW_RANGE, Facts, Finding
 from .strategies import strategies_in
 
 __all__ = ["TENSORFLOW_RANGE", "Facts", "Finding", "errors", "run_all", "strategies_in"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .. import accelerators, cluster
 from ..errors import InputError
-from .findings import TENSORFLOW_RANGE, Facts, Finding, error
+from ..hardware import accelerators
+from ..spec import cluster
+from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding, error
 from .vertex_hardware import one_task
 
 

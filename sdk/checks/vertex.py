@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..spec.findings import Facts, Finding
 from . import vertex_cost, vertex_hardware, vertex_limits, vertex_online, vertex_raw, vertex_target
-from .findings import Facts, Finding
 from .vertex_hardware import Json
 
 _CHECKS = (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from .. import pricing
-from ..accelerators import lookup
-from .findings import Finding, error
+from ..hardware import pricing
+from ..hardware.accelerators import lookup
+from ..spec.findings import Finding, error
 from .vertex_hardware import Json
 
 # A shorter job would be over before its machines are there.

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
-from .. import accelerators
-from ..accelerators import Accelerator
-from ..hardware import Release, machines, regions
-from .findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
+from ..hardware import Release, accelerators, machines, regions
+from ..hardware.accelerators import Accelerator
+from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
 
 WEEK_S = 7 * 86400.0
 _PROVISIONING = ("standard", "spot", "flex")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .. import accelerators
-from .findings import Finding, error, note, warning
+from ..hardware import accelerators
+from ..spec.findings import Finding, error, note, warning
 from .strategies import PARAMETER_SERVER, SYNCHRONOUS
 from .vertex_hardware import WEEK_S, Json
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .. import pricing
+from ..hardware import pricing
+from ..spec.findings import Facts, Finding, error
 from . import buckets
-from .findings import Facts, Finding, error
 from .vertex_hardware import Json
 
 _ROLE = "roles/artifactregistry.reader"

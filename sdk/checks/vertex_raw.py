@@ -6,8 +6,8 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..accelerators import ROWS, pools
-from .findings import Finding, error, warning
+from ..hardware.accelerators import ROWS, pools
+from ..spec.findings import Finding, error, warning
 from .vertex_hardware import Json, hardware
 
 MAX_POOLS = 4

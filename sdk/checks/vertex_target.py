@@ -9,8 +9,8 @@ from typing import Any
 
 from ..hardware import Accelerator
 from ..hardware import regions as known_regions
-from ..pricing import first_region
-from .findings import Finding, error, warning
+from ..hardware.pricing import first_region
+from ..spec.findings import Finding, error, warning
 from .vertex_hardware import Json, hardware, supported
 
 MAX_LABEL = 64

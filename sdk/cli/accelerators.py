@@ -9,10 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import pricing
-from ..accelerators import ROWS, Accelerator
 from ..errors import Problems, nearest
-from ..hardware import regions
+from ..hardware import pricing, regions
+from ..hardware.accelerators import ROWS, Accelerator
 from .output import answer, as_json, say
 from .start import Json
 from .watch import on_terminal

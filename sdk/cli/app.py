@@ -14,7 +14,7 @@ import typer
 
 from .. import __version__
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError, PodliftError
-from ..settings import complaints
+from ..planning.settings.merge import complaints
 from .output import EXIT_DETACHED, EXIT_READER_LEFT, answer, as_json, prepare_streams, refusal, say, settle_streams
 
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.

@@ -11,11 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import api, saved
-from ..checkpoint import catalog
+from .. import api
+from ..checkpoint import catalog, run_checkpoints
 from ..checkpoint.catalog import Entry
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError
-from ..layout import RunPaths
+from ..spec.layout import RunPaths
 from ..storage.store import open_store
 from .look import Ref
 from .output import answer, as_json, say
@@ -45,7 +45,7 @@ def checkpoints(
     if pin is not None and unpin is not None:
         raise InputError("--pin and --unpin: one at a time.")
     if pin is not None:
-        catalog.pin(store, saved.find(RunPaths(run.url), pin).key, name)
+        catalog.pin(store, run_checkpoints.find(RunPaths(run.url), pin).key, name)
     if unpin is not None:
         catalog.unpin(store, unpin)
     found = run.checkpoints()

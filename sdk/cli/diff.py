@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from .. import api, backends, difference
+from .. import api, backends
 from ..errors import EXIT_DONE, EXIT_USER
 from ..packaging.paths import usable
-from ..planner import Plan
+from ..planning import diff as difference
+from ..spec.plan import Plan
 from .output import answer, as_json
 from .start import Json, Root
 

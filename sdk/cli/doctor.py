@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 import typer
 
-from ..backends.local.health import Check, examine
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError
-from ..roots import resolve_root
+from ..planning.roots import resolve_root
+from ..upkeep.doctor import Check, examine
 from .output import answer, as_json, say
 from .start import Json, Root
 

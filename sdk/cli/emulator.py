@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 import typer
 
-from .. import config, configfile
 from ..errors import InputError, Problems
-from ..policies import Vertex
+from ..planning.settings import file, table
+from ..spec.policies import Vertex
 from .output import answer, as_json, say
 from .start import Json
 
@@ -91,8 +91,8 @@ def _region() -> str:
     found: dict[str, Any] = {}
     try:
         problems = Problems()
-        found = {**configfile.find(Path.cwd(), problems).values, **config.from_environment(os.environ, problems)}
-        regions = Vertex(**config.of_backend("vertex", {"vertex_regions": found["vertex_regions"]})).regions
+        found = {**file.find(Path.cwd(), problems).values, **table.from_environment(os.environ, problems)}
+        regions = Vertex(**table.of_backend("vertex", {"vertex_regions": found["vertex_regions"]})).regions
     except (KeyError, ValueError, InputError):
         # Settings that are wrong are told by the command that needs them.
         regions = Vertex().regions

@@ -13,7 +13,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from ..explanation import duration
+from ..records.explain import duration
 from ..run import Run
 from ..status import Status
 from .output import numbers

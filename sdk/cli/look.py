@@ -14,8 +14,8 @@ from rich.text import Text
 from .. import api
 from ..clock import SystemClock
 from ..errors import EXIT_CANCELLED, EXIT_DONE, WaitTimeoutError
-from ..explanation import MEANINGS, duration
-from ..roots import configured_root
+from ..planning.roots import configured_root
+from ..records.explain import MEANINGS, duration
 from ..run import RunInfo
 from ..status import Reason, State, Status
 from ..tracebacks import one_line

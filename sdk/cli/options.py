@@ -11,9 +11,9 @@ from typing import Any, Literal
 
 import typer
 
-from .. import config
 from ..errors import InputError, Problems
-from ..job import FromCaller
+from ..planning.settings import table
+from ..spec.job import FromCaller
 
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 # Have a form of their own on the command line, repeated: --env K=V, --input K=URL.
@@ -36,17 +36,17 @@ def with_settings(verb: Callable[..., None]) -> Callable[..., None]:
         texts = {name: values.pop(name) for name in names}
         verb(**values, given={name: text for name, text in texts.items() if text is not None and text != []})
 
-    names = [name for name in config.SETTINGS if name not in _OWN_FORM]
+    names = [name for name in table.SETTINGS if name not in _OWN_FORM]
     # Not typing.get_type_hints: on Python 3.10 that puts Optional around an Annotated whose default is None.
     signature = inspect.signature(verb, eval_str=True)
     own = [parameter for parameter in signature.parameters.values() if parameter.name != "given"]
-    added = [_parameter(config.SETTINGS[name]) for name in names]
+    added = [_parameter(table.SETTINGS[name]) for name in names]
     wrapped.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
     wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *added]}
     return wrapped
 
 
-def _parameter(setting: config.Setting) -> inspect.Parameter:
+def _parameter(setting: table.Setting) -> inspect.Parameter:
     flag = f"--{setting.name.replace('_', '-')}"
     several, switch = _repeats(setting), setting.type is bool
     option = typer.Option(
@@ -60,11 +60,11 @@ def _parameter(setting: config.Setting) -> inspect.Parameter:
     return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
 
 
-def _repeats(setting: config.Setting) -> bool:
+def _repeats(setting: table.Setting) -> bool:
     return typing.get_origin(setting.type) is tuple
 
 
-def _metavar(setting: config.Setting) -> str:
+def _metavar(setting: table.Setting) -> str:
     choices = [part for part in _parts(setting.type) if typing.get_origin(part) is Literal]
     if choices:
         return "|".join(typing.get_args(choices[0]))
@@ -84,7 +84,7 @@ def read(texts: dict[str, Any], problems: Problems) -> dict[str, Any]:
             continue
         with problems.collect():
             try:
-                found[name] = config.read(config.SETTINGS[name], text)
+                found[name] = table.read(table.SETTINGS[name], text)
             except ValueError as error:
                 raise InputError(f"--{name.replace('_', '-')}: {error} Received: {text!r}.") from None
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from ..clock import Clock
-from ..explanation import duration
+from ..records.explain import duration
 from ..status import Progress
 
 # A rate is that of the last seconds: what is compiled or validated counts as long as that, and no longer.

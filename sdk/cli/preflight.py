@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_INPUT, EXIT_USER, InputError, Problems
-from ..settings import Target
+from ..planning.settings.merge import Target
 from .options import with_settings
 from .output import answer, as_json
 from .start import Asked, Env, Inputs, Json

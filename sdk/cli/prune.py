@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import prune as pruning
-from ..cache import cache_folder
 from ..clock import SystemClock
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError
-from ..roots import in_bucket, resolve_root
+from ..planning.roots import in_bucket, resolve_root
+from ..storage.cache import cache_folder
+from ..upkeep import prune as pruning
 from .output import answer, as_json, say
 from .start import Json, Root
 from .watch import on_terminal

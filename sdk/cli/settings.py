@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .. import config as settings_table
 from ..errors import Problems
-from ..job import Job
-from ..settings import UNNAMED, Settings, Target, defaults, gather
+from ..planning.settings import table as settings_table
+from ..planning.settings.merge import UNNAMED, Settings, Target, defaults, gather
+from ..spec.job import Job
 from .output import answer, as_json
 from .start import Json
 from .watch import on_terminal

@@ -12,14 +12,16 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import api, backends, config, plantext
+from .. import api, backends
 from ..errors import EXIT_DONE, InputError, Problems
 from ..packaging.paths import usable
-from ..planner import Plan
-from ..prepare import make_plan, refuse_inside_task
-from ..roots import configured_root
+from ..planning.prepare import make_plan, refuse_inside_task
+from ..planning.roots import configured_root
+from ..planning.settings import table
+from ..planning.settings.merge import UNNAMED, Target, complaints
 from ..run import Run
-from ..settings import UNNAMED, Target, complaints
+from ..spec import plan_text
+from ..spec.plan import Plan
 from .options import duration, pairs, read, variables, with_settings
 from .output import answer, as_json, say, summary, width
 from .watch import follow
@@ -89,8 +91,8 @@ def submit(
     target = Target(backend=backend, root=root, name=name, online=online)
     asked = Asked(words or [], env or [], inputs or [], timeout, given or {}, target)
     made = _read_plan(asked) if asked.is_plan else _make(asked, "submit")
-    shown = plantext.lines(made) if verbose else plantext.short(made)
-    say(plantext.text(shown, width(sys.stderr)))
+    shown = plan_text.lines(made) if verbose else plan_text.short(made)
+    say(plan_text.text(shown, width(sys.stderr)))
     run = api.execute(made, exact=asked.is_plan)
     if detach:
         ref = reference(run)
@@ -129,7 +131,7 @@ def plan(
         asked = {"request_url": request.url} if request.url else {}
         as_json({**json.loads(made.to_json()), "url": made.url, **asked, "request": request.body})
     else:
-        answer(plantext.text(plantext.lines(made), width(sys.stdout)))
+        answer(plan_text.text(plan_text.lines(made), width(sys.stdout)))
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,7 @@ def _make(asked: Asked, verb: str, output: Path | None = None) -> Plan:
 
 def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]:
     """Return the entry and the program's argv: the entry is the first word unless it was named otherwise."""
-    named = option or os.environ.get(config.SETTINGS["entry"].variable)
+    named = option or os.environ.get(table.SETTINGS["entry"].variable)
     if named:
         return named, words
     return (words[0], words[1:]) if words else (None, [])
@@ -225,7 +227,7 @@ def _read_plan(asked: Asked) -> Plan:
     """Return the plan that `podlift plan -o` wrote: it has decided everything, and nothing may be said beside it."""
     path, *more = asked.words
     beside = [*more, *asked.env, *asked.inputs, *asked.texts]
-    target = {name: getattr(asked.target, name) for name in config.TARGET}
+    target = {name: getattr(asked.target, name) for name in table.TARGET}
     if beside or asked.timeout is not None or any(value is not None for value in target.values()):
         raise InputError(f"Nothing may be given beside a plan, which has decided everything: {path!r}. Plan again.")
     refuse_inside_task("submit")

@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock, SystemClock
-from ..job import Job
-from ..kills import Kill, parse
-from ..layout import RunPaths
-from ..planner import Plan
-from ..prepare import packaged
+from ..planning.prepare import packaged
+from ..planning.settings.merge import Entry, Target
+from ..records.recorder import read_events
 from ..run import Run
-from ..settings import Entry, Target
+from ..spec.job import Job
+from ..spec.layout import RunPaths
+from ..spec.plan import Plan
 from ..status import State, Status
-from ..storage.records import read_events
 from . import comparison, losses, runs
 from .comparison import Difference, End
+from .kills import Kill, parse
 from .losses import Killed
 from .report import Report, Source
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from ..keywords import JobKeywords
+    from ..planning.settings.keywords import JobKeywords
 
 __all__ = ["KILLS", "Difference", "Killed", "Report", "Source", "execute", "prepare", "run_drill"]
 

@@ -13,8 +13,8 @@ from typing import Any
 from ..checkpoint import catalog, restore
 from ..checkpoint.restore import Checkpoint, Loaded
 from ..errors import CorruptCheckpointError
-from ..layout import RunPaths
-from ..roots import in_bucket
+from ..planning.roots import in_bucket
+from ..spec.layout import RunPaths
 from ..storage.store import Store, open_store
 
 # To say by how much arrays differ, numbers are compared one by one: of large arrays, the first ones.

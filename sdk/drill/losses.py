@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..events import Event
-from ..kills import Kill
+from ..records.events import Event
+from .kills import Kill
 
 
 @dataclass(frozen=True, kw_only=True)

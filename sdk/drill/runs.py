@@ -9,18 +9,19 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from .. import api, cluster, ids
+from .. import api, ids
 from ..clock import Clock
 from ..errors import PodliftError, Problems
-from ..events import Event
-from ..job import Job
-from ..kills import Kill, parse
-from ..planner import Plan
-from ..prepare import make_plan
+from ..planning.prepare import make_plan
+from ..planning.settings.merge import Entry, Target
+from ..records.events import Event
+from ..records.recorder import read_events
 from ..run import Run
-from ..settings import Entry, Target
+from ..spec import cluster
+from ..spec.job import Job
+from ..spec.plan import Plan
 from ..status import Status
-from ..storage.records import read_events
+from .kills import Kill, parse
 from .report import Source
 
 EVERY_STEPS = 10

@@ -9,9 +9,9 @@ from __future__ import annotations
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from . import tokens
+from ..process.redirect import tokens
+from ..process.redirect.tokens import Replica
 from .gcs.replies import Connections
-from .tokens import Replica
 
 _OWN_HOSTS = ("127.0.0.1", "localhost")
 # Their requests come through `gcs.redirect`; no page can make such a name lead here.

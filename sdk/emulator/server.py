@@ -9,8 +9,9 @@ from pathlib import Path
 import uvicorn
 
 from ..clock import Clock, SystemClock
+from ..process.redirect import tokens
 from ..storage import posix
-from . import app, tokens
+from . import app
 from .door import Door
 from .gcs.app import Application as Storage
 from .gcs.faults import Fault as GcsFault

@@ -20,7 +20,8 @@ from ..checks import Finding
 from ..errors import InputError
 from ..storage import posix
 from ..storage.checksums import sha256
-from . import own, remembered, tree
+from . import bundle_cache, tree
+from . import own_files as own
 from .entry import Source
 from .ignore import Rules
 
@@ -92,7 +93,7 @@ def build(
     for more in _TRIES:
         found = _find(source, never, exclude, own_files or {})
         _check_size(source.project, found)
-        memory = remembered.Memory(cache, source.project, found, source.generated)
+        memory = bundle_cache.Memory(cache, source.project, found, source.generated)
         recalled = memory.recall()
         packed, missed = _read_all(source, found, memory) if recalled is None else (recalled, _Missed())
         # An editor that saves a file may take it away for a moment.
@@ -190,7 +191,7 @@ class _Missed:
     secrets: list[str] = field(default_factory=list)
 
 
-def _read_all(source: Source, found: tree.Tree, memory: remembered.Memory) -> tuple[remembered.Packed, _Missed]:
+def _read_all(source: Source, found: tree.Tree, memory: bundle_cache.Memory) -> tuple[bundle_cache.Packed, _Missed]:
     """Read every file once, and hash what its archive would be."""
     suspects = {item.path for item in found.found if _may_be_secret(item)} - found.forced - source.generated.keys()
     sink, missed = _Hash(), _Missed()
@@ -200,7 +201,7 @@ def _read_all(source: Source, found: tree.Tree, memory: remembered.Memory) -> tu
         [member.path, member.size, member.sha256, member.executable]
         for member in _pack(source.project, names, source.generated, sink, missed, suspects)
     ]
-    packed = remembered.Packed(digest=sink.hash.hexdigest(), members=members, secrets=missed.secrets)
+    packed = bundle_cache.Packed(digest=sink.hash.hexdigest(), members=members, secrets=missed.secrets)
     if not missed.gone and not missed.unreadable:
         memory.keep(packed)
     return packed, missed

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from .. import cells
 from ..checks import Finding
 from ..errors import InputError, nearest
+from ..runtime import cells
 from . import project
 from .paths import usable
 
 if TYPE_CHECKING:
-    from . import callables
+    from .source import callables
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?")
 
@@ -179,7 +179,7 @@ def _source(folder: Path, path: Path, *, alone: bool) -> Source:
 
 def _converted(notebook: Source) -> Source:
     """Return the entry for a notebook: the script that its cells make, beside it, and the files that cells write."""
-    from . import notebooks
+    from .source import notebooks
 
     script = notebooks.script(notebook.project / notebook.target)
     scripts = (cells.script_of(notebook.target, again=again) for again in itertools.count())
@@ -200,7 +200,7 @@ def _converted(notebook: Source) -> Source:
 
 
 def _callable(function: Callable[..., Any], top: Path | None) -> Source:
-    from . import callables
+    from .source import callables
 
     name = callables.named(function)
     if name is not None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..checks import Finding
 from ..errors import InputError
-from . import own
+from . import own_files as own
 from .ignore import Rules
 
 MAX_FILES = 100_000

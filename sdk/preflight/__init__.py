@@ -10,13 +10,14 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from .. import accelerators, processes
 from ..errors import InputError
-from ..job import Job
-from ..policies import Resources
-from ..settings import Entry, Target
-from . import remembered
-from .findings import Finding, Layer, Report
+from ..hardware import accelerators
+from ..planning import preflight_cache
+from ..planning.preflight_findings import Finding, Layer, Report
+from ..planning.settings.merge import Entry, Target
+from ..process import spawn as processes
+from ..spec.job import Job
+from ..spec.policies import Resources
 from .process import Limits, Spawn, look
 from .words import describe
 
@@ -49,7 +50,7 @@ def preflight(
     Raises:
         InputError: it is no such accelerator, or the program cannot be packaged.
     """
-    from ..prepare import make_plan, packaged  # which tells of earlier preflights
+    from ..planning.prepare import make_plan, packaged  # which tells of earlier preflights
 
     row = accelerators.lookup(accelerator)
     if row.family != "tpu" or row.refused:
@@ -62,10 +63,10 @@ def preflight(
         else:
             settings |= {"accelerator": row.name, "workers": 1}
         plan = make_plan(what, settings, Target(backend="local", root=folder, name=None), os.environ, verb="preflight")
-        if not fresh and (known := remembered.verdict(plan, os.environ, strict=strict)) is not None:
+        if not fresh and (known := preflight_cache.verdict(plan, os.environ, strict=strict)) is not None:
             return known
         plan = packaged(plan)
         report = look(plan, row.name, folder, strict=strict, limits=limits or Limits(), spawn=spawn)
     if report.reached == "done" and not report.stopped:
-        remembered.keep(plan, report, os.environ, strict=strict)
+        preflight_cache.keep(plan, report, os.environ, strict=strict)
     return report

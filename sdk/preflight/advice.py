@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..planning.preflight_findings import Finding, Layer, Level
 from . import sizes
-from .findings import Finding, Layer, Level
 
 if TYPE_CHECKING:
     from .seen import Step

@@ -17,18 +17,19 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .. import accelerators, names
+from .. import names
 from ..clock import SystemClock
-from ..layout import RunPaths
-from ..payload import Payload
+from ..hardware import accelerators
+from ..planning.preflight_findings import Report, StoppedBy, place, tidy
+from ..records.recorder import Recorder
 from ..runtime import bootstrap, context, outside
 from ..runtime.patches import install, plumbing
 from ..runtime.progress import Progress
 from ..runtime.reporting import Reporter
 from ..runtime.unpack import unpack
-from ..storage.records import Recorder
+from ..spec.layout import RunPaths
+from ..spec.payload import Payload
 from . import advice, failures, rules
-from .findings import Report, StoppedBy, place, tidy
 from .order import Order
 from .seen import Seen, Step, watch_arrays
 

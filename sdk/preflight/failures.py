@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .findings import Finding
+from ..planning.preflight_findings import Finding
 
 _CONTROL = re.compile(r"Iterating over a symbolic|as a Python `?bool`?|cannot be iterated over in")
 _NUMBER = re.compile(

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from .. import processes
 from ..backends.local import render
-from ..planner import Plan
-from .findings import Report, read
+from ..planning.preflight_findings import Report, read
+from ..process import spawn as processes
+from ..spec.plan import Plan
 from .order import Order
 
 _POLL_S = 0.1

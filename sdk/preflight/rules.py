@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from .findings import Finding, Level
+from ..planning.preflight_findings import Finding, Level
 
 Shape = tuple[int | None, ...] | None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-from .findings import Layer
+from ..planning.preflight_findings import Layer
 
 LANES, SUBLANES = 128, 8
 _SHAPE = r"\w+\[([\d,]*)\](?:\{[^}]*\})?"

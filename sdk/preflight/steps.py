@@ -17,9 +17,9 @@ from tensorflow.python.framework import func_graph as func_graphs
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops, summary_ops_v2
 
+from ..planning.preflight_findings import Finding, Layer
 from . import rules, sizes
 from .capture import functions_of, within
-from .findings import Finding, Layer
 from .seen import Seen, Step
 
 # Where nobody knows the batch.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..planning.preflight_findings import Layer, Report
 from . import sizes
-from .findings import Layer, Report
 
 _LAYERS = 10
 

@@ -18,22 +18,24 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from .. import cells, cluster, names, tracebacks
+from .. import names, tracebacks
 from ..clock import SystemClock
 from ..errors import EXIT_CHECKPOINTED, EXIT_USER, CheckpointError, StoreError
-from ..layout import RunPaths
-from ..payload import Payload
+from ..records.recorder import Recorder, read_events
+from ..spec import cluster
+from ..spec.layout import RunPaths
+from ..spec.payload import Payload
 from ..storage.emulator import masked
-from ..storage.records import Recorder, read_events
 from ..storage.reserve import Reserve
-from . import context, determinism, limits, outside, protection, reporting, value
-from .agreement import Agreement, Entries, Files
+from . import cells, context, determinism, outside, reporting, value
 from .apart import Apart
+from .hooks import auto_checkpoint, limits
+from .hooks.fit import FitProtection
+from .hooks.unseeded import Unseeded
 from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together, steps_per_execution, tpu
 from .progress import Progress
-from .protect_fit import FitProtection
+from .rendezvous.files import Agreement, Entries, Files
 from .unpack import unpack
-from .unseeded import Unseeded
 
 _BARRIER_POLL_S, _BUCKET_POLL_S = 0.05, 1.0
 _PR_SET_PDEATHSIG = 1
@@ -77,7 +79,7 @@ def main(payload_path: str, task: str, home: str) -> int:
     )
     takes_part = task in together
     agreement = Agreement(_entries(payload, task, alone=len(together) == 1), _log)
-    guard = protection.make(payload, task, agreement, SystemClock(), _log, recorder.record, reporter.begin)
+    guard = auto_checkpoint.make(payload, task, agreement, SystemClock(), _log, recorder.record, reporter.begin)
     context.enter(payload, task, reporter, guard if takes_part else None)
     tpu.prepare(payload, os.environ, _log)
     limit = None if payload.max_steps is None else limits.Limit(payload.max_steps, _log)
@@ -111,7 +113,7 @@ def _arrange(payload: Payload, work: Path, home: str) -> None:
 def _entries(payload: Payload, task: str, *, alone: bool) -> Entries:
     decides = task == payload.tasks[0]
     if payload.board:
-        from .container.board import Board
+        from .rendezvous.bucket import Board
 
         return Board(payload, task, decides=decides, alone=alone, clock=SystemClock(), log=_log)
     return Files(RunPaths(payload.run_url), payload.attempt, task, decides=decides, alone=alone)
@@ -134,7 +136,7 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
     return found
 
 
-def _run(payload: Payload, work: Path, guard: protection.Protection) -> tuple[int, Any, BaseException | None]:
+def _run(payload: Payload, work: Path, guard: auto_checkpoint.Protection) -> tuple[int, Any, BaseException | None]:
     """Return the exit code, the value, and the error that is the user's to see."""
     code, returned, failure = _called(payload, work)
     if failure is not None:
@@ -151,7 +153,7 @@ def _run(payload: Payload, work: Path, guard: protection.Protection) -> tuple[in
     return code, returned, failure
 
 
-def _fail(failure: BaseException, guard: protection.Protection, recorder: Recorder, grace_s: float) -> None:
+def _fail(failure: BaseException, guard: auto_checkpoint.Protection, recorder: Recorder, grace_s: float) -> None:
     """Record a failure, then save what it has left of the training; both within `grace_s`."""
     until = time.monotonic() + grace_s
     # Where the state cannot be kept, it is not the program that is wrong.

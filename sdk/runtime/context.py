@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..layout import RunPaths
-from ..payload import Payload
+from ..spec.layout import RunPaths
+from ..spec.payload import Payload
 from .reporting import Reporter
 
 if TYPE_CHECKING:
-    from .protect_loop import Loop
-    from .protection import Protection
+    from .hooks.auto_checkpoint import Protection
+    from .hooks.loop import Loop
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,14 +117,14 @@ class Context:
         Raises:
             InputError: an object that cannot be saved.
         """
-        from .protect_loop import Loop
+        from .hooks.loop import Loop
 
         self._loop = Loop(self._protection, objects, data, self._reporter)
         return self._loop
 
     def callbacks(self) -> list[Any]:
         """Return what protects a `fit` where `checkpoints.auto` is off: `model.fit(x, y, callbacks=ctx.callbacks())`."""
-        from .protect_fit import marker
+        from .hooks.fit import marker
 
         return [marker()]
 

@@ -10,7 +10,7 @@ import mmap
 import os
 from pathlib import Path
 
-from ..storage.records import PROGRESS
+from ..records.recorder import PROGRESS
 
 
 class Progress:

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..storage.records import Recorder
+from ..records.recorder import Recorder
 from .patches import Patch, plumbing
 from .progress import Progress
 

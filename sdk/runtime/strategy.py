@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Sequence
 from typing import Any
 
-from .. import cluster
+from ..spec import cluster
 
 
 def fitting(task: str, tasks: Sequence[str], *, tpu: str = "") -> Any:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import AlreadyExistsError, ConflictError, CorruptObjectError, MissingError, StoreError
-from . import locking, posix, troubles
+from . import locking, os_errors, posix
 from .checksums import crc32c, flat
 from .store import DAMAGED, Buffer, Stat, check_key
 
@@ -62,7 +62,7 @@ class PosixStore:
         return self._root
 
     def put_new(self, key: str, data: Sequence[Buffer], *, crc: int | None = None) -> Stat:
-        with troubles.translated("write", self._path(key)):
+        with os_errors.translated("write", self._path(key)):
             part, line = self._write(data, crc)
             try:
                 self._link(part.path, key)
@@ -73,7 +73,7 @@ class PosixStore:
         return Stat(key=key, size=line.size, crc32c=line.crc32c, generation=line.generation)
 
     def get(self, key: str, *, generation: str | None = None, into: memoryview | None = None) -> Buffer:
-        with troubles.translated("read", self._path(key)):
+        with os_errors.translated("read", self._path(key)):
             handle = self._open(key)
             try:
                 line = self._line(key, handle)
@@ -98,7 +98,7 @@ class PosixStore:
 
     def list(self, prefix: str) -> Iterator[Stat]:
         folder = prefix.rpartition("/")[0]
-        with troubles.translated("list", self._path(folder) if folder else self._root):
+        with os_errors.translated("list", self._path(folder) if folder else self._root):
             keys = sorted(key for key in self._walk(folder) if key.startswith(prefix))
         for key in keys:
             try:
@@ -108,7 +108,7 @@ class PosixStore:
                 continue
 
     def stat(self, key: str) -> Stat:
-        with troubles.translated("read", self._path(key)):
+        with os_errors.translated("read", self._path(key)):
             try:
                 handle = self._open(key)
                 try:
@@ -123,7 +123,7 @@ class PosixStore:
         path = self._path(key)
         if not os.path.lexists(path) or os.path.isdir(path):
             raise self._missing(key)
-        with troubles.translated("delete", path), locking.held(self._root):
+        with os_errors.translated("delete", path), locking.held(self._root):
             if generation is not None:
                 self._expect(key, generation)
             try:
@@ -135,7 +135,7 @@ class PosixStore:
 
     def swap(self, key: str, data: Sequence[Buffer], *, expected: str | None) -> Stat:
         path = self._path(key)
-        with troubles.translated("write", path):
+        with os_errors.translated("write", path):
             part, line = self._write(data)
             try:
                 with locking.held(self._root):
@@ -219,7 +219,7 @@ class PosixStore:
                 # Whoever deleted the last object of the folder has removed it a moment ago.
                 continue
             except OSError as error:
-                raise troubles.unlinkable(error, self._root) from error
+                raise os_errors.unlinkable(error, self._root) from error
         raise StoreError(f"The folder of {path!r} is removed again and again by somebody else.")
 
     def _make_folders(self, path: str) -> None:

@@ -123,12 +123,13 @@ def podlift_vertex(podlift_vertex_server: Cloud, tmp_path: Path, monkeypatch: py
 
 
 def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> Run:
-    from .. import api, config
+    from .. import api
     from ..errors import InputError, nearest
-    from ..prepare import make_plan
-    from ..settings import Target
+    from ..planning.prepare import make_plan
+    from ..planning.settings import table
+    from ..planning.settings.merge import Target
 
-    known = sorted({*config.SETTINGS, "name", "backend"} - {"entry"})
+    known = sorted({*table.SETTINGS, "name", "backend"} - {"entry"})
     strange = [f"podlift_run has no keyword {name!r}. {nearest(name, known)}" for name in settings if name not in known]
     if strange:
         raise InputError(strange)

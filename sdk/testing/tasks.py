@@ -12,8 +12,8 @@ import signal
 
 from ..clock import SystemClock
 from ..errors import InputError, WaitTimeoutError, nearest
+from ..records.recorder import last_step, read_events
 from ..run import Run
-from ..storage.records import last_step, read_events
 
 _POLL_S = 0.02
 

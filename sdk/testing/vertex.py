@@ -14,7 +14,7 @@ from .gcs import GcsServer
 if TYPE_CHECKING:
     from google.cloud.aiplatform_v1 import JobServiceClient
 
-    from ..policies import Vertex
+    from ..spec.policies import Vertex
 
 _LINES = 1000
 
@@ -58,7 +58,7 @@ class Cloud(GcsServer):
         Args:
             more: further fields of the value, or other ones.
         """
-        from ..policies import Vertex
+        from ..spec.policies import Vertex
 
         place = {"project": self.project, "regions": (self.region,), "bucket": self.bucket, "image": "podlift/emulated"}
         return Vertex(**{**place, **more})

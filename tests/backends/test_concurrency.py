@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk.storage.records import read_events
+from sdk.records.recorder import read_events
 
 LIMIT_S = 300
 REPO = str(Path(sdk.__file__).parent.parent)
@@ -159,7 +159,7 @@ def test_a_plan_that_several_processes_submit_at_once_is_executed_once(write, ro
         "client.py",
         """
         import sdk
-        from sdk.planner import Plan
+        from sdk.spec.plan import Plan
         print("ready", flush=True)
         input()
         try:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sdk.backends.local.deaths import MemoryWatch, OutOfMemory, describe
+from sdk.process.exit_reasons import MemoryWatch, OutOfMemory, describe
 from sdk.status import Reason
 
 

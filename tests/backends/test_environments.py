@@ -18,13 +18,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk import processes
-from sdk.backends.local import environments as envs
-from sdk.backends.local import pip
-from sdk.cache import cache_folder
-from sdk.cache import environments as environments_folder
 from sdk.clock import SystemClock
 from sdk.errors import InputError, PodliftError
+from sdk.process import pip, spawn
+from sdk.process import venv as envs
+from sdk.storage.cache import cache_folder
+from sdk.storage.cache import environments as environments_folder
 
 REPO = Path(__file__).resolve().parent.parent.parent
 LIMIT_S = 120
@@ -291,7 +290,7 @@ def test_what_a_killed_builder_left_is_built_anew_and_its_pip_dies_with_it(place
     victim.kill()
     victim.communicate()
     if sys.platform.startswith("linux"):
-        until(lambda: not any(processes.identity(pid) for pid in started))
+        until(lambda: not any(spawn.identity(pid) for pid in started))
     (place.folder / "go").touch()
     python = place.ensure("slow==1.0")
     assert envs.installed(python)["slow"] == "1.0"
@@ -309,7 +308,7 @@ def test_stop_while_building_kills_pip_and_what_it_has_started(place: Place) -> 
     slow_source(place.dists)
     with pytest.raises(pip.EnvironmentStoppedError):
         place.ensure("slow==1.0", stop=lambda: bool(place.began()))
-    until(lambda: not any(processes.identity(pid) for pid in place.began()))
+    until(lambda: not any(spawn.identity(pid) for pid in place.began()))
     assert place.began()
     assert pids_with(str(place.cache)) == []
     assert place.left() == ["lock", "used"]

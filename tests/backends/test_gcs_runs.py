@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk.backends.local import carrier, far
-from sdk.backends.local.health.bucket import bucket
+from sdk.backends.local import remote, uploader
 from sdk.clock import SystemClock
-from sdk.storage import redirection
-from sdk.storage.gcs_store import GcsStore
-from sdk.storage.mirror import Mirror
-from sdk.storage.records import read_events
+from sdk.process.redirect import start
+from sdk.records.recorder import read_events
+from sdk.records.sync.push import Mirror
+from sdk.storage.gcs.store import GcsStore
+from sdk.upkeep.doctor.bucket import bucket
 
 LIMIT_S = 90
 ROOT = "gs://mine/podlift"
@@ -84,8 +84,8 @@ def supervisor(run: sdk.Run) -> int:
 
 def kill_carrier() -> None:
     """End the newest carrier and its guard, as a machine that is gone does."""
-    os.killpg(carrier._carriers[-1].pid, signal.SIGKILL)
-    carrier._carriers[-1].wait()
+    os.killpg(uploader._carriers[-1].pid, signal.SIGKILL)
+    uploader._carriers[-1].wait()
 
 
 def objects(gcs, prefix: str) -> dict[str, bytes]:
@@ -174,7 +174,7 @@ def test_a_machine_that_is_gone_is_known_by_its_old_heartbeat_and_the_run_goes_o
         other.resume()
     with monkeypatch.context() as patched:
         # As if the machine had been gone for a while: nobody has to sleep for that.
-        patched.setattr(far, "LOST_AFTER_S", -1.0)
+        patched.setattr(remote, "LOST_AFTER_S", -1.0)
         assert other.status().state is sdk.State.LOST
         other.resume()
     assert other.wait(LIMIT_S).state is sdk.State.SUCCEEDED
@@ -237,7 +237,7 @@ def test_what_a_killed_carrier_has_not_brought_is_brought_by_the_next_client(gcs
 def test_a_killed_carrier_is_replaced_without_any_client(gcs, write) -> None:
     run = submit(WAITING)
     wait_for(lambda: b"line 20" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
-    guard = carrier._carriers[-1].pid
+    guard = uploader._carriers[-1].pid
     (first,) = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
     os.kill(int(first), signal.SIGKILL)
     there = content(gcs, run, "attempts/0001/logs/chief-0.log")
@@ -245,18 +245,18 @@ def test_a_killed_carrier_is_replaced_without_any_client(gcs, write) -> None:
     wait_for(lambda: len(content(gcs, run, "attempts/0001/logs/chief-0.log")) > len(there) + 100)
     run.cancel(grace_s=0)
     wait_for(lambda: any(name.endswith(".final.json") for name in objects(gcs, f"podlift/runs/{run.id}/events/")))
-    assert carrier._carriers[-1].pid == guard
+    assert uploader._carriers[-1].pid == guard
     assert content(gcs, run, "attempts/0001/logs/chief-0.log") == Path(run.plan.paths.log(1, "chief-0")).read_bytes()
-    assert carrier._carriers[-1].wait(LIMIT_S) == 0
-    assert carrier.is_carried(run.plan.paths)
+    assert uploader._carriers[-1].wait(LIMIT_S) == 0
+    assert uploader.is_carried(run.plan.paths)
 
 
 def test_a_broken_look_for_wishes_does_not_stop_the_carrying_and_is_told_once(gcs, write, monkeypatch, capsys) -> None:
-    monkeypatch.setattr(carrier, "start", lambda plan: None)
-    monkeypatch.setattr(carrier, "_WISH_S", 0.0)
-    monkeypatch.setattr(carrier.Carrier, "_take_wishes", lambda self: 1 / 0)
+    monkeypatch.setattr(uploader, "start", lambda plan: None)
+    monkeypatch.setattr(uploader, "_WISH_S", 0.0)
+    monkeypatch.setattr(uploader.Carrier, "_take_wishes", lambda self: 1 / 0)
     run = submit(WAITING)
-    thread = threading.Thread(target=carrier.Carrier(run.plan.paths, SystemClock()).carry)
+    thread = threading.Thread(target=uploader.Carrier(run.plan.paths, SystemClock()).carry)
     thread.start()
     try:
         wait_for(lambda: b"line 100" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
@@ -297,7 +297,7 @@ def test_a_look_that_fails_is_taken_again_when_it_is_time_and_told_again_when_it
         if error is not None:
             raise error
 
-    look = carrier.Look(10.0, "heartbeat", once)
+    look = uploader.Look(10.0, "heartbeat", once)
     for now in (0.0, 5.0, 10.0, 700.0, 710.0, 720.0, 730.0):
         look.take(now)
     lines = [
@@ -465,10 +465,10 @@ def test_without_credentials_a_root_in_a_bucket_says_how_to_get_them(write, monk
 
 
 def test_nothing_is_redirected_without_an_emulator_and_its_missing_packages_are_named(monkeypatch, tmp_path) -> None:
-    assert redirection.start({"https_proxy": "http://proxy:1"}, str(tmp_path)) == {}
-    monkeypatch.setitem(sys.modules, "podlift.emulator.gcs.redirect", None)
+    assert start.start({"https_proxy": "http://proxy:1"}, str(tmp_path)) == {}
+    monkeypatch.setitem(sys.modules, "podlift.process.redirect.proxy", None)
     with pytest.raises(sdk.InputError, match=r"pip install 'podlift\[emulator\]'"):
-        redirection.start({"PODLIFT_EMULATOR": f"http://127.0.0.1:1/{'0' * 32}"}, str(tmp_path))
+        start.start({"PODLIFT_EMULATOR": f"http://127.0.0.1:1/{'0' * 32}"}, str(tmp_path))
 
 
 LOOP = """

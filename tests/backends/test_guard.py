@@ -6,13 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sdk.backends.local import guard
+from sdk.backends.local import watchdog
 
 LIMIT_S = 60
 
 
 def guarded(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", "-S", guard.__file__, sys.executable, "-c", program, *arguments]
+    command = [sys.executable, "-I", "-S", watchdog.__file__, sys.executable, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
 
 
@@ -32,6 +32,6 @@ sys.exit(4)
 
 def test_one_that_never_lives_long_is_left_alone_in_the_end(monkeypatch) -> None:
     waited: list[float] = []
-    monkeypatch.setattr(guard.time, "sleep", waited.append)
-    assert guard.main([sys.executable, "-I", "-S", "-c", "import os; os.kill(os.getpid(), 9)"]) == 1
+    monkeypatch.setattr(watchdog.time, "sleep", waited.append)
+    assert watchdog.main([sys.executable, "-I", "-S", "-c", "import os; os.kill(os.getpid(), 9)"]) == 1
     assert waited == [0.5, 1.0, 2.0, 4.0, 8.0]

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sdk
-from sdk.backends.local import deaths
-from sdk.layout import RunPaths
+from sdk.process import exit_reasons
+from sdk.records.recorder import Recorder, has_ended, read_events
+from sdk.spec.layout import RunPaths
 from sdk.storage import reserve
-from sdk.storage.records import Recorder, has_ended, read_events
+from sdk.storage.os_errors import full, meaning
 from sdk.storage.reserve import Reserve
-from sdk.storage.troubles import full, meaning
 
 LIMIT_S = 60
 FILL = """
@@ -140,8 +140,8 @@ def test_a_limit_of_processes_is_named(write, open_root: None, count: int) -> No
     ],
 )
 def test_a_limit_that_a_program_meets_is_named(kind: str, message: str, said: str) -> None:
-    assert said in deaths.hint(kind, message)
-    assert bool(deaths.hint(kind, message)) == bool(said)
+    assert said in exit_reasons.hint(kind, message)
+    assert bool(exit_reasons.hint(kind, message)) == bool(said)
 
 
 def test_a_disk_with_room_is_not_called_full(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk import processes
-from sdk.events import Event
 from sdk.packaging import bundle
-from sdk.storage.records import read_events
+from sdk.process import spawn
+from sdk.records.events import Event
+from sdk.records.recorder import read_events
 
 LIMIT_S = 60
 
@@ -375,7 +375,7 @@ def test_ports_are_held_while_the_tasks_run_and_free_afterwards(write) -> None:
 
 
 def test_isolated_tasks_reach_each_other_and_nothing_else(write) -> None:
-    from sdk.backends.local import namespaces
+    from sdk.process import namespaces
 
     if namespaces.why_not() is not None:
         pytest.skip(f"network namespaces: {namespaces.why_not()}")
@@ -427,7 +427,7 @@ def test_a_run_that_a_restart_of_the_machine_has_ended_is_lost(write) -> None:
     write("train.py", "import time; time.sleep(600)")
     run = sdk.submit("train.py")
     event(run, "attempt_started")
-    machine = processes.identity(os.getpid()).split(".")[0]
+    machine = spawn.identity(os.getpid()).split(".")[0]
     for record in Path(run.plan.paths.events).glob("*.json"):
         data = json.loads(record.read_bytes())
         if "supervisor" in data["data"]:
@@ -440,9 +440,9 @@ def test_a_run_that_a_restart_of_the_machine_has_ended_is_lost(write) -> None:
 
 
 def test_a_process_identity_is_its_own(write) -> None:
-    name = processes.identity(os.getpid())
+    name = spawn.identity(os.getpid())
     assert name is not None
-    assert processes.alive(name)
+    assert spawn.alive(name)
     boot, pid, start = name.split(":")
-    assert not processes.alive(f"{boot}:{pid}:{int(start) + 1}"), "another process that got the same pid"
-    assert processes.identity(2**22 + 1) is None
+    assert not spawn.alive(f"{boot}:{pid}:{int(start) + 1}"), "another process that got the same pid"
+    assert spawn.identity(2**22 + 1) is None

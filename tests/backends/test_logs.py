@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import sdk
 from sdk.backends.base import LogLine
-from sdk.backends.local import lines
-from sdk.backends.local.stamps import Stamper
-from sdk.backends.local.tails import last_lines
-from sdk.storage.records import read_events
+from sdk.process import log_lines
+from sdk.process.log_index import Stamper
+from sdk.process.log_tail import last_lines
+from sdk.records.recorder import read_events
 
 LIMIT_S = 60
 GOLDEN = next((Path(__file__).parent.parent / "golden").glob("v0.1.0/runs/*"))
@@ -34,8 +34,8 @@ def texts(found: Iterable[LogLine], task: str | None = None) -> list[str]:
     return [line.text for line in wanted if not line.text.startswith("podlift: ")]
 
 
-def cut(chunks: list[bytes]) -> list[lines.Line]:
-    cutter = lines.Cutter()
+def cut(chunks: list[bytes]) -> list[log_lines.Line]:
+    cutter = log_lines.Cutter()
     return [line for chunk in chunks for line in cutter.cut(chunk)] + cutter.end()
 
 
@@ -73,7 +73,7 @@ def log_of(run: Path | str, task: str = "chief-0", attempt: int = 1) -> Path:
 @given(pieces, st.booleans())
 def test_lines_do_not_depend_on_how_the_bytes_came_in(chunks: list[bytes], short: bool) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(lines, "MAX_LINE_BYTES", 5 if short else 1 << 20)
+        patched.setattr(log_lines, "MAX_LINE_BYTES", 5 if short else 1 << 20)
         whole = b"".join(chunks)
         found = cut(chunks)
         assert found == cut([whole]) == cut([bytes([byte]) for byte in whole])
@@ -94,7 +94,7 @@ def test_lines_do_not_depend_on_how_the_bytes_came_in(chunks: list[bytes], short
         (b"\r", []),
     ],
 )
-def test_what_ends_a_line_and_what_is_printed_over(printed: bytes, expected: list[lines.Line]) -> None:
+def test_what_ends_a_line_and_what_is_printed_over(printed: bytes, expected: list[log_lines.Line]) -> None:
     assert cut([printed]) == expected
 
 

@@ -26,9 +26,9 @@ import pytest
 
 import sdk
 from sdk.backends import local
-from sdk.backends.local import janitor
-from sdk.events import Event
-from sdk.storage.records import read_events
+from sdk.process import janitor
+from sdk.records.events import Event
+from sdk.records.recorder import read_events
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the janitor works on Linux only")
 

@@ -15,7 +15,7 @@ from textwrap import dedent
 import pytest
 
 import sdk
-from sdk.storage.records import read_events
+from sdk.records.recorder import read_events
 
 LIMIT_S = 60
 LEAVE = """\

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import sdk
-from sdk.backends.local import deaths
-from sdk.backends.local.life import Life, Pauses
-from sdk.events import Event, is_collateral, reason_of
-from sdk.layout import RunPaths
+from sdk.backends.local.hang import Life, Pauses
+from sdk.process import exit_reasons
+from sdk.records.events import Event, is_collateral, reason_of
+from sdk.records.recorder import read_events
+from sdk.spec.layout import RunPaths
 from sdk.status import Reason
-from sdk.storage.records import read_events
 
 LIMIT_S = 120
 # What TensorFlow 2.21 says after a pause of 22 s of: a worker, the chief, both; and when a barrier or a connection is lost.
@@ -76,7 +76,7 @@ def test_a_peer_that_has_ended_with_0_before_was_not_lost() -> None:
 def test_why_tasks_lost_touch_is_said_as_far_as_it_is_known(
     left: list[str], stopped: list[str], paused_s: float, said: str
 ) -> None:
-    assert said in deaths.of_lost_peers("chief-0 failed.", left=left, stopped=stopped, paused_s=paused_s)
+    assert said in exit_reasons.of_lost_peers("chief-0 failed.", left=left, stopped=stopped, paused_s=paused_s)
 
 
 def test_a_gang_that_lost_touch_with_a_stopped_worker_starts_again(write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk import processes
+from sdk.process import spawn
 
 LIMIT_S = 60
 
@@ -183,7 +183,7 @@ def test_a_child_in_a_session_of_its_own_does_not_outlive_the_run(write) -> None
     write("program.py", text)
     run = sdk.submit("program.py")
     run.result(LIMIT_S)
-    assert processes.identity(int(said(run)[0])) is None
+    assert spawn.identity(int(said(run)[0])) is None
 
 
 @pytest.mark.parametrize(

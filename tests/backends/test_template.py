@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk.events import Event
-from sdk.job import FromCaller
-from sdk.storage.records import read_events
+from sdk.records.events import Event
+from sdk.records.recorder import read_events
+from sdk.spec.job import FromCaller
 
 LIMIT_S = 90
 Fake = Callable[..., dict]

@@ -14,11 +14,11 @@ import pytest
 import sdk
 from sdk.checkpoint import restore
 from sdk.checkpoint.contents import Contents
+from sdk.checkpoint.manager import Session
 from sdk.checkpoint.policy import Policy
-from sdk.checkpoint.session import Session
 from sdk.clock import SystemClock
-from sdk.runtime import rescue
-from sdk.storage.records import read_events
+from sdk.records.recorder import read_events
+from sdk.runtime.hooks import rescue
 from sdk.storage.store import open_store
 
 LIMIT_S = 180

@@ -16,7 +16,7 @@ import pytest
 from sdk.checkpoint import lease, opening, restore
 from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.envelope import wrap
-from sdk.checkpoint.keeping import collect
+from sdk.checkpoint.retention import collect
 from sdk.clock import SystemClock
 from sdk.errors import (
     AlreadyExistsError,

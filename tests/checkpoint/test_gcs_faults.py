@@ -21,8 +21,8 @@ from sdk.checkpoint import opening, restore
 from sdk.checkpoint.envelope import wrap
 from sdk.clock import SystemClock
 from sdk.errors import AccessError, AlreadyExistsError, CorruptCheckpointError, SaveFailedError, StoreError
-from sdk.storage.gcs_store import GcsStore
-from sdk.storage.patience import Patience
+from sdk.storage.gcs.store import GcsStore
+from sdk.storage.retry import Patience
 from sdk.testing.faults import FaultyStore
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
 
@@ -331,7 +331,7 @@ RACE = """
     from sdk.clock import SystemClock
     from sdk.errors import AlreadyExistsError, ConflictError
     from sdk.storage.store import open_store
-    import sdk.storage.gcs_client
+    import sdk.storage.gcs.client
     go, start = os.pipe()
     for number in range(24):
         if not os.fork():

@@ -10,12 +10,13 @@ import pytest
 
 from sdk.checkpoint import catalog, restore
 from sdk.clock import SystemClock
-from sdk.layout import RootPaths
 from sdk.packaging import bundle
 from sdk.packaging.entry import Source
-from sdk.storage import outputs, posix
+from sdk.records import outputs
+from sdk.records.recorder import Recorder, read_events
+from sdk.spec.layout import RootPaths
+from sdk.storage import posix
 from sdk.storage.posix_store import PosixStore
-from sdk.storage.records import Recorder, read_events
 
 from .parts import Attempt, check
 from .power import Disk, worlds

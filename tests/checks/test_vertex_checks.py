@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import sdk
 from sdk import checks
-from sdk.accelerators import ROWS
 from sdk.checks import Facts, Finding, strategies_in
+from sdk.hardware.accelerators import ROWS
 
 REPO = Path(sdk.__file__).parent.parent
 FACTS = Facts(
@@ -690,7 +690,7 @@ def test_strategies_are_read_from_the_code_and_not_from_its_comments(source: str
 
 def test_checks_import_nothing_heavy() -> None:
     code = (
-        "import sys; bare = set(sys.modules); import sdk.checks, sdk.pricing; "
+        "import sys; bare = set(sys.modules); import sdk.checks, sdk.hardware.pricing; "
         "print(sorted({m.partition('.')[0] for m in set(sys.modules) - bare} - set(sys.stdlib_module_names)))"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPO).stdout

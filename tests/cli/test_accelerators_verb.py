@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk.accelerators import ROWS
+from sdk.hardware.accelerators import ROWS
 
 
 def cells(stdout: str) -> dict[str, list[str]]:

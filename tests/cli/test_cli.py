@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk import config
+from sdk.planning.settings import table
 
 GOLDEN = next((Path(__file__).parent.parent / "golden").glob("v0.1.0/runs/*"))
 KEYS = {
@@ -50,7 +50,7 @@ def test_every_setting_is_an_option_of_submit_and_plan(here, monkeypatch: pytest
     monkeypatch.setenv("COLUMNS", "120")
     for verb in ("submit", "plan"):
         shown = here(verb, "--help").stdout
-        names = [*config.SETTINGS, *config.TARGET]
+        names = [*table.SETTINGS, *table.TARGET]
         assert [n for n in names if f"--{n.replace('_', '-')} " not in shown] == []
 
 
@@ -209,5 +209,5 @@ def test_logs_that_are_followed_end_with_their_reader_although_nothing_more_is_w
 def test_only_what_is_counted_in_seconds_is_said_to_be(here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     shown = here("submit", "--help").stdout
-    named = {name for name in config.SETTINGS if f"--{name.replace('_', '-')} SECONDS" in shown}
+    named = {name for name in table.SETTINGS if f"--{name.replace('_', '-')} SECONDS" in shown}
     assert named == {"timeout_s", "hang_s", "grace_s", "exit_wait_s", "every_s"}

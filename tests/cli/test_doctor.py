@@ -18,8 +18,8 @@ from typing import NamedTuple
 import pytest
 
 import sdk
-from sdk.backends.local.health import interpreter, machine, root
 from sdk.storage.mounts import Mount, holding, inside, parse
+from sdk.upkeep.doctor import interpreter, machine, root
 
 REPO = Path(sdk.__file__).parent.parent
 LIMIT_S = 200
@@ -208,7 +208,7 @@ def test_a_root_that_cannot_be_written_fails(tmp_path: Path) -> None:
 
 
 def test_the_limits_are_those_of_the_shell() -> None:
-    program = "from sdk.backends.local.health import machine; print(machine.limits())"
+    program = "from sdk.upkeep.doctor import machine; print(machine.limits())"
     shown = subprocess.run(
         ["/bin/sh", "-c", 'ulimit -n 64; exec "$@"', "sh", sys.executable, "-c", program],
         env={**os.environ, "PYTHONPATH": str(REPO)},

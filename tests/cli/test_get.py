@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk.storage.records import read_events
+from sdk.records.recorder import read_events
 
 GOLDEN = Path(__file__).parent.parent / "golden/v0.1.0/runs/golden-bxswa7"
 LIMIT_S = 60

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import sdk
-from sdk.backends.local.health.check import Check
 from sdk.cli import emulator
 from sdk.drill.report import Report as Drill
-from sdk.layout import RunPaths
-from sdk.preflight.findings import Report as Preflight
+from sdk.planning.preflight_findings import Report as Preflight
 from sdk.runtime.progress import Progress
+from sdk.spec.layout import RunPaths
+from sdk.upkeep.doctor.check import Check
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 RUN = next(GOLDEN.glob("v0.1.0/runs/*"))

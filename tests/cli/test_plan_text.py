@@ -7,7 +7,7 @@ import json
 import pytest
 
 import sdk
-from sdk import plantext
+from sdk.spec import plan_text
 
 
 def test_a_submit_begins_with_a_few_lines_and_shows_the_rest_with_v(write, here, monkeypatch) -> None:
@@ -32,7 +32,7 @@ def test_no_warning_and_no_price_is_hidden(write) -> None:
     write("train.py", "import os\nimport nothing_like_this\nprint(1)")
     write("requirements.txt", "nothing-like-this\n")
     made = sdk.plan("train.py", backend=sdk.Vertex(project="my-project", bucket="mine"), accelerator="l4:4", workers=3)
-    hidden = set(plantext.lines(made)) - set(plantext.short(made))
+    hidden = set(plan_text.lines(made)) - set(plan_text.short(made))
     unspent = {
         "backend",
         "tasks",
@@ -46,12 +46,12 @@ def test_no_warning_and_no_price_is_hidden(write) -> None:
         "checkpoints",
     }
     assert {name for name, _ in hidden} <= {*unspent, "not passed", "left out"}
-    assert {"price", "quota", "warning", "pool 0", "pool 1"} <= {name for name, _ in plantext.short(made)}
+    assert {"price", "quota", "warning", "pool 0", "pool 1"} <= {name for name, _ in plan_text.short(made)}
 
 
 def test_many_tasks_are_counted(write) -> None:
     write("train.py", "print(1)")
-    assert dict(plantext.short(sdk.plan("train.py", workers=9)))["tasks"] == (
+    assert dict(plan_text.short(sdk.plan("train.py", workers=9)))["tasks"] == (
         "9 x cpu: chief-0, worker-0, worker-1, worker-2 and 5 more, local"
     )
 
@@ -59,7 +59,7 @@ def test_many_tasks_are_counted(write) -> None:
 @pytest.mark.parametrize("width", [None, 40, 80])
 def test_a_line_that_is_too_long_goes_on_below_its_beginning_and_no_path_is_broken(width: int | None) -> None:
     path = "/a/" + "long-" * 20
-    lines = plantext.text([("run", "digits"), ("error", f"{'word ' * 30}{path}")], width).splitlines()
+    lines = plan_text.text([("run", "digits"), ("error", f"{'word ' * 30}{path}")], width).splitlines()
     assert lines[0] == "run          digits"
     assert any(path in line for line in lines)
     if width is None:

@@ -14,18 +14,18 @@ from rich.console import Console
 from rich.live import Live
 
 import sdk
-from sdk.backends.local import carrier
+from sdk.backends.local import uploader
 from sdk.cli import live, watch
 from sdk.cli.pace import Pace
 from sdk.clock import SystemClock
-from sdk.layout import RunPaths
+from sdk.records.recorder import position, read_position, read_progress
+from sdk.records.sync import heartbeats
+from sdk.records.sync.pull import Copy
 from sdk.runtime import progress as runtime
-from sdk.runtime.container.carrying import Carrying
+from sdk.runtime.container.uploader import Carrying
+from sdk.spec.layout import RunPaths
 from sdk.status import Progress
-from sdk.storage import heartbeats
-from sdk.storage.copies import Copy
-from sdk.storage.gcs_store import GcsStore
-from sdk.storage.records import position, read_position, read_progress
+from sdk.storage.gcs.store import GcsStore
 
 IN_EPOCH = Progress(step=107, epoch=2, epochs=5, epoch_step=7, epoch_steps=100)
 RUNNING = sdk.Status(state=sdk.State.RUNNING, reason=sdk.Reason.TRAINING, created=1.0, attempts=1)
@@ -215,5 +215,5 @@ def test_the_heartbeat_of_a_run_in_a_bucket_says_how_far_it_is(
     assert str(run.progress()) == "step 7"
     said: list[dict] = []
     monkeypatch.setattr(heartbeats.Heartbeat, "say", lambda self, what: said.append(what))
-    carrier.Carrier(RunPaths(run.plan.paths.url), SystemClock())._beat(supervised=True)
+    uploader.Carrier(RunPaths(run.plan.paths.url), SystemClock())._beat(supervised=True)
     assert said[0]["progress"]["step"] == 7

@@ -12,8 +12,8 @@ import pytest
 
 import sdk
 from sdk.cli import look
-from sdk.layout import RunPaths
-from sdk.storage import summaries
+from sdk.records import summaries
+from sdk.spec.layout import RunPaths
 
 GOLDEN = next((Path(__file__).parent.parent / "golden").glob("v0.1.0/runs/*"))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk import config
+from sdk.planning.settings import table
 
 
 def workers(*args, **options) -> int:
@@ -45,7 +45,7 @@ def test_config_shows_each_value_and_who_said_so(write, here, monkeypatch) -> No
     assert settings["root"]["origin"] == "PODLIFT_ROOT"
     assert settings["env"]["value"] == ["TOKEN"]
     assert "hidden" not in shown.stdout + here("config").stdout
-    assert set(settings) == {*config.SETTINGS, *config.TARGET}
+    assert set(settings) == {*table.SETTINGS, *table.TARGET}
 
 
 def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:

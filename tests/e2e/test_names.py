@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk.storage.records import read_events
+from sdk.records.recorder import read_events
 
 REPO = Path(__file__).resolve().parents[2]
 LIMIT_S = 120

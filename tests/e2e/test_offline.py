@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk.backends.local import namespaces
+from sdk.process import namespaces
 
 LIMIT_S = 240
 

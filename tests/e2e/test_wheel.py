@@ -112,10 +112,10 @@ def test_both_names_of_the_package_are_installed_and_a_projects_own_sdk_stays_it
             assert sdk.VALUE == 42
             sys.path.remove(sys.path[0])
             del sys.modules["sdk"]
-            import sdk.storage.records, sdk.testing.plugin
+            import sdk.records.recorder, sdk.testing.plugin
             assert sdk.testing.plugin is podlift.testing.plugin
-            assert sdk.storage.records is podlift.storage.records
-            assert sdk.storage.records.__name__ == "podlift.storage.records"
+            assert sdk.records.recorder is podlift.records.recorder
+            assert sdk.records.recorder.__name__ == "podlift.records.recorder"
         """,
     )
     project = write("train.py", "import sdk, podlift\nprint(sdk.VALUE, podlift.context().task)").parent

@@ -19,12 +19,12 @@ import requests
 from google.cloud.storage import Client
 
 import sdk
-from sdk.emulator import tokens
 from sdk.emulator.administration import MAX_BYTES
 from sdk.emulator.door import Door
 from sdk.emulator.gcs.replies import Connections
 from sdk.emulator.gcs.server import bind, listen, prepare
-from sdk.emulator.tokens import Replica
+from sdk.process.redirect import tokens
+from sdk.process.redirect.tokens import Replica
 
 LIMIT_S = 60
 TOKEN = "0123456789abcdef" * 2

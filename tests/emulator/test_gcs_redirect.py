@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import sdk
-from sdk.emulator.gcs.redirect import Redirect, _is_here
+from sdk.process.redirect.proxy import Redirect, _is_here
 
 LIMIT_S = 200
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk.packaging.installed import Installed
+from sdk.packaging.audit.installed import Installed
 
 REPO = Path(sdk.__file__).resolve().parent.parent
 AUDITED = ("imports", "reads", "sets")

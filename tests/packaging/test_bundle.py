@@ -16,7 +16,7 @@ from sdk.errors import InputError
 from sdk.packaging import bundle
 from sdk.packaging import tree as trees
 from sdk.packaging.entry import Source
-from sdk.runtime.container import stage
+from sdk.runtime.container import entrypoint
 from sdk.runtime.unpack import BadBundleError, unpack
 
 NOWHERE = Path("/nonexistent")
@@ -337,8 +337,8 @@ def test_a_small_archive_of_endless_zeros_is_refused_before_anything_is_written(
     (tmp_path / "evil.tar").write_bytes(data)
     with pytest.raises(BadBundleError, match="'zeros'"):
         unpack(tmp_path / "evil.tar", hashlib.sha256(data).hexdigest(), tmp_path / "out")
-    with pytest.raises(stage.Refused, match="'zeros'"):
-        stage.unpack(tmp_path / "evil.tar", tmp_path / "half")
+    with pytest.raises(entrypoint.Refused, match="'zeros'"):
+        entrypoint.unpack(tmp_path / "evil.tar", tmp_path / "half")
     assert not (tmp_path / "out").exists() and not (tmp_path / "half").exists()
 
 
@@ -349,8 +349,8 @@ def test_a_file_that_claims_to_be_longer_than_its_archive_is_refused_before_anyt
     (tmp_path / "evil.tar").write_bytes(data)
     with pytest.raises(BadBundleError):
         unpack(tmp_path / "evil.tar", hashlib.sha256(data).hexdigest(), tmp_path / "out")
-    with pytest.raises((stage.Refused, tarfile.TarError)):
-        stage.unpack(tmp_path / "evil.tar", tmp_path / "half")
+    with pytest.raises((entrypoint.Refused, tarfile.TarError)):
+        entrypoint.unpack(tmp_path / "evil.tar", tmp_path / "half")
     assert not (tmp_path / "out").exists() and not (tmp_path / "half").exists()
 
 
@@ -396,7 +396,7 @@ def test_a_damaged_archive_with_a_right_digest_writes_neither_outside_nor_more_t
         unpack(folder / "x.tar", hashlib.sha256(data).hexdigest(), target)
     # Whatever the first stage raises ends it.
     with contextlib.suppress(Exception):
-        stage.unpack(folder / "x.tar", half)
+        entrypoint.unpack(folder / "x.tar", half)
     written = [path for path in folder.rglob("*") if path.is_file() and path != folder / "x.tar"]
     for place in (target, half):
         assert sum(path.stat().st_size for path in written if path.is_relative_to(place)) <= len(data)

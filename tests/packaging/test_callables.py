@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sdk
-from sdk.packaging.callables import Written, named, written
+from sdk.packaging.source.callables import Written, named, written
 
 REPO = Path(__file__).resolve().parent.parent.parent
 COUNTER = itertools.count()
@@ -364,7 +364,8 @@ def run(*command: str, cwd: Path, text: str = "") -> str:
 
 def test_a_script_and_a_module_run_by_its_name_know_their_functions(tmp_path: Path) -> None:
     text = (
-        "import sys\nfrom sdk.packaging.callables import named, written\nclass C: pass\ndef main(): return C.__name__\n"
+        "import sys\nfrom sdk.packaging.source.callables import named, written\nclass C: pass\n"
+        "def main(): return C.__name__\n"
     )
     text += "if __name__ == '__main__':\n"
     text += " print(named(main), 'def main' in written(main).text, written(main).file.endswith('train.py'))\n"
@@ -375,7 +376,7 @@ def test_a_script_and_a_module_run_by_its_name_know_their_functions(tmp_path: Pa
 
 
 def test_a_function_typed_without_source_is_refused(tmp_path: Path) -> None:
-    text = "from sdk.packaging.callables import written\ndef main(): pass\ntry: written(main)\n"
+    text = "from sdk.packaging.source.callables import written\ndef main(): pass\ntry: written(main)\n"
     text += "except ValueError as e: print(e)\n"
     assert "'main' cannot travel: its text was changed since, or is kept nowhere. Next: define it in a file" in run(
         "-", cwd=tmp_path, text=text

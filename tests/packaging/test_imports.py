@@ -232,7 +232,13 @@ def test_arguments_that_fit_or_cannot_be_judged_are_accepted(write, text: str, a
 
 
 @pytest.mark.parametrize(
-    "text", ["from sdk.model import W\n", "from sdk import model\n", "import sdk.config\n", "from sdk import W\n"]
+    "text",
+    [
+        "from sdk.model import W\n",
+        "from sdk import model\n",
+        "import sdk.planning.settings.table\n",
+        "from sdk import W\n",
+    ],
 )
 def test_a_project_imports_from_its_own_sdk(write, text: str) -> None:
     write("sdk/__init__.py", "W = 1")
@@ -271,8 +277,8 @@ def test_modules_that_lose_against_pythons_own_in_a_task_are_named(write) -> Non
 
 
 def test_an_unreadable_module_is_named(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sdk.packaging.audit.program import Program
     from sdk.packaging.entry import locate
-    from sdk.packaging.program import Program
 
     script = write("train.py", "print(1)")
     program = Program(locate("train.py"), ["train.py"])

@@ -21,8 +21,8 @@ import sdk
 from sdk import api
 from sdk.emulator.server import prepared
 from sdk.packaging import tree as trees
-from sdk.prepare import make_plan
-from sdk.settings import Target
+from sdk.planning.prepare import make_plan
+from sdk.planning.settings.merge import Target
 
 PODLIFT = f"{sys.executable} -m sdk"
 

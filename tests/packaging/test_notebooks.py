@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sdk
-from sdk import cells
-from sdk.packaging.notebooks import Script, script
+from sdk.packaging.source.notebooks import Script, script
+from sdk.runtime import cells
 
 
 def notebook(*cells: str | list[str], **more: Any) -> dict[str, Any]:

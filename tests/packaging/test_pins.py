@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from sdk.packaging.requirements import Requirements, differences, gather, pins
+from sdk.packaging.requirements.read.read import Requirements, differences, gather, pins
 
 
 def read(setting: str | tuple[str, ...] = "auto") -> Requirements:

@@ -20,7 +20,7 @@ def project(write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project whose files were written long ago, as far as podlift can tell."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     # The time of a change cannot be set back: the wait for it is what is shortened.
-    monkeypatch.setattr("sdk.packaging.remembered._SETTLED_NS", -(10**12))
+    monkeypatch.setattr("sdk.packaging.bundle_cache._SETTLED_NS", -(10**12))
     write("pkg/data.bin", "1" * 1000)
     return write("train.py", "import pkg\n").parent
 
@@ -84,7 +84,7 @@ def test_a_damaged_memory_is_no_memory(project: Path, tmp_path: Path, damage: st
 
 
 def test_what_was_written_a_moment_ago_is_not_remembered(project: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("sdk.packaging.remembered._SETTLED_NS", 2 * 10**9)
+    monkeypatch.setattr("sdk.packaging.bundle_cache._SETTLED_NS", 2 * 10**9)
     (project / "train.py").write_text("print(2)\n")
     sdk.plan("train.py")
     assert not (tmp_path / "cache" / "podlift").exists()

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
+from sdk.packaging.requirements.read.read import Requirements, gather
 
 import sdk
-from sdk.packaging.requirements import Requirements, gather
 
 
 def read(setting: str | tuple[str, ...] = "auto") -> Requirements:

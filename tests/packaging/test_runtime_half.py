@@ -16,7 +16,7 @@ import pytest
 
 import sdk
 from sdk import InputError
-from sdk.packaging.runtime_half import first_stage, runtime_half
+from sdk.packaging.runtime_archive import first_stage, runtime_half
 
 HOME = Path(sdk.__file__).parent
 
@@ -65,8 +65,8 @@ def test_a_bare_python_that_has_it_speaks_to_buckets(tmp_path: Path) -> None:
     with tarfile.open(runtime_half(tmp_path).path) as tar:
         tar.extractall(tmp_path / "half")
     code = (
-        "import sys, sdk.storage.gcs_wire, sdk.storage.gcs_troubles, sdk.storage.mirror; "
-        "from sdk.storage.gcs_client import connection; print(connection().address, type(connection().session.auth).__name__); "
+        "import sys, sdk.storage.gcs.requests, sdk.storage.gcs.errors, sdk.records.sync.push; "
+        "from sdk.storage.gcs.client import connection; print(connection().address, type(connection().session.auth).__name__); "
         "import sdk.runtime.container.agent; "
         "print([name for name in sys.modules if name.split('.')[0] in ('google', 'cryptography', 'pydantic')])"
     )

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.markers import Marker
+from sdk.packaging.requirements.read.read import Requirements, gather
 
 import sdk
-from sdk.packaging import markers
-from sdk.packaging.requirements import Requirements, gather
+from sdk.packaging.requirements.read import markers
 
 LOCK = Path(__file__).with_name("app.uv.lock")
 

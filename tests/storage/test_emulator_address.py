@@ -17,7 +17,7 @@ import pytest
 import sdk
 from sdk.errors import InputError
 from sdk.storage import emulator
-from sdk.storage.gcs_files import Files
+from sdk.storage.gcs.files import Files
 from sdk.testing.gcs import GcsServer
 
 REPO = Path(sdk.__file__).parent.parent

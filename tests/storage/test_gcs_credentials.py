@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from sdk.emulator.gcs.redirect import Redirect
+from sdk.process.redirect.proxy import Redirect
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
 
 __all__ = ["podlift_gcs", "podlift_gcs_server"]

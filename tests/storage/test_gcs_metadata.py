@@ -10,8 +10,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from sdk.errors import AccessError, StoreError
-from sdk.storage import gcs_troubles
-from sdk.storage.gcs_metadata import MachineToken, TokenError
+from sdk.storage.gcs import errors
+from sdk.storage.gcs.metadata import MachineToken, TokenError
 
 
 class Hands:
@@ -91,7 +91,7 @@ def test_a_machine_without_a_service_account_is_told_and_a_server_that_fails_is_
     server["status"] = status
     with pytest.raises(TokenError) as error:
         MachineToken({"GCE_METADATA_HOST": server["host"]}).token()
-    trouble = gcs_troubles.of(error.value, "b")
+    trouble = errors.of(error.value, "b")
     assert trouble is not None
     assert (trouble.kind, trouble.again) == (kind, again)
     assert str(status) in trouble.text

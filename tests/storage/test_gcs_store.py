@@ -17,11 +17,12 @@ from requests import exceptions as http
 from urllib3.exceptions import MaxRetryError, NameResolutionError, NewConnectionError, ProtocolError
 
 from sdk.errors import AccessError, ConflictError, CorruptObjectError, InputError, MissingError, StoreError
-from sdk.storage import emulator, gcs_troubles
-from sdk.storage.gcs_body import Body
-from sdk.storage.gcs_refusals import RefusedError
-from sdk.storage.gcs_store import OBJECT_BYTES, GcsStore
-from sdk.storage.patience import Patience
+from sdk.storage import emulator
+from sdk.storage.gcs import errors
+from sdk.storage.gcs.body import Body
+from sdk.storage.gcs.refusals import RefusedError
+from sdk.storage.gcs.store import OBJECT_BYTES, GcsStore
+from sdk.storage.retry import Patience
 from sdk.storage.store import DAMAGED, Store, open_store
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
 from sdk.testing.store import StoreContract
@@ -169,7 +170,7 @@ SENTENCES = {
 
 @pytest.mark.parametrize(("error", "kind", "again", "said"), SENTENCES.values(), ids=SENTENCES)
 def test_every_trouble_has_its_sentence(error: Exception, kind: type, again: bool, said: str) -> None:
-    trouble = gcs_troubles.of(error, "b")
+    trouble = errors.of(error, "b")
     assert trouble is not None
     assert (trouble.kind, trouble.again) == (kind, again)
     assert re.search(said, trouble.text), trouble.text
@@ -177,7 +178,7 @@ def test_every_trouble_has_its_sentence(error: Exception, kind: type, again: boo
 
 
 def test_a_mistake_of_our_own_is_not_taken_for_the_services() -> None:
-    assert gcs_troubles.of(TypeError("x"), "b") is None
+    assert errors.of(TypeError("x"), "b") is None
 
 
 def test_an_object_has_an_upper_limit(store: GcsStore) -> None:
@@ -218,7 +219,7 @@ def test_what_no_store_has_written_is_not_listed(gcs: GcsServer, store: GcsStore
 
 def test_a_child_process_does_not_share_its_parents_connections(store: GcsStore) -> None:
     store.put_new("x", [b"1"])
-    from sdk.storage.gcs_client import connection
+    from sdk.storage.gcs.client import connection
 
     mine = connection().session
     child = os.fork()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdk.clock import SystemClock
-from sdk.storage.patience import Tries
+from sdk.storage.retry import Tries
 
 
 class Fast(SystemClock):

@@ -16,10 +16,11 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk import processes
 from sdk.cli import app
 from sdk.errors import InputError
-from sdk.preflight import Finding, Limits, Report, describe, preflight, remembered
+from sdk.planning import preflight_cache
+from sdk.preflight import Finding, Limits, Report, describe, preflight
+from sdk.process import spawn
 
 HERE = Path(__file__).parent
 REPO = HERE.parent.parent
@@ -204,7 +205,7 @@ def test_a_program_that_meets_a_limit_is_ended_with_all_that_it_has_started(writ
     assert why in report.stopped
     assert report.outcome == "unfinished" and not report.passed
     pids = [int(pid) for pid in told.read_text().split()] if told.exists() else []
-    assert [pid for pid in pids if processes.identity(pid)] == []
+    assert [pid for pid in pids if spawn.identity(pid)] == []
 
 
 def test_a_function_and_a_job_are_looked_at_too(write):
@@ -243,11 +244,15 @@ def test_a_plan_for_a_tpu_shows_the_verdict_on_the_same_code_or_says_that_it_is_
     plan = sdk.plan("train.py", accelerator="v5e-8")
     (missing,) = said(plan)
     assert "podlift preflight train.py --accelerator v5e-8" in missing
-    remembered.keep(plan, Report(accelerator="v5e-8", findings=(PRICED,), reached="done"), os.environ, strict=False)
+    preflight_cache.keep(
+        plan, Report(accelerator="v5e-8", findings=(PRICED,), reached="done"), os.environ, strict=False
+    )
     assert (
         "found nothing that a TPU refuses, and 1 that cost time" in said(sdk.plan("train.py", accelerator="v5e-8"))[0]
     )
-    remembered.keep(plan, Report(accelerator="v5e-8", findings=(REFUSED,), reached="done"), os.environ, strict=False)
+    preflight_cache.keep(
+        plan, Report(accelerator="v5e-8", findings=(REFUSED,), reached="done"), os.environ, strict=False
+    )
     again = sdk.plan("train.py", accelerator="v5e-8")
     assert ["warning" for level, message in again.findings if "1 thing" in message and level == "warning"]
     cloud = sdk.Vertex(project="our-project", regions=["us-central1"], bucket="somebodys-runs")
@@ -262,7 +267,7 @@ def test_the_command_answers_from_what_is_remembered_and_ends_with_1_only_where_
     write("train.py", "import keras\n")
     plan = sdk.plan("train.py", accelerator="v5e-8")
     for finding, code in ((PRICED, 0), (REFUSED, 1)):
-        remembered.keep(
+        preflight_cache.keep(
             plan, Report(accelerator="v5e-8", findings=(finding,), reached="done"), os.environ, strict=False
         )
         assert app.run(["preflight", "train.py", "--accelerator", "v5e-8"]) == code

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from sdk.planning.preflight_findings import Finding, Layer, Report, tidy
 from sdk.preflight import advice, describe, failures, rules, sizes
-from sdk.preflight.findings import Finding, Layer, Report, tidy
 
 SMALL = ("float32", (64, 128))
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk import accelerators
 from sdk.clock import SystemClock
 from sdk.errors import InputError
-from sdk.payload import Payload
+from sdk.hardware import accelerators
 from sdk.runtime.patches import tpu
 from sdk.runtime.tpu import host
+from sdk.spec.payload import Payload
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("tensorflow")

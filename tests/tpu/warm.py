@@ -15,16 +15,16 @@ from collections.abc import Mapping, Sequence
 import keras  # noqa: F401
 import tensorflow  # noqa: F401
 
-from sdk import processes
 from sdk.preflight import Limits, Report, preflight
 from sdk.preflight.child import main as look
+from sdk.process import spawn
 
 
-def fork(command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str) -> processes.Process:
+def fork(command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str) -> spawn.Process:
     """Start a look as `processes.spawn` does, without a new interpreter."""
     pid = os.fork()
     if pid:
-        return processes.Adopted(pid)
+        return spawn.Adopted(pid)
     try:
         os.setsid()
         os.chdir(cwd)

@@ -11,16 +11,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ... import processes
 from ...checks import Facts, Finding, local
 from ...clock import Clock, SystemClock
 from ...errors import PodliftError
-from ...events import Event, generation, source_of
-from ...planner import Plan
+from ...process import leftovers, namespaces, spawn
+from ...records.events import Event, generation, source_of
+from ...records.recorder import Recorder, read_events
+from ...spec.plan import Plan
 from ...storage import emulator, posix
-from ...storage.records import Recorder, read_events
 from ..base import LogLine, Observation, Request
-from . import carrier, far, leftovers, logs, namespaces, render
+from . import logs, render, uploader
+from . import remote as far
 
 # A supervisor that was never recorded within this time was never started: its client died in between.
 _START_LIMIT_S = 30.0
@@ -87,13 +88,13 @@ class Local:
         if callers:
             env["PODLIFT_CALLER_PYTHONPATH"] = os.pathsep.join(callers)
         command = [sys.executable, "-m", "sdk.backends.local.supervisor", plan.paths.url]
-        process = processes.spawn(command, env=env, cwd=plan.paths.url, log=plan.paths.supervisor_log)
+        process = spawn.spawn(command, env=env, cwd=plan.paths.url, log=plan.paths.supervisor_log)
         _supervisors.append(process)
         Recorder(plan.paths, launcher, 0, SystemClock()).record(
-            "launched", supervisor=processes.identity(process.pid) or f"gone:{process.pid}"
+            "launched", supervisor=spawn.identity(process.pid) or f"gone:{process.pid}"
         )
         if plan.local:
-            carrier.start(plan)
+            uploader.start(plan)
 
     def observe(self, plan: Plan) -> Observation:
         """Say whether the supervisor lives."""
@@ -106,9 +107,9 @@ class Local:
             submitted = max((event.time for event in events), default=0.0)
             waiting = SystemClock().now() - submitted < _START_LIMIT_S
             return Observation(supervised=waiting, detail="not started yet" if waiting else "never started")
-        if not processes.same_machine(name):
+        if not spawn.same_machine(name):
             return Observation(supervised=not name.startswith("gone:"), detail="supervised on another machine")
-        alive = processes.alive(name)
+        alive = spawn.alive(name)
         if not alive:
             leftovers.end(plan.paths)
         return Observation(supervised=alive, detail=f"supervisor {name}")

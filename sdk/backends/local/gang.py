@@ -9,23 +9,32 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ... import cluster, processes
 from ...clock import Clock
 from ...errors import EXIT_CHECKPOINTED
-from ...events import Event, error_of, first_failure, is_collateral, is_disk_full, is_lost_peer, reason_of
-from ...planner import Plan
+from ...process import exit_reasons, spawn
+from ...process.exit_reasons import MemoryWatch, OutOfMemory
+from ...process.log_index import Stamper
+from ...process.log_tail import last_lines
+from ...process.ports import Reservation
+from ...records.events import (
+    Event,
+    error_of,
+    first_failure,
+    is_collateral,
+    is_disk_full,
+    is_lost_peer,
+    reason_of,
+)
+from ...records.recorder import Recorder, read_events, read_progress, sweep
+from ...spec import cluster
+from ...spec.plan import Plan
 from ...status import Failure, Reason, State
-from ...storage import posix, reserve, troubles
-from ...storage.records import Recorder, read_events, read_progress, sweep
+from ...storage import os_errors, posix, reserve
 from ...storage.reserve import Reserve
-from . import deaths, outputs, render
-from .deaths import MemoryWatch, OutOfMemory
+from . import outputs, render
 from .ending import Ending, Verdict, failed
+from .hang import Hang, Life, Pauses
 from .interpreter import Interpreter
-from .life import Hang, Life, Pauses
-from .ports import Reservation
-from .stamps import Stamper
-from .tails import last_lines
 from .template import Launch, Start
 
 _POLL_S = 0.05
@@ -75,7 +84,7 @@ class Gang:
         self._reserve = Reserve(plan.paths.reserve(attempt, "supervisor"))
         self._recorder = Recorder(plan.paths, "supervisor", attempt, clock, self._reserve)
         self._reservation = Reservation(plan.tasks)
-        self._tasks: dict[str, processes.Process] = {}
+        self._tasks: dict[str, spawn.Process] = {}
         self._codes: dict[str, int] = {}
         self._spent: dict[str, float | None] = {}
         self._echo_until: float | None = None
@@ -242,7 +251,7 @@ class Gang:
             self._echo_until = self._echo_until or self._clock.monotonic() + wait_s
             if self._clock.monotonic() < self._echo_until:
                 return None
-        if first not in self._codes and processes.is_leaving(self._tasks[first]):
+        if first not in self._codes and spawn.is_leaving(self._tasks[first]):
             # Others may fail because it has ended; how it has ended is known in a moment.
             return None
         return self._explain(record, silent)
@@ -251,10 +260,10 @@ class Gang:
         self._stamps.look()
         self._pauses.look()
         for name, process in self._tasks.items():
-            if name not in self._codes and processes.has_exited(process):
+            if name not in self._codes and spawn.has_exited(process):
                 # What the task has started must not outlive it.
-                processes.end_group(process)
-                self._spent[name] = deaths.cpu_limit(process.pid)
+                spawn.end_group(process)
+                self._spent[name] = exit_reasons.cpu_limit(process.pid)
                 self._codes[name] = process.wait()
                 self._recorder.record("exited", task=name, code=process.returncode)
 
@@ -277,15 +286,17 @@ class Gang:
             if hint := self._hint(record):
                 message = f"{message}: {hint}."
             if is_lost_peer(record):
-                stopped = [name for name, process in self._tasks.items() if processes.is_stopped(process.pid)]
-                message = deaths.of_lost_peers(message, left=left, stopped=stopped, paused_s=self._pauses.longest_s)
+                stopped = [name for name, process in self._tasks.items() if spawn.is_stopped(process.pid)]
+                message = exit_reasons.of_lost_peers(
+                    message, left=left, stopped=stopped, paused_s=self._pauses.longest_s
+                )
             failure = Failure(task=record.source, message=message, traceback=record.data["traceback"], log=log)
             return failed(reason_of(record, left), failure)
         name = silent[0]
         code = self._codes[name]
         log = self._plan.paths.log(self._attempt, name)
         memory = self._memory.ended(self._tasks[name].pid) if killed else OutOfMemory.UNKNOWN
-        reason, said = deaths.describe(code, memory, self._spent.get(name))
+        reason, said = exit_reasons.describe(code, memory, self._spent.get(name))
         return failed(
             reason, Failure(task=name, message=f"{name} {said}", traceback=last_lines(log, _TAIL_LINES), log=log)
         )
@@ -293,8 +304,8 @@ class Gang:
     def _hint(self, record: Event) -> str:
         """Return what an error of the system means here; "" where it speaks for itself."""
         places = (self._plan.paths.url, self._temporary)
-        full = next(filter(None, map(troubles.full, places)), "") if is_disk_full(record) else ""
-        return full or deaths.hint(str(record.data.get("type")), str(record.data.get("message")))
+        full = next(filter(None, map(os_errors.full, places)), "") if is_disk_full(record) else ""
+        return full or exit_reasons.hint(str(record.data.get("type")), str(record.data.get("message")))
 
     def _let_end(self, grace_s: float) -> None:
         """Wait for tasks that ask between their steps whether to stop; one that has never reported a step does not."""
@@ -312,7 +323,7 @@ class Gang:
         """End what is left: SIGTERM, `grace_s` seconds, SIGKILL, for every process of every task."""
         left = [process for name, process in self._tasks.items() if name not in self._codes]
         for process in left:
-            processes.signal_group(process, signal.SIGTERM)
+            spawn.signal_group(process, signal.SIGTERM)
         asked = self._clock.monotonic()
         while len(self._codes) < len(self._tasks) and self._clock.monotonic() < asked + grace_s:
             self._clock.sleep(_POLL_S)
@@ -321,18 +332,18 @@ class Gang:
             grace_s = grace_s if wish is None else min(grace_s, wish)
         for process in left:
             if process.returncode is None:
-                processes.end_group(process)
+                spawn.end_group(process)
         # Only _reap waits for a task: it ends the task's group before the group's number can be another's.
         until = self._clock.monotonic() + _KILL_S
         while len(self._codes) < len(self._tasks) and self._clock.monotonic() < until:
             self._reap()
             self._clock.sleep(_POLL_S / 10)
-        self._leave(processes.end_orphans())
+        self._leave(spawn.end_orphans())
 
     def _leave(self, pids: Sequence[int]) -> None:
         """Say which processes stay, because this user may not end them."""
         if pids and not self._left:
             self._left = True
-            those = ", ".join(processes.described(pid) for pid in pids)
+            those = ", ".join(spawn.described(pid) for pid in pids)
             text = f"Processes of another user could not be ended, and may still run: {those}. Next: end them as that user."
             self._recorder.record("finding", text=text)

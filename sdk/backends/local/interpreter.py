@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...cache import cache_folder
 from ...clock import Clock
-from ...planner import Plan
+from ...process import venv as environments
+from ...records.recorder import Recorder
 from ...runtime import first_stage
-from ...storage.records import Recorder
-from . import environments
+from ...spec.plan import Plan
+from ...storage.cache import cache_folder
 from .ending import Ending
 
 

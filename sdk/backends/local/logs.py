@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...errors import InputError, nearest
-from ...planner import Plan
+from ...process.log_index import Stamps
+from ...process.log_tail import Tail
+from ...records.recorder import has_ended
+from ...spec.plan import Plan
 from ...storage import posix
-from ...storage.records import has_ended
 from ..base import LogLine
-from .stamps import Stamps
-from .tails import Tail
 
 _POLL_S = 0.1
 # Whether anybody can still write is asked less often: the answer takes a look at all records and at a process.

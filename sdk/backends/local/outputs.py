@@ -1,10 +1,10 @@
-"""What the program has left, brought to where it outlives the attempt's folders: see storage/outputs.py."""
+"""What the program has left, brought to where it outlives the attempt's folders: see records/outputs.py."""
 
 from __future__ import annotations
 
-from ...planner import Plan
-from ...storage import outputs
-from ...storage.records import Recorder
+from ...records import outputs
+from ...records.recorder import Recorder
+from ...spec.plan import Plan
 
 
 def collect(plan: Plan, attempt: int, recorder: Recorder) -> None:

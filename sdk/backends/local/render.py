@@ -8,8 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ... import accelerators, cluster
-from ...planner import Plan
+from ...hardware import accelerators
+from ...spec import cluster
+from ...spec.plan import Plan
 from . import interpreter
 from .interpreter import Interpreter
 

@@ -16,23 +16,26 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import FrameType
 
-from ... import cluster, processes
 from ...clock import Clock, SystemClock
-from ...events import Event, source_of
-from ...layout import RunPaths
-from ...planner import Plan
-from ...plans import read_plan
-from ...restarts import Ended, decide
+from ...process import exit_reasons, janitor, namespaces, spawn
+from ...process.janitor_watch import Watch
+from ...process.leftovers import temporary_folders
+from ...process.pip import EnvironmentBuildError, EnvironmentStoppedError
+from ...process.redirect import start
+from ...records import summaries
+from ...records.events import Event, source_of
+from ...records.plans import read_plan
+from ...records.recorder import Recorder, last_step, read_events
+from ...records.restarts import Ended, decide
+from ...spec import cluster
+from ...spec.layout import RunPaths
+from ...spec.plan import Plan
 from ...status import Failure, Reason, State
-from ...storage import emulator, redirection, summaries, troubles
-from ...storage.records import Recorder, last_step, read_events
+from ...storage import emulator, os_errors
 from ...storage.reserve import Reserve
-from . import deaths, interpreter, janitor, namespaces
+from . import interpreter
 from .ending import Ending, Verdict, failed
 from .gang import Gang
-from .leftovers import temporary_folders
-from .pip import EnvironmentBuildError, EnvironmentStoppedError
-from .watch import Watch
 
 # What is left of 107 bytes when a task's name and the folder and file that multiprocessing makes are put behind it.
 _MAX_TEMPORARY = 55
@@ -56,9 +59,9 @@ def main(url: str) -> None:
         first = os.getpid()
         left = temporary_folders(paths) if before.resumes else ()
         lock = janitor.leave_behind(url, temporary, paths.events, before=left)
-        processes.adopt_orphans()
+        spawn.adopt_orphans()
         watch = Watch(first, temporary, paths.events, lock)
-        recorder.record("started", supervisor=processes.identity(os.getpid()), temporary=temporary)
+        recorder.record("started", supervisor=spawn.identity(os.getpid()), temporary=temporary)
         plan = read_plan(paths)
         verdict = _supervise(plan, before, temporary, watch, recorder, clock)
     except BaseException as error:
@@ -77,8 +80,8 @@ def main(url: str) -> None:
 
 def _meaning(error: BaseException, url: str) -> str:
     if isinstance(error, OSError):
-        return troubles.meaning(error, url)
-    hint = deaths.hint(type(error).__name__, str(error))
+        return os_errors.meaning(error, url)
+    hint = exit_reasons.hint(type(error).__name__, str(error))
     return f"{type(error).__name__}: {error}" + (f": {hint}." if hint else "")
 
 
@@ -125,7 +128,7 @@ def _supervise(plan: Plan, before: Before, temporary: str, watch: Watch, recorde
             watch.start()
             recorder.record("placed", host_names=named, isolated=isolated, temporary=temporary)
 
-            to_emulator = redirection.start(os.environ, temporary)
+            to_emulator = start.start(os.environ, temporary)
             starter = replace(starter, variables={**starter.variables, **to_emulator})
 
             def attempt(number: int) -> Gang:

@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ... import processes
-from ...planner import Plan
+from ...process import spawn as processes
+from ...spec.plan import Plan
 from .interpreter import Interpreter
 
 _POLL_S = 0.05

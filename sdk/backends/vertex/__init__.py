@@ -10,9 +10,9 @@ from typing import Any
 
 from ...checks import Facts, Finding
 from ...clock import Clock, SystemClock
-from ...planner import Plan
+from ...spec.plan import Plan
 from ..base import LogLine, Observation, Remote, Request
-from . import spec
+from . import request as spec
 
 
 class Vertex:
@@ -39,15 +39,15 @@ class Vertex:
 
     def look(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
         """Ask for the bucket, the image and the quotas."""
-        from . import online
+        from . import probe as online
 
         return online.look(job, options, root)
 
     def known(self, root: str) -> dict[str, Any]:
         """Say where the bucket lies, if it was looked at before."""
-        from . import places
+        from . import locations
 
-        return places.known(root, os.environ)
+        return locations.known(root, os.environ)
 
     def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
         """Return what is not configured, and what was patched."""
@@ -66,7 +66,7 @@ class Vertex:
         Raises:
             InputError: names each.
         """
-        from . import starting
+        from . import start_run as starting
 
         starting.check(request)
 
@@ -76,7 +76,7 @@ class Vertex:
         Raises:
             PodliftError: Vertex AI has refused it, or gives no answer.
         """
-        from . import starting
+        from . import start_run as starting
 
         starting.start(request)
 
@@ -94,6 +94,6 @@ class Vertex:
 
     def remote(self, plan: Plan, clock: Clock) -> Remote:
         """Return the way to the run: nobody of this machine looks after it."""
-        from . import watch
+        from . import run_view
 
-        return watch.Watch(plan, clock)
+        return run_view.Watch(plan, clock)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import EXIT_CHECKPOINTED
-from ...events import Event, error_of, first_failure, is_collateral, reason_of, since_resumed
+from ...process import exit_reasons
+from ...records.events import Event, error_of, first_failure, is_collateral, reason_of, since_resumed
 from ...status import Failure, Reason, State, Status
-from ..local import deaths
 from . import diagnose
 
 PREFIX = "JOB_STATE_"
@@ -203,7 +203,7 @@ def _decided(ended: Ended) -> tuple[State, Reason, dict[str, Any] | None]:
         return State.CHECKPOINTED, Reason.CHECKPOINTED, None
     if not said.certain and silent:
         task, code = str(silent[0].data["task"]), int(silent[0].data["code"])
-        reason, words = deaths.describe(code, deaths.OutOfMemory.UNKNOWN)
+        reason, words = exit_reasons.describe(code, exit_reasons.OutOfMemory.UNKNOWN)
         return State.FAILED, reason, _failure(task, f"{task} {words}", "")
     task = _task(said.replica, ended.tasks)
     if not said.certain and ended.words.startswith(OURS):

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from ...clock import SystemClock
 from ...errors import InputError
-from .. import tokens
+from ...process.redirect import tokens
 from ..door import Door
 from .app import Application
 from .bodies import check_bucket_fields

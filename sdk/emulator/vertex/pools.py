@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from ...backends.local.deaths import MemoryWatch, OutOfMemory
-from ...backends.local.ports import Reservation
 from ...errors import InputError
-from .. import tokens
+from ...process.exit_reasons import MemoryWatch, OutOfMemory
+from ...process.ports import Reservation
+from ...process.redirect import tokens
 from ..gcs.errors import ApiError
 from . import environment, interpreter
 from .container import Config, Containers, Emit

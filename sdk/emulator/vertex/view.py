@@ -30,7 +30,7 @@ from .files import Found, Use
 from .threads import StateThread
 
 if TYPE_CHECKING:
-    from ..gcs.redirect import Redirect
+    from ...process.redirect.proxy import Redirect
 
 Key = tuple[str, str]
 
@@ -107,7 +107,7 @@ class BucketView:
             InputError: the proxy in this process's environment cannot be used.
         """
         # It needs `cryptography`, and nobody but jobs needs it.
-        from ..gcs.redirect import Redirect
+        from ...process.redirect.proxy import Redirect
 
         with self._counting:
             if self._redirect is None:

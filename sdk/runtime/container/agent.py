@@ -21,19 +21,21 @@ from typing import Any
 
 from ...clock import Clock, SystemClock
 from ...errors import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, AccessError, InputError, PodliftError
-from ...events import Event, error_of, first_failure, is_collateral, reason_of
-from ...layout import RunPaths
-from ...payload import VERSION, Payload
-from ...restarts import Ended, decide
+from ...process.redirect import start
+from ...records import outputs
+from ...records.events import Event, error_of, first_failure, is_collateral, reason_of
+from ...records.recorder import Recorder, last_step, read_events
+from ...records.restarts import Ended, decide
+from ...spec.layout import RunPaths
+from ...spec.payload import VERSION, Payload
 from ...status import Reason, State
-from ...storage import outputs, posix, redirection
-from ...storage.records import Recorder, last_step, read_events
+from ...storage import posix
 from ...storage.store import Store, open_store
 from .. import first_stage, unpack
-from . import identity, leaving, records
-from .carrying import Carrying
-from .formation import Claim, Formation
+from . import exit_codes, identity, records
+from .membership import Claim, Formation
 from .task import Task
+from .uploader import Carrying
 
 _KEYS = RunPaths("")
 # What is left of a machine that was asked for is some 15 s, of which the task has had its part.
@@ -84,7 +86,7 @@ def main(order: Mapping[str, Any], *, bundle: str, home: str, installed: str) ->
     except PodliftError as error:
         # What does not answer now may do so when the job is started again, which Vertex AI does three times.
         _complain(str(error))
-        return leaving.AGAIN
+        return exit_codes.AGAIN
     except Exception:  # a full disk, or a mistake of podlift's: the program has not failed
         traceback.print_exc()
         return EXIT_INFRASTRUCTURE
@@ -176,7 +178,7 @@ class Agent:
         posix.put_passing(paths.payload(attempt), self._payload.to_json().encode())
         return {
             **environment(os.environ, self._payload, self._task, scratch, self._place.installed),
-            **redirection.start(os.environ, self._place.home),
+            **start.start(os.environ, self._place.home),
         }
 
     def _watch(self, child: Task) -> None:
@@ -197,7 +199,7 @@ class Agent:
         failure = first_failure(read_events(self._paths, ("failed",)), attempt)
         echo = bool(self._replaced) or (failure is not None and is_collateral(failure))
         step = last_step(self._paths, attempt, self._task)
-        reason = reason_of(failure) if failure is not None and not told else leaving.reason_of(code, told=told)
+        reason = reason_of(failure) if failure is not None and not told else exit_codes.reason_of(code, told=told)
         denied = False
         exit_code = code
         try:
@@ -205,11 +207,11 @@ class Agent:
             carrying.now(_HURRY_S if told else _PATIENT_S)
             again, why = self._again(code, reason, step, failure, echo=echo)
             cancelled = code != 0 and _is_cancelled(self._store, self._payload.generation)
-            exit_code = leaving.code_of(code, echo=echo, cancelled=cancelled, again=again)
+            exit_code = exit_codes.code_of(code, echo=echo, cancelled=cancelled, again=again)
         except PodliftError as error:
             _complain(f"the bucket does not take what this task has left: {error}")
             denied, again, why = isinstance(error, AccessError), False, ""
-            exit_code = leaving.code_of(code, echo=echo, cancelled=False, again=True)
+            exit_code = exit_codes.code_of(code, echo=echo, cancelled=False, again=True)
         about = {"reason": reason.value, "step": step, "echo": echo, "told": told, "left": exit_code}
         self._recorder.record("exited", task=self._task, code=code, **about)
         if again:
@@ -233,7 +235,7 @@ class Agent:
             return False, ""
         earlier = [claim.attempt for claim in self._formation.claims if claim.job == self._claim.job]
         earlier = [number for number in earlier if number < self._claim.attempt]
-        ends = leaving.history(records.read(self._store, ("exited",), earlier), earlier)
+        ends = exit_codes.history(records.read(self._store, ("exited",), earlier), earlier)
         decision = decide(
             [*ends, Ended(state=State.FAILED, reason=reason, step=step)], self._policy, drill=bool(self._payload.drill)
         )

@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...cluster import role_of
 from ...errors import InputError
+from ...spec.cluster import role_of
 
 _POOL = re.compile(r"workerpool(\d+)")
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from ...errors import StoreError
-from ...events import Event, parse
-from ...layout import RunPaths
-from ...payload import Payload
-from ...storage.gcs_store import GcsStore
-from ...storage.mirror import PATIENCE
+from ...records.events import Event, parse
+from ...records.sync.push import PATIENCE
+from ...spec.layout import RunPaths
+from ...spec.payload import Payload
+from ...storage.gcs.store import GcsStore
 from ...storage.store import Store
 
 _KEYS = RunPaths("")

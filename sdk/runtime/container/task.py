@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from types import FrameType
 
-from ... import processes
+from ...process import spawn
 
 
 class Task:
@@ -24,7 +24,7 @@ class Task:
     def __init__(self) -> None:
         self.told = False
         self._pid: int | None = None
-        processes.adopt_orphans()
+        spawn.adopt_orphans()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._pass_on)
 
@@ -62,7 +62,7 @@ class Task:
                 break
         code = os.waitstatus_to_exitcode(status)
         self._pid = None
-        processes.end_orphans()
+        spawn.end_orphans()
         return code
 
     def _pass_on(self, number: int, frame: FrameType | None) -> None:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from ... import accelerators
 from ...clock import SystemClock
-from ...hardware import Accelerator
-from ...payload import Payload
+from ...hardware import Accelerator, accelerators
+from ...spec.payload import Payload
 from ..tpu import host
 from . import Patch, keras_multi_worker
 from .keras_parts import Function, around, version

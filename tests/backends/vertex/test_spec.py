@@ -17,10 +17,11 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 import sdk
-from sdk import accelerators, cluster
-from sdk.backends.vertex import Vertex, spec
-from sdk.planner import Plan
+from sdk.backends.vertex import Vertex, request
+from sdk.hardware import accelerators
 from sdk.runtime.container.loader import LOADER
+from sdk.spec import cluster
+from sdk.spec.plan import Plan
 
 # `GOLDEN=write pytest tests/backends/vertex/test_spec.py` writes it anew: read the difference before it is committed.
 GOLDEN = Path(__file__).parents[2] / "golden" / "vertex" / "bodies.json"
@@ -92,8 +93,8 @@ def of_row(base: Plan, row: accelerators.Accelerator) -> Plan:
 @pytest.fixture(scope="module")
 def bodies(base: Plan) -> dict[str, dict[str, Any]]:
     """The request of each row and of each shape, with a word in the place of the loader's text."""
-    rows = {f"row {row.name}": spec.render(of_row(base, row)) for row in ROWS}
-    shapes = {name: spec.render(planned(base, *shape)) for name, shape in SHAPES.items()}
+    rows = {f"row {row.name}": request.render(of_row(base, row)) for row in ROWS}
+    shapes = {name: request.render(planned(base, *shape)) for name, shape in SHAPES.items()}
     return {
         name: json.loads(json.dumps(body).replace(json.dumps(LOADER), '"<loader>"'))
         for name, body in {**rows, **shapes}.items()
@@ -168,7 +169,7 @@ def test_parameter_servers_have_no_accelerator(bodies: dict[str, Any]) -> None:
 
 def test_the_command_is_the_loader_and_its_arguments_name_what_it_fetches(base: Plan) -> None:
     stage, order = "a" * 64, "b" * 64
-    body = spec.render(planned(base, {}, {}), number=2, stage=stage, order_digest=order)
+    body = request.render(planned(base, {}, {}), number=2, stage=stage, order_digest=order)
     container = body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
     assert container["command"] == ["python3", "-c", LOADER]
     run = "podlift/runs/digits-aaaaaa"
@@ -186,7 +187,7 @@ def test_the_command_is_the_loader_and_its_arguments_name_what_it_fetches(base: 
 
 def commands(base: Plan, accelerator: str, **resources: Any) -> list[list[str]]:
     made = planned(base, {"resources": {"accelerator": accelerator, **resources}}, {})
-    pools = spec.render(made)["jobSpec"]["workerPoolSpecs"]
+    pools = request.render(made)["jobSpec"]["workerPoolSpecs"]
     return [pool["containerSpec"]["command"] for pool in pools if pool]
 
 
@@ -225,7 +226,7 @@ def test_the_callers_own_values_are_in_the_request_that_is_sent_and_in_no_other(
     plan = planned(base, {"env": {"TOKEN": sdk.FromCaller(), "PLAIN": "x"}}, {})
 
     def variables(**more: Any) -> dict[str, str]:
-        container = spec.render(plan, **more)["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
+        container = request.render(plan, **more)["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
         return {variable["name"]: variable["value"] for variable in container["env"]}
 
     assert variables()["TOKEN"] == "***"
@@ -233,7 +234,7 @@ def test_the_callers_own_values_are_in_the_request_that_is_sent_and_in_no_other(
     assert (sent["TOKEN"], sent["PLAIN"]) == ("s$$(HOME)", "x")
     assert sent["PODLIFT_RUN"] == plan.url
     assert sent["PODLIFT_TASKS"] == "chief-0"
-    assert spec.copied_names(plan) == ["TOKEN"]
+    assert request.copied_names(plan) == ["TOKEN"]
 
 
 def kubernetes(text: str) -> str:
@@ -243,7 +244,7 @@ def kubernetes(text: str) -> str:
 
 @given(st.text(alphabet="$()Aa b", max_size=20))
 def test_a_value_arrives_as_it_was_given(text: str) -> None:
-    assert kubernetes(spec.escaped(text)) == text
+    assert kubernetes(request.escaped(text)) == text
 
 
 def test_what_is_not_configured_is_shown_and_refused_at_the_start(base: Plan) -> None:
@@ -252,7 +253,7 @@ def test_what_is_not_configured_is_shown_and_refused_at_the_start(base: Plan) ->
         root="gs://<bucket>/podlift",
         backend_options=sdk.Vertex().model_dump(mode="json"),
     )
-    body, backend = spec.render(bare), Vertex()
+    body, backend = request.render(bare), Vertex()
     assert body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]["imageUri"] == "<image>"
     assert body["jobSpec"]["baseOutputDirectory"]["outputUriPrefix"] == "gs://<bucket>/podlift/runs/digits-aaaaaa"
     assert "/projects/<project>/locations/us-central1/" in backend.render(bare).url
@@ -285,7 +286,7 @@ def of_pools(patch: object) -> dict[str, Any]:
 )
 def test_a_patch_goes_where_it_says(base: Plan, patch: dict[str, Any], path: tuple[Any, ...], value: object) -> None:
     plan = planned(base, {}, {"raw": patch})
-    found: Any = spec.render(plan)
+    found: Any = request.render(plan)
     for part in path:
         found = found[part]
     assert found == value
@@ -300,7 +301,7 @@ def test_the_order_names_everything_by_key_and_digest_and_holds_no_secret(base: 
         "resources": {"workers": 2, "accelerator": "v5e-4"},
         "limits": {"max_steps": 7},
     }
-    found = spec.order(planned(base, job, {}), 1, "c" * 64)
+    found = request.order(planned(base, job, {}), 1, "c" * 64)
     assert json.loads(json.dumps(found)) == found
     assert found["bundle"] == {"key": f"podlift/bundles/{base.digest}.tar", "sha256": base.digest}
     assert found["runtime"] == {"key": f"podlift/runtime/{'c' * 64}.tar", "sha256": "c" * 64}
@@ -353,7 +354,7 @@ def test_no_job_renders_a_request_that_google_cannot_read(base: Plan, custom_job
     except sdk.InputError:
         assume(False)
         raise
-    body = spec.render(plan)
+    body = request.render(plan)
     read = custom_job.from_json(json.dumps(body), ignore_unknown_fields=False)
     assert [pool.replica_count for pool in read.job_spec.worker_pool_specs] == [
         int(pool.get("replicaCount", 0)) for pool in body["jobSpec"]["workerPoolSpecs"]
@@ -389,11 +390,11 @@ def test_a_plan_asks_nobody_and_imports_nothing_of_googles(write: Any) -> None:
 
 def test_a_plan_that_was_written_is_read_with_what_this_podlift_knows_of_its_place(base: Plan) -> None:
     written = json.loads(base.to_json())
-    assert spec.render(Plan.from_json(json.dumps(written), "plan.json")) == spec.render(base)
+    assert request.render(Plan.from_json(json.dumps(written), "plan.json")) == request.render(base)
     # An earlier podlift knew no labels; a later one knows something else.
     del written["backend_options"]["labels"]
     written["backend_options"]["zones"] = ["a"]
-    assert spec.render(Plan.from_json(json.dumps(written), "plan.json")) == spec.render(base)
+    assert request.render(Plan.from_json(json.dumps(written), "plan.json")) == request.render(base)
     written["backend_options"]["regions"] = []
     with pytest.raises(sdk.CorruptRunError, match="regions"):
         Plan.from_json(json.dumps(written), "plan.json")
@@ -411,4 +412,4 @@ def test_the_command_that_plans_loads_nothing_that_a_plan_does_not_need(tmp_path
     env = {"PYTHONPATH": str(Path(sdk.__file__).parents[1]), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     words = [sys.executable, "-c", code]
     shown = subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path, env=env)
-    assert shown.stderr.strip() == "['podlift.backends.vertex.places', 'podlift.backends.vertex.spec']"
+    assert shown.stderr.strip() == "['podlift.backends.vertex.locations', 'podlift.backends.vertex.request']"

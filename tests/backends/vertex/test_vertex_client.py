@@ -12,7 +12,7 @@ import pytest
 from sdk import InputError
 from sdk.backends.vertex import client
 from sdk.backends.vertex.client import Jobs, RefusedError, UnsureError, checked
-from sdk.backends.vertex.submit import Asked, Creation
+from sdk.backends.vertex.create_job import Asked, Creation
 from sdk.errors import MissingError
 from sdk.storage import emulator
 from sdk.storage.posix_store import PosixStore

@@ -8,7 +8,7 @@ from pathlib import Path
 import sdk
 from sdk import api
 from sdk.drill.comparison import compare_ends, end_of
-from sdk.layout import RunPaths
+from sdk.spec.layout import RunPaths
 from sdk.testing.vertex import Cloud
 
 REPO = Path(__file__).resolve().parents[3]

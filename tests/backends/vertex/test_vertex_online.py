@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import sdk
-from sdk.backends.vertex import online, places
+from sdk.backends.vertex import locations
+from sdk.backends.vertex import probe as online
 from sdk.checks import Facts, run_all
 from sdk.cli.app import run as command
 from sdk.errors import InputError
@@ -75,7 +76,7 @@ def test_a_bucket_elsewhere_is_refused_offline_where_its_place_is_known(
         "Whether gs://in-europe is there, and in a region of the job (us-central1), was not checked. Next: podlift plan"
     )
     assert unseen in said(plan(online=None, bucket="in-europe"), "note")
-    places.remember("gs://in-europe/podlift", about, os.environ, now=1_790_000_000)
+    locations.remember("gs://in-europe/podlift", about, os.environ, now=1_790_000_000)
     with pytest.raises(
         InputError, match=r"lies in europe-west4.* Seen on 2026-09-21; podlift plan --online looks again\.$"
     ):

@@ -13,7 +13,7 @@ import pytest
 import sdk
 from sdk import Reason, State, api
 from sdk.errors import PodliftError
-from sdk.job import FromCaller
+from sdk.spec.job import FromCaller
 from sdk.testing.vertex import Cloud
 
 LIMIT_S = 180.0
@@ -50,8 +50,8 @@ def test_a_lost_reply_makes_no_second_job(podlift_vertex: Cloud, start: Callable
 def test_a_second_job_that_a_late_list_has_let_begin_is_cancelled_and_does_no_harm(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sdk.backends.vertex.submit.LOOKS_S", (0.0, 0.05))
-    monkeypatch.setattr("sdk.backends.vertex.watch._STRAYS_S", 0.0)
+    monkeypatch.setattr("sdk.backends.vertex.create_job.LOOKS_S", (0.0, 0.05))
+    monkeypatch.setattr("sdk.backends.vertex.run_view._STRAYS_S", 0.0)
     lost = {"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1}
     late = {"api": "vertex", "kind": "late_list", "lists": 2, "nth": 1}
     podlift_vertex.faults(lost, late, {"api": "vertex", "kind": "hold"})
@@ -156,7 +156,7 @@ def test_a_run_whose_submit_was_killed_before_its_job_is_cancelled_at_once_and_r
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr("sdk.backends.vertex.submit.Creation._ask", killed)
+        patch.setattr("sdk.backends.vertex.create_job.Creation._ask", killed)
         with pytest.raises(KilledError):
             start()
     (info,) = api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
@@ -191,7 +191,7 @@ def test_a_job_that_begins_behind_a_wish_for_its_end_does_not_start_its_program(
 def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sdk.backends.vertex.watch._MARGIN_S", 0.0)
+    monkeypatch.setattr("sdk.backends.vertex.run_view._MARGIN_S", 0.0)
     run = start("import time; time.sleep(600)")
     until = time.monotonic() + LIMIT_S
     while run.status().state is not State.RUNNING and time.monotonic() < until:

@@ -9,7 +9,7 @@ from google.cloud.aiplatform_v1 import JobState
 from sdk import Reason, State, Status
 from sdk.backends.vertex import states
 from sdk.backends.vertex.states import Ended, VendorJob, merge, state_name, verdict
-from sdk.events import Event
+from sdk.records.events import Event
 
 NAME = "projects/p/locations/us-central1/customJobs/77"
 TASKS = ["chief-0", "worker-0", "worker-1"]

@@ -9,8 +9,17 @@ import pytest
 
 from sdk import Reason
 from sdk.backends.vertex.client import RefusedError, UnsureError
+from sdk.backends.vertex.create_job import (
+    Asked,
+    Creation,
+    Made,
+    NotMadeError,
+    cancel_strays,
+    forestall,
+    note,
+    read_made,
+)
 from sdk.backends.vertex.states import VendorJob
-from sdk.backends.vertex.submit import Asked, Creation, Made, NotMadeError, cancel_strays, forestall, note, read_made
 from sdk.storage.posix_store import PosixStore
 
 REGIONS = ("us-central1", "europe-west4")

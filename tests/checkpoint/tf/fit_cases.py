@@ -28,10 +28,10 @@ tf.config.experimental.enable_op_determinism()
 
 import keras  # noqa: E402
 
-from sdk.checkpoint import keras_epochs, randomness  # noqa: E402
-from sdk.checkpoint.loading import load  # noqa: E402
-from sdk.checkpoint.replicas import own_values  # noqa: E402
-from sdk.checkpoint.snapshot import components, take, variables_of  # noqa: E402
+from sdk.checkpoint.tf import keras_epochs, randomness  # noqa: E402
+from sdk.checkpoint.tf.loading import load  # noqa: E402
+from sdk.checkpoint.tf.replicas import own_values  # noqa: E402
+from sdk.checkpoint.tf.snapshot import components, take, variables_of  # noqa: E402
 
 keras_epochs.install()
 RANK = strategy.cluster_resolver.task_id if DEVICES == 0 else 0

@@ -8,7 +8,7 @@ np = pytest.importorskip("numpy")
 keras = pytest.importorskip("keras")
 pytest.importorskip("tensorflow")
 
-from sdk.checkpoint import callback_state  # noqa: E402
+from sdk.checkpoint.tf import callback_state  # noqa: E402
 
 
 def moved(before, after):

@@ -12,7 +12,7 @@ import pytest
 np = pytest.importorskip("numpy")
 tf = pytest.importorskip("tensorflow")
 
-from sdk.checkpoint import position  # noqa: E402
+from sdk.checkpoint.tf import position  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[3]
 D = tf.data.Dataset
@@ -199,7 +199,7 @@ def test_data_that_has_become_shorter_is_an_error():
 
 
 def test_one_cpu_under_a_strategy_has_an_exact_position():
-    from sdk.checkpoint import distributed_input
+    from sdk.checkpoint.tf import distributed_input
 
     assert distributed_input.install() == ""
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")

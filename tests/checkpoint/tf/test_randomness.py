@@ -11,7 +11,7 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 import numpy as np  # noqa: E402
 
-from sdk.checkpoint import randomness  # noqa: E402
+from sdk.checkpoint.tf import randomness  # noqa: E402
 
 DRAWS = {
     "python": random.random,
@@ -72,7 +72,7 @@ def test_another_process_goes_on_with_the_same_numbers():
 
 
 def test_dropout_goes_on_with_its_own_seeds_which_are_variables():
-    from sdk.checkpoint.snapshot import variables_of
+    from sdk.checkpoint.tf.snapshot import variables_of
 
     layer = keras.layers.Dropout(0.5, seed=3)
     assert any("seed_generator_state" in path for path in variables_of(layer=layer))

@@ -8,9 +8,9 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 import numpy as np  # noqa: E402
 
-from sdk.checkpoint.loading import load  # noqa: E402
-from sdk.checkpoint.replicas import array_of, own_values  # noqa: E402
-from sdk.checkpoint.snapshot import Variables, take, variables_of  # noqa: E402
+from sdk.checkpoint.tf.loading import load  # noqa: E402
+from sdk.checkpoint.tf.replicas import array_of, own_values  # noqa: E402
+from sdk.checkpoint.tf.snapshot import Variables, take, variables_of  # noqa: E402
 from sdk.errors import CheckpointMismatchError, InputError  # noqa: E402
 
 

@@ -13,8 +13,8 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud.aiplatform_v1.types import JobState
 from served import PARENT, TERMINAL, WAIT_S, body
 
-from sdk.emulator import tokens
 from sdk.emulator.vertex.states import Knobs
+from sdk.process.redirect import tokens
 
 
 @pytest.mark.parametrize(

@@ -12,16 +12,16 @@ import time
 from pathlib import Path
 
 import sdk
-from sdk import cluster
-from sdk.backends.local.ports import Reservation
-from sdk.events import Event, parse
-from sdk.layout import RootPaths, RunPaths
 from sdk.packaging import bundle
-from sdk.packaging.runtime_half import first_stage, runtime_half
-from sdk.planner import Plan
+from sdk.packaging.runtime_archive import first_stage, runtime_half
+from sdk.process.ports import Reservation
+from sdk.records.events import Event, parse
 from sdk.runtime.container.loader import LOADER
-from sdk.storage.gcs_files import Files
-from sdk.storage.gcs_store import GcsStore
+from sdk.spec import cluster
+from sdk.spec.layout import RootPaths, RunPaths
+from sdk.spec.plan import Plan
+from sdk.storage.gcs.files import Files
+from sdk.storage.gcs.store import GcsStore
 from sdk.testing.gcs import GcsServer
 
 BUCKET, ROOT = "mine", "gs://mine/podlift"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sdk.layout import RunPaths
+from sdk.spec.layout import RunPaths
 
 from .cloud import BUCKET, Cloud
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from sdk.layout import RunPaths
-from sdk.storage.gcs_store import GcsStore
+from sdk.spec.layout import RunPaths
+from sdk.storage.gcs.store import GcsStore
 
 from .cloud import BUCKET, Cloud
 
@@ -169,7 +169,7 @@ def test_what_the_image_lacks_is_installed_beside_it_and_what_it_has_is_left_alo
 def test_members_that_do_not_come_are_named(cloud: Cloud, write, monkeypatch) -> None:
     from sdk.clock import SystemClock
     from sdk.errors import StoreError
-    from sdk.runtime.container.formation import Formation
+    from sdk.runtime.container.membership import Formation
 
     write("train.py", HELLO)
     plan = cloud.plan("train.py", resources={"workers": 3})
@@ -186,7 +186,7 @@ def test_members_that_do_not_come_are_named(cloud: Cloud, write, monkeypatch) ->
 def test_a_member_that_was_replaced_is_noticed_and_one_that_was_replaced_before_is_not(cloud: Cloud, write) -> None:
     from sdk.clock import SystemClock
     from sdk.errors import StoreError
-    from sdk.runtime.container.formation import Formation
+    from sdk.runtime.container.membership import Formation
 
     write("train.py", HELLO)
     plan = cloud.plan("train.py", resources={"workers": 2})

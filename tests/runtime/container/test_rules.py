@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk import cluster
 from sdk.errors import InputError
-from sdk.events import Event
-from sdk.runtime.agreement import Agreement
-from sdk.runtime.container import identity, leaving
-from sdk.runtime.container.board import AHEAD_S, Ahead
-from sdk.runtime.container.formation import Claim, Join, choose
+from sdk.records.events import Event
+from sdk.runtime.container import exit_codes, identity
 from sdk.runtime.container.loader import LOADER
+from sdk.runtime.container.membership import Claim, Join, choose
+from sdk.runtime.rendezvous.bucket import AHEAD_S, Ahead
+from sdk.runtime.rendezvous.files import Agreement
+from sdk.spec import cluster
 from sdk.status import Reason
 
 # --- With which code a container leaves ---------------------------------------------------------------------------
@@ -47,7 +47,7 @@ CODES = {
 
 @pytest.mark.parametrize(("code", "about", "left"), CODES.values(), ids=CODES)
 def test_a_container_leaves_with_the_code_that_says_what_is_to_become_of_the_job(code, about, left) -> None:
-    assert leaving.code_of(code, **{"echo": False, "cancelled": False, "again": False, **about}) == left
+    assert exit_codes.code_of(code, **{"echo": False, "cancelled": False, "again": False, **about}) == left
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_container_leaves_with_the_code_that_says_what_is_to_become_of_the_job
     ],
 )
 def test_a_task_that_recorded_no_failure_has_a_reason_all_the_same(code, told, reason) -> None:
-    assert leaving.reason_of(code, told=told) is reason
+    assert exit_codes.reason_of(code, told=told) is reason
 
 
 def exited(attempt: int, code: int, time: float, **data) -> Event:
@@ -77,7 +77,7 @@ def test_an_earlier_attempt_ended_for_the_first_cause_that_is_no_echo_and_one_wi
         exited(1, -6, 4.0, reason="killed", echo=True, step=9),
         exited(3, 0, 1.0, reason="done", echo=False, step=3),
     ]
-    ends = leaving.history(events, [1, 2, 3])
+    ends = exit_codes.history(events, [1, 2, 3])
     assert [(end.reason, end.step) for end in ends] == [
         (Reason.USER_ERROR, 9),
         (Reason.PREEMPTED, None),

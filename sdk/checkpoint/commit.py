@@ -1,0 +1,231 @@
+"""The protocol of one save, step by step, as the background thread goes through it."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..clock import Clock
+from ..errors import (
+    ConflictError,
+    CorruptCheckpointError,
+    CorruptObjectError,
+    InputError,
+    MissingError,
+    StoreError,
+    nearest,
+)
+from ..storage.store import Stat, Store
+from . import names
+from .contents import Contents
+from .lease import check
+from .manifest import REASONS, Manifest, decode, encode
+from .opening import Opening
+from .retention import Keeper, delete_folder
+from .writing import Writer, Written, decode_receipt, encode_receipt, put
+
+_POLL_S = 0.02
+_TRIES = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Save:
+    """One save as it was asked for."""
+
+    place: names.Place
+    contents: Contents
+    position: Any
+    reason: str
+    metrics: Mapping[str, float]
+    downgrades: tuple[str, ...]
+    keep: bool
+
+    def checked(self, last_step: int) -> Save:
+        """Return it with copies of all that the program could change, or raise InputError.
+
+        Args:
+            last_step: of the save before it.
+        """
+        problems = []
+        step = self.place.step
+        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+            raise InputError(f"The step of a checkpoint is a whole number of at least 0. Received: {step!r}.")
+        if step < last_step:
+            problems.append(f"The steps of checkpoints never go back. Received: {step}, after {last_step}.")
+        if self.reason not in REASONS:
+            problems.append(
+                f"Unknown reason for a checkpoint. Received: {self.reason!r}. {nearest(self.reason, REASONS)}"
+            )
+        position = metrics = None
+        try:
+            position = json.loads(json.dumps(self.position, allow_nan=False))
+        except (ValueError, TypeError, RecursionError) as error:
+            problems.append(f"The position of a checkpoint must be JSON: {error}.")
+        try:
+            metrics = {str(name): float(value) for name, value in self.metrics.items()}
+        except (ValueError, TypeError) as error:
+            problems.append(f"The metrics of a checkpoint must be numbers: {error}.")
+        if problems:
+            raise InputError(problems)
+        return replace(self, position=position, metrics=metrics or {})
+
+
+class Committer:
+    """Takes one task's saves through the protocol.
+
+    Args:
+        store: where to.
+        opening: of the attempt.
+        rank: this task's place in `tasks`.
+        tasks: the names of all tasks.
+        keeper: knows the other checkpoints.
+        clock: what time it is.
+        about: what the manifest says of the run.
+        receipts_s: how long rank 0 waits for the other tasks.
+        pool: writes several objects at once.
+        most: how many objects may wait or be under way.
+        object_bytes: the largest object.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        opening: Opening,
+        *,
+        rank: int,
+        tasks: tuple[str, ...],
+        keeper: Keeper,
+        clock: Clock,
+        about: Mapping[str, Any],
+        receipts_s: float,
+        pool: Executor,
+        most: int,
+        object_bytes: int,
+    ) -> None:
+        self._store = store
+        self._opening = opening
+        self._rank = rank
+        self._tasks = tasks
+        self._keeper = keeper
+        self._clock = clock
+        self._about = about
+        self._receipts_s = receipts_s
+        self._writer = Writer(store, pool, most=most, object_bytes=object_bytes)
+        self._parent = opening.commit
+
+    def save(self, save: Save) -> str:
+        """Save and return the commit's key; when this returns on rank 0, the checkpoint is acknowledged.
+
+        Raises:
+            FencedError: another attempt has taken over.
+            CorruptCheckpointError: the receipt of another task is damaged.
+            StoreError: something could not be written, or another task's receipt did not come.
+        """
+        folder = names.folder(save.place, self._opening.nonce)
+        started = self._clock.monotonic()
+        try:
+            written = self._writer.write(save.contents, folder, self._rank)
+            if self._rank:
+                receipt = encode_receipt(save.place, self._opening.nonce, self._rank, written)
+                put(self._store, names.receipt(folder, self._rank), [memoryview(receipt)])
+                return names.commit(save.place)
+            packed = self._clock.monotonic()
+            parts = [written, *(self._receipt(save, folder, rank) for rank in range(1, len(self._tasks)))]
+            timings = {"write_s": packed - started, "receipts_s": self._clock.monotonic() - packed}
+            manifest = self._manifest(save, parts, timings)
+            check(self._store, self._opening.lease())
+        except BaseException:
+            # Nothing can commit these bytes any more, and a full disk must not stay full.
+            self._remove(folder)
+            raise
+        stat = self._commit(manifest)
+        self._parent = manifest.key
+        self._keeper.committed(manifest, stat)
+        return manifest.key
+
+    def _remove(self, folder: str) -> None:
+        if self._rank == 0:
+            with suppress(StoreError):
+                delete_folder(self._store, folder)
+
+    def _receipt(self, save: Save, folder: str, rank: int) -> Written:
+        until = self._clock.monotonic() + self._receipts_s
+        key = names.receipt(folder, rank)
+        while True:
+            try:
+                return decode_receipt(self._store.get(key), save.place, self._opening.nonce, rank)
+            except MissingError:
+                if self._clock.monotonic() >= until:
+                    raise StoreError(
+                        f"{self._tasks[rank]} has not written its part within {self._receipts_s:.0f} s: there is no {key}. "
+                        "Its log says why; every task must save at the same step."
+                    ) from None
+                self._clock.sleep(_POLL_S)
+
+    def _manifest(self, save: Save, parts: list[Written], timings: Mapping[str, float]) -> Manifest:
+        files = tuple(file for part in parts for file in part.files)
+        manifest = Manifest(
+            run_id=str(self._about.get("run_id", "")),
+            epoch=save.place.epoch,
+            step=save.place.step,
+            serial=save.place.serial,
+            # Of this very manifest: tells it from one that somebody else has put under its name.
+            nonce=secrets.token_hex(8),
+            parent=self._parent,
+            created_at=self._clock.now(),
+            reason=save.reason,
+            position=save.position,
+            files=files,
+            arrays=parts[0].arrays,
+            blobs=tuple(blob for part in parts for blob in part.blobs),
+            ranks=len(self._tasks),
+            world=self._about.get("world", {}),
+            versions=self._about.get("versions", {}),
+            code=self._about.get("code", {}),
+            metrics=save.metrics,
+            keep=save.keep,
+            total_bytes=sum(file.size for file in files),
+            timings=timings,
+            downgrades=save.downgrades,
+        )
+        best = self._keeper.best_with(manifest)
+        return replace(manifest, best=best) if best else manifest
+
+    def _commit(self, manifest: Manifest) -> Stat:
+        """Create the manifest; whether it was created is told by what is there afterwards, never by a status."""
+        data = encode(manifest)
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                return put(self._store, manifest.key, [memoryview(data)])
+            except CorruptObjectError:
+                # It is there with other bytes, so that nobody will take it for a checkpoint.
+                raise
+            except StoreError as error:
+                stat = self._found(manifest, error)
+                if stat is not None:
+                    return stat
+                if not tries_left:
+                    self._remove(names.folder(manifest.place, self._opening.nonce))
+                    raise
+        raise StoreError(f"{manifest.key} could not be written.")
+
+    def _found(self, manifest: Manifest, error: StoreError) -> Stat | None:
+        try:
+            stat = self._store.stat(manifest.key)
+            nonce = decode(self._store.get(manifest.key, generation=stat.generation)).nonce
+        except MissingError:
+            return None
+        except (CorruptCheckpointError, CorruptObjectError):
+            nonce = ""
+        except StoreError as second:
+            raise StoreError(
+                f"Whether {manifest.key} was committed is not known: {error} Then: {second} The next attempt will see."
+            ) from error
+        if nonce != manifest.nonce:
+            raise ConflictError(f"{manifest.key} of {self._store.url} was written by somebody else.") from error
+        return stat

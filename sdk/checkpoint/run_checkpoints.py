@@ -1,0 +1,106 @@
+"""The checkpoints of a run, as people speak of them: the newest one, the one of step 120, another run's."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from ..errors import InputError, PodliftError, RunNotFoundError
+from ..records.plans import read_plan
+from ..spec.layout import RunPaths
+from ..storage.gcs.store import GcsStore
+from ..storage.retry import Patience
+from ..storage.store import Store, open_store
+from . import catalog, restore
+from .catalog import Entry
+
+_LISTED = 10
+_PATIENCE = Patience(connect_s=5.0, read_s=10.0, total_s=15.0, first_s=15.0)
+
+
+def newest(paths: RunPaths) -> tuple[int, float] | None:
+    """Return the step and the unix time of the last checkpoint of a run; None where there is none, or none can be read."""
+    if not _may_hold(paths.store):
+        return None
+    try:
+        store = _open(paths.store)
+        commits = restore.commits_of(store)
+        manifest = restore.read_manifest(store, commits[-1].key, paths.run_id) if commits else None
+    except PodliftError:
+        # The list of the checkpoints says what is wrong with them.
+        return None
+    return None if manifest is None else (manifest.step, manifest.created_at)
+
+
+def entries(paths: RunPaths, run_id: str | None = None) -> list[Entry]:
+    """Return all checkpoints of a run, the oldest first.
+
+    Args:
+        paths: its directory.
+        run_id: its id, where the directory may have another name.
+    """
+    run_id = paths.run_id if run_id is None else run_id
+    return catalog.entries(_open(paths.store), run_id) if _may_hold(paths.store) else []
+
+
+def is_empty(paths: RunPaths) -> bool:
+    """Return whether a run has no checkpoint at all, whatever it holds.
+
+    Raises:
+        StoreError: its store cannot be read.
+    """
+    return not _may_hold(paths.store) or not restore.commits_of(_open(paths.store))
+
+
+def _may_hold(store: str) -> bool:
+    return "://" in store or os.path.isdir(store)
+
+
+def _open(store: str) -> Store:
+    # A training may wait for minutes; whoever asks how it is doing does not.
+    return GcsStore(store.partition("://")[2], patience=_PATIENCE) if "://" in store else open_store(store)
+
+
+def find(paths: RunPaths, step: str, run_id: str | None = None) -> Entry:
+    """Return the checkpoint of a step, or "last"; `run_id` is that of `entries`.
+
+    Raises:
+        InputError: there is none; the steps that there are.
+    """
+    found = entries(paths, run_id)
+    fitting = [entry for entry in found if step == "last" or str(entry.step) == step]
+    good = [entry for entry in fitting if entry.quarantined is None]
+    if good:
+        return good[-1]
+    run = paths.run_id
+    if fitting:
+        raise InputError(f"The checkpoint of step {step} of {run} cannot be used. {fitting[-1].quarantined}")
+    steps = list(dict.fromkeys(str(entry.step) for entry in found))
+    known = f"Known steps: {', '.join(steps[-_LISTED:])}." if steps else "It has no checkpoints at all."
+    raise InputError(f"There is no such checkpoint of the run {run}. Received: {step!r}. {known}")
+
+
+def warm_start(text: str, locate: Callable[[str], str]) -> str:
+    """Return the checkpoint that `resume_from` names, as `STORE#COMMIT`.
+
+    Args:
+        text: what names a run, and perhaps `@STEP`.
+        locate: returns the directory of the run that a text names.
+
+    Raises:
+        InputError: there is no such run, or it has no such checkpoint.
+    """
+    run, _, step = text.partition("@") if not Path(text).is_dir() else (text, "", "")
+    try:
+        paths = RunPaths(locate(run))
+    except InputError as error:
+        raise type(error)(f"resume_from: {error}") from None
+    if "://" in paths.url:
+        return f"{paths.store}#{find(paths, step or 'last').key}"
+    if not Path(paths.plan).is_file():
+        raise RunNotFoundError(
+            f"resume_from: no run is there. Received: {text!r}. Looked at {paths.url!r}. Next: podlift runs."
+        )
+    # A copy of a run may lie in a directory of any name.
+    return f"{paths.store}#{find(paths, step or 'last', read_plan(paths).run_id).key}"

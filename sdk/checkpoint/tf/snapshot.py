@@ -1,0 +1,246 @@
+"""Which variables there are, and what they hold at this moment, without copying it.
+
+A read of a variable shares its buffer, and TensorFlow's updates leave a shared buffer alone and write a new one. So the
+snapshot costs microseconds for each variable, and whatever trains on pays for the first change of each. A variable
+that was updated at single rows (an embedding under a sparse optimizer) is the exception: TensorFlow copies it when read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...errors import InputError
+from ..contents import Array
+
+_NO_NUMBERS = {tf.string: "strings", tf.variant: "a variant", tf.resource: "a resource"}
+
+
+class Variables(dict[str, Any]):
+    """Variables by path.
+
+    `own` are the paths of those that may be different on every replica, as the moving statistics of BatchNormalization
+    and the sums of a metric are between two synchronisations: see `replicas`.
+    """
+
+    def __init__(self, items: Iterable[tuple[str, Any]], own: Iterable[str]) -> None:
+        super().__init__(items)
+        self.own = frozenset(own)
+        self._first: list[tuple[Any, Any, dict[str, Any]]] | None = None
+
+    def first(self) -> list[tuple[Any, Any, dict[str, Any]]]:
+        """Return each variable's handle on the first replica, its type, and what is known of its array beforehand."""
+        if self._first is None:
+            local = ((path, components(variable)[0]) for path, variable in self.items())
+            self._first = [
+                (c.handle, c.dtype, {"path": path, "dtype": c.dtype.name, "shape": tuple(c.shape.as_list())})
+                for path, c in local
+            ]
+        return self._first
+
+
+def variables_of(**objects: Any) -> Variables:
+    """Return every variable of the objects: `variables_of(model=model, optimizer=optimizer)`.
+
+    The names are Keras's `path`, or TensorFlow's own name, or the attributes that lead to the variable in a
+    `tf.Module`. An object whose names another object has too gets its keyword before all of its names
+    (`generator/adam/iteration`). Inside of one object the second variable of a name is `name#2`, in the object's order.
+
+    Args:
+        objects: models (with the optimizer and the metrics that they are compiled with), optimizers, metrics, layers,
+            `tf.Module`s, `tf.random.Generator`s, seed generators or variables; lists and dictionaries of them.
+
+    Raises:
+        InputError: an object that has no variables to give, or a variable that cannot be saved.
+    """
+    seen: set[int] = set()
+    problems: list[str] = []
+    found: dict[str, list[tuple[str, Any, bool]]] = {}
+    for keyword, value in objects.items():
+        try:
+            members = [(name, v, own) for name, v, own in _members(value, keyword) if not _was_seen(v, seen)]
+        except InputError as error:
+            problems += error.problems
+            continue
+        problems += [problem for name, v, _ in members for problem in _problems(name, v)]
+        found[keyword] = _numbered(members)
+    if problems:
+        raise InputError(problems)
+    named = _unique(found)
+    return Variables(((name, v) for name, v, _ in named), (name for name, _, own in named if own))
+
+
+def take(variables: Variables) -> tuple[Array, ...]:
+    """Return what the variables hold at this moment; later changes do not reach it.
+
+    Of a variable that every replica has for itself it is the value of this task's first replica, which is read without
+    asking the other tasks: `replicas.own_values` saves them all.
+    """
+    # Not `value()`, which costs three times as much; that matters with thousands of variables.
+    read = tf.raw_ops.ReadVariableOp
+    return tuple(_array(known, read(resource=handle, dtype=dtype)) for handle, dtype, known in variables.first())
+
+
+def size_of(arrays: Iterable[Array]) -> int:
+    """Return how many bytes the values take together."""
+    return sum(math.prod(array.shape) * int(tf.as_dtype(array.dtype).size) for array in arrays)
+
+
+def components(variable: Any) -> tuple[Any, ...]:
+    """Return the variable of each local replica; a variable that is not distributed is its only one."""
+    value = variable.value if _is_keras(variable) else variable
+    if isinstance(value, tf.distribute.DistributedValues):
+        return tuple(value.distribute_strategy.experimental_local_results(value))
+    return (value,)
+
+
+def bytes_of(tensor: Any) -> memoryview:
+    """Return the bytes of a tensor in host memory without copying them; they keep the tensor alive."""
+    flat = np.asarray(tf.reshape(tensor, [-1]))  # of one axis: a single bfloat16 does not become an array
+    return memoryview(np.ascontiguousarray(flat).view(np.uint8))
+
+
+def _array(known: dict[str, Any], tensor: Any) -> Array:
+    return Array(**known, data=lambda: bytes_of(tensor))
+
+
+# --- The variables of an object, with their names -----------------------------------------------------------------
+
+_Member = tuple[str, Any, bool]
+
+
+def _members(value: Any, keyword: str) -> Iterator[_Member]:
+    if isinstance(value, dict):
+        value = [value[key] for key in sorted(value)]
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _members(item, keyword)
+    elif _is_keras(value) or isinstance(value, tf.Variable):
+        yield _name(value), value, _is_own(value)
+    elif (listed := _listed(value)) is not None:
+        yield from listed
+    elif isinstance(value, tf.__internal__.tracking.Trackable):
+        for name, v in _tracked(value):
+            yield name, v, _is_own(v)
+    else:
+        raise InputError(
+            f"variables_of({keyword}=...) takes what has variables. Received: {type(value).__name__}. "
+            "Expected: a Keras model, optimizer, metric or layer, a tf.Module, a tf.Variable, or a list of those."
+        )
+
+
+def _listed(value: Any) -> list[_Member] | None:
+    """Return the variables of a Keras object of either generation, or None if it is not one."""
+    if not _is_of_keras(value):
+        return None
+    if hasattr(value, "state") and not hasattr(value, "variables"):  # a seed generator
+        return [(_name(value.state), value.state, _is_own(value.state))]
+    optimizer = getattr(value, "optimizer", None)
+    is_optimizer = hasattr(value, "apply_gradients")
+    members = [(_name(v), v, not is_optimizer and _is_own(v)) for v in _called(value.variables)]
+    if optimizer is not None and hasattr(optimizer, "apply_gradients"):
+        members += [(_name(v), v, False) for v in _called(optimizer.variables)]
+    if hasattr(value, "metrics_variables"):
+        return members + [(_name(v), v, _is_own(v)) for v in value.metrics_variables]
+    metrics = [(f"{metric.name}/{_name(v)}", v) for metric in getattr(value, "metrics", ()) for v in metric.variables]
+    return members + [(name, v, _is_own(v)) for name, v in metrics]
+
+
+def _tracked(value: Any) -> Iterator[tuple[str, Any]]:
+    """Walk the attributes from the object, nearest first, so that each variable has its shortest name."""
+    queue, visited = [("", value)], {id(value)}
+    while queue:
+        name, owner = queue.pop(0)
+        for attribute, child in sorted(tf.train.TrackableView.children(owner).items()):
+            if id(child) not in visited:
+                visited.add(id(child))
+                path = f"{name}/{attribute}" if name else attribute
+                if _is_keras(child) or isinstance(child, tf.Variable):
+                    yield path, child
+                else:
+                    queue.append((path, child))
+
+
+def _called(variables: Any) -> Iterable[Any]:
+    return list(variables() if callable(variables) else variables)  # a method in older optimizers of tf_keras
+
+
+def _is_of_keras(value: Any) -> bool:
+    return any(cls.__module__.split(".")[0] in ("keras", "tf_keras") for cls in type(value).__mro__)
+
+
+def _is_keras(variable: Any) -> bool:
+    return hasattr(variable, "path") and hasattr(variable, "value") and not callable(variable.value)
+
+
+def _name(variable: Any) -> str:
+    return str(variable.path) if _is_keras(variable) else str(variable.name).removesuffix(":0")
+
+
+def _is_own(variable: Any) -> bool:
+    """Say whether replicas may hold different values of a variable that is not an optimizer's.
+
+    Keras 3 makes the moving statistics mirrored variables and yet lets every replica write its own. A frozen weight is
+    not meant: it was made trainable, which the variable below remembers.
+    """
+    value = variable.value if _is_keras(variable) else variable
+    if not isinstance(value, tf.distribute.DistributedValues):
+        return False
+    if value.synchronization == tf.VariableSynchronization.ON_READ:
+        return True
+    return _is_keras(variable) and not components(variable)[0].trainable
+
+
+# --- Unique names -------------------------------------------------------------------------------------------------
+
+
+def _was_seen(variable: Any, seen: set[int]) -> bool:
+    value = variable.value if _is_keras(variable) else variable
+    known = id(value) in seen
+    seen.add(id(value))
+    return known
+
+
+def _problems(name: str, variable: Any) -> Iterator[str]:
+    value = variable.value if _is_keras(variable) else variable
+    if not isinstance(value, (tf.Variable, tf.distribute.DistributedValues)) or not _has_memory(variable):
+        yield f"Variable {name!r} cannot be saved: it is a {type(value).__name__}. Build what it belongs to first."
+    elif value.dtype in _NO_NUMBERS or value.dtype.is_quantized or value.dtype.size < 1:
+        kind = _NO_NUMBERS.get(value.dtype, value.dtype.name)
+        yield f"Variable {name!r} cannot be saved: it holds {kind}. Expected: numbers or booleans."
+
+
+def _has_memory(variable: Any) -> bool:
+    # One that is distributed refuses to be asked where tf_keras asks, in the strategy's scope; its parts do not.
+    return all(hasattr(component, "handle") for component in components(variable))
+
+
+def _numbered(members: list[_Member]) -> list[_Member]:
+    count: Counter[str] = Counter()
+    taken = {name for name, _, _ in members}
+
+    def number(name: str) -> str:
+        count[name] += 1
+        while count[name] > 1 and f"{name}#{count[name]}" in taken:
+            count[name] += 1
+        return name if count[name] == 1 else f"{name}#{count[name]}"
+
+    return [(number(name), v, own) for name, v, own in members]
+
+
+def _unique(found: dict[str, list[_Member]]) -> list[_Member]:
+    users = Counter(name for members in found.values() for name, _, _ in members)
+    prefixed = [
+        (f"{keyword}/{name}" if any(users[other] > 1 for other, _, _ in members) else name, v, own)
+        for keyword, members in found.items()
+        for name, v, own in members
+    ]
+    users = Counter(name for name, _, _ in prefixed)
+    if twice := sorted(name for name, number in users.items() if number > 1):
+        raise InputError(f"Two variables are called {twice[0]!r}. Pass the objects under other keywords.")
+    return prefixed

@@ -1,0 +1,1 @@
+"""What a program imports and does, read from its source."""

@@ -1,0 +1,235 @@
+"""What is installed here: which distributions in which versions, what they bring, and from where a module would load.
+
+Nothing is imported to find out. Names come from the folders that pip writes beside the modules; their files are read only
+for those names about which somebody asks, because in an environment with TensorFlow they are megabytes.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.metadata
+import os
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from ..requirements.read import applies
+
+_SUFFIXES = (".dist-info", ".egg-info")
+_SITES = ("site-packages", "dist-packages")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a module would load from.
+
+    Args:
+        name: the module.
+        kind: "standard" for Python's own; "site" for what is installed; "outside" for any other folder, which is on the path
+            by an editable install, a .pth file or PYTHONPATH; "missing".
+        path: the module's file, or a folder of it; "" for a built-in module or a missing one.
+    """
+
+    name: str
+    kind: Literal["standard", "site", "outside", "missing"]
+    path: str = ""
+
+
+class Installed:
+    """What this interpreter has, as it is when it is first asked.
+
+    Args:
+        pythonpath: True where tasks get the caller's PYTHONPATH: then what lies there is there for them too.
+    """
+
+    def __init__(self, *, pythonpath: bool = False) -> None:
+        self._passed = pythonpath
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """Versions of the distributions by normalised name, such as "tf-keras"."""
+        return {name: version for name, (_, version) in reversed(self._distributions.items())}
+
+    def locate(self, name: str, wanted: Iterable[str] = ()) -> list[Place]:
+        """Return where `import name` or `from name import wanted` would load from.
+
+        Args:
+            name: dotted; below a package with an `__init__.py` nothing is looked for.
+            wanted: names that are imported from it: those of a namespace, which holds nothing else, are modules.
+        """
+        top = name.partition(".")[0]
+        if top in sys.stdlib_module_names or top in sys.builtin_module_names:
+            return [Place(name, "standard")]
+        found = self._find(name, self._sites) or self._find(name, None)
+        if found is None:
+            return [Place(name, "missing")]
+        if found.origin is not None or not found.submodule_search_locations:
+            return [self._place(name, found)]
+        below = [item for item in wanted if item != "*"]
+        return [place for item in below for place in self.locate(f"{name}.{item}")] or [self._place(name, found)]
+
+    def providers(self, place: Place) -> set[str]:
+        """Return the normalised names of the distributions that have installed a module; none where nobody knows."""
+        above = next((folder for folder in self._sites if _below(place.path, folder)), None)
+        if above is None:
+            return set()
+        file = os.path.relpath(place.path, above)
+        return {name for name, files in self._files.items() if _holds(files, file)}
+
+    def closure(self, wanted: Iterable[Requirement]) -> tuple[set[str], set[str]]:
+        """Return the names of all that requirements bring by way of theirs, and the names about which nothing is known.
+
+        Args:
+            wanted: those to start at; markers are for this interpreter.
+        """
+        known: set[str] = set()
+        unknown: set[str] = set()
+        seen: set[tuple[str, str]] = set()
+        waiting = [(canonicalize_name(item.name), extra) for item in wanted if applies(item) for extra in _extras(item)]
+        while waiting:
+            name, extra = waiting.pop()
+            if (name, extra) in seen:
+                continue
+            seen.add((name, extra))
+            known.add(name)
+            if name not in self._distributions:
+                unknown.add(name)
+                continue
+            for item in self._requires(name):
+                if applies(item, extra):
+                    waiting += [(canonicalize_name(item.name), more) for more in _extras(item)]
+        return known, unknown
+
+    def _requires(self, name: str) -> list[Requirement]:
+        found = []
+        for text in importlib.metadata.Distribution.at(self._distributions[name][0]).requires or []:
+            try:
+                found.append(Requirement(text))
+            except InvalidRequirement:
+                continue
+        return found
+
+    @cached_property
+    def _distributions(self) -> dict[str, tuple[Path, str]]:
+        """The folder of each distribution's metadata, and its version: the first on the path counts, as for modules."""
+        found: dict[str, tuple[Path, str]] = {}
+        for folder in (*self._sites, *(path for path in sys.path if path not in self._sites)):
+            for entry in _names(folder):
+                if entry.endswith(_SUFFIXES):
+                    name, version = _named(Path(folder, entry))
+                    found.setdefault(canonicalize_name(name), (Path(folder, entry), version))
+        return found
+
+    @cached_property
+    def _files(self) -> dict[str, bytes]:
+        """The files of each distribution, a line for each, as the tool that installed it has written them down."""
+        return {name: _recorded(info) for name, (info, _) in self._distributions.items()}
+
+    @cached_property
+    def _sites(self) -> list[str]:
+        """The folders into which this interpreter installs, in the order of its path."""
+        given = {os.path.realpath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path}
+        own = {
+            *site.getsitepackages(),
+            site.getusersitepackages(),
+            sysconfig.get_path("purelib"),
+            sysconfig.get_path("platlib"),
+        }
+        real = {os.path.realpath(path) for path in own} | (given if self._passed else set())
+        return [
+            os.path.abspath(path)
+            for path in sys.path
+            if os.path.realpath(path) in real
+            or (os.path.basename(path) in _SITES and os.path.realpath(path) not in given)
+        ]
+
+    @cached_property
+    def _standard(self) -> list[str]:
+        folders = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
+        return [os.path.realpath(folder) for folder in folders if folder]
+
+    def _find(self, name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
+        """Return a module's spec; of a name below a package with an `__init__.py`, the package's.
+
+        Args:
+            name: dotted.
+            path: folders to look in; None for all that this interpreter does to find a module.
+        """
+        parts = name.split(".")
+        found = _top(parts[0], path)
+        for depth in range(1, len(parts)):
+            if found is None or found.origin is not None or found.submodule_search_locations is None:
+                return found
+            # By its last part: under its whole name it would ask for modules above it that nobody has imported.
+            folders = list(found.submodule_search_locations)
+            found = importlib.machinery.PathFinder.find_spec(parts[depth], folders)
+        return found
+
+    def _place(self, name: str, spec: importlib.machinery.ModuleSpec) -> Place:
+        if spec.origin in ("built-in", "frozen"):
+            return Place(name, "standard")
+        # An entry of the path may be relative, and climb.
+        path = os.path.abspath(spec.origin or next(iter(spec.submodule_search_locations or []), ""))
+        if any(_below(path, folder) for folder in self._sites):
+            return Place(name, "site", path)
+        standard = any(_below(os.path.realpath(path), folder) for folder in self._standard)
+        return Place(name, "standard" if standard else "outside", path)
+
+
+def _top(name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
+    if path is not None:
+        return importlib.machinery.PathFinder.find_spec(name, path)
+    for finder in sys.meta_path:
+        found = finder.find_spec(name, None) if hasattr(finder, "find_spec") else None
+        if found is not None:
+            return found
+    return None
+
+
+def _named(info: Path) -> tuple[str, str]:
+    """Return a distribution's name and version; the name of its folder holds both, if a tool of today wrote it."""
+    name, _, version = info.stem.rpartition("-")
+    if info.suffix == ".dist-info" and name and "-" not in name:
+        return name, version
+    found = importlib.metadata.Distribution.at(info).metadata
+    return str(found["Name"] or info.stem), str(found["Version"] or "0")
+
+
+def _recorded(info: Path) -> bytes:
+    for name in ("RECORD", "top_level.txt"):
+        with suppress(OSError):
+            return b"\n" + (info / name).read_bytes()
+    return b""
+
+
+def _holds(files: bytes, file: str) -> bool:
+    """True if a distribution has installed a file, or something in a folder of that name."""
+    path = Path(file)
+    # A list of top-level names has no suffixes and no folders: "six" stands for six.py, and for all below six.
+    starts = (f"\n{path.as_posix()}".encode(), f"\n{path.parts[0].partition('.')[0]}\n".encode())
+    return starts[1] in files or any(starts[0] + end in files for end in (b",", b"\n", b"/"))
+
+
+def _extras(wanted: Requirement) -> list[str]:
+    return ["", *(canonicalize_name(extra) for extra in wanted.extras)]
+
+
+def _below(path: str, folder: str) -> bool:
+    prefixes = (os.path.join(folder, ""), os.path.join(os.path.realpath(folder), ""))
+    return path.startswith(prefixes)
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []

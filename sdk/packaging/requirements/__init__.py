@@ -1,0 +1,1 @@
+"""The requirements of a project, from the file that states them."""

@@ -1,0 +1,1 @@
+"""Programs that are not files: functions and notebooks."""

@@ -1,0 +1,101 @@
+"""The decisions that make a plan of what was asked for and what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from .. import checks
+from ..checks import Facts, Finding
+from ..spec import cluster
+from ..spec.plan import Plan
+
+
+def make_plan(
+    *,
+    job: dict[str, Any],
+    argv: Sequence[str],
+    kwargs: dict[str, Any],
+    run_id: str,
+    root: str,
+    backend: str,
+    source: dict[str, Any],
+    bundle: dict[str, Any],
+    facts: Facts,
+    inputs: dict[str, str],
+    requirements: dict[str, Any],
+    notes: Sequence[Finding] = (),
+    preload: Mapping[str, Any] | None = None,
+    warm_start: str = "",
+    options: Mapping[str, Any] | None = None,
+) -> Plan:
+    """Decide everything about a run.
+
+    Args:
+        job: the Job as JSON.
+        argv: words for a script or module.
+        kwargs: keyword arguments for a function.
+        run_id: the new run's id.
+        root: where it will live.
+        backend: who runs it.
+        source: kind, target, function, project, roots, only, cwd and outside of the entry.
+        bundle: digest, files, left_out and generated.
+        facts: what was asked of the world.
+        inputs: where data lies, by name.
+        requirements: source, lines and options.
+        notes: what the callers found on their way here.
+        preload: modules that tasks could share, and what certainly or perhaps speaks against it; None where nobody looked.
+        warm_start: the checkpoint to start with.
+        options: the backend's own value as JSON.
+    """
+    named = tuple(preload["strategies"]) if preload else ()
+    found = checks.run_all(
+        job, facts, backend=backend, target=options or {}, root=root, run_id=run_id, strategies=named
+    )
+    findings = [*notes, *found]
+    fresh = _why_fresh(job, facts, preload) if backend == "local" else "each task has a machine of its own"
+    if fresh and job["code"]["start"] == "fork":
+        findings.append(Finding("warning", f"start='fork' is not followed: {fresh}."))
+    return Plan(
+        run_id=run_id,
+        root=root,
+        backend=backend,
+        job=job,
+        argv=list(argv),
+        kwargs=kwargs,
+        tasks=[task.name for task in cluster.members(job["resources"])],
+        backend_options=dict(options or {}),
+        facts={name: value for name, value in asdict(facts).items() if name != "dropped" and value != {}},
+        dropped=list(facts.dropped),
+        inputs=inputs,
+        requirements=requirements,
+        preload=[] if fresh or preload is None else list(preload["modules"]),
+        fresh=fresh,
+        own_names=list(preload["own_names"]) if preload else [],
+        warm_start=warm_start,
+        findings=[[finding.level, finding.message] for finding in findings],
+        **source,
+        **bundle,
+    )
+
+
+def _why_fresh(job: Mapping[str, Any], facts: Facts, preload: Mapping[str, Any] | None) -> str:
+    """Return why each task starts in a Python of its own, "" where they are forked from one."""
+    start = job["code"]["start"]
+    if start == "spawn":
+        return "start='spawn'"
+    if preload is None:
+        return "nobody has looked at what it imports"
+    backend = job["env"].get("KERAS_BACKEND", "tensorflow")
+    if preload["certain"] or backend != "tensorflow":
+        return str(preload["certain"]) or "KERAS_BACKEND is not tensorflow"
+    if start == "auto" and preload["doubt"]:
+        return str(preload["doubt"])
+    if facts.tensorflow is None and not job["code"]["isolated"]:
+        return "TensorFlow is not installed"
+    if job["resources"]["accelerator"] != "cpu":
+        return "it was never tried with an accelerator"
+    if start == "auto" and len(cluster.members(job["resources"])) == 1:
+        return "a single task has nobody to share an import with"
+    return ""

@@ -1,0 +1,397 @@
+"""From settings to a plan: gathers what was given, runs every check, and says all that is wrong in one error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .. import backends, checks, ids
+from ..checkpoint.run_checkpoints import warm_start
+from ..checks import Facts, Finding
+from ..errors import InputError, InsideTaskError, Problems
+from ..packaging import bundle
+from ..packaging import own_files as own
+from ..packaging.audit import imports
+from ..packaging.audit.installed import Installed
+from ..packaging.audit.preload import Preload
+from ..packaging.bundle import Bundle
+from ..packaging.entry import Source, locate, widen
+from ..packaging.paths import usable
+from ..packaging.requirements import read
+from ..packaging.requirements.read import Requirements
+from ..runtime.context import inside_task
+from ..spec.job import Job
+from ..spec.layout import RootPaths
+from ..spec.plan import Plan
+from ..storage import cache, data
+from ..storage.gcs import files as gcs_files
+from . import decide, references
+from . import preflight_cache as remembered
+from .roots import check_writable, cloud_root, in_bucket, resolve_root
+from .settings import table
+from .settings.merge import Entry, Settings, Target, gather, missing_variables
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Packed:
+    """The code of a run: where it starts, what is required, which files there are, and what was found to say."""
+
+    source: Source
+    needed: Requirements
+    bundle: Bundle
+    notes: tuple[Finding, ...]
+    preload: Preload
+
+
+@dataclass(frozen=True)
+class _Never:
+    """What is never packaged: the root of runs, podlift's cache, the files that this process writes."""
+
+    root: str
+    cache: Path | None
+    files: Mapping[own.Identity, str]
+
+
+def make_plan(
+    what: Entry | Job,
+    given: Mapping[str, Any],
+    target: Target,
+    environ: Mapping[str, str],
+    *,
+    verb: str = "plan",
+    output: Path | None = None,
+) -> Plan:
+    """Return the plan for flat settings: what `plan`, `submit` and the command have in common.
+
+    Args:
+        what: an entry or a Job; UNNAMED when `PODLIFT_ENTRY` or the project's file names the entry.
+        given: flat settings that were given as arguments.
+        target: where the run goes.
+        environ: where `PODLIFT_*` variables are looked for.
+        verb: who asks, for the errors.
+        output: the file that the plan will be written to, which is none of the program's.
+
+    Raises:
+        InputError: with every mistake that was found.
+    """
+    refuse_inside_task(verb)
+    problems = Problems()
+    settings = gather(what, given, target, environ, problems)
+    entry = settings.function or settings.job.get("entry")
+    if entry is None:
+        problems.found.append("No entry. Name a script, a notebook, package.module or package.module:function.")
+    job = None
+    with problems.collect():
+        job = Job(**table.nested({**settings.job, "entry": settings.job.get("entry", "none")}))
+    backend, options = _backend(settings, problems, starting=verb in ("submit", "resume"))
+    root = _root(backend, options, settings, environ, problems)
+    name = settings.target.name
+    if name is not None:
+        with problems.collect():
+            ids.check_name(name)
+    local = warm = ""
+    with problems.collect():
+        local = _local(root, job, environ, ask=backend == "local")
+    facts = _facts(backend, job, environ, problems, (options, root), online=bool(settings.target.online))
+    packed = None
+    places: dict[str, str] = {}
+    with problems.collect():
+        if isinstance(entry, str) or callable(entry):
+            never = _Never(local or root, _cache(environ), own.streams() | own.targets([output] if output else []))
+            packed = _package(
+                entry, settings.job.get("project"), job, never, facts, elsewhere=backend in backends.IN_CLOUD
+            )
+    notes: list[Finding] = []
+    with problems.collect(), usable("The current folder", "."):
+        if job is not None and job.inputs:
+            places, notes = data.resolve(job.inputs, Path.cwd())
+            network = job.resources.network != "isolated"
+            notes += data.refusals(places, disk=facts is None or facts.disk, network=network)
+    with problems.collect():
+        if job is not None and job.checkpoints.resume_from is not None:
+            warm = warm_start(job.checkpoints.resume_from, lambda run: references.url_of(run, root, environ))
+    problems.found = settings.sourced(problems.found)
+    problems.raise_if_any()
+    if job is None or packed is None or facts is None:
+        raise AssertionError("a check failed without a problem")
+    label = ids.default_name(_named(packed.source), packed.source.home.name) if name is None else name
+    where = {"run_id": ids.new_run_id(label), "root": root, "backend": backend, "options": options}
+    made = _decide(job, packed, facts, places, where)
+    made = replace(made, local=local, warm_start=warm)
+    notes += [*backends.load(backend).review(made, starting=verb != "plan"), *remembered.note(made, environ, verb)]
+    made = replace(made, findings=[*([note.level, note.message] for note in notes), *made.findings])
+    bad = checks.errors(made.findings)
+    if bad:
+        raise InputError(settings.sourced(bad))
+    return made
+
+
+def _facts(
+    backend: str,
+    job: Job | None,
+    environ: Mapping[str, str],
+    problems: Problems,
+    place: tuple[dict[str, Any], str],
+    *,
+    online: bool,
+) -> Facts | None:
+    """Return what is asked of the world; `online`, of the cloud too, about a `place`: the backend's value and the root."""
+    if job is None:
+        return None
+    asked = job.model_dump(mode="json")
+    problems.found += missing_variables(asked["env"], environ)
+    if problems.found:
+        return None
+    engine = backends.load(backend)
+    return replace(engine.probe(asked), online=engine.look(asked, *place) if online else engine.known(place[1]))
+
+
+def _package(
+    entry: str | Callable[..., Any],
+    project: str | None,
+    job: Job | None,
+    never: _Never,
+    facts: Facts | None,
+    *,
+    elsewhere: bool,
+) -> _Packed:
+    """Find the code, read what it needs, choose its files, and read its modules for what would fail."""
+    problems = Problems()
+    source = locate(entry, project)
+    code = None if job is None else job.code
+    needed = Requirements()
+    with problems.collect():
+        needed = Requirements() if code is None else read.gather(code.requirements, source.home)
+    with problems.collect():
+        source = widen(source, [*(() if code is None else code.include), *needed.folders])
+    packed = bundle.build(
+        source,
+        never=_roots_own(Path(never.root), source.home, never.cache),
+        exclude=() if code is None else code.exclude,
+        cache=never.cache,
+        own_files=never.files,
+    )
+    bundle.check_entry(source, packed)
+    kwargs = None if job is None else job.args if isinstance(job.args, dict) else {}
+    isolated = code is not None and code.isolated
+    notes = [*_alone(source), *source.notes, *needed.notes, *packed.notes]
+    # What an image holds is not known here.
+    notes += [] if elsewhere else _compared(needed, isolated=isolated)
+    shared = Preload()
+    with problems.collect():
+        found, shared = imports.check(
+            source,
+            [member.path for member in packed.members],
+            kwargs,
+            chief=job is not None and job.resources.cluster == "chief" and job.resources.workers + job.resources.ps > 1,
+            requirements=needed,
+            isolated=isolated,
+            legacy=code is not None and code.keras == "legacy",
+            pythonpath=job is not None and "PYTHONPATH" in job.env and not isolated,
+            dropped=() if facts is None else facts.dropped,
+            servers=job is not None and job.resources.ps > 0,
+            elsewhere=elsewhere,
+            left_out=packed.left_out,
+            words=() if job is None or isinstance(job.args, dict) else job.args or (),
+        )
+        notes += found
+    problems.raise_if_any()
+    return _Packed(source=source, needed=needed, bundle=packed, notes=tuple(notes), preload=shared)
+
+
+def _compared(needed: Requirements, *, isolated: bool) -> list[Finding]:
+    """Return where the environment of the tasks is not what is asked for."""
+    if isolated:
+        bare = "The fresh environment will hold nothing but Python: no requirements were found (requirements=)."
+        return [] if needed.lines else [Finding("warning", bare)]
+    if not needed.source:
+        return []
+    here = Installed().versions
+    return [*read.pins(needed, here), *read.differences(needed, here)]
+
+
+def _named(source: Source) -> str:
+    return f"{source.notebook.removesuffix('.ipynb')}.py" if source.notebook else source.target
+
+
+def _decide(job: Job, packed: _Packed, facts: Facts, inputs: dict[str, str], where: dict[str, Any]) -> Plan:
+    source, needed = packed.source, packed.needed
+    return decide.make_plan(
+        job=job.model_dump(mode="json"),
+        argv=[] if source.function and isinstance(job.args, dict) else job.argv(),
+        kwargs=job.args if isinstance(job.args, dict) else {},
+        **where,
+        source=_source_data(source),
+        bundle=_bundle_data(packed.bundle),
+        facts=facts,
+        inputs=inputs,
+        requirements={
+            "source": needed.source,
+            "lines": list(needed.lines),
+            "options": list(needed.options),
+            "constraints": list(needed.constraints),
+        },
+        notes=packed.notes,
+        preload=asdict(packed.preload),
+    )
+
+
+def packaged(plan: Plan) -> Plan:
+    """Write the archive of a plan that was just made, and return the plan of what is in it.
+
+    Files that changed meanwhile, as logs do, are taken as they are now. A plan that was written down is to be followed
+    exactly instead: `bundle.write`.
+
+    Raises:
+        InputError: the entry was removed meanwhile.
+    """
+    before = bundle.Bundle(plan.digest, tuple(bundle.Member(*file) for file in plan.files), generated=plan.generated)
+    place = RootPaths(plan.local or plan.root).bundle
+    made = bundle.take(before, Path(plan.project), place, entry=plan.target if plan.kind == "script" else "")
+    if made.digest == plan.digest:
+        return plan
+    now = {member.path: member for member in made.members}
+    changed = ", ".join(member.path for member in before.members if now.get(member.path) != member)
+    note = ["note", f"Changed after the checks had looked, and packaged as it was then: {changed}."]
+    return replace(
+        plan,
+        digest=made.digest,
+        files=_bundle_data(made)["files"],
+        left_out=[*plan.left_out, *made.left_out],
+        findings=[*plan.findings, note],
+    )
+
+
+def refuse_keywords(given: Mapping[str, Any], beside: str) -> None:
+    """Raise if any of the keywords was given.
+
+    Raises:
+        InputError: names them.
+    """
+    names = [name for name, value in given.items() if value is not None]
+    if names:
+        raise InputError(f"{', '.join(names)}: not beside {beside}.")
+
+
+def refuse_inside_task(verb: str) -> None:
+    """Raise if this process belongs to a run.
+
+    Raises:
+        InsideTaskError: with the way out.
+    """
+    task = inside_task()
+    if task is not None:
+        raise InsideTaskError(
+            f"sdk.{verb} was called inside the task {task}: the program that is being run would start itself again. "
+            "Put the training into a function and submit that by name, under a guard that no task passes:\n"
+            "    if __name__ == '__main__':\n"
+            "        sdk.submit('train:main')"
+        )
+
+
+def _backend(settings: Settings, problems: Problems, *, starting: bool) -> tuple[str, dict[str, Any]]:
+    """Return the backend's name and its own value as JSON; what is wrong with them goes to `problems`."""
+    name = settings.values.get("backend", "local")
+    with problems.collect():
+        backends.check_name(name)
+        if starting and not problems.found:
+            backends.load(name).warm_up()
+        given = table.of_backend(name, settings.values)
+        if name in table.BACKENDS:
+            return name, table.GROUPS[name](**given).model_dump(mode="json")
+    return name, {}
+
+
+def _root(
+    backend: str, options: Mapping[str, Any], settings: Settings, environ: Mapping[str, str], problems: Problems
+) -> str:
+    """Return where runs live; what is wrong with that goes to `problems`."""
+    given, root = settings.target.root, "/"
+    with problems.collect():
+        if backend in backends.IN_CLOUD:
+            explicit = given is not None and settings.origins.get("root") == "argument"
+            return cloud_root(backend, options.get("bucket"), None if given is None else str(given), explicit=explicit)
+        root = resolve_root(given, environ)
+        if backend == "local" and not in_bucket(root):
+            with usable("The root", root):
+                check_writable(root)
+    return root
+
+
+def _local(root: str, job: Job | None, environ: Mapping[str, str], *, ask: bool) -> str:
+    """Return where the files of a root in a bucket lie on this machine, "" for a root that is a folder.
+
+    Args:
+        root: the root.
+        job: what is to run there.
+        environ: this process's variables.
+        ask: whether the bucket is asked if it can be used.
+
+    Raises:
+        InputError: the bucket cannot be used, or not by such a job.
+    """
+    if not in_bucket(root):
+        return ""
+    if job is not None and job.resources.network == "isolated":
+        raise InputError(
+            f"network='isolated' leaves no way to the checkpoints of a root in a bucket. Received: root={root!r}. Next: "
+            "name a folder."
+        )
+    remembered = _cache(environ)
+    if remembered is None:
+        raise InputError(
+            "A root in a bucket needs a cache folder here, and nobody's home is known. Set XDG_CACHE_HOME."
+        )
+    if ask:
+        gcs_files.check_root(root, patience=gcs_files.FIRST_LOOK)
+    return cache.bucket_folder(remembered, root)
+
+
+def _cache(environ: Mapping[str, str]) -> Path | None:
+    try:
+        return cache.cache_folder(environ)
+    except RuntimeError:
+        # Nobody's home is known: nothing is remembered.
+        return None
+
+
+def _roots_own(root: Path, home: Path, remembered: Path | None) -> dict[Path, str]:
+    """Return the folders that belong to podlift, and are left out wherever they lie."""
+    own = {} if remembered is None else {Path(os.path.realpath(remembered)): "podlift's cache"}
+    if root != home:
+        return {**own, root: "the root of runs"}
+    paths = RootPaths(str(root))
+    return {**own, Path(paths.runs): "the root of runs", Path(paths.bundle("")).parent: "the root of runs"}
+
+
+def _source_data(source: Source) -> dict[str, Any]:
+    return {
+        "kind": source.kind,
+        "target": source.target,
+        "function": source.function,
+        "project": str(source.project),
+        "roots": list(source.roots),
+        "only": source.file if source.alone else "",
+        "cwd": source.cwd,
+        "outside": [] if source.alone else sorted(str(source.project / part) for part in {source.base, *source.parts}),
+    }
+
+
+def _bundle_data(packed: Bundle) -> dict[str, Any]:
+    return {
+        "digest": packed.digest,
+        "files": [[m.path, m.size, m.sha256, m.executable] for m in packed.members],
+        "left_out": list(packed.left_out),
+        "generated": dict(packed.generated),
+    }
+
+
+def _alone(source: Source) -> list[Finding]:
+    if not source.alone:
+        return []
+    folder = str(source.project)
+    reason = f"Only the script is packaged: {folder!r} is shared with other things. Name project= to change that."
+    return [Finding("note", reason)]

@@ -1,0 +1,197 @@
+"""A run that has ended badly goes on: the same run, a further attempt, with the same code or with the current one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .. import backends
+from ..checkpoint import opening, run_checkpoints
+from ..clock import Clock
+from ..errors import InputError, StoreError
+from ..packaging import bundle
+from ..records.events import Event, generation, saved_step, source_of
+from ..records.recorder import Recorder
+from ..spec.job import Job
+from ..spec.layout import RunPaths
+from ..spec.plan import Plan
+from ..spec.policies import Code, Vertex
+from ..status import Reason, State, Status
+from ..storage import posix
+from . import prepare, remote
+from .settings.merge import Target, missing_variables
+
+_NAMED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """What is new in the code of a run.
+
+    Args:
+        added: paths of files.
+        changed: likewise.
+        removed: likewise.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts = [("changed", self.changed), ("added", self.added), ("removed", self.removed)]
+        said = [f"{word} {_some(names)}" for word, names in parts if names]
+        return "; ".join(said) or "the code is the same"
+
+
+def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock: Clock) -> tuple[Plan, Difference]:
+    """Start a run again, and return its plan and what is new in its code.
+
+    Args:
+        plan: the run.
+        events: its records.
+        status: what they say.
+        code: "same", or "current" for what lies in its project now.
+        clock: what time it is.
+
+    Raises:
+        InputError: it cannot be resumed, or what lies there cannot be run; nothing was changed.
+    """
+    if code not in ("same", "current"):
+        raise InputError(f"code is 'same' or 'current'. Received: {code!r}.")
+    problems = _not_resumable(plan, status) or _without_checkpoints(plan, events)
+    if not problems and code == "same":
+        problems = _without_code(plan)
+    problems += missing_variables(plan.job["env"], os.environ)
+    if problems:
+        raise InputError(problems)
+    data: dict[str, Any] = {"attempts": status.attempts, "wishes": len(posix.list_names(plan.paths.control))}
+    difference = Difference()
+    if code == "current":
+        plan, difference = _current(plan)
+        data |= {"plan": _revised(plan, events), "code": {"digest": plan.digest, "difference": str(difference)}}
+    elif plan.local and plan.backend == "local" and not Path(plan.facts["executable"]).exists():
+        # Another machine has its Python elsewhere.
+        plan = replace(plan, facts={**plan.facts, "executable": sys.executable})
+        data |= {"plan": _revised(plan, events)}
+    backend = backends.load(plan.backend)
+    request = backend.render(plan)
+    backend.check(request)
+    recorder = Recorder(plan.paths, source_of("client", generation(events) + 1), 0, clock)
+    try:
+        recorder.record("resumed", **data)
+    except FileExistsError:
+        raise _too_late(plan) from None
+    if plan.local:
+        _adopt(plan, generation(events) + 1)
+    backend.start(request)
+    return plan, difference
+
+
+def _revised(plan: Plan, events: Sequence[Event]) -> str:
+    """Write the plan that a run goes on with, and return its name."""
+    name = f"{generation(events) + 1:04d}-{uuid.uuid4().hex[:8]}"
+    posix.put_new(plan.paths.revision(name), plan.to_json().encode())
+    return name
+
+
+def _not_resumable(plan: Plan, status: Status) -> list[str]:
+    run = plan.run_id
+    if plan.backend != "local" and status.reason is Reason.SUBMITTED:
+        return [
+            f"The job of the run {run} was not created yet: the process that submitted it does that. Next: podlift wait "
+            f"{run}, or if that process was killed, podlift cancel {run} and then podlift resume {run}."
+        ]
+    if not status.state.terminal:
+        return [f"The run {run} is {status.state.value}: there is nothing to resume. Next: podlift wait {run}."]
+    if status.state is State.SUCCEEDED:
+        return [f"The run {run} has succeeded: there is nothing to resume. Next: submit it again."]
+    return []
+
+
+def _without_code(plan: Plan) -> list[str]:
+    if plan.local:
+        remote.fetch_code(plan)
+    bundle_there = Path(plan.bundle).exists()
+    try:
+        # What is gone or damaged is made again where the project still holds the same files.
+        bundle.write(_packed(plan), Path(plan.project), Path(plan.bundle))
+    except (InputError, OSError):
+        what = "is damaged" if bundle_there else "was removed"
+        return [
+            f"The code of the run {plan.run_id} is gone: {plan.bundle!r} {what}, and the project has changed since. Next: "
+            f"submit it again, or podlift resume {plan.run_id} --code current."
+        ]
+    return []
+
+
+def _without_checkpoints(plan: Plan, events: Sequence[Event]) -> list[str]:
+    step, paths = saved_step(events, warm=bool(plan.warm_start)), RunPaths(plan.url)
+    # Where the store cannot be asked now, the first task asks it.
+    with suppress(StoreError):
+        if step is not None and run_checkpoints.is_empty(paths):
+            return [opening.gone(plan.run_id, paths.store, step)]
+    return []
+
+
+def _too_late(plan: Plan) -> InputError:
+    return InputError(f"The run {plan.run_id} was resumed by somebody else. Next: podlift status {plan.run_id}.")
+
+
+def _adopt(plan: Plan, resumes: int) -> None:
+    """Have the bucket say that it is this machine which resumes the run: it lets one do so."""
+    record = plan.paths.event(0, source_of("client", resumes), 1, "resumed")
+    try:
+        if remote.adopt(plan, resumes, os.path.basename(record)):
+            return
+    except BaseException:
+        os.unlink(record)
+        raise
+    os.unlink(record)
+    raise _too_late(plan)
+
+
+def _current(plan: Plan) -> tuple[Plan, Difference]:
+    """Return the plan with the code that lies in the project now, which is packaged, and what is new in it."""
+    if plan.generated:
+        written = ", ".join(plan.generated)
+        raise InputError(
+            f"The current code of the run {plan.run_id} is not known: it was made from a notebook or a function in memory "
+            f"({written}). Next: submit it again with resume_from={plan.run_id!r}."
+        )
+    entry = plan.target if plan.kind == "module" else f"{plan.target}:{plan.function}"
+    if plan.kind == "script":
+        entry = os.path.join(plan.project, plan.target)
+    given = {name: value for name, value in plan.job.items() if name not in ("entry", "code")}
+    job = Job(entry, code=Code(**{**plan.job["code"], "project": plan.project}), **given)
+    where = Vertex(**plan.backend_options) if plan.backend == "vertex" else plan.backend
+    target = Target(backend=where, root=plan.root, name=None)
+    made = prepare.make_plan(job, {}, target, {}, verb="resume")
+    made = replace(made, run_id=plan.run_id, root=plan.root, local=plan.local, warm_start=plan.warm_start)
+    made = prepare.packaged(made)
+    return made, _difference(plan.files, made.files)
+
+
+def _difference(before: Sequence[Sequence[Any]], now: Sequence[Sequence[Any]]) -> Difference:
+    old, new = ({file[0]: (file[2], file[3]) for file in files} for files in (before, now))
+    return Difference(
+        added=tuple(sorted(new.keys() - old.keys())),
+        changed=tuple(sorted(path for path in new.keys() & old.keys() if new[path] != old[path])),
+        removed=tuple(sorted(old.keys() - new.keys())),
+    )
+
+
+def _packed(plan: Plan) -> bundle.Bundle:
+    members = tuple(bundle.Member(*file) for file in plan.files)
+    return bundle.Bundle(plan.digest, members, generated=plan.generated)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,1 @@
+"""Settings and where each of them comes from: arguments, environment, file, defaults."""

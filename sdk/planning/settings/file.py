@@ -1,0 +1,145 @@
+"""A project's own settings: `[tool.podlift]` in its pyproject.toml, or a podlift.toml beside it."""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError, Problems, nearest
+from ...packaging import project
+from ...packaging.paths import usable
+from . import table as config
+
+_FILE, _TABLE = "podlift.toml", "[tool.podlift]"
+_EXPECTED = f"Settings are read from {_TABLE} in pyproject.toml, or from the top of a {_FILE}."
+# Where settings of other tools stand, and none of podlift's.
+_ELSEWHERE = re.compile(r"^\[\s*((tool[:.])?podlift)\s*\]", re.MULTILINE | re.IGNORECASE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSettings:
+    """What a project's file says.
+
+    Args:
+        place: the file as a sentence names it, "" when there is none.
+        values: settings by flat name; backend, root and name among them.
+    """
+
+    place: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def find(start: Path, problems: Problems) -> FileSettings:
+    """Return the settings of the nearest project at or above a folder.
+
+    Args:
+        start: where to begin.
+        problems: takes what is wrong with the file.
+    """
+    with problems.collect(), usable("The folder", start):
+        folder = start.resolve()
+        while folder.is_dir() and (home := project.above(folder)) is not None:
+            found = _of(home, problems)
+            if found.place:
+                return found
+            folder = home.parent
+    return FileSettings()
+
+
+def _of(home: Path, problems: Problems) -> FileSettings:
+    """Return the settings of one project's folder."""
+    own, table = project.read_toml(home / _FILE), None
+    pyproject = project.read_toml(home / "pyproject.toml")
+    tool = pyproject.get("tool")
+    if isinstance(tool, dict):
+        table = tool.get("podlift")
+    problems.found += _unread(home, pyproject)
+    there = (home / _FILE).exists()
+    if there and table is not None:
+        raise InputError(
+            f"Settings stand in two places: {str(home / _FILE)!r}, and {_TABLE} in its pyproject.toml. Use one."
+        )
+    if not there and table is None:
+        return FileSettings()
+    place = str(home / _FILE) if there else f"{_TABLE} in {home / 'pyproject.toml'!s}"
+    given = own if there else table
+    if not isinstance(given, dict):
+        raise InputError(f"{place} is no table. Received: {given!r}.")
+    return FileSettings(place=place, values=_values(given, place, home, problems))
+
+
+def _unread(home: Path, pyproject: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for each place that looks as if it held settings, and is none."""
+    tool = pyproject.get("tool")
+    tables = {f"[{name}]": name for name in pyproject if name != "tool"}
+    tables |= {f"[tool.{name}]": name for name in (tool if isinstance(tool, dict) else ()) if name != "podlift"}
+    wrong = [table for table, name in tables.items() if re.sub(r"[-_.\s]", "", name).lower() == "podlift"]
+    found = [f"{str(home / 'pyproject.toml')!r}: {table} is not read. Did you mean {_TABLE}?" for table in wrong]
+    for name in ("setup.cfg", "tox.ini"):
+        table = _ELSEWHERE.search(_text(home / name))
+        found += [f"{str(home / name)!r}: [{table[1]}] is not read. {_EXPECTED}"] if table else []
+    hidden = home / f".{_FILE}"
+    return [*found, *([f"{str(hidden)!r} is not read. Did you mean {_FILE}?"] if hidden.is_file() else [])]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except OSError:
+        return ""
+
+
+def _values(given: Mapping[str, Any], place: str, home: Path, problems: Problems) -> dict[str, Any]:
+    known = [*config.SETTINGS, *config.TARGET]
+    found = {}
+    for key, value in _flat(given).items():
+        name = key.replace("-", "_")
+        if name not in known:
+            problems.found.append(f"{place}: {key!r} is no setting. {_way_out(key, value, known)}")
+        elif isinstance(value, (datetime.date, datetime.time)):
+            problems.found.append(f"{place}: {key} is a date, which no setting is.")
+        elif name in config.TARGET and not isinstance(value, bool if name == "online" else str):
+            said = "online is neither true nor false" if name == "online" else f"the {name} is no text"
+            problems.found.append(f"{place}: {said}. Received: {value!r}.")
+        else:
+            found[name] = _placed(name, value, home)
+    return found
+
+
+def _way_out(key: str, value: Any, known: list[str]) -> str:
+    if not isinstance(value, dict):
+        return nearest(key.replace("-", "_"), known)
+    if key == "tool":
+        return f"Did you mean the lines below {_TABLE}, without that line? They stand at the top of a {_FILE}."
+    inner = [name for name in value if name.replace("-", "_") in known]
+    return f"Settings stand side by side: write {', '.join(inner or ['each'])} without a table around."
+
+
+def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the table with those of backends opened: `[vertex] project` is `vertex_project`."""
+    found: dict[str, Any] = {}
+    for key, value in given.items():
+        if key in config.BACKENDS and isinstance(value, dict):
+            found.update({f"{key}_{inner}": item for inner, item in value.items()})
+        else:
+            found[key] = value
+    return found
+
+
+def _placed(name: str, value: Any, home: Path) -> Any:
+    """Return a value whose paths start at the file's folder, where they were written, instead of at the current one."""
+    if name in ("project", "root") and isinstance(value, str) and "://" not in value:
+        return str(home / Path(value).expanduser())
+    if name == "entry" and isinstance(value, str) and (home / value).exists():
+        return str(home / value)
+    if name == "inputs" and isinstance(value, dict):
+        return {key: _placed("root", place, home) if _is_relative(place) else place for key, place in value.items()}
+    return value
+
+
+def _is_relative(place: object) -> bool:
+    return isinstance(place, str) and "://" not in place

@@ -1,0 +1,237 @@
+"""All settings of one call, and which source won: default < the project's file < environment < argument."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+from ... import backends
+from ...errors import InputError, Problems, nearest
+from ...spec.job import Job
+from ...spec.policies import Vertex
+from . import file as configfile
+from . import table
+
+Entry = str | Path | Callable[..., Any]
+# Stands for an entry that the environment or the project's file is to name.
+UNNAMED: Any = object()
+# One variable, one input more does not drop the others: these are merged name by name.
+_MERGED = ("env", "inputs")
+# What is no text among the words about the target.
+_KINDS: dict[str, Any] = {"root": (str, PurePath), "online": bool}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Where a run goes: None where nothing was said."""
+
+    backend: str | Vertex | None = None
+    root: str | Path | None = None
+    name: str | None = None
+    online: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What was said, by flat name.
+
+    Args:
+        values: of the Job and of the target; what nobody said anything about is missing.
+        origins: who said it: a file, a variable, "argument".
+        file: the project's file, "" when there is none.
+        function: the entry when it is a function, not its name.
+    """
+
+    values: Mapping[str, Any]
+    origins: Mapping[str, str]
+    file: str = ""
+    function: Callable[..., Any] | None = None
+
+    def sourced(self, sentences: Iterable[str]) -> list[str]:
+        """Return sentences about mistakes, each with the file or the variable from which its setting comes."""
+        return [" ".join([sentence, *self._sources(sentence)]) for sentence in sentences]
+
+    def _sources(self, sentence: str) -> Iterator[str]:
+        for name, origin in self.origins.items():
+            if (
+                origin not in ("argument", "")
+                and origin not in sentence
+                and _is_about(sentence, name, self.values[name])
+            ):
+                yield f"{name} comes from {origin}."
+
+    @property
+    def job(self) -> dict[str, Any]:
+        """The settings that make a Job."""
+        known = table.SETTINGS
+        return {
+            name: value
+            for name, value in self.values.items()
+            if name in known and known[name].group not in table.BACKENDS
+        }
+
+    @property
+    def target(self) -> Target:
+        """Where the run goes."""
+        return Target(**{name: self.values.get(name) for name in table.TARGET})
+
+
+def _is_about(sentence: str, name: str, value: Any) -> bool:
+    """True if a sentence begins with a setting's name, or quotes its value."""
+    # The value of a backend has fields without its name.
+    short = next((name.removeprefix(f"{each}_") for each in table.BACKENDS if name.startswith(f"{each}_")), name)
+    if re.match(rf"({name}|{short})\b", sentence):
+        return True
+    values = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
+    # Of a variable of the job only its name is ever shown.
+    quoted = [] if name == "env" else [repr(each) for each in values if isinstance(each, str) and each]
+    return any(text in sentence for text in [*quoted, f"{name}={value!r}"])
+
+
+def complaints(environ: Mapping[str, str], folder: Path) -> list[str]:
+    """Return what is wrong with the variables and the project's file, for a verb that does not need all of them."""
+    problems = Problems()
+    said = table.from_environment(environ, problems)
+    file = configfile.find(folder, problems)
+    backend = said.get("backend") or file.values.get("backend") or "local"
+    with problems.collect():
+        backends.check_name(backend)
+    origins = {"backend": "PODLIFT_BACKEND" if said.get("backend") else file.place}
+    return Settings(values={"backend": backend}, origins=origins).sourced(problems.found)
+
+
+def from_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Target]:
+    """Return the flat settings and the target that the keywords of a call say, those left out that say nothing."""
+    given = {name: value for name, value in keywords.items() if value is not None or _takes_none(name)}
+    return {name: value for name, value in given.items() if name not in table.TARGET}, Target(
+        **{name: given.get(name) for name in table.TARGET}
+    )
+
+
+def _takes_none(name: str) -> bool:
+    # args=None is what a function of the caller's passes on when it was given none.
+    return name in table.SETTINGS and name != "args" and table.takes_none(table.SETTINGS[name])
+
+
+def gather(
+    what: Entry | Job, given: Mapping[str, Any], target: Target, environ: Mapping[str, str], problems: Problems
+) -> Settings:
+    """Return the settings of a call.
+
+    Args:
+        what: an entry or a Job, or UNNAMED.
+        given: flat settings that were given as arguments.
+        target: where the run goes, as far as arguments say.
+        environ: where `PODLIFT_*` variables are looked for.
+        problems: takes what is wrong with any of them.
+
+    Raises:
+        InputError: `what` is nothing that can be run.
+    """
+    # Of a name, an empty variable counts as one that is not set.
+    found = table.from_environment(environ, problems).items()
+    variables = {
+        name: value for name, value in found if value not in (None, "") or name not in (*table.TARGET, "entry")
+    }
+    _refuse(what, given, target, problems)
+    given = {name: value for name, value in given.items() if name in table.SETTINGS}
+    arguments = {**_arguments(what, given, problems), **_target(target, problems)}
+    function = what if callable(what) else None
+    start = _start(what, arguments, variables)
+    file = configfile.find(start, problems)
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    named = {name: table.PREFIX + name.upper() for name in variables}
+    for source, said in ((file.values, file.place), (variables, ""), (arguments, "argument")):
+        for name, value in source.items():
+            both = name in _MERGED and isinstance(value, dict) and isinstance(values.get(name), dict)
+            origins[name] = ", ".join(filter(None, (origins.get(name) if both else "", said or named[name])))
+            values[name] = {**values[name], **value} if both else value
+    return Settings(values=values, origins=origins, file=file.place, function=function)
+
+
+def defaults() -> dict[str, Any]:
+    """Return what holds for every setting that nobody says anything about."""
+    found: dict[str, Any] = {}
+    for setting in table.SETTINGS.values():
+        info = table.GROUPS[setting.group].model_fields[setting.field]
+        found[setting.name] = None if info.is_required() else info.get_default(call_default_factory=True)
+    return {**found, "backend": "local", "root": "~/.podlift", "name": None, "online": False}
+
+
+def _refuse(what: Entry | Job, given: Mapping[str, Any], target: Target, problems: Problems) -> None:
+    """Tell `problems` which arguments are none, or say a second time what another one says."""
+    known = [name for name in (*table.SETTINGS, *table.TARGET) if name != "entry"]
+    strange = [name for name in given if name not in table.SETTINGS]
+    problems.found += [f"There is no setting {name!r}. {nearest(name, known)}" for name in strange]
+    if what is not UNNAMED and "entry" in given:
+        problems.found.append("entry: not as a keyword, it is the first argument.")
+    if isinstance(target.backend, Vertex):
+        twice = [name for name in given if name.removeprefix("vertex_") in target.backend.model_fields_set]
+        twice = [name for name in twice if name.startswith("vertex_")]
+        problems.found += [f"{', '.join(twice)}: not beside backend=Vertex(...), which says it too."] if twice else []
+
+
+def _arguments(what: Entry | Job, given: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
+    if isinstance(what, Job):
+        others = {name: value for name, value in given.items() if table.SETTINGS[name].group in table.BACKENDS}
+        beside = [name for name, value in given.items() if value is not None and name not in others]
+        if beside:
+            problems.found.append(f"{', '.join(beside)}: not beside a Job, which has fields for them.")
+        return {**table.flat(what), **others}
+    if isinstance(what, (str, Path)):
+        return {**given, "entry": str(what)}
+    if what is UNNAMED:
+        return dict(given)
+    if callable(what):
+        return {**given, "entry": getattr(what, "__name__", type(what).__name__)}
+    said = f"{type(what).__module__}.{type(what).__qualname__}"
+    raise InputError(
+        [*problems.found, f"This cannot be run: {what!r} (a {said}). Expected a string, a path, a function or a Job."]
+    )
+
+
+def _start(what: Entry | Job, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Path:
+    """Return the folder at which the search for the project's file starts."""
+    entry = arguments.get("entry", variables.get("entry"))
+    folder = arguments.get("project", variables.get("project"))
+    try:
+        if isinstance(folder, str) and folder:
+            return Path(folder).expanduser()
+        if isinstance(entry, str) and not callable(what) and os.path.lexists(place := Path(entry).expanduser()):
+            return place if place.is_dir() else place.parent
+        return Path.cwd()
+    except (OSError, RuntimeError, ValueError):
+        # What is wrong with the path is said where the entry is looked for.
+        return Path("/")
+
+
+def _target(given: Target, problems: Problems) -> dict[str, Any]:
+    """Return what arguments say about the target; an empty one is a mistake that is told later."""
+    found: dict[str, Any] = {}
+    for name in table.TARGET:
+        value = getattr(given, name)
+        if name == "backend" and isinstance(value, Vertex):
+            found |= {
+                "backend": "vertex",
+                **{f"vertex_{field}": getattr(value, field) for field in value.model_fields_set},
+            }
+        elif value is None:
+            continue
+        elif isinstance(value, _KINDS.get(name, str)):
+            found[name] = value
+        elif name == "online":
+            problems.found.append(f"online is True or False. Received: {value!r}.")
+        else:
+            problems.found.append(f"The {name} is no text. Received: {value!r}.")
+    return found
+
+
+def missing_variables(env: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
+    """Return a sentence about the variables that a job copies from its caller, and that are not set here."""
+    missing = sorted(name for name, value in env.items() if not isinstance(value, str) and name not in environ)
+    return [f"env: {', '.join(missing)} is to be copied from here, but is not set here."] if missing else []

@@ -1,0 +1,1 @@
+"""The way of a task's gs:// traffic to an emulator: a proxy and its certificates."""

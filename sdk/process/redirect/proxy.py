@@ -1,0 +1,333 @@
+"""Leads TensorFlow's own `gs://` file system, whose servers are fixed in its binary, to an emulator.
+
+It heeds `https_proxy` and `CURL_CA_BUNDLE`: a proxy on loopback takes connections to Cloud Storage itself, under a certificate
+of its own, and passes all others on. Processes that are started with `Redirect.environment` go through it: their credentials
+for the proxy are the emulator's token, which it writes into their requests to Cloud Storage. Without them it does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ipaddress
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Awaitable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ...errors import InputError
+from . import certificates, tokens
+
+HOSTS = ("www.googleapis.com", "storage.googleapis.com")
+_CONNECT = re.compile(rb"CONNECT ([A-Za-z0-9.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5}) HTTP/1\.[01]\r\n")
+# TensorFlow says so with every empty body; the real servers take it, and the parser of the emulator does not.
+_IDENTITY = re.compile(rb"\r\ntransfer-encoding:[ \t]*identity[ \t]*(?=\r\n)", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding:", re.IGNORECASE)
+_LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,15})[ \t]*\r\n", re.IGNORECASE)
+_CREDENTIALS = re.compile(rb"\r\nproxy-authorization:[ \t]*basic[ \t]+([A-Za-z0-9+/=]+)[ \t]*\r\n", re.IGNORECASE)
+_TARGET = re.compile(rb"\A([A-Z]+ )(/)")
+_PIECE = 1 << 18
+_HEAD_S, _END_S = 10.0, 5.0
+# So many clients may be without a whole head at a time; the oldest of more is cut.
+_MAX_WAITING = 128
+_READY = b"HTTP/1.1 200 Connection established\r\n\r\n"
+
+
+class Redirect:
+    """A proxy in a thread of this process, from `start` or `with` until `close`.
+
+    Usage: `with Redirect(url, folder, os.environ) as redirect: subprocess.run(command, env=redirect.environment)`
+
+    Args:
+        emulator_url: such as "http://127.0.0.1:4443/TOKEN".
+        folder: of this redirection alone; the trusted authorities are written into it.
+        environ: the variables that the process would have had; a proxy in them goes on to be used for all other servers.
+
+    Raises:
+        InputError: the URL is none, or the proxy in the variables is not one that can be used.
+    """
+
+    def __init__(self, emulator_url: str, folder: Path, environ: Mapping[str, str]) -> None:
+        parts = urlsplit(emulator_url)
+        if parts.scheme != "http" or parts.hostname is None or parts.port is None:
+            raise InputError("The emulator's URL is http://HOST:PORT/TOKEN, as podlift emulator has printed it.")
+        self._emulator = (parts.hostname, parts.port)
+        self._token = parts.path.strip("/")
+        self._waiting: dict[asyncio.StreamWriter, None] = {}
+        self._upstream = _upstream(environ)
+        self._environ = dict(environ)
+        self._url = emulator_url
+        self._folder = folder
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+        self.environment: dict[str, str] = {}
+
+    def __enter__(self) -> Redirect:
+        """Start it."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop it."""
+        self.close()
+
+    def start(self) -> None:
+        """Accept connections; `environment` is known from here on."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        context, authority = certificates.make(HOSTS, self._folder)
+        bundle = self._folder / "authorities.pem"
+        bundle.write_bytes(_trusted(self._environ) + authority)
+        port = self._loop.run_until_complete(self._listen(context))
+        self._thread = threading.Thread(target=self._loop.run_forever, name="podlift-redirect", daemon=True)
+        self._thread.start()
+        self.environment = {**self._environ, **_variables(self._url, self._token, port, bundle, self._environ)}
+
+    def close(self) -> None:
+        """Cut all connections and stop."""
+        if self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._thread = None
+            self._loop.run_until_complete(self._end())
+        if not self._loop.is_closed():
+            self._loop.close()
+
+    async def _end(self) -> None:
+        self._proxy.close()
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left, timeout=_END_S)
+
+    async def _listen(self, context: ssl.SSLContext) -> int:
+        self._context = context
+        self._proxy = await asyncio.start_server(self._tunnel, "127.0.0.1", 0)
+        return int(self._proxy.sockets[0].getsockname()[1])
+
+    async def _tunnel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._waiting[writer] = None
+        if len(self._waiting) > _MAX_WAITING:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.transport.abort()
+        with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.TimeoutError):
+            try:
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _HEAD_S)
+            finally:
+                self._waiting.pop(writer, None)
+            match = _CONNECT.match(head)
+            if not self._is_known(head):
+                await _refuse(
+                    writer, b"407 Proxy Authentication Required", b'Proxy-Authenticate: Basic realm="podlift"\r\n'
+                )
+            elif match is None:
+                await _refuse(writer, b"405 Method Not Allowed")
+            elif match[1].decode().lower() in HOSTS and int(match[2]) == 443:
+                await self._end_encryption(reader, writer)
+            else:
+                await self._pass_on(head, match[1].decode().strip("[]"), int(match[2]), reader, writer)
+        writer.close()
+
+    def _is_known(self, head: bytes) -> bool:
+        """Return whether a client has shown the token: as the password, or alone."""
+        match = _CREDENTIALS.search(head)
+        try:
+            given = base64.b64decode(match[1], validate=True).decode() if match else ""
+        except ValueError:
+            return False
+        user, _, password = given.partition(":")
+        return bool(self._token) and tokens.same(password or user, self._token)
+
+    async def _end_encryption(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Pass what is meant for Cloud Storage to the emulator, through TLS that ends in this process.
+
+        A listener of its own for that could be reached by those who do not know the token.
+        """
+        outer, inner = socket.socketpair()
+        there = await asyncio.open_connection(sock=outer)
+        writer.write(_READY)
+        served = asyncio.ensure_future(self._serve(inner))
+        try:
+            await _both(_pump(reader, there[1]), _pump(there[0], writer), there[1])
+            await served
+        finally:
+            served.cancel()
+
+    async def _serve(self, inner: socket.socket) -> None:
+        """End the encryption of one connection, and pass its requests on."""
+        loop = asyncio.get_running_loop()
+        plain = asyncio.StreamReader(limit=_PIECE, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(plain, loop=loop)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol, inner, ssl=self._context, ssl_handshake_timeout=_HEAD_S
+        )
+        back = asyncio.StreamWriter(transport, protocol, plain, loop)
+        try:
+            emulator = await asyncio.open_connection(*self._emulator)
+            await _both(_requests(plain, emulator[1], self._token.encode()), _pump(emulator[0], back), emulator[1])
+        finally:
+            back.close()
+
+    async def _pass_on(
+        self, head: bytes, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        try:
+            place = self._upstream or await _outside(host, port)
+            if self._upstream is not None and _is_here(host):
+                place = None
+            if place is None:
+                await _refuse(writer, b"403 Forbidden")
+                return
+            there = await asyncio.open_connection(*place)
+        except (OSError, OverflowError, UnicodeError):
+            await _refuse(writer, b"502 Bad Gateway")
+            return
+        if self._upstream is None:
+            writer.write(_READY)
+        else:
+            there[1].write(_CREDENTIALS.sub(b"\r\n", head))
+        await _both(_pump(reader, there[1]), _pump(there[0], writer), there[1])
+
+
+async def _refuse(writer: asyncio.StreamWriter, status: bytes, more: bytes = b"") -> None:
+    writer.write(b"HTTP/1.1 " + status + b"\r\n" + more + b"Content-Length: 0\r\nConnection: close\r\n\r\n")
+    await writer.drain()
+
+
+async def _outside(host: str, port: int) -> tuple[str, int] | None:
+    """Return the address of a server that is not on this machine's loopback interface; None for one that is.
+
+    The address that was looked at is the one that is connected to: a name may lead somewhere else the next time.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(each[4][0]) for each in found]
+    return None if any(map(_is_here, addresses)) else (addresses[0], port)
+
+
+def _is_here(host: str) -> bool:
+    """Return whether an address, or a name that needs no server to be resolved, is one of the loopback interface."""
+    try:
+        address = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return host.lower().rstrip(".").rpartition(".")[2] in ("localhost", "localdomain") or _is_number(host)
+    address = getattr(address, "ipv4_mapped", None) or address
+    return address.is_loopback or address.is_unspecified
+
+
+def _is_number(host: str) -> bool:
+    """Return whether it is an address in one of its old forms, such as 127.1 or 0x7f000001; nothing honest writes them."""
+    try:
+        return bool(socket.inet_aton(host))
+    except OSError:
+        return False
+
+
+async def _both(to: Awaitable[None], back: Awaitable[None], writer: asyncio.StreamWriter) -> None:
+    """Pass bytes in both directions until both are over, or one of them fails."""
+    try:
+        await asyncio.gather(to, back)
+    finally:
+        writer.close()
+
+
+async def _requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes) -> None:
+    """Pass on requests with the token in their path, without the header that the emulator's parser refuses."""
+    while True:
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+        except asyncio.IncompleteReadError as error:
+            writer.write(error.partial)
+            break
+        head = _TARGET.sub(lambda match: match[1] + b"/" + token + match[2], _IDENTITY.sub(b"", head), count=1)
+        writer.write(head)
+        length = _LENGTH.search(head)
+        if _CHUNKED.search(head):
+            await _pass_chunks(reader, writer)
+        else:
+            await _pass_bytes(reader, writer, int(length[1]) if length else 0)
+    await _pump(reader, writer)
+
+
+async def _pass_bytes(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, left: int) -> None:
+    while left and (piece := await reader.read(min(left, _PIECE))):
+        left -= len(piece)
+        writer.write(piece)
+        await writer.drain()
+
+
+async def _pass_chunks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    size = 1
+    while size:
+        line = await reader.readuntil(b"\r\n")
+        writer.write(line)
+        try:
+            size = int(line.split(b";")[0], 16)
+        except ValueError:
+            return  # The emulator sees the same line, and refuses it.
+        # After the last one there may be further headers, and an empty line ends them all.
+        await _pass_bytes(reader, writer, size + 2 if size else 0)
+    while (line := await reader.readuntil(b"\r\n")) != b"\r\n":
+        writer.write(line)
+    writer.write(line)
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while piece := await reader.read(_PIECE):
+        writer.write(piece)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
+    else:
+        writer.close()
+
+
+def _variables(url: str, token: str, port: int, bundle: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    own = ("127.0.0.1", "localhost")
+    spared = [*own, *filter(None, (environ.get("no_proxy") or environ.get("NO_PROXY") or "").split(","))]
+    proxy, direct = f"http://podlift:{token}@127.0.0.1:{port}", ",".join(dict.fromkeys(spared))
+    return {
+        "https_proxy": proxy,
+        "HTTPS_PROXY": proxy,
+        "no_proxy": direct,
+        "NO_PROXY": direct,
+        "CURL_CA_BUNDLE": str(bundle),
+        "REQUESTS_CA_BUNDLE": str(bundle),
+        # What TensorFlow says who it is; without, it looks for credentials and a metadata server, for seconds.
+        "GOOGLE_AUTH_TOKEN_FOR_TESTING": "emulator",
+        "NO_GCE_CHECK": "true",
+        "STORAGE_EMULATOR_HOST": url,
+        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+    }
+
+
+def _trusted(environ: Mapping[str, str]) -> bytes:
+    """Return the authorities that the process would have trusted."""
+    named = [environ.get(name) for name in ("CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")]
+    usual = ssl.get_default_verify_paths()
+    found = []
+    for path in dict.fromkeys(filter(None, (*named, usual.cafile, usual.openssl_cafile))):
+        with suppress(OSError):
+            found.append(Path(path).read_bytes().rstrip(b"\n") + b"\n")
+    return b"".join(found)
+
+
+def _upstream(environ: Mapping[str, str]) -> tuple[str, int] | None:
+    """Return the proxy that the process would have used.
+
+    Raises:
+        InputError: it is one with a password, or no HTTP proxy.
+    """
+    text = environ.get("https_proxy") or environ.get("HTTPS_PROXY")
+    if not text:
+        return None
+    parts = urlsplit(text if "://" in text else f"http://{text}")
+    if parts.scheme != "http" or parts.hostname is None or parts.username is not None:
+        raise InputError(
+            "The proxy in https_proxy cannot be combined with an emulator: it is no http://HOST:PORT. Next: unset https_proxy."
+        )
+    return parts.hostname, parts.port or 80

@@ -1,0 +1,48 @@
+"""Leads what TensorFlow itself asks of gs:// to the emulator, for the tasks of a run, where an emulator is configured."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ...errors import InputError
+from ...storage import emulator
+
+# By name: what trains in a cloud has no emulator, and podlift works without its packages.
+_REDIRECT = ".proxy"
+
+
+def start(environ: Mapping[str, str], temporary: str) -> dict[str, str]:
+    """Return the variables that tasks need to reach the emulator; {} where none is configured.
+
+    It is served by threads of this process, until the process ends.
+
+    Args:
+        environ: this process's variables.
+        temporary: the folder for temporary files.
+
+    Raises:
+        InputError: an emulator is configured, and its packages are missing or its address is none.
+    """
+    url = emulator.address(environ)
+    if not url or _is_led(environ, url):
+        return {}
+    try:
+        redirect: Any = importlib.import_module(_REDIRECT, __package__).Redirect
+    except ImportError as error:
+        raise InputError(
+            f"{emulator.EMULATOR} is set, and what leads tasks to an emulator is not installed ({error}). Next: pip install "
+            f"'podlift[emulator]', or unset {emulator.EMULATOR}."
+        ) from error
+    led = redirect(url, Path(temporary) / "redirect", environ)
+    led.start()
+    return {name: value for name, value in led.environment.items() if environ.get(name) != value}
+
+
+def _is_led(environ: Mapping[str, str], url: str) -> bool:
+    """True in a replica of an emulated job: the emulator has given it the way to itself."""
+    proxy = urlsplit(environ.get("https_proxy", ""))
+    return proxy.password is not None and proxy.password == urlsplit(url).path.strip("/")

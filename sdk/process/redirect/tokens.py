@@ -1,0 +1,81 @@
+"""The secret of an emulator, which its clients have in their URL, and those of replicas, which are derived from it."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import stat
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...errors import InputError
+
+FILE = "token"
+_FORM = re.compile(r"[0-9a-f]{32}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replica:
+    """The replica of a job that asks the metadata server; both are "" for another client."""
+
+    job: str = ""
+    name: str = ""
+
+
+def of(folder: Path) -> str:
+    """Return the token of a data folder: the one of the server before, or a new one in a file of mode 0600.
+
+    One that another user can have read or written does not count.
+
+    Raises:
+        InputError: the folder is another user's, or nothing can be written into it.
+    """
+    path = folder / FILE
+    owner = folder.stat().st_uid
+    if owner not in (os.geteuid(), 0):
+        raise InputError(
+            f"The data folder belongs to another user, who could put jobs into it. Received: {str(folder)!r}, of user "
+            f"{owner}. Next: name another folder by --data."
+        )
+    with suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        about = os.fstat(file.fileno())
+        own = stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
+        text = file.read(100).strip() if own else ""
+        if _FORM.fullmatch(text):
+            return text
+    token, new = secrets.token_hex(16), folder / f"{FILE}.{secrets.token_hex(4)}"
+    try:
+        handle = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(handle, "w") as file:
+            file.write(f"{token}\n")
+        new.replace(path)
+    except OSError as error:
+        raise InputError(f"The data folder cannot be used: {error}.") from None
+    return token
+
+
+def looks_like_one(text: str) -> bool:
+    """Return whether a text has the form of a token."""
+    return _FORM.fullmatch(text) is not None
+
+
+def same(one: str, other: str) -> bool:
+    """Return whether two secrets are the same, in a time that does not tell how much of them is."""
+    return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
+
+
+def of_replica(token: str, replica: Replica) -> str:
+    """Return the secret of a replica: it opens the metadata server, says who asks, and opens nothing else."""
+    about = f"{replica.job}.{replica.name}"
+    return f"{about}.{hmac.digest(token.encode(), about.encode(), hashlib.sha256).hex()[:32]}"
+
+
+def replica_of(token: str, given: str) -> Replica | None:
+    """Return the replica whose secret that is."""
+    job, _, rest = given.partition(".")
+    replica = Replica(job=job, name=rest.partition(".")[0])
+    return replica if same(of_replica(token, replica), given) else None

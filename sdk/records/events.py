@@ -1,0 +1,270 @@
+"""The records of a run, and the pure function that reads a status out of them.
+
+Every record is one small JSON file that is created once and never changed. Each is written by one source (the client, the
+supervisor, a task), which numbers its own; its name holds attempt, source, number and kind. The truth of a run is the
+set of its records, in whatever order they are found.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..status import Failure, Reason, State, Status
+from ..tracebacks import one_line
+
+VERSION = 1
+_NAME = re.compile(r"(\d{4})\.([a-z]+(?:-\d+)?)\.(\d{6})\.([a-z_]+)\.json")
+# Where nobody supervises, a run has started when its first attempt has.
+_TIMED = {
+    "started": "started",
+    "attempt_started": "started",
+    "entry": "entry",
+    "first_step": "first_step",
+    "final": "finished",
+}
+_OF_A_SUPERVISOR = ("launched", "started")
+# What the surviving peers of a dead task raise: never the cause while another task has a reason of its own.
+_COLLATERAL = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "ConnectionResetError"}
+# Errors that TensorFlow raises for many reasons; with these words in them they are about a peer.
+_GENERAL = {"InternalError", "UnknownError", "FailedPreconditionError"}
+_OF_A_PEER = re.compile(
+    r"connection reset|socket closed|broken pipe|connection refused|failed to connect to all addresses"
+    r"|collective ops (is|are) aborted|collective \w+ (timed out|aborted)|peer (is )?(down|restarted)|coordination service"
+    r"|heartbeat|are unhealthy|already-in-error task|incarnation|barrier (timed out|failed|has failed)"
+    r"|RPC: /tensorflow\.|CoordinationService",
+    re.IGNORECASE,
+)
+_DISK_FULL = re.compile(r"No space left on device|Disk quota exceeded")
+_IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """One record.
+
+    Args:
+        attempt: 0 for what comes before the first attempt.
+        source: who wrote it: "client", "supervisor" or a task's name.
+        sequence: counts one source's records of one attempt.
+        kind: what happened.
+        time: unix time in seconds, by the source's clock.
+        data: the rest, JSON.
+    """
+
+    attempt: int
+    source: str
+    sequence: int
+    kind: str
+    time: float
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> bytes:
+        """Return the record's bytes."""
+        return json.dumps({"version": VERSION, "time": self.time, "data": self.data}, sort_keys=True).encode()
+
+
+def parse(name: str, text: bytes) -> Event:
+    """Read one record from its file's name and bytes.
+
+    Raises:
+        ValueError: podlift wrote no such thing, or a later podlift did.
+    """
+    match = _NAME.fullmatch(name)
+    if not match:
+        raise ValueError(f"This is not the name of a record: {name!r}")
+    record = json.loads(text.decode())
+    if not isinstance(record, dict) or record.get("version") != VERSION:
+        raise ValueError(f"This is not a record of version {VERSION}: {name!r}")
+    data = record.get("data")
+    if not isinstance(record.get("time"), (int, float)) or not isinstance(data, dict):
+        raise ValueError(f"This record is damaged: {name!r}")
+    if match[4] in _OF_A_SUPERVISOR and not isinstance(data.get("supervisor"), str):
+        raise ValueError(f"This record is damaged: {name!r} names no supervisor")
+    return Event(
+        attempt=int(match[1]),
+        source=match[2],
+        sequence=int(match[3]),
+        kind=match[4],
+        time=record["time"],
+        data=data,
+    )
+
+
+# The records that know that a checkpoint was there; an earlier podlift wrote only the second one.
+SAVED = ("saved", "restored")
+
+
+def saved_step(events: Sequence[Event], *, warm: bool) -> int | None:
+    """Return the last step of which the records say that it was saved; None where they say nothing.
+
+    Args:
+        events: records of the run.
+        warm: True where the run began with another run's checkpoint, which it may have restored.
+    """
+    kinds = SAVED[:1] if warm else SAVED
+    return max((int(event.data["step"]) for event in events if event.kind in kinds), default=None)
+
+
+def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
+    """Return what the records say.
+
+    Args:
+        events: all records of a run, in any order.
+        supervisor_alive: False when it is known that no process can add a verdict any more.
+    """
+    ordered = sorted(events, key=lambda event: (event.time, event.attempt, event.source, event.sequence))
+    created = next((event.time for event in ordered if event.kind == "submitted"), 0.0)
+    attempts = max((event.attempt for event in ordered), default=0)
+    common: dict[str, Any] = {
+        "attempts": attempts,
+        "created": created,
+        "timings": _timings(ordered, created),
+        "continued_step": _continued(ordered, attempts),
+        "findings": tuple(
+            str(e.data.get("text", "")) for e in ordered if e.kind == "finding" and e.attempt == attempts
+        ),
+    }
+    current, resumed = since_resumed(ordered)
+    final = next((event for event in current if event.kind == "final"), None)
+    if final is not None:
+        failure = final.data.get("failure")
+        return Status(
+            state=State(final.data["state"]),
+            reason=Reason(final.data["reason"]),
+            failure=Failure(**failure) if failure else None,
+            value=_value(ordered, attempts),
+            since=final.time,
+            **common,
+        )
+    if not supervisor_alive:
+        lost = Failure(task="", message="The supervisor of this run is gone and left no verdict.")
+        seen = ordered[-1].time if ordered else 0.0
+        return Status(state=State.LOST, reason=Reason.SUPERVISOR_LOST, failure=lost, since=seen, **common)
+    if resumed is not None and resumed.data["attempts"] == attempts:
+        return Status(state=State.PENDING, reason=Reason.SUBMITTED, since=resumed.time, **common)
+    state, reason, since = _phase(current, attempts, created)
+    return Status(state=state, reason=reason, since=since, **common)
+
+
+def telling(names: Sequence[str]) -> list[str]:
+    """Return the names of the records that `fold` needs: of earlier attempts only those that tell when something was first."""
+    known = [(name, match) for name in names if (match := _NAME.fullmatch(name))]
+    last = max((int(match[1]) for _, match in known), default=0)
+    first: dict[str, int] = {}
+    for _, match in known:
+        first[match[4]] = min(int(match[1]), first.get(match[4], last))
+    strange = [name for name in names if not _NAME.fullmatch(name)]
+    return strange + [
+        name
+        for name, match in known
+        if int(match[1]) in (0, last) or (match[4] in _TIMED and int(match[1]) == first[match[4]])
+    ]
+
+
+def generation(events: Sequence[Event]) -> int:
+    """Return how often the run was resumed: each time it has a supervisor of its own, which gives a verdict of its own."""
+    return sum(event.kind == "resumed" for event in events)
+
+
+def source_of(name: str, resumes: int) -> str:
+    """Return the name under which a supervisor, or whoever starts it, writes records of a run that was resumed so often."""
+    return f"{name}-{resumes}" if resumes else name
+
+
+def since_resumed(ordered: Sequence[Event]) -> tuple[Sequence[Event], Event | None]:
+    """Return the records without the earlier supervisors' words about the whole run, and the record of the last resume."""
+    resumes = [event for event in ordered if event.kind == "resumed"]
+    if not resumes:
+        return ordered, None
+    ending = f"-{len(resumes)}"
+    kept = [event for event in ordered if event.attempt or event.kind == "submitted" or event.source.endswith(ending)]
+    return kept, resumes[-1]
+
+
+def _phase(ordered: Sequence[Event], attempt: int, created: float) -> tuple[State, Reason, float]:
+    """Return where a run without a verdict is in its life, and since when."""
+    # What stopped an earlier attempt says nothing about this one.
+    latest = {event.kind: event.time for event in reversed(ordered) if event.attempt in (0, attempt)}
+    for kind in ("restarting", "stopping", "cancelling"):
+        if kind in latest:
+            reason = Reason.RESTARTING if kind == "restarting" else Reason.STOPPING
+            return State.RUNNING, reason, latest[kind]
+    if "preparing" in latest and not attempt:
+        return State.PENDING, Reason.PREPARING, latest["preparing"]
+    begun = latest.get("attempt_started", latest.get("started"))
+    if begun is not None:
+        return State.RUNNING, Reason.TRAINING, begun
+    return State.PENDING, Reason.SUBMITTED, created
+
+
+def first_failure(events: Sequence[Event], attempt: int) -> Event | None:
+    """Return the task record that explains why an attempt failed: the earliest that is no mere echo of a peer's death."""
+    failed = [event for event in events if event.kind == "failed" and event.attempt == attempt]
+    failed.sort(key=lambda event: (is_collateral(event), event.time, event.source))
+    return failed[0] if failed else None
+
+
+def is_collateral(event: Event) -> bool:
+    """True for an error that a task raises when a peer of it has died."""
+    kind, message = event.data.get("type"), event.data.get("message")
+    return kind in _COLLATERAL or (kind in _GENERAL and bool(_OF_A_PEER.search(str(message))))
+
+
+def error_of(event: Event) -> str:
+    """Return the error that a task record of kind "failed" holds, in one line."""
+    said = one_line(str(event.data.get("message", "")))
+    return f"{event.data.get('type')}: {said}" if said else str(event.data.get("type"))
+
+
+def is_lost_peer(event: Event) -> bool:
+    """True for an error that says that the tasks lost touch with each other: one of them is gone, was paused, or is cut off."""
+    kind, text = event.data.get("type"), f"{event.data.get('message')}\n{event.data.get('traceback')}"
+    return kind in _COLLATERAL | _GENERAL and bool(_OF_A_PEER.search(text))
+
+
+def is_disk_full(event: Event) -> bool:
+    """True for an error that says that a disk takes no more."""
+    return bool(_DISK_FULL.search(str(event.data.get("message"))))
+
+
+def reason_of(event: Event, left: Sequence[str] = ()) -> Reason:
+    """Return why a run failed whose cause is the task record `event`, of kind "failed".
+
+    Args:
+        event: the record.
+        left: its peers that had ended before, without an error.
+    """
+    given = event.data.get("reason")
+    if given is not None:
+        return Reason(given)
+    if is_disk_full(event) or (is_lost_peer(event) and not left):
+        return Reason.INFRASTRUCTURE
+    kind = event.data.get("type")
+    # Tasks record the frames of the program only: without any, it was the way into the program that failed.
+    if kind in {*_IMPORT_ERRORS, "AttributeError", "TypeError"} and '  File "' not in str(event.data.get("traceback")):
+        return Reason.WRONG_ENTRY
+    return Reason.IMPORT_ERROR if kind in _IMPORT_ERRORS else Reason.USER_ERROR
+
+
+def _timings(ordered: Sequence[Event], created: float) -> dict[str, float]:
+    found: dict[str, float] = {}
+    current, _ = since_resumed(ordered)
+    for event in ordered:
+        # A run that was resumed has not ended where it did before.
+        if event.kind == "final" and event not in current:
+            continue
+        if event.kind in _TIMED and _TIMED[event.kind] not in found:
+            found[_TIMED[event.kind]] = round(event.time - created, 3)
+    return found
+
+
+def _continued(ordered: Sequence[Event], attempt: int) -> int | None:
+    return next((int(e.data["step"]) for e in ordered if e.kind == "continued" and e.attempt == attempt), None)
+
+
+def _value(ordered: Sequence[Event], attempt: int) -> Any:
+    return next((e.data.get("value") for e in ordered if e.kind == "result" and e.attempt == attempt), None)

@@ -1,0 +1,1 @@
+"""Push and pull between a run directory and a bucket."""

@@ -1,0 +1,1 @@
+"""What podlift adds to a training: checkpoints, limits, kill points."""

@@ -1,0 +1,171 @@
+"""`max_steps`: every `fit` ends early and cleanly, with one validation, as a smoke test needs it.
+
+Keras looks at `model.stop_training` after every step and at `model.stop_evaluating` after every step of a validation. Both
+are set from inside CallbackList, whose methods Keras calls in the training thread, in step with the loop: callbacks of
+their own may run later, in another thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from ..patches import Patch, plumbing
+from ..patches.keras_parts import Function, around
+
+_CALLBACKS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
+_MODELS = {"keras.src.trainers.trainer": "Trainer", "tf_keras.src.engine.training": "Model"}
+
+
+@dataclass
+class _Fit:
+    """A `fit` that is going on.
+
+    Args:
+        owner: id of its CallbackList: only a validation inside `fit` shares it.
+        epochs: where `fit` ends by itself; None where nobody has told the CallbackList.
+        steps: of an epoch; None while unknown.
+        done: steps that are over.
+        begun: number of the first step that is going on.
+        ending: no further step is wanted.
+        owed: the program expects a validation of this epoch, and it was left out.
+    """
+
+    owner: int
+    epochs: int | None
+    steps: int | None
+    done: int = 0
+    begun: int = 0
+    ending: bool = False
+    owed: bool = False
+
+
+class Limit:
+    """Ends every `fit` of Keras 3 and of tf_keras after `max_steps` training steps.
+
+    An execution of several steps (`steps_per_execution`) is not cut: the steps may exceed the limit by what is left of it.
+    The validation inside `fit` runs once, when `fit` ends, whatever `validation_freq` says, on at most as many batches. Until
+    then callbacks and the history find NaN under the names of its metrics, as a program that validates after every epoch
+    may ask for them by name. A callback that ends `fit` before the validation gets it one training step later.
+
+    Args:
+        max_steps: at least 1.
+        log: takes a line when a `fit` is ended.
+    """
+
+    def __init__(self, max_steps: int, log: Callable[[str], None]) -> None:
+        self._max_steps = max_steps
+        self._log = log
+        self._fits: WeakKeyDictionary[Any, _Fit] = WeakKeyDictionary()
+
+    def resume(self, model: Any, steps: int) -> None:
+        """Count the steps of a `fit` that an earlier attempt has done."""
+        if model in self._fits:
+            self._fits[model].done = steps
+
+    def patches(self) -> list[Patch]:
+        """Return what puts the limit in force."""
+        changes: dict[str, Callable[[ModuleType], None]] = {
+            **dict.fromkeys(_CALLBACKS, self._limit_fit),
+            **dict.fromkeys(_MODELS, self._limit_validation),
+        }
+        return plumbing("max-steps", "the job's limit", changes)
+
+    def _limit_fit(self, module: ModuleType) -> None:
+        self._follow(module.CallbackList)
+        self._shorten_validation(module.CallbackList)
+
+        @around(module.CallbackList, "on_train_batch_end")
+        def end_step(original: Function, callbacks: Any, batch: int, logs: Any = None) -> None:
+            original(callbacks, batch, logs)
+            fit = self._of(callbacks)
+            if fit is not None:
+                self._count(fit, callbacks.model, batch)
+
+        @around(module.CallbackList, "on_epoch_end")
+        def end_epoch(original: Function, callbacks: Any, epoch: int, logs: Any = None) -> None:
+            fit = self._of(callbacks)
+            owed = fit is not None and fit.owed
+            if owed:
+                logs = {**{f"val_{name}": float("nan") for name in logs or {}}, **(logs or {})}
+            original(callbacks, epoch, logs)
+            if fit is not None and owed and callbacks.model.stop_training:
+                callbacks.model.stop_training, fit.ending = False, True
+
+    def _follow(self, kind: Any) -> None:
+        @around(kind, "on_train_begin")
+        def begin(original: Function, callbacks: Any, logs: Any = None) -> None:
+            if callbacks.model is not None:
+                told = getattr(callbacks, "params", None) or {}
+                self._fits[callbacks.model] = _Fit(id(callbacks), told.get("epochs"), told.get("steps"))
+            original(callbacks, logs)
+
+        @around(kind, "on_train_batch_begin")
+        def begin_step(original: Function, callbacks: Any, batch: int, logs: Any = None) -> None:
+            original(callbacks, batch, logs)
+            fit = self._of(callbacks)
+            if fit is not None:
+                fit.begun = batch
+
+        @around(kind, "on_train_end")
+        def end(original: Function, callbacks: Any, logs: Any = None) -> None:
+            original(callbacks, logs)
+            if self._of(callbacks) is not None:
+                del self._fits[callbacks.model]
+
+    def _shorten_validation(self, kind: Any) -> None:
+        @around(kind, "on_test_begin")
+        def begin(original: Function, callbacks: Any, logs: Any = None) -> None:
+            original(callbacks, logs)
+            if self._of(callbacks) is not None:
+                _shorten(callbacks.model, self._max_steps)
+
+        @around(kind, "on_test_batch_end")
+        def end_step(original: Function, callbacks: Any, batch: int, logs: Any = None) -> None:
+            original(callbacks, batch, logs)
+            if self._of(callbacks) is not None and batch + 1 >= self._max_steps:
+                _end_validation(callbacks.model)
+
+    def _limit_validation(self, module: ModuleType) -> None:
+        @around(getattr(module, _MODELS[module.__name__]), "_should_eval")
+        def is_due(original: Function, model: Any, epoch: int, validation_freq: Any) -> bool:
+            due: bool = original(model, epoch, validation_freq)
+            fit = self._fits.get(model)
+            if fit is None:
+                return due
+            last = model.stop_training or (fit.epochs is not None and epoch + 1 >= fit.epochs)
+            fit.owed = due and not last and fit.epochs is not None
+            return (due or last) and not fit.owed
+
+    def _of(self, callbacks: Any) -> _Fit | None:
+        fit = None if callbacks.model is None else self._fits.get(callbacks.model)
+        return fit if fit is not None and fit.owner == id(callbacks) else None
+
+    def _count(self, fit: _Fit, model: Any, last: int) -> None:
+        # Before Keras 3.11 the end of an execution bears the number of its first step.
+        each = getattr(model, "steps_per_execution", 1)
+        behind = max(last + 1, fit.begun + (each if isinstance(each, int) else 1))
+        # The last execution of an epoch may find less data than it could take.
+        fit.done += (behind if fit.steps is None else min(behind, fit.steps)) - fit.begun
+        if fit.done >= self._max_steps and not fit.ending:
+            fit.ending = True
+            self._log(f"fit ends after {fit.done} steps: max_steps={self._max_steps}")
+        if fit.ending:
+            model.stop_training = True
+
+
+def _shorten(model: Any, max_steps: int) -> None:
+    """Have tf_keras, which cannot end a validation from outside, run fewer of the batches that it has counted."""
+    handler = getattr(model, "_eval_data_handler", None)
+    if handler is not None and handler.inferred_steps is not None:
+        handler._steps_per_epoch = handler._inferred_steps = min(handler.inferred_steps, max_steps)
+
+
+def _end_validation(model: Any) -> None:
+    if hasattr(model, "stop_evaluating"):
+        model.stop_evaluating = True
+    elif getattr(model, "_eval_data_handler", None) is not None and model._eval_data_handler.inferred_steps is None:
+        raise StopIteration  # how tf_keras learns that data of unknown size is over

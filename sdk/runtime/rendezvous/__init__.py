@@ -1,0 +1,1 @@
+"""How the tasks of an attempt agree on members and steps."""

@@ -1,0 +1,236 @@
+"""Python itself, and what training programs import: tried in a process of its own, as a task would."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ...backends.local import render
+from ...checks import TENSORFLOW_RANGE
+from .check import Check, Level, bad, fine
+
+PYTHON_RANGE = ((3, 10), (3, 13))
+# TensorFlow has wheels for these; elsewhere it has to be built.
+_MACHINES = ("x86_64", "amd64", "aarch64", "arm64")
+# Importing takes seconds; a disk that is cold, or a machine that is busy, makes it a minute.
+_LIMIT_S = 180.0
+# Says in lines of JSON how far it came: what ends the process ends no earlier answer.
+_PROGRAM = """
+import importlib, importlib.metadata, importlib.util, json, os
+told = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+def tell(name, **found):
+    print(json.dumps({"name": name, **found}), file=told, flush=True)
+def attempt(name, use):
+    if importlib.util.find_spec(name) is None:
+        return tell(name, missing=True)
+    tell(name, begun=True)
+    try:
+        module = importlib.import_module(name)
+        tell(name, version=str(module.__version__), **use(module))
+    except BaseException as error:
+        words = (str(error).strip() or repr(error)).splitlines()
+        tell(name, error=f"{type(error).__name__}: {words[-1]}")
+    else:
+        return True
+def compute(tf):
+    return {"sum": float(tf.reduce_sum(tf.ones((2, 2))))}
+attempt("numpy", lambda numpy: {})
+if attempt("tensorflow", compute):
+    try:
+        tell("tf_keras", version=importlib.metadata.version("tf_keras"))
+    except importlib.metadata.PackageNotFoundError:
+        tell("tf_keras", missing=True)
+    attempt("keras", lambda keras: {"backend": keras.backend.backend()})
+"""
+
+
+def python(version: tuple[int, int], executable: str) -> Check:
+    """Look at the interpreter's version.
+
+    Args:
+        version: major and minor.
+        executable: its path.
+    """
+    low, high = (".".join(map(str, edge)) for edge in PYTHON_RANGE)
+    said = f"{'.'.join(map(str, version))} ({executable})"
+    if PYTHON_RANGE[0] <= version <= PYTHON_RANGE[1]:
+        return fine("python", said)
+    return bad("python", "error", f"{said} is outside {low} to {high}", f"use Python {high}")
+
+
+def machine(system: str, architecture: str, bits: int, libc: str) -> Check:
+    """Look at what the interpreter was built for.
+
+    Args:
+        system: as `sys.platform` has it.
+        architecture: as `platform.machine()` has it.
+        bits: of a pointer.
+        libc: the C library's name and version; "" where it is not glibc.
+    """
+    said = f"{system}, {architecture}, {bits} bits{f', {libc}' if libc else ''}"
+    if bits != 64:
+        return bad("machine", "error", f"{said}: TensorFlow needs 64 bits", "install a 64-bit Python")
+    if architecture.lower() not in _MACHINES:
+        return bad("machine", "warning", f"{said}: TensorFlow has no wheels for it", "use an x86_64 or arm64 machine")
+    if system == "linux" and not libc:
+        said = f"{said}: TensorFlow has wheels for glibc only"
+        return bad("machine", "warning", said, "use a distribution or image with glibc, such as Debian")
+    if system != "linux":
+        return bad("machine", "warning", f"{said}: only Linux is tested", "use Linux where it matters")
+    return fine("machine", said)
+
+
+def this_interpreter() -> list[Check]:
+    """Look at the one that runs this, which also runs the tasks."""
+    libc = " ".join(platform.libc_ver()).strip()
+    return [
+        python(sys.version_info[:2], sys.executable),
+        machine(sys.platform, platform.machine(), struct.calcsize("P") * 8, libc if "glibc" in libc else ""),
+    ]
+
+
+def frameworks(environ: Mapping[str, str], limit_s: float = _LIMIT_S) -> list[Check]:
+    """Import numpy, TensorFlow and Keras as a task on a CPU would, and compute something.
+
+    Args:
+        environ: the caller's variables.
+        limit_s: how long that may take, in seconds.
+    """
+    seen = {**render.inherited(environ, {}), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    config = Path(seen.get("HOME") or Path.home()) / ".keras" / "keras.json"
+    found, ended = _try(seen, config, limit_s)
+    chosen = _chosen(environ, seen, config)
+    missing = found.get("tensorflow", {}).get("missing", False)
+    checks = [] if missing else [_numpy(found.get("numpy", {}), ended)]
+    checks.append(_tensorflow(found.get("tensorflow", {}), ended))
+    # With another backend chosen, all that goes wrong with Keras comes from that.
+    if not missing and not any(check.level == "error" for check in chosen):
+        checks.append(_keras(found.get("keras", {}), ended))
+    return [*checks, *chosen, *_tf_keras(found)]
+
+
+def _try(seen: Mapping[str, str], config: Path, limit_s: float) -> tuple[dict[str, dict[str, Any]], str]:
+    """Return what the program told about each module, and how it ended if not well."""
+    ended, told = "", b""
+    # Not in the current folder: a file called numpy.py there is another matter.
+    with tempfile.TemporaryDirectory(prefix="podlift-") as nowhere:
+        # Keras writes its configuration where it finds none: not into the user's home for our sake.
+        with suppress(OSError):
+            shutil.copy(config, nowhere)
+        command, env = [sys.executable, "-c", _PROGRAM], {**seen, "KERAS_HOME": nowhere}
+        try:
+            done = subprocess.run(command, cwd=nowhere, env=env, capture_output=True, timeout=limit_s, check=False)
+            told = done.stdout
+            if done.returncode < 0:
+                ended = f"killed by {signal.Signals(-done.returncode).name}"
+            elif done.returncode:
+                ended = f"ended with exit code {done.returncode}"
+        except subprocess.TimeoutExpired as error:
+            ended, told = f"not done after {limit_s:g} s", error.stdout or b""
+        except OSError as error:
+            ended = f"no process could be started ({error.strerror})"
+    found: dict[str, dict[str, Any]] = {}
+    for line in told.splitlines():
+        answer = json.loads(line)
+        found.setdefault(answer.pop("name"), {}).update(answer)
+    return found, ended
+
+
+def _numpy(answer: Mapping[str, Any], ended: str) -> Check:
+    if "version" in answer:
+        return fine("numpy", answer["version"])
+    return bad("numpy", "error", _trouble(answer, ended), _pip("--force-reinstall", "numpy"))
+
+
+def _tensorflow(answer: Mapping[str, Any], ended: str) -> Check:
+    low, high = TENSORFLOW_RANGE
+    wanted = f"tensorflow>={low[0]}.{low[1]},<{high[0]}.{high[1] + 1}"
+    if answer.get("missing"):
+        return bad("tensorflow", "error", f"not installed for {sys.executable}", _pip("podlift[tf]"))
+    if "version" not in answer:
+        fix = _pip("--force-reinstall", wanted)
+        if "SIGILL" in ended:
+            fix = "use a machine whose processor has AVX: TensorFlow's wheels need it"
+        return bad("tensorflow", "error", _trouble(answer, ended), fix)
+    if answer["sum"] != 4.0:
+        said = f"{answer['version']} computes 1 + 1 + 1 + 1 = {answer['sum']}"
+        return bad("tensorflow", "error", said, _pip("--force-reinstall", wanted))
+    if not low <= _release(answer["version"]) <= high:
+        said = f"{answer['version']} is outside {low[0]}.{low[1]} to {high[0]}.{high[1]}, which podlift was tried with"
+        return bad("tensorflow", "warning", said, _pip(wanted))
+    return fine("tensorflow", f"{answer['version']} computes")
+
+
+def _keras(answer: Mapping[str, Any], ended: str) -> Check:
+    if not answer:
+        return bad("keras", "note", "not tried without TensorFlow", "see tensorflow")
+    if answer.get("missing"):
+        return bad("keras", "error", "not installed", _pip("keras>=3"))
+    if "version" not in answer:
+        return bad("keras", "error", _trouble(answer, ended), _pip("--force-reinstall", "keras"))
+    if _release(answer["version"]) < (3, 0):
+        return bad("keras", "error", f"{answer['version']} is not Keras 3, which tf.keras is", _pip("keras>=3"))
+    if answer["backend"] != "tensorflow":
+        said = f"{answer['version']} computes with {answer['backend']!r}, not with TensorFlow"
+        return bad("keras", "error", said, "export KERAS_BACKEND=tensorflow")
+    return fine("keras", f"{answer['version']} on tensorflow")
+
+
+def _tf_keras(found: Mapping[str, Mapping[str, Any]]) -> list[Check]:
+    version, tensorflow = found.get("tf_keras", {}).get("version"), found.get("tensorflow", {}).get("version")
+    if tensorflow is None:
+        return []
+    major, minor = _release(tensorflow)
+    fix = _pip(f"tf_keras=={major}.{minor}.*")
+    if version is None:
+        return [bad("tf_keras", "note", "not installed, so there is no --keras legacy", fix)]
+    if _release(version) != (major, minor):
+        return [bad("tf_keras", "warning", f"{version} is not made for TensorFlow {tensorflow}", fix)]
+    return [fine("tf_keras", version)]
+
+
+def _chosen(environ: Mapping[str, str], seen: Mapping[str, str], config: Path) -> list[Check]:
+    """Look at the two places where a user chooses Keras's backend; the variable counts more."""
+    checks = []
+    chosen = environ.get("KERAS_BACKEND") or "tensorflow"
+    if chosen != "tensorflow":
+        level: Level = "error" if "KERAS_BACKEND" in seen else "warning"
+        said = f"KERAS_BACKEND is {chosen!r}{'' if level == 'error' else ' here, but no task sees it'}"
+        checks.append(bad("keras", level, said, "unset KERAS_BACKEND"))
+    try:
+        named = json.loads(config.read_bytes()).get("backend", "tensorflow")
+    except FileNotFoundError:
+        return checks
+    except (OSError, ValueError, AttributeError, RecursionError) as error:
+        said = f"{config} cannot be read: {error}"
+        return [*checks, bad("keras", "warning", said, f"repair or remove {config}")]
+    if named != "tensorflow":
+        said = f"{config} chooses the backend {named!r}"
+        checks.append(bad("keras", "error", said, f'set "backend": "tensorflow" in {config}'))
+    return checks
+
+
+def _trouble(answer: Mapping[str, Any], ended: str) -> str:
+    return str(answer.get("error") or f"cannot be imported: {ended or 'no reason is known'}")
+
+
+def _release(version: str) -> tuple[int, int]:
+    parts = re.match(r"(\d+)\.(\d+)", version)
+    return (int(parts[1]), int(parts[2])) if parts else (0, 0)
+
+
+def _pip(*words: str) -> str:
+    return shlex.join([sys.executable, "-m", "pip", "install", *words])
