@@ -91,7 +91,7 @@ def _project() -> Iterator[Path]:
 @contextmanager
 def _cloud(folder: Path, *, hold: bool = True) -> Iterator[Cloud]:
     """Serve an empty cloud to which the SDK speaks; its jobs stay queued, or start at once."""
-    with Cloud(folder, knobs={"queue_s": 0.0, "provision_s": 0.0}) as cloud:
+    with Cloud(folder, timings={"queue_s": 0.0, "provision_s": 0.0}) as cloud:
         cloud.make_bucket()
         cloud.faults(*([{"api": "vertex", "kind": "hold"}] if hold else []))
         os.environ["PODLIFT_EMULATOR"] = cloud.url

@@ -55,7 +55,7 @@ def emulator(
     try:
         from ..emulator import app as scripts
         from ..emulator.server import serve
-        from ..emulator.vertex.pools import why_not
+        from ..emulator.vertex.pools import missing_isolation
     except ImportError as error:
         raise InputError(
             f"The emulator needs a package that is not installed: {error.name}. Next: pip install 'podlift[emulator]'."
@@ -73,7 +73,7 @@ def emulator(
             say(denied)
 
     # An ordinary user may be denied what replicas need; that is said now, and not by a job that fails later.
-    denied = why_not()
+    denied = missing_isolation()
 
     try:
         places = _placed(bucket or [])

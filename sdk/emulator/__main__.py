@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from .server import serve
-from .vertex.states import Knobs
+from .vertex.states import JobTimings
 
 
 def _end_with_parent() -> None:
@@ -26,5 +26,5 @@ def _announce(url: str) -> None:
 if __name__ == "__main__":
     threading.Thread(target=_end_with_parent, daemon=True).start()
     options = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
-    knobs = Knobs(**options.pop("knobs", {}))
-    serve(Path(sys.argv[1]), port=int(sys.argv[2]), announce=_announce, knobs=knobs, **options)
+    timings = JobTimings(**options.pop("timings", {}))
+    serve(Path(sys.argv[1]), port=int(sys.argv[2]), announce=_announce, timings=timings, **options)

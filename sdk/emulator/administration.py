@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from .gcs.errors import ApiError
+from .gcs.errors import StorageApiError
 
 MAX_BYTES = 1 << 20
 
 
-async def body(request: Request) -> bytes:
+async def read_body(request: Request) -> bytes:
     """Return the body of a request to the emulator itself.
 
     Raises:
@@ -25,4 +25,4 @@ async def body(request: Request) -> bytes:
             return bytes(found)
     why = f"A request to the emulator itself may have a body of {MAX_BYTES} bytes at most."
     # What was not read is not waited for.
-    raise ApiError(413, "uploadTooLarge", why, {"Connection": "close"})
+    raise StorageApiError(413, "uploadTooLarge", why, {"Connection": "close"})

@@ -15,15 +15,14 @@ from ..errors import InputError
 from . import administration
 from .gcs import app as gcs
 from .gcs import faults as gcs_faults
-from .gcs.faults import Fault as GcsFault
-from .gcs.faults import Faults as GcsFaults
+from .gcs.faults import StorageFault, StorageFaults
 from .vertex import app as vertex
 from .vertex import faults as vertex_faults
-from .vertex.faults import Fault as VertexFault
-from .vertex.gangs import Gangs
+from .vertex.faults import VertexFault
+from .vertex.gangs import ReplicaLauncher
 
 
-class Application:
+class EmulatorApp:
     """Sends every request to the service that it asks.
 
     Args:
@@ -31,18 +30,18 @@ class Application:
         rules: what goes wrong there.
         jobs: the other services.
         served: what stands behind them.
-        gangs: makes what makes gangs, within the loop in whose thread the buckets may be read.
+        launcher: makes what makes launcher, within the loop in whose thread the buckets may be read.
     """
 
     def __init__(
         self,
-        storage: gcs.Application,
-        rules: GcsFaults,
-        jobs: vertex.Application,
-        served: vertex.Vertex,
-        gangs: Callable[[asyncio.AbstractEventLoop], Gangs],
+        storage: gcs.StorageApp,
+        rules: StorageFaults,
+        jobs: vertex.VertexApp,
+        served: vertex.VertexService,
+        launcher: Callable[[asyncio.AbstractEventLoop], ReplicaLauncher],
     ) -> None:
-        self._storage, self._rules, self._jobs, self._served, self._gangs = storage, rules, jobs, served, gangs
+        self._storage, self._rules, self._jobs, self._served, self._launcher = storage, rules, jobs, served, launcher
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -53,9 +52,9 @@ class Application:
             return
         request = Request(scope, receive)
         if scope["path"] == "/_faults" or (scope["path"], request.method) == ("/_reset", "POST"):
-            await (await vertex.guarded(self._administer(request)))(scope, receive, send)
+            await (await vertex.with_error_response(self._administer(request)))(scope, receive, send)
         elif scope["path"].startswith("/_vertex/"):
-            await (await vertex.guarded(vertex.administer(self._served, request)))(scope, receive, send)
+            await (await vertex.with_error_response(vertex.administer(self._served, request)))(scope, receive, send)
         elif self._jobs.serves(scope["path"], dict(request.headers)):
             await self._jobs(scope, receive, send)
         else:
@@ -66,7 +65,7 @@ class Application:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                self._served.start(self._gangs(asyncio.get_running_loop()))
+                self._served.start(self._launcher(asyncio.get_running_loop()))
             else:
                 await asyncio.to_thread(self._served.close)
             await send({"type": f"{message['type']}.complete"})
@@ -75,7 +74,7 @@ class Application:
 
     async def _administer(self, request: Request) -> Response:
         """Answer what tests ask of all services."""
-        body = await administration.body(request)
+        body = await administration.read_body(request)
         if request.url.path == "/_reset":
             await asyncio.to_thread(self._served.clear)
             self._storage.clear()
@@ -86,13 +85,13 @@ class Application:
                 return JSONResponse({"problems": list(error.problems)}, 400)
             self._rules.replace(stored)
             self._served.faults.replace(run)
-            self._served.driver.release()
+            self._served.scheduler.release_held()
         elif request.method != "GET":
             return JSONResponse({"problems": [f"Unknown: {request.method} /_faults. Known: GET, POST."]}, 404)
-        return JSONResponse({"faults": [*self._rules.told(), *self._served.faults.told()]})
+        return JSONResponse({"faults": [*self._rules.to_json(), *self._served.faults.to_json()]})
 
 
-def parse(script: bytes | str) -> tuple[list[GcsFault], list[VertexFault]]:
+def parse(script: bytes | str) -> tuple[list[StorageFault], list[VertexFault]]:
     """Return the faults of a script by service: those of custom jobs say "api": "vertex".
 
     Raises:
@@ -107,7 +106,7 @@ def parse(script: bytes | str) -> tuple[list[GcsFault], list[VertexFault]]:
     of_jobs: list[Any] = [each for each in found if _api(each) == "vertex"]
     of_storage = [_without_api(each) for each in found if _api(each) != "vertex"]
     problems: list[str] = []
-    stored: list[GcsFault] = []
+    stored: list[StorageFault] = []
     run: list[VertexFault] = []
     try:
         stored = gcs_faults.parse(json.dumps(of_storage))

@@ -10,10 +10,10 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..process.redirect import tokens
-from ..process.redirect.tokens import Replica
+from ..process.redirect.tokens import ReplicaIdentity
 from .gcs.replies import Connections
 
-_OWN_HOSTS = ("127.0.0.1", "localhost")
+_LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 # Their requests come through `gcs.redirect`; no page can make such a name lead here.
 GOOGLE_HOSTS = ("www.googleapis.com", "storage.googleapis.com")
 # In the scope of a request that was let in: what URLs of answers begin with, and which replica asks, if one does.
@@ -25,7 +25,7 @@ _UNKNOWN = (
 )
 
 
-class Door:
+class AccessMiddleware:
     """The application that a server runs: it passes on who may come in, without the token in the path.
 
     Args:
@@ -42,47 +42,47 @@ class Door:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        found = refused(scope) or self._opened(scope)
+        found = rejection_reason(scope) or self._authorized_scope(scope)
         if isinstance(found, str):
-            await refusal(403, found)(scope, receive, send)
+            await error_response(403, found)(scope, receive, send)
         elif not self._connections.admit(scope):
-            await refusal(503, "Too many connections to this emulator are in use.")(scope, receive, send)
+            await error_response(503, "Too many connections to this emulator are in use.")(scope, receive, send)
         else:
             await self._application(found, receive, send)
 
-    def _opened(self, scope: Scope) -> Scope | str:
+    def _authorized_scope(self, scope: Scope) -> Scope | str:
         """Return the scope to pass on, or why there is none."""
         first, slash, rest = scope["raw_path"].removeprefix(b"/").partition(b"/")
         given = first.decode("latin-1")
         base = "" if _header(scope, b"host") in GOOGLE_HOSTS else f"/{self._token}"
-        if tokens.same(given, self._token):
+        if tokens.equal(given, self._token):
             # What is decoded already is cut by its own length: the token has no character that is written otherwise.
             path = scope["path"][1 + len(given) :] or "/"
             return {**scope, "path": path, "raw_path": (slash + rest) or b"/", BASE: base}
-        if tokens.same(_header(scope, b"authorization"), f"Bearer {self._token}"):
+        if tokens.equal(_header(scope, b"authorization"), f"Bearer {self._token}"):
             return {**scope, BASE: base}
-        replica = tokens.replica_of(self._token, given)
+        replica = tokens.find_replica(self._token, given)
         if replica is None:
-            return _UNKNOWN.format(what="with another one" if tokens.looks_like_one(given) else "without it")
+            return _UNKNOWN.format(what="with another one" if tokens.is_token(given) else "without it")
         path = scope["path"][1 + len(given) :] or "/"
         if path != "/" and not path.startswith("/computeMetadata"):
             return "The token of a replica opens the metadata server and nothing else."
         return {**scope, "path": path, "raw_path": (slash + rest) or b"/", BASE: f"/{given}", REPLICA: replica}
 
 
-def refused(scope: Scope) -> str | None:
+def rejection_reason(scope: Scope) -> str | None:
     """Return why a request of that name or from that page is not looked at; None if it may be."""
     host = _header(scope, b"host")
-    if host.rpartition(":")[0] not in _OWN_HOSTS and host not in (*_OWN_HOSTS, *GOOGLE_HOSTS):
+    if host.rpartition(":")[0] not in _LOOPBACK_HOSTS and host not in (*_LOOPBACK_HOSTS, *GOOGLE_HOSTS):
         return f"This emulator is called 127.0.0.1 or localhost. Received: Host: {host[:100]!r}."
     if _header(scope, b"origin") or _header(scope, b"sec-fetch-site") not in ("", "none", "same-origin"):
         return "This emulator does not talk to web pages."
     return None
 
 
-def replica(scope: Scope) -> Replica:
+def replica_identity(scope: Scope) -> ReplicaIdentity:
     """Return the replica that asks."""
-    found: Replica = scope.get(REPLICA) or Replica()
+    found: ReplicaIdentity = scope.get(REPLICA) or ReplicaIdentity()
     return found
 
 
@@ -92,7 +92,7 @@ def base_url(scope: Scope) -> str:
     return f"{'https' if host in GOOGLE_HOSTS else 'http'}://{host}{scope.get(BASE, '')}"
 
 
-def refusal(status: int, why: str) -> JSONResponse:
+def error_response(status: int, why: str) -> JSONResponse:
     """Return an answer after which the connection ends: what was not read of the request is not waited for."""
     reason = "forbidden" if status == 403 else "tooLarge" if status == 413 else "unavailable"
     about = {"message": why, "domain": "global", "reason": reason}

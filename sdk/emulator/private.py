@@ -8,10 +8,10 @@ from pathlib import Path
 
 # What an emulator has written; a folder with other things in it may be the user's own, or /tmp.
 _MARK = "tables.sqlite"
-_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_OTHER_USERS = stat.S_IRWXG | stat.S_IRWXO
 
 
-def folder(path: Path) -> None:
+def make_data_folder(path: Path) -> None:
     """Make a folder that only this user may enter; one that is there is closed to others, unless it holds foreign files.
 
     Args:
@@ -22,14 +22,14 @@ def folder(path: Path) -> None:
     """
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = path.stat()
-    if about.st_uid != os.geteuid() or not about.st_mode & _OTHERS or about.st_mode & stat.S_ISVTX:
+    if about.st_uid != os.geteuid() or not about.st_mode & _OTHER_USERS or about.st_mode & stat.S_ISVTX:
         return
     there = [each.name for each in path.iterdir()]
     if not there or _MARK in there:
         path.chmod(0o700)
 
 
-def subfolder(path: Path) -> None:
+def make_subfolder(path: Path) -> None:
     """Make a folder of the emulator's own that only this user may enter, whatever it was before.
 
     Raises:
@@ -39,7 +39,7 @@ def subfolder(path: Path) -> None:
     path.chmod(0o700)
 
 
-def database(path: Path) -> Path:
+def create_database(path: Path) -> Path:
     """Make the file of an SQLite database that only this user may read, before SQLite would; what it adds gets its mode.
 
     Raises:
@@ -47,7 +47,7 @@ def database(path: Path) -> Path:
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for suffix in ("", "-wal", "-shm", "-journal"):
-        place = path.with_name(path.name + suffix)
-        if place.exists():
-            place.chmod(0o600)
+        file = path.with_name(path.name + suffix)
+        if file.exists():
+            file.chmod(0o600)
     return path

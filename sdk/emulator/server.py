@@ -12,21 +12,19 @@ from ..clock import Clock, SystemClock
 from ..process.redirect import tokens
 from ..storage import posix
 from . import app
-from .door import Door
-from .gcs.app import Application as Storage
-from .gcs.faults import Fault as GcsFault
-from .gcs.faults import Faults as GcsFaults
+from .door import AccessMiddleware
+from .gcs.app import StorageApp
+from .gcs.faults import StorageFault, StorageFaults
 from .gcs.journal import Journal
 from .gcs.replies import Connections
-from .gcs.server import bind, listen, make_buckets, prepare
-from .gcs.state import State
-from .vertex.app import Application as Jobs
-from .vertex.app import Vertex
-from .vertex.faults import Fault as VertexFault
-from .vertex.gangs import OpenGangs, Processes
-from .vertex.states import Knobs
+from .gcs.server import bind, listen, make_buckets, make_server
+from .gcs.state import StorageState
+from .vertex.app import VertexApp, VertexService
+from .vertex.faults import VertexFault
+from .vertex.gangs import OpenLauncher, ProcessLauncher
+from .vertex.states import JobTimings
 
-Faults = tuple[Sequence[GcsFault], Sequence[VertexFault]]
+FaultScript = tuple[Sequence[StorageFault], Sequence[VertexFault]]
 
 
 def serve(
@@ -34,10 +32,10 @@ def serve(
     *,
     port: int,
     announce: Callable[[str], None],
-    faults: Faults = ((), ()),
+    faults: FaultScript = ((), ()),
     buckets: Sequence[str] = (),
-    gangs: OpenGangs | None = None,
-    knobs: Knobs | None = None,
+    launcher: OpenLauncher | None = None,
+    timings: JobTimings | None = None,
     capacity: int = 64,
     frozen: bool = False,
 ) -> None:
@@ -49,8 +47,8 @@ def serve(
         announce: called with the URL, whose path is the token, before a connection is accepted; who connects at once waits.
         faults: what goes wrong from the beginning, in Cloud Storage and with custom jobs.
         buckets: made unless they are there, see `make_buckets`.
-        gangs: what runs the containers of jobs; processes of this machine unless you say otherwise.
-        knobs: how long the phases of a job take.
+        launcher: what runs the containers of jobs; processes of this machine unless you say otherwise.
+        timings: how long the phases of a job take.
         capacity: how many replicas run at the same time; further jobs wait in the queue.
         frozen: whether the time of jobs stands still until a request moves it.
 
@@ -59,7 +57,7 @@ def serve(
     """
     with closing(bind(port)) as listener:
         bound = listener.getsockname()[1]
-        options = {"gangs": gangs, "knobs": knobs, "capacity": capacity, "frozen": frozen}
+        options = {"launcher": launcher, "timings": timings, "capacity": capacity, "frozen": frozen}
         with prepared(folder, bound, faults=faults, buckets=buckets, **options) as (server, url):  # type: ignore[arg-type]
             listen(listener)
             announce(url)
@@ -71,35 +69,35 @@ def prepared(
     folder: Path,
     port: int,
     *,
-    gangs: OpenGangs | None = None,
-    faults: Faults = ((), ()),
+    launcher: OpenLauncher | None = None,
+    faults: FaultScript = ((), ()),
     buckets: Sequence[str] = (),
-    knobs: Knobs | None = None,
+    timings: JobTimings | None = None,
     capacity: int = 64,
     frozen: bool = False,
     clock: Clock | None = None,
 ) -> Iterator[tuple[uvicorn.Server, str]]:
     """Yield a server that was not started yet, and its URL; what it serves belongs to the thread that runs the block."""
     clock = clock or SystemClock()
-    opened = gangs or (lambda state, loop, url: Processes(folder / "vertex", state, loop, url))
-    with closing(State(folder, clock)) as state:
+    opened = launcher or (lambda state, loop, url: ProcessLauncher(folder / "vertex", state, loop, url))
+    with closing(StorageState(folder, clock)) as state:
         posix.mark(folder, posix.EMULATED)
         (folder / posix.MARKER).chmod(0o600)
         make_buckets(state, buckets)
-        rules, connections, journal = GcsFaults(), Connections(), Journal()
+        rules, connections, journal = StorageFaults(), Connections(), Journal()
         rules.replace(faults[0])
-        vertex = Vertex(folder / "vertex", clock, _has(state), knobs=knobs, capacity=capacity, frozen=frozen)
+        vertex = VertexService(folder / "vertex", clock, _has(state), timings=timings, capacity=capacity, frozen=frozen)
         vertex.faults.replace(faults[1])
-        token = tokens.of(folder)
+        token = tokens.load_or_create(folder)
         url = f"http://127.0.0.1:{port}/{token}"
         try:
-            storage = Storage(state, rules, connections, journal)
-            jobs = Jobs(vertex, connections, journal)
-            made = app.Application(storage, rules, jobs, vertex, lambda loop: opened(state, loop, url))
-            yield prepare(Door(made, token, connections), connections, lifespan=True), url
+            storage = StorageApp(state, rules, connections, journal)
+            jobs = VertexApp(vertex, connections, journal)
+            made = app.EmulatorApp(storage, rules, jobs, vertex, lambda loop: opened(state, loop, url))
+            yield make_server(AccessMiddleware(made, token, connections), connections, lifespan=True), url
         finally:
             vertex.close()
 
 
-def _has(state: State) -> Callable[[str], bool]:
+def _has(state: StorageState) -> Callable[[str], bool]:
     return lambda bucket: any(each.name == bucket for each in state.buckets())

@@ -20,15 +20,15 @@ from google.cloud.storage import Client
 
 import sdk
 from sdk.emulator.administration import MAX_BYTES
-from sdk.emulator.door import Door
+from sdk.emulator.door import AccessMiddleware
 from sdk.emulator.gcs.replies import Connections
-from sdk.emulator.gcs.server import bind, listen, prepare
+from sdk.emulator.gcs.server import bind, listen, make_server
 from sdk.process.redirect import tokens
-from sdk.process.redirect.tokens import Replica
+from sdk.process.redirect.tokens import ReplicaIdentity
 
 LIMIT_S = 60
 TOKEN = "0123456789abcdef" * 2
-REPLICA = tokens.of_replica(TOKEN, Replica(job="7", name="workerpool0-1"))
+REPLICA = tokens.replica_token(TOKEN, ReplicaIdentity(job="7", name="workerpool0-1"))
 OWN = {"host": "127.0.0.1:80"}
 
 
@@ -51,7 +51,7 @@ def answered(path: str, headers: dict[str, str]) -> tuple[int, str, str]:
 
     pairs = [(name.encode(), text.encode()) for name, text in headers.items()]
     scope = {"type": "http", "path": path, "raw_path": path.encode(), "headers": pairs, "client": ("127.0.0.1", 1)}
-    asyncio.run(Door(application, TOKEN, Connections())(scope, receive, send))
+    asyncio.run(AccessMiddleware(application, TOKEN, Connections())(scope, receive, send))
     return sent[0]["status"], *(seen[0] if seen else ("", ""))
 
 
@@ -157,14 +157,14 @@ def test_the_one_url_is_enough_for_googles_client(gcs, bucket, monkeypatch) -> N
 
 
 def test_the_token_lies_in_a_file_that_only_its_user_reads_and_stays(tmp_path) -> None:
-    first = tokens.of(tmp_path)
+    first = tokens.load_or_create(tmp_path)
     path = tmp_path / "token"
     assert (path.read_text().strip(), stat.S_IMODE(path.stat().st_mode)) == (first, 0o600)
-    assert tokens.of(tmp_path) == first
+    assert tokens.load_or_create(tmp_path) == first
     for spoil in (lambda: path.chmod(0o644), lambda: path.write_text("short"), path.unlink, lambda: linked(path)):
-        before = tokens.of(tmp_path)
+        before = tokens.load_or_create(tmp_path)
         spoil()
-        after = tokens.of(tmp_path)
+        after = tokens.load_or_create(tmp_path)
         assert after != before and stat.S_IMODE(path.stat().st_mode) == 0o600 and not path.is_symlink()
     assert [each.name for each in tmp_path.iterdir() if each.name.startswith("token")] == ["token"]
 
@@ -182,7 +182,7 @@ def test_a_data_folder_of_another_user_is_refused(tmp_path) -> None:
     os.chown(tmp_path, 65534, 65534)
     if os.geteuid() == 0:
         with pytest.raises(sdk.InputError, match="belongs to another user"):
-            tokens.of(tmp_path)
+            tokens.load_or_create(tmp_path)
 
 
 def raw(gcs, text: bytes) -> bytes:
@@ -224,7 +224,7 @@ def test_the_head_of_a_request_has_a_limited_time_and_a_client_may_rest() -> Non
         await send({"type": "http.response.body", "body": b""})
 
     connections = Connections(head_s=0.3, most=1)
-    server = prepare(Door(application, TOKEN, connections), connections)
+    server = make_server(AccessMiddleware(application, TOKEN, connections), connections)
     with closing(bind(0)) as listener:
         listen(listener)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

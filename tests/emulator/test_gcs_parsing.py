@@ -10,9 +10,9 @@ import requests
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from sdk.emulator.gcs.errors import ApiError
-from sdk.emulator.gcs.multipart import Parser, boundary_of
-from sdk.emulator.gcs.ranges import chunk, wanted
+from sdk.emulator.gcs.errors import StorageApiError
+from sdk.emulator.gcs.multipart import MultipartParser, boundary_of
+from sdk.emulator.gcs.ranges import parse_content_range, parse_range
 
 QUANTUM = 256 << 10
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -39,7 +39,7 @@ def test_a_multipart_body_in_any_pieces_gives_its_bytes(data, newline, cuts, tai
     if newline + b"--" + boundary in newline + data:
         return
     body = framed(data, newline, boundary, {"name": "x"}) + tail
-    parser, found = Parser(boundary), b""
+    parser, found = MultipartParser(boundary), b""
     for start, stop in zip([0, *sorted(cuts)], [*sorted(cuts), len(body)], strict=True):
         found += parser.feed(body[start:stop])
     parser.finish()
@@ -53,17 +53,17 @@ def test_a_broken_multipart_body_is_an_error_and_never_a_crash(body, flips) -> N
     for at, other in flips:
         good = good[:at] + other + good[at + 1 :]
     for each in (body, good, good[: len(good) // 2]):
-        parser = Parser(b"b")
+        parser = MultipartParser(b"b")
         try:
             parser.feed(each)
             parser.finish()
-        except ApiError as error:
+        except StorageApiError as error:
             assert error.status == 400
 
 
 @pytest.mark.parametrize("content_type", ["", "multipart/related", "multipart/related; boundary=", "text/plain"])
 def test_a_body_without_a_boundary_is_refused(bucket, gcs, content_type) -> None:
-    with pytest.raises(ApiError):
+    with pytest.raises(StorageApiError):
         boundary_of(content_type)
     url = f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=multipart"
     assert requests.post(url, b"x", headers={"Content-Type": content_type}).status_code == 400
@@ -87,10 +87,10 @@ def test_line_ends_of_both_kinds_over_http(bucket, gcs, newline) -> None:
 
 @given(st.text("bytes=-0123456789,/* ", max_size=25) | st.text(max_size=10))
 def test_no_range_header_is_a_crash(text) -> None:
-    for parse in (lambda: wanted(text, 10), lambda: chunk(text)):
+    for parse in (lambda: parse_range(text, 10), lambda: parse_content_range(text)):
         try:
             parse()
-        except ApiError as error:
+        except StorageApiError as error:
             assert error.status in (400, 416)
 
 

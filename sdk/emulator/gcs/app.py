@@ -15,15 +15,15 @@ from ...errors import InputError
 from .. import administration, door
 from . import batch, buckets, downloads, faults, objects, routes, uploads, xml
 from .call import Call, Handler
-from .errors import ApiError, DroppedError, invalid
-from .faults import Faults
+from .errors import DroppedError, StorageApiError, invalid
+from .faults import StorageFaults
 from .journal import Journal
 from .replies import Connections, reply
-from .sessions import Uploads
-from .state import State
+from .sessions import ResumableUploads
+from .state import StorageState
 
 
-class Application:
+class StorageApp:
     """The emulator as an ASGI application.
 
     Args:
@@ -33,12 +33,14 @@ class Application:
         journal: where requests are noted, if others note theirs there too.
     """
 
-    def __init__(self, state: State, rules: Faults, connections: Connections, journal: Journal | None = None) -> None:
+    def __init__(
+        self, state: StorageState, rules: StorageFaults, connections: Connections, journal: Journal | None = None
+    ) -> None:
         self._state = state
         self._rules = rules
         self._connections = connections
         self._journal = journal or Journal()
-        self._uploads = Uploads()
+        self._uploads = ResumableUploads()
         self._handlers = _handlers(self._uploads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -64,7 +66,7 @@ class Application:
         except ClientDisconnect:
             pass
         finally:
-            self._journal.note(
+            self._journal.record(
                 operation=call.route.operation,
                 status=status,
                 method=call.method,
@@ -87,7 +89,7 @@ class Application:
         path = path.removeprefix(urlsplit(outer.base_url).path.encode())
         call = Call(
             state=outer.state,
-            rules=Faults(),
+            rules=StorageFaults(),
             method=method,
             raw_path=path,
             raw_query=query,
@@ -97,7 +99,7 @@ class Application:
             is_gone=outer.is_gone,
         )
         answer = await _guarded(self._answer(call))
-        if isinstance(answer, downloads.Media):
+        if isinstance(answer, downloads.MediaResponse):
             answer.close()
             raise invalid("A batch cannot download.")
         return answer
@@ -111,7 +113,7 @@ class Application:
 
     async def _administer(self, request: Request) -> Response:
         """Answer what tests ask of the emulator itself."""
-        asked, body = (request.method, request.url.path), await administration.body(request)
+        asked, body = (request.method, request.url.path), await administration.read_body(request)
         if asked == ("POST", "/_faults"):
             try:
                 self._rules.replace(faults.parse(body))
@@ -122,14 +124,14 @@ class Application:
         elif asked == ("DELETE", "/_requests"):
             self._journal.clear()
         elif asked == ("GET", "/_requests"):
-            return JSONResponse(self._journal.told())
+            return JSONResponse(self._journal.to_json())
         elif asked != ("GET", "/_faults"):
             known = "GET /_faults, POST /_faults, GET /_requests, DELETE /_requests, POST /_reset"
             return JSONResponse({"problems": [f"Unknown: {' '.join(asked)}. Known: {known}."]}, 404)
-        return JSONResponse({"faults": self._rules.told()})
+        return JSONResponse({"faults": self._rules.to_json()})
 
 
-def _unrouted(state: State, rules: Faults, request: Request, connections: Connections) -> Call:
+def _unrouted(state: StorageState, rules: StorageFaults, request: Request, connections: Connections) -> Call:
     scope = request.scope
     return Call(
         state=state,
@@ -148,20 +150,20 @@ async def _guarded(work: Awaitable[Response]) -> Response:
     """Return the answer, also if it is an error."""
     try:
         return await work
-    except ApiError as error:
+    except StorageApiError as error:
         return error.response()
     except (DroppedError, ClientDisconnect):
         raise
     except Exception as error:
         traceback.print_exc()
-        return ApiError(500, "internalError", f"{type(error).__name__}: {error}").response()
+        return StorageApiError(500, "internalError", f"{type(error).__name__}: {error}").response()
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:
     yield body
 
 
-def _handlers(resumable: Uploads) -> dict[str, Handler]:
+def _handlers(resumable: ResumableUploads) -> dict[str, Handler]:
     return {
         "buckets.list": buckets.list_buckets,
         "buckets.insert": buckets.insert,

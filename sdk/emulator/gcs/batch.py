@@ -11,7 +11,7 @@ from http import HTTPStatus
 from starlette.responses import Response
 
 from .call import Call
-from .errors import ApiError, invalid
+from .errors import StorageApiError, invalid
 
 _MAX_REQUESTS = 1000
 # (method, target, headers, body) -> answer
@@ -21,7 +21,7 @@ Perform = Callable[[str, bytes, dict[str, str], bytes], Awaitable[Response]]
 async def batch(call: Call, perform: Perform) -> Response:
     """Answer batch: one request after the other, each with an answer of its own."""
     body = await call.read_all()
-    await call.aim("")
+    await call.apply_faults("")
     head = f"Content-Type: {call.headers.get('content-type', '')}\r\n\r\n".encode()
     message = BytesParser().parsebytes(head + body)
     if not message.is_multipart():
@@ -39,7 +39,7 @@ async def _answer(part: Message, perform: Perform) -> bytes:
     number = str(part.get("Content-ID", "")).strip("<>")
     try:
         answer = await perform(*_request(part))
-    except ApiError as error:
+    except StorageApiError as error:
         answer = error.response()
     phrase = HTTPStatus(answer.status_code).phrase
     lines = [

@@ -33,7 +33,7 @@ class Blob:
     md5: str | None
 
 
-class Writer:
+class BlobWriter:
     """Appends to one file and hashes what passes."""
 
     def __init__(self, path: Path) -> None:
@@ -42,7 +42,7 @@ class Writer:
         self._crc32c: Any = google_crc32c.Checksum()  # type: ignore[no-untyped-call]
         self._md5 = hashlib.md5(usedforsecurity=False)
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        for piece in pieces(self._handle, 0, os.fstat(self._handle).st_size):
+        for piece in read_pieces(self._handle, 0, os.fstat(self._handle).st_size):
             self._hash(piece)
 
     def write(self, data: bytes) -> None:
@@ -84,34 +84,34 @@ class Blobs:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        private.subfolder(folder)
+        private.make_subfolder(folder)
 
     def path(self, blob: str) -> Path:
         """Return the file of a blob."""
         return self._folder / blob
 
-    def create(self) -> Writer:
+    def create(self) -> BlobWriter:
         """Return a writer of a new blob."""
-        return Writer(self.path(uuid.uuid4().hex))
+        return BlobWriter(self.path(uuid.uuid4().hex))
 
-    def again(self, blob: str) -> Writer:
+    def reopen(self, blob: str) -> BlobWriter:
         """Return a writer that goes on where the file ends."""
-        return Writer(self.path(blob))
+        return BlobWriter(self.path(blob))
 
-    def share(self, blob: str) -> str:
+    def link(self, blob: str) -> str:
         """Return a second blob of the same bytes, which takes no room."""
         copy = uuid.uuid4().hex
         os.link(self.path(blob), self.path(copy))
         return copy
 
-    def join(self, parts: Sequence[str]) -> Blob:
+    def concatenate(self, parts: Sequence[str]) -> Blob:
         """Return a new blob: these one after the other."""
         writer = self.create()
         try:
             for part in parts:
                 handle = os.open(self.path(part), os.O_RDONLY | os.O_CLOEXEC)
                 try:
-                    for piece in pieces(handle, 0, os.fstat(handle).st_size):
+                    for piece in read_pieces(handle, 0, os.fstat(handle).st_size):
                         writer.write(piece)
                 finally:
                     os.close(handle)
@@ -127,11 +127,11 @@ class Blobs:
         except FileNotFoundError:
             return 0
 
-    def cut(self, blob: str, size: int) -> None:
+    def truncate(self, blob: str, size: int) -> None:
         """Keep the first bytes of an unfinished blob."""
         os.truncate(self.path(blob), size)
 
-    def damage(self, blob: str, at: int) -> None:
+    def flip_byte(self, blob: str, at: int) -> None:
         """Change one byte, as a disk that forgets would."""
         with self.path(blob).open("r+b") as file:
             file.seek(at)
@@ -144,7 +144,7 @@ class Blobs:
         if blob:
             self.path(blob).unlink(missing_ok=True)
 
-    def sweep(self, known: Collection[str]) -> None:
+    def remove_unknown(self, known: Collection[str]) -> None:
         """Remove what a killed server has left behind."""
         with os.scandir(self._folder) as entries:
             for entry in entries:
@@ -152,7 +152,7 @@ class Blobs:
                     self.remove(entry.name)
 
 
-def pieces(handle: int, start: int, stop: int) -> Iterator[bytes]:
+def read_pieces(handle: int, start: int, stop: int) -> Iterator[bytes]:
     """Yield the bytes of an open file from `start` to `stop`, in pieces that fit into memory."""
     while start < stop:
         piece = os.pread(handle, min(_PIECE, stop - start), start)
@@ -162,7 +162,7 @@ def pieces(handle: int, start: int, stop: int) -> Iterator[bytes]:
         yield piece
 
 
-def declared(*sources: Mapping[str, object]) -> Declared:
+def declared_hashes(*sources: Mapping[str, object]) -> Declared:
     """Return the hashes that a client has declared, in its metadata and its headers: all of them have to be right.
 
     Raises:

@@ -12,14 +12,14 @@ from typing import Any
 from ...errors import nearest
 from .errors import invalid, not_emulated
 from .names import words
-from .records import BUCKET_OUTPUTS, OBJECT_OUTPUTS
+from .records import BUCKET_OUTPUT_FIELDS, OBJECT_OUTPUT_FIELDS
 
 _OBJECT_TEXTS = words(
     "cacheControl contentDisposition contentEncoding contentLanguage contentType customTime storageClass"
 )
 # The real service enforces these; to store them and do nothing would be a lie.
 _OBJECT_REFUSED = words("temporaryHold eventBasedHold retention kmsKeyName customerEncryption contexts")
-_OBJECT = _OBJECT_TEXTS | _OBJECT_REFUSED | OBJECT_OUTPUTS | {"metadata"}
+_OBJECT = _OBJECT_TEXTS | _OBJECT_REFUSED | OBJECT_OUTPUT_FIELDS | {"metadata"}
 _BUCKET_REFUSED = words("retentionPolicy encryption objectRetention ipFilter billing defaultEventBasedHold")
 _INNER = {
     "autoclass": words("enabled toggleTime terminalStorageClass terminalStorageClassUpdateTime"),
@@ -35,7 +35,7 @@ _INNER = {
 _BUCKET = (
     _INNER.keys()
     | _BUCKET_REFUSED
-    | BUCKET_OUTPUTS
+    | BUCKET_OUTPUT_FIELDS
     | words("cors labels location storageClass rpo satisfiesPZI satisfiesPZS")
 )
 _CLASSES = words("STANDARD NEARLINE COLDLINE ARCHIVE REGIONAL MULTI_REGIONAL DURABLE_REDUCED_AVAILABILITY RAPID")
@@ -73,7 +73,7 @@ def object_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     ):
         problems.append(f"The metadata of an object are texts by name. Received: {custom!r}.")
     _refuse(problems, "an object", given, _OBJECT_REFUSED)
-    fields = {name: value for name, value in given.items() if value is not None and name not in OBJECT_OUTPUTS}
+    fields = {name: value for name, value in given.items() if value is not None and name not in OBJECT_OUTPUT_FIELDS}
     return {name: value.upper() if name == "storageClass" else value for name, value in fields.items()}
 
 

@@ -9,15 +9,15 @@ from starlette.responses import JSONResponse, Response
 from . import conditions
 from .bodies import check_bucket_fields
 from .call import Call
-from .errors import ApiError, invalid
+from .errors import StorageApiError, invalid
 from .names import check_bucket
 from .objects import max_results
-from .records import BUCKET_OUTPUTS, Bucket, bucket_resource, location_type, merged
+from .records import BUCKET_OUTPUT_FIELDS, Bucket, bucket_resource, location_type, merge_patch
 
 
 async def list_buckets(call: Call) -> Response:
     """Answer buckets.list."""
-    await call.aim("")
+    await call.apply_faults("")
     prefix, after = call.query.get("prefix", ""), call.query.get("pageToken", "")
     found = [each for each in call.state.buckets() if each.name.startswith(prefix) and each.name > after]
     limit = max_results(call)
@@ -30,7 +30,7 @@ async def list_buckets(call: Call) -> Response:
 async def insert(call: Call) -> Response:
     """Answer buckets.insert."""
     given = await call.read_json()
-    await call.aim("")
+    await call.apply_faults("")
     made = call.state.create_bucket(check_bucket(given.get("name")), _fields({}, given))
     return JSONResponse(_told(call, made))
 
@@ -73,29 +73,29 @@ async def managed_folders(call: Call) -> Response:
     found = await _found(call)
     access = (found.fields.get("iamConfiguration") or {}).get("uniformBucketLevelAccess") or {}
     if not access.get("enabled"):
-        raise ApiError(
+        raise StorageApiError(
             412, "conditionNotMet", "Managed folders need uniform bucket-level access, which is not enabled."
         )
     if call.route.object:
-        raise ApiError(404, "notFound", f"The managed folder {call.route.object!r} does not exist.")
+        raise StorageApiError(404, "notFound", f"The managed folder {call.route.object!r} does not exist.")
     return JSONResponse({"kind": "storage#managedFolders"})
 
 
 async def folders(call: Call) -> Response:
     """Answer buckets.folders: no bucket has real ones."""
     await _found(call)
-    raise ApiError(409, "conflict", "The bucket does not support hierarchical namespace.")
+    raise StorageApiError(409, "conflict", "The bucket does not support hierarchical namespace.")
 
 
 async def permissions(call: Call) -> Response:
     """Answer buckets.permissions: everybody may do everything here."""
     await _found(call)
-    asked = call.multi.get("permissions", [])
+    asked = call.query_lists.get("permissions", [])
     return JSONResponse({"kind": "storage#testIamPermissionsResponse", "permissions": asked})
 
 
 async def _found(call: Call, *, reading: bool = False) -> Bucket:
-    await call.aim("")
+    await call.apply_faults("")
     found = call.state.bucket(call.route.bucket)
     conditions.parse(call.query).check(found, reading=reading)
     return found
@@ -103,7 +103,7 @@ async def _found(call: Call, *, reading: bool = False) -> Bucket:
 
 def _fields(old: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     check_bucket_fields(given)
-    fields = merged(old, given, BUCKET_OUTPUTS)
+    fields = merge_patch(old, given, BUCKET_OUTPUT_FIELDS)
     for name in ("location", "storageClass"):
         if isinstance(fields.get(name), str):
             fields[name] = fields[name].upper()

@@ -11,10 +11,10 @@ from urllib.parse import parse_qs, unquote
 
 from starlette.responses import Response
 
-from .errors import ApiError, DroppedError, invalid
-from .faults import Fault, Faults, Seen
-from .routes import Route
-from .state import State
+from .errors import DroppedError, StorageApiError, invalid
+from .faults import RequestInfo, StorageFault, StorageFaults
+from .routes import StorageRoute
+from .state import StorageState
 
 _MAX_JSON_BYTES = 16 << 20
 _WITH_BYTES = ("objects.insert", "uploads.chunk", "xml.put")
@@ -38,8 +38,8 @@ class Call:
         is_gone: tells whether the client has left.
     """
 
-    state: State
-    rules: Faults
+    state: StorageState
+    rules: StorageFaults
     method: str
     raw_path: bytes
     raw_query: bytes
@@ -47,17 +47,17 @@ class Call:
     base_url: str
     body: AsyncIterator[bytes]
     is_gone: Callable[[], bool]
-    route: Route = field(default_factory=lambda: Route(operation="unknown"))
+    route: StorageRoute = field(default_factory=lambda: StorageRoute(operation="unknown"))
     target: str = ""
-    fired: list[Fault] = field(default_factory=list)
-    multi: dict[str, list[str]] = field(init=False)
+    fired: list[StorageFault] = field(default_factory=list)
+    query_lists: dict[str, list[str]] = field(init=False)
     query: dict[str, str] = field(init=False)
-    _aimed: bool = False
+    _faults_applied: bool = False
 
     def __post_init__(self) -> None:
-        self.multi = parse_qs(self.raw_query.decode("latin-1"), keep_blank_values=True)
+        self.query_lists = parse_qs(self.raw_query.decode("latin-1"), keep_blank_values=True)
         # Of several parameters of one name the last one holds, except where `multi` is read.
-        self.query = {_SPELLINGS.get(name, name): texts[-1] for name, texts in self.multi.items()}
+        self.query = {_SPELLINGS.get(name, name): texts[-1] for name, texts in self.query_lists.items()}
 
     @property
     def path(self) -> str:
@@ -66,18 +66,18 @@ class Call:
             "?" + unquote(self.raw_query.decode("latin-1")) if self.raw_query else ""
         )
 
-    async def aim(self, name: str, bucket: str | None = None) -> None:
+    async def apply_faults(self, name: str, bucket: str | None = None) -> None:
         """Let happen what is to happen before the work.
 
         Raises:
             ApiError: the status that a fault asks for.
             DroppedError: a fault cuts the connection.
         """
-        if self._aimed:
+        if self._faults_applied:
             return
-        self._aimed = True
+        self._faults_applied = True
         self.target = "/".join(filter(None, (self.route.bucket if bucket is None else bucket, name)))
-        seen = Seen(operation=self.route.operation, method=self.method, path=self.path, object=self.target)
+        seen = RequestInfo(operation=self.route.operation, method=self.method, path=self.path, object=self.target)
         self.fired = self.rules.choose(seen)
         for fault in self.fired:
             if fault.kind == "latency":
@@ -87,38 +87,38 @@ class Call:
             if fault.kind == "drop_before":
                 raise DroppedError
             if fault.kind == "status_before":
-                raise injected(fault)
+                raise injected_error(fault)
 
-    async def _stall(self, fault: Fault) -> None:
+    async def _stall(self, fault: StorageFault) -> None:
         if fault.at == "after" or (fault.at == "late" and self.route.operation in _WITH_BYTES):
             return
         await asyncio.sleep(fault.seconds)
         if fault.at != "late" and self.is_gone():
             raise DroppedError
 
-    async def linger(self) -> None:
+    async def wait_before_commit(self) -> None:
         """Wait with all bytes in hand, if a fault wants an upload to happen when its client has long left."""
         for fault in self.fired:
             if fault.kind == "stall" and fault.at == "late":
                 await asyncio.sleep(fault.seconds)
 
-    def fault(self, kind: str) -> Fault | None:
+    def fault(self, kind: str) -> StorageFault | None:
         """Return the fault of that kind that happens to this request."""
         return next((fault for fault in self.fired if fault.kind == kind), None)
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield the body as it arrives, or as slowly as a fault wants it."""
         async for piece in self.body:
-            async for drop in self.paced(piece):
+            async for drop in self.throttled(piece):
                 yield drop
 
-    async def paced(self, piece: bytes) -> AsyncIterator[bytes]:
+    async def throttled(self, piece: bytes) -> AsyncIterator[bytes]:
         """Yield a piece of the body, in drops if a fault wants it."""
         drip = self.fault("drip")
         if drip is None:
             yield piece
             return
-        async for drop in dripping(piece, drip.bytes_per_s):
+        async for drop in throttle(piece, drip.bytes_per_s):
             if self.is_gone():
                 raise DroppedError
             yield drop
@@ -133,7 +133,7 @@ class Call:
         async for piece in self.pieces():
             found += piece
             if len(found) > _MAX_JSON_BYTES:
-                raise ApiError(
+                raise StorageApiError(
                     413, "uploadTooLarge", f"This request may have a body of {_MAX_JSON_BYTES} bytes at most."
                 )
         return bytes(found)
@@ -156,13 +156,13 @@ class Call:
 Handler = Callable[[Call], Awaitable[Response]]
 
 
-def injected(fault: Fault) -> ApiError:
+def injected_error(fault: StorageFault) -> StorageApiError:
     """Return the answer that a fault asks for."""
     headers = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
-    return ApiError(fault.status, "injected", f"A fault that was asked for: {fault.kind} {fault.status}.", headers)
+    return StorageApiError(fault.status, "injected", f"Injected fault: {fault.kind} {fault.status}.", headers)
 
 
-async def dripping(data: bytes, bytes_per_s: int) -> AsyncIterator[bytes]:
+async def throttle(data: bytes, bytes_per_s: int) -> AsyncIterator[bytes]:
     """Yield the bytes at this speed, ten times a second."""
     step = max(bytes_per_s // 10, 1)
     for start in range(0, len(data), step):

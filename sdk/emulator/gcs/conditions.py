@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from .errors import ApiError, invalid
+from .errors import StorageApiError, invalid
 
 NAMES = ("GenerationMatch", "GenerationNotMatch", "MetagenerationMatch", "MetagenerationNotMatch")
 _FAILED = "At least one of the pre-conditions you specified did not hold."
@@ -43,14 +43,14 @@ class Conditions:
             (self.etag, etag),
         ):
             if wanted is not None and wanted != there and wanted != "*":
-                raise ApiError(412, "conditionNotMet", _FAILED)
+                raise StorageApiError(412, "conditionNotMet", _FAILED)
         for unwanted, there in (
             (self.not_generation, generation),
             (self.not_metageneration, metageneration),
             (self.not_etag, etag),
         ):
             if unwanted is not None and unwanted == there:
-                raise ApiError(304 if reading else 412, "conditionNotMet", _FAILED)
+                raise StorageApiError(304 if reading else 412, "conditionNotMet", _FAILED)
 
 
 def parse(query: Mapping[str, str], headers: Mapping[str, str] | None = None, *, prefix: str = "if") -> Conditions:
@@ -74,13 +74,13 @@ def parse(query: Mapping[str, str], headers: Mapping[str, str] | None = None, *,
     )
 
 
-def of_source(wanted: Any) -> Conditions:
+def source_conditions(wanted: Any) -> Conditions:
     """Return the conditions that one source of a compose names."""
     number = wanted.get("ifGenerationMatch") if isinstance(wanted, dict) else None
     return Conditions(generation=None if number is None else _number("ifGenerationMatch", str(number)))
 
 
-def generation_of(query: Mapping[str, str], name: str = "generation") -> int | None:
+def requested_generation(query: Mapping[str, str], name: str = "generation") -> int | None:
     """Return the generation that a request asks for; None for the live one."""
     text = query.get(name)
     return None if text is None else _number(name, text)

@@ -16,7 +16,7 @@ from .call import Call
 from .records import Object
 
 
-class Media(Response):
+class MediaResponse(Response):
     """A part of a file as an answer. It holds the file open, so that the object may be deleted meanwhile."""
 
     def __init__(self, call: Call, handle: int, start: int, stop: int, status: int, headers: dict[str, str]) -> None:
@@ -37,7 +37,7 @@ class Media(Response):
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope["method"] != "HEAD":
-                for piece in blobs.pieces(self._handle, self._start, self._stop):
+                for piece in blobs.read_pieces(self._handle, self._start, self._stop):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     # The server takes what is sent to nobody, however much it is.
                     if self._is_gone():
@@ -49,25 +49,25 @@ class Media(Response):
 
 async def download(call: Call) -> Response:
     """Answer objects.download."""
-    await call.aim(call.route.object)
+    await call.apply_faults(call.route.object)
     wanted = conditions.parse(call.query, call.headers)
     return media(call, wanted)
 
 
-def media(call: Call, wanted: conditions.Conditions) -> Media:
+def media(call: Call, wanted: conditions.Conditions) -> MediaResponse:
     """Return the bytes that a request asks for."""
-    generation = conditions.generation_of(call.query)
+    generation = conditions.requested_generation(call.query)
     found = call.state.get(call.route.bucket, call.route.object, generation, wanted)
-    part = ranges.wanted(call.headers.get("range"), found.size)
+    part = ranges.parse_range(call.headers.get("range"), found.size)
     start, stop = part or (0, found.size)
-    headers = headers_of(found)
+    headers = object_headers(found)
     if part is not None:
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{found.size}"
     handle = os.open(call.state.blobs.path(found.blob), os.O_RDONLY | os.O_CLOEXEC)
-    return Media(call, handle, start, stop, 200 if part is None else 206, headers)
+    return MediaResponse(call, handle, start, stop, 200 if part is None else 206, headers)
 
 
-def headers_of(found: Object) -> dict[str, str]:
+def object_headers(found: Object) -> dict[str, str]:
     """Return what the service says about an object beside its bytes."""
     hashes = [f"crc32c={found.crc32c}"] + ([f"md5={found.md5}"] if found.md5 else [])
     updated = datetime.fromisoformat(found.updated.replace("Z", "+00:00"))

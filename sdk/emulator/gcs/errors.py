@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.responses import JSONResponse, Response
 
 
-class ApiError(Exception):
+class StorageApiError(Exception):
     """A request that is answered with an error.
 
     Args:
@@ -35,21 +35,21 @@ class DroppedError(Exception):
     """The connection is to be cut without an answer: a fault that somebody asked for."""
 
 
-def invalid(message: str) -> ApiError:
+def invalid(message: str) -> StorageApiError:
     """Return the error for a request that makes no sense."""
-    return ApiError(400, "invalid", message)
+    return StorageApiError(400, "invalid", message)
 
 
-def no_bucket(name: str) -> ApiError:
+def no_bucket(name: str) -> StorageApiError:
     """Return the error for a bucket that is not there."""
-    return ApiError(404, "notFound", f"The specified bucket does not exist. Received: {name!r}.")
+    return StorageApiError(404, "notFound", f"The specified bucket does not exist. Received: {name!r}.")
 
 
-def no_object(bucket: str, name: str) -> ApiError:
+def no_object(bucket: str, name: str) -> StorageApiError:
     """Return the error for an object that is not there."""
-    return ApiError(404, "notFound", f"No such object: {bucket}/{name}")
+    return StorageApiError(404, "notFound", f"No such object: {bucket}/{name}")
 
 
-def not_emulated(what: str) -> ApiError:
+def not_emulated(what: str) -> StorageApiError:
     """Return the error for what the real service does and this one does not."""
-    return ApiError(501, "notImplemented", f"podlift's emulator of Cloud Storage does not know {what}.")
+    return StorageApiError(501, "notImplemented", f"podlift's emulator of Cloud Storage does not know {what}.")

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
 from ...errors import InputError
-from ..scripts import COMMON, Right, mistakes, numbered, pattern, told, whole
-from ..scripts import number as is_number
+from ..scripts import COMMON, FieldChecks, is_number, is_pattern, is_whole, rule_errors, set_fields, with_nth_tuple
 from .routes import PARAMETERS
 
 Kind = Literal[
@@ -32,7 +31,7 @@ _STATUS = {"lose_session": 404}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
+class StorageFault:
     """One rule: what goes wrong, and with which requests. A matcher that is left out matches all.
 
     Args:
@@ -71,7 +70,7 @@ class Fault:
     retry_after_s: int | None = None
     at: str = ""
 
-    def matches(self, seen: Seen) -> bool:
+    def matches(self, seen: RequestInfo) -> bool:
         """True if this rule speaks of such a request."""
         return (
             self.operation in (None, seen.operation)
@@ -82,7 +81,7 @@ class Fault:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seen:
+class RequestInfo:
     """What a rule looks at."""
 
     operation: str
@@ -92,15 +91,15 @@ class Seen:
 
 
 @dataclass(kw_only=True)
-class Rule:
+class FaultRule:
     """A fault, and how often it was met."""
 
-    fault: Fault
+    fault: StorageFault
     draws: random.Random
     matched: int = 0
     fired: int = 0
 
-    def fires(self, seen: Seen) -> bool:
+    def fires(self, seen: RequestInfo) -> bool:
         """Count the request if it matches; True if it is one of those to which it happens."""
         fault = self.fault
         if not fault.matches(seen):
@@ -116,28 +115,28 @@ class Rule:
 
 
 @dataclass(kw_only=True)
-class Faults:
+class StorageFaults:
     """The rules that hold now, in their order."""
 
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[FaultRule] = field(default_factory=list)
 
-    def replace(self, faults: Sequence[Fault]) -> None:
+    def replace(self, faults: Sequence[StorageFault]) -> None:
         """Let these hold, and none before; counting starts anew."""
         self.rules = [
-            Rule(fault=fault, draws=random.Random(f"{fault.seed}/{index}"))  # noqa: S311
+            FaultRule(fault=fault, draws=random.Random(f"{fault.seed}/{index}"))  # noqa: S311
             for index, fault in enumerate(faults)
         ]
 
-    def choose(self, seen: Seen) -> list[Fault]:
+    def choose(self, seen: RequestInfo) -> list[StorageFault]:
         """Return what happens to a request."""
         return [rule.fault for rule in self.rules if rule.fires(seen)]
 
-    def told(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, Any]]:
         """Return the rules with their counts, for people and tests."""
-        return [{**told(rule.fault), "matched": rule.matched, "fired": rule.fired} for rule in self.rules]
+        return [{**set_fields(rule.fault), "matched": rule.matched, "fired": rule.fired} for rule in self.rules]
 
 
-def parse(script: bytes | str) -> list[Fault]:
+def parse(script: bytes | str) -> list[StorageFault]:
     """Return the faults of a script: a JSON list of objects with the fields of `Fault`.
 
     Raises:
@@ -155,23 +154,23 @@ def parse(script: bytes | str) -> list[Fault]:
     return [_fault(each) for each in found]
 
 
-def _fault(given: dict[str, Any]) -> Fault:
-    return Fault(**numbered({"status": _STATUS.get(given["kind"], 503), **given}))
+def _fault(given: dict[str, Any]) -> StorageFault:
+    return StorageFault(**with_nth_tuple({"status": _STATUS.get(given["kind"], 503), **given}))
 
 
 def _problems(number: int, given: Any) -> list[str]:
-    known = [each.name for each in fields(Fault)]
+    known = [each.name for each in fields(StorageFault)]
     words = {"kind": get_args(Kind), "operation": sorted(OPERATIONS), "at": _PLACES}
-    return mistakes(f"Fault {number}", given, known=known, right=_RIGHT, words=words)
+    return rule_errors(f"Fault {number}", given, known=known, checks=_CHECKS, words=words)
 
 
-_RIGHT: Right = {
+_CHECKS: FieldChecks = {
     **COMMON,
-    "path": ("a regular expression", pattern),
-    "object": ("a regular expression", pattern),
+    "path": ("a regular expression", is_pattern),
+    "object": ("a regular expression", is_pattern),
     "method": ("a method of HTTP", lambda value: isinstance(value, str)),
     "probability": ("a number from 0 to 1", lambda value: is_number(value) and value <= 1),
     "seed": ("a whole number", lambda value: type(value) is int),
-    "at_byte": ("a number of bytes", whole),
-    "bytes_per_s": ("a number of bytes from 1", lambda value: whole(value, 1)),
+    "at_byte": ("a number of bytes", is_whole),
+    "bytes_per_s": ("a number of bytes from 1", lambda value: is_whole(value, 1)),
 }

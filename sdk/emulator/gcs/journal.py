@@ -17,7 +17,7 @@ class Journal:
     statuses: Counter[int] = field(default_factory=Counter)
     recent: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
-    def note(self, *, operation: str, status: int, **more: Any) -> None:
+    def record(self, *, operation: str, status: int, **more: Any) -> None:
         """Count one request."""
         self.counts[operation] += 1
         self.statuses[status] += 1
@@ -29,7 +29,7 @@ class Journal:
         self.statuses.clear()
         self.recent.clear()
 
-    def told(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return the counts and the last requests, the oldest first."""
         statuses = {str(status): count for status, count in self.statuses.items()}
         return {

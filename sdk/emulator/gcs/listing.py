@@ -15,7 +15,7 @@ MAX_RESULTS = 1000
 _SURROGATES = range(0xD800, 0xE000)
 
 
-class Entry(NamedTuple):
+class ListedObject(NamedTuple):
     """A generation of an object, by name and number; the record is passed on unread."""
 
     name: str
@@ -24,7 +24,7 @@ class Entry(NamedTuple):
 
 
 # (name, generation, how many) -> the entries behind that one.
-Scan = Callable[[str, int, int], list[Entry]]
+Scan = Callable[[str, int, int], list[ListedObject]]
 
 
 class Cursor(NamedTuple):
@@ -36,7 +36,7 @@ class Cursor(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class ListQuery:
     """What a listing is to show."""
 
     prefix: str = ""
@@ -58,12 +58,12 @@ class Asked:
 class Page:
     """What it shows; the token leads to the next page."""
 
-    items: list[Entry] = field(default_factory=list)
+    items: list[ListedObject] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
     token: str | None = None
 
 
-def list_page(scan: Scan, asked: Asked) -> Page:
+def list_page(scan: Scan, asked: ListQuery) -> Page:
     """Return one page. What a delimiter hides counts once, as its prefix, however much it is."""
     page, reached = Page(), asked.after
     for shown, cursor in _walk(scan, asked):
@@ -78,7 +78,7 @@ def list_page(scan: Scan, asked: Asked) -> Page:
     return page
 
 
-def _walk(scan: Scan, asked: Asked) -> Iterator[tuple[Entry | str, Cursor]]:
+def _walk(scan: Scan, asked: ListQuery) -> Iterator[tuple[ListedObject | str, Cursor]]:
     """Yield entries and prefixes in order, each with the cursor behind it."""
     at = asked.after._replace(name=max(asked.after.name, asked.prefix, asked.start))
     if at.name != asked.after.name:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any
 
-from .errors import ApiError, invalid
+from .errors import StorageApiError, invalid
 
 _MAX_HEAD_BYTES = 1 << 20
 _BOUNDARY = re.compile(r"""boundary=(?:"([^"\r\n]+)"|'([^'\r\n]+)'|([^\s;"']+))""", re.IGNORECASE)
@@ -25,7 +25,7 @@ def boundary_of(content_type: str) -> bytes:
     return found.encode()
 
 
-class Parser:
+class MultipartParser:
     """Takes the body in pieces of any size and gives back the bytes of the object.
 
     Usage: `data = parser.feed(piece)` for each piece, then `parser.finish()`. `metadata` and `content_type` are known as soon
@@ -131,5 +131,5 @@ def _json_object(text: bytes) -> dict[str, Any]:
     return found
 
 
-def _malformed(why: str) -> ApiError:
+def _malformed(why: str) -> StorageApiError:
     return invalid(f"Multipart body is malformed: {why}.")

@@ -12,33 +12,33 @@ from .blobs import Blob
 from .bodies import check_fields, object_fields
 from .call import Call
 from .errors import invalid, not_emulated
-from .listing import MAX_RESULTS, Asked, Cursor, Entry, glob_pattern, list_page, read_token
+from .listing import MAX_RESULTS, Cursor, ListedObject, ListQuery, glob_pattern, list_page, read_token
 from .names import check_object
-from .records import OBJECT_OUTPUTS, Object, merged, object_resource
+from .records import OBJECT_OUTPUT_FIELDS, Object, merge_patch, object_resource
 
 _MAX_SOURCES = 32
 
 
 async def get(call: Call) -> Response:
     """Answer objects.get."""
-    await call.aim(call.route.object)
+    await call.apply_faults(call.route.object)
     wanted = conditions.parse(call.query, call.headers)
     return _told(call, call.state.get(call.route.bucket, call.route.object, _generation(call), wanted))
 
 
 async def list_objects(call: Call) -> Response:
     """Answer objects.list."""
-    await call.aim("")
+    await call.apply_faults("")
     query, bucket = call.query, call.route.bucket
     versions = flag(call, "versions")
     if flag(call, "softDeleted"):
         raise not_emulated("softDeleted of a listing")
     call.state.bucket(bucket)
 
-    def scan(name: str, generation: int, limit: int) -> list[Entry]:
+    def scan(name: str, generation: int, limit: int) -> list[ListedObject]:
         return call.state.scan(bucket, name, generation, limit, versions=versions)
 
-    asked = Asked(
+    asked = ListQuery(
         prefix=query.get("prefix", ""),
         delimiter=query.get("delimiter", ""),
         start=query.get("startOffset", ""),
@@ -60,20 +60,20 @@ async def list_objects(call: Call) -> Response:
 async def patch(call: Call) -> Response:
     """Answer objects.patch and objects.update."""
     changes = await call.read_json()
-    await call.aim(call.route.object)
+    await call.apply_faults(call.route.object)
     wanted = conditions.parse(call.query, call.headers)
     found = call.state.get(call.route.bucket, call.route.object, _generation(call), wanted, reading=False)
     object_fields(changes)
     old = found.fields if call.method == "PATCH" else {}
-    return _told(call, call.state.change(found, merged(old, changes, OBJECT_OUTPUTS)))
+    return _told(call, call.state.change(found, merge_patch(old, changes, OBJECT_OUTPUT_FIELDS)))
 
 
 async def delete(call: Call) -> Response:
     """Answer objects.delete."""
-    await call.aim(call.route.object)
+    await call.apply_faults(call.route.object)
     wanted, generation = conditions.parse(call.query, call.headers), _generation(call)
     found = call.state.get(call.route.bucket, call.route.object, generation, wanted, reading=False)
-    call.state.delete(found, forever=generation is not None)
+    call.state.delete(found, permanently=generation is not None)
     return Response(status_code=204)
 
 
@@ -81,7 +81,7 @@ async def compose(call: Call) -> Response:
     """Answer objects.compose."""
     given = await call.read_json()
     name = check_object(call.route.object)
-    await call.aim(name)
+    await call.apply_faults(name)
     check_fields("a compose", given, "kind destination sourceObjects deleteSourceObjects")
     sources = given.get("sourceObjects")
     if not isinstance(sources, list) or not 1 <= len(sources) <= _MAX_SOURCES:
@@ -93,9 +93,9 @@ async def compose(call: Call) -> Response:
     found = [_source(call, source) for source in sources]
     state = call.state
     # Links, so that a source may be deleted while its bytes are read in another thread.
-    held = [state.blobs.share(each.blob) for each in found]
+    held = [state.blobs.link(each.blob) for each in found]
     try:
-        blob = await asyncio.to_thread(state.blobs.join, held)
+        blob = await asyncio.to_thread(state.blobs.concatenate, held)
     finally:
         for each in held:
             state.blobs.remove(each)
@@ -111,15 +111,17 @@ async def compose(call: Call) -> Response:
 def _source(call: Call, given: Any) -> Object:
     check_fields("a source of a compose", given, "name generation objectPreconditions")
     check_fields("objectPreconditions", given.get("objectPreconditions") or {}, "ifGenerationMatch")
-    generation = conditions.generation_of({"generation": str(given["generation"])} if given.get("generation") else {})
-    wanted = conditions.of_source(given.get("objectPreconditions"))
+    generation = conditions.requested_generation(
+        {"generation": str(given["generation"])} if given.get("generation") else {}
+    )
+    wanted = conditions.source_conditions(given.get("objectPreconditions"))
     return call.state.get(call.route.bucket, check_object(given.get("name")), generation, wanted, reading=False)
 
 
 async def copy(call: Call) -> Response:
     """Answer objects.rewrite and objects.copy: at once, whatever the size."""
     given = await call.read_json()
-    await call.aim(call.route.to_object, call.route.to_bucket)
+    await call.apply_faults(call.route.to_object, call.route.to_bucket)
     made = _copy(call, given)
     resource = object_resource(made, call.base_url)
     if call.route.operation == "objects.copy":
@@ -132,13 +134,13 @@ async def copy(call: Call) -> Response:
 async def move(call: Call) -> Response:
     """Answer objects.move: one step."""
     await call.read_all()
-    await call.aim(call.route.object)
+    await call.apply_faults(call.route.object)
     if call.route.object == call.route.to_object:
         raise invalid("An object cannot be moved onto itself.")
     old = call.state.get(call.route.bucket, call.route.object)
-    with call.state.step():
+    with call.state.transaction():
         made = _copy(call, {})
-        call.state.delete(old, forever=False)
+        call.state.delete(old, permanently=False)
     return _told(call, made)
 
 
@@ -146,10 +148,10 @@ def _copy(call: Call, given: dict[str, Any]) -> Object:
     route, state = call.route, call.state
     name = check_object(route.to_object)
     source_wanted = conditions.parse(call.query, prefix="ifSource")
-    generation = conditions.generation_of(call.query, "sourceGeneration")
+    generation = conditions.requested_generation(call.query, "sourceGeneration")
     source = state.get(route.bucket, route.object, generation, source_wanted, reading=False)
-    fields = object_fields(given) if set(given) - OBJECT_OUTPUTS else source.fields
-    blob = Blob(id=state.blobs.share(source.blob), size=source.size, crc32c=source.crc32c, md5=source.md5)
+    fields = object_fields(given) if set(given) - OBJECT_OUTPUT_FIELDS else source.fields
+    blob = Blob(id=state.blobs.link(source.blob), size=source.size, crc32c=source.crc32c, md5=source.md5)
     try:
         return state.commit(route.to_bucket, name, blob, fields, conditions.parse(call.query), source.components)
     except BaseException:
@@ -182,7 +184,7 @@ def max_results(call: Call) -> int:
 
 
 def _generation(call: Call) -> int | None:
-    return conditions.generation_of(call.query)
+    return conditions.requested_generation(call.query)
 
 
 def _told(call: Call, found: Object) -> Response:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from .errors import ApiError, invalid
+from .errors import StorageApiError, invalid
 
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")
 
 
-def wanted(header: str | None, size: int) -> tuple[int, int] | None:
+def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     """Return (start, stop) of the bytes that a Range asks for; None for all, also when it asks for what nobody knows.
 
     Raises:
@@ -29,7 +29,7 @@ def wanted(header: str | None, size: int) -> tuple[int, int] | None:
             return None
     if start >= stop:
         message = "The requested range cannot be satisfied."
-        raise ApiError(416, "requestedRangeNotSatisfiable", message, {"Content-Range": f"bytes */{size}"})
+        raise StorageApiError(416, "requestedRangeNotSatisfiable", message, {"Content-Range": f"bytes */{size}"})
     return start, stop
 
 
@@ -42,7 +42,7 @@ class Chunk:
     total: int | None
 
 
-def chunk(header: str | None) -> Chunk:
+def parse_content_range(header: str | None) -> Chunk:
     """Return what a Content-Range says. Without one the body is the whole object; `bytes */...` brings no bytes.
 
     Raises:

@@ -13,11 +13,11 @@ from .names import words
 
 T = TypeVar("T", bound="_Record")
 # The service tells these; a client that sends them back with a resource does not set them.
-OBJECT_OUTPUTS = words(
+OBJECT_OUTPUT_FIELDS = words(
     "kind id selfLink mediaLink name bucket generation metageneration size md5Hash crc32c etag timeCreated updated timeDeleted"
     " timeFinalized timeStorageClassUpdated componentCount owner acl softDeleteTime hardDeleteTime retentionExpirationTime"
 )
-BUCKET_OUTPUTS = words(
+BUCKET_OUTPUT_FIELDS = words(
     "kind id selfLink name metageneration etag timeCreated updated projectNumber locationType generation acl"
     " defaultObjectAcl owner"
 )
@@ -79,7 +79,7 @@ class Object(_Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session(_Record):
+class UploadSession(_Record):
     """A resumable upload: where it goes, on which conditions, with which hashes, and in the end the object that it became."""
 
     id: str
@@ -157,8 +157,8 @@ def location_type(found: Bucket) -> str:
     return "multi-region" if str(found.fields.get("location", "US")).upper() in _MULTI_REGIONS else "region"
 
 
-def merged(old: dict[str, Any], changes: dict[str, Any], outputs: frozenset[str]) -> dict[str, Any]:
-    """Return the fields after a PATCH: null removes a field, an object is merged into the old one."""
+def merge_patch(old: dict[str, Any], changes: dict[str, Any], outputs: frozenset[str]) -> dict[str, Any]:
+    """Return the fields after a PATCH: null removes a field, an object is merge_patch into the old one."""
     result = dict(old)
     for name, value in changes.items():
         if name in outputs:
@@ -167,7 +167,7 @@ def merged(old: dict[str, Any], changes: dict[str, Any], outputs: frozenset[str]
             result.pop(name, None)
         elif isinstance(value, dict):
             before = result.get(name)
-            result[name] = merged(before if isinstance(before, dict) else {}, value, frozenset())
+            result[name] = merge_patch(before if isinstance(before, dict) else {}, value, frozenset())
         else:
             result[name] = value
     return result

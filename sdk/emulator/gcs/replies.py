@@ -13,10 +13,10 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .call import Call, dripping, injected
-from .downloads import Media
+from .call import Call, injected_error, throttle
+from .downloads import MediaResponse
 from .errors import DroppedError
-from .uploads import flipped
+from .uploads import flip_byte
 
 # How long a client may take for the head of a request, in seconds, and how many of them are waited for.
 HEAD_S = 10.0
@@ -50,7 +50,7 @@ class Connections:
 
             def connection_made(self, transport: Any) -> None:
                 super().connection_made(transport)
-                connections.enter(self.client, transport)
+                connections.add(self.client, transport)
                 self.watch()
 
             def data_received(self, data: bytes) -> None:
@@ -71,14 +71,14 @@ class Connections:
                     self.head = None
 
             def connection_lost(self, exc: Exception | None) -> None:
-                connections.leave(self.client)
+                connections.remove(self.client)
                 if self.head is not None:
                     self.head.cancel()
                 super().connection_lost(exc)
 
         return Connection
 
-    def enter(self, client: Any, transport: Any) -> None:
+    def add(self, client: Any, transport: Any) -> None:
         """Take a new connection over; the oldest of too many without a request is cut."""
         self._open[client] = self._waiting[client] = transport
         if len(self._waiting) > _MAX_WAITING:
@@ -90,7 +90,7 @@ class Connections:
             return True
         return len(self._open) - len(self._waiting) <= self._most
 
-    def leave(self, client: Any) -> None:
+    def remove(self, client: Any) -> None:
         """Forget a connection."""
         self._open.pop(client, None)
         self._waiting.pop(client, None)
@@ -107,7 +107,7 @@ class Connections:
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             transport.abort()
 
-    def end(self, scope: Scope) -> None:
+    def close_gracefully(self, scope: Scope) -> None:
         """Cut the connection behind what was sent."""
         transport = self._open.get(tuple(scope["client"]))
         if transport is not None:
@@ -126,23 +126,23 @@ async def reply(
         if fault.kind == "stall" and fault.at == "after":
             await asyncio.sleep(fault.seconds)
         if fault.kind in ("drop_after", "status_after"):
-            if isinstance(answer, Media):
+            if isinstance(answer, MediaResponse):
                 answer.close()
             if fault.kind == "drop_after":
                 raise DroppedError
-            answer = injected(fault).response()
+            answer = injected_error(fault).response()
     # TensorFlow looks for "Location" and "Range" as the real servers write them, capitals and all.
     answer.raw_headers = [(name.title(), text) for name, text in answer.raw_headers]
-    damaging = _Damaging(call, answer, scope, send, connections)
-    await answer(scope, receive, damaging.send if damaging.wanted else send)
+    faulty = _FaultySend(call, answer, scope, send, connections)
+    await answer(scope, receive, faulty.send if faulty.wanted else send)
     return answer.status_code
 
 
-class _Damaging:
+class _FaultySend:
     def __init__(self, call: Call, answer: Response, scope: Scope, send: Send, connections: Connections) -> None:
         self._truncate = call.fault("truncate")
         self._drip = call.fault("drip")
-        self._corrupt = call.fault("corrupt") if isinstance(answer, Media) else None
+        self._corrupt = call.fault("corrupt") if isinstance(answer, MediaResponse) else None
         self._call = call
         self._scope = scope
         self._send = send
@@ -163,19 +163,19 @@ class _Damaging:
     async def _body(self, body: bytes) -> bytes:
         """Return what is left to be sent in the usual way."""
         if self._corrupt is not None:
-            body = flipped(body, (self._corrupt.at_byte or 0) - self._sent)
+            body = flip_byte(body, (self._corrupt.at_byte or 0) - self._sent)
         start, self._sent = self._sent, self._sent + len(body)
         cut = self._truncate is not None and self._sent > self._limit
         if cut:
             body = body[: self._limit - start]
         if self._drip is not None:
-            async for drop in dripping(body, self._drip.bytes_per_s):
+            async for drop in throttle(body, self._drip.bytes_per_s):
                 if self._connections.is_gone(self._scope):
                     raise DroppedError
                 await self._send({"type": "http.response.body", "body": drop, "more_body": True})
             body = b""
         if cut:
             await self._send({"type": "http.response.body", "body": body, "more_body": True})
-            self._connections.end(self._scope)
+            self._connections.close_gracefully(self._scope)
             raise DroppedError
         return body

@@ -11,7 +11,7 @@ from urllib.parse import unquote_to_bytes
 
 from ...errors import nearest
 from .conditions import NAMES
-from .errors import ApiError, invalid, not_emulated
+from .errors import StorageApiError, invalid, not_emulated
 from .names import words
 
 _CONDITIONS = frozenset(f"if{name}" for name in NAMES)
@@ -68,7 +68,7 @@ _BUCKET = {"GET": "get", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Route:
+class StorageRoute:
     """The operation, and what it is about; an upload's object may be named in its body only."""
 
     operation: str
@@ -78,7 +78,7 @@ class Route:
     to_object: str = ""
 
 
-def find(method: str, raw_path: bytes, query: Mapping[str, str], headers: Mapping[str, str]) -> Route:
+def find(method: str, raw_path: bytes, query: Mapping[str, str], headers: Mapping[str, str]) -> StorageRoute:
     """Return what a request asks for.
 
     Raises:
@@ -103,13 +103,13 @@ def _parts(raw_path: bytes) -> list[str]:
         raise invalid("The path is no UTF-8.") from None
 
 
-def _find(method: str, parts: list[str], query: Mapping[str, str], headers: Mapping[str, str]) -> Route:
+def _find(method: str, parts: list[str], query: Mapping[str, str], headers: Mapping[str, str]) -> StorageRoute:
     if parts[:1] == ["resumable"]:
         parts = parts[1:]
     if parts[0] == "batch":
-        return Route(operation="batch")
+        return StorageRoute(operation="batch")
     if parts[:4] == ["upload", "storage", "v1", "b"] and len(parts) == 6 and parts[5] == "o":
-        return Route(operation=_upload(method, query, headers), bucket=parts[4], object=query.get("name", ""))
+        return StorageRoute(operation=_upload(method, query, headers), bucket=parts[4], object=query.get("name", ""))
     if parts[:3] == ["download", "storage", "v1"]:
         parts, query = parts[1:], {**query, "alt": "media"}
     if parts[:2] == ["storage", "v1"] and parts[2:3] == ["b"]:
@@ -133,10 +133,10 @@ def _upload(method: str, query: Mapping[str, str], headers: Mapping[str, str]) -
         if kind in ("media", "multipart"):
             return "objects.insert"
         raise invalid(f"uploadType is media, multipart or resumable. Received: {kind!r}.")
-    raise ApiError(405, "methodNotAllowed", f"{method} is no method of an upload.")
+    raise StorageApiError(405, "methodNotAllowed", f"{method} is no method of an upload.")
 
 
-def _json(method: str, parts: list[str], query: Mapping[str, str]) -> Route:
+def _json(method: str, parts: list[str], query: Mapping[str, str]) -> StorageRoute:
     """Return the route of a path behind /storage/v1/b."""
     last = parts[1:]
     operation = None
@@ -152,33 +152,33 @@ def _json(method: str, parts: list[str], query: Mapping[str, str]) -> Route:
     elif last == ["iam", "testPermissions"] and method == "GET":
         operation = "buckets.permissions"
     elif last[0] in _FOLDERS and len(last) <= 2 and method == "GET":
-        return Route(operation=_FOLDERS[last[0]], bucket=parts[0], object="".join(last[1:]))
+        return StorageRoute(operation=_FOLDERS[last[0]], bucket=parts[0], object="".join(last[1:]))
     elif last[0] == "o":
         return _object(method, parts[0], last[1:], query)
     if operation is None:
         raise not_emulated(f"{method} /storage/v1/b/{'/'.join(parts)}")
-    return Route(operation=operation, bucket=parts[0])
+    return StorageRoute(operation=operation, bucket=parts[0])
 
 
-def _object(method: str, bucket: str, parts: list[str], query: Mapping[str, str]) -> Route:
+def _object(method: str, bucket: str, parts: list[str], query: Mapping[str, str]) -> StorageRoute:
     """Return the route of a path behind /storage/v1/b/BUCKET/o."""
     name, last = parts[0], parts[1:]
     if not last and method in _BUCKET:
         media = method == "GET" and query.get("alt") == "media"
-        return Route(
+        return StorageRoute(
             operation="objects.download" if media else f"objects.{_BUCKET[method]}", bucket=bucket, object=name
         )
     if method == "POST" and last == ["compose"]:
-        return Route(operation="objects.compose", bucket=bucket, object=name)
+        return StorageRoute(operation="objects.compose", bucket=bucket, object=name)
     if method == "POST" and len(last) == 5 and last[0] in ("rewriteTo", "copyTo") and (last[1], last[3]) == ("b", "o"):
         verb = {"rewriteTo": "objects.rewrite", "copyTo": "objects.copy"}[last[0]]
-        return Route(operation=verb, bucket=bucket, object=name, to_bucket=last[2], to_object=last[4])
+        return StorageRoute(operation=verb, bucket=bucket, object=name, to_bucket=last[2], to_object=last[4])
     if method == "POST" and len(last) == 3 and last[:2] == ["moveTo", "o"]:
-        return Route(operation="objects.move", bucket=bucket, object=name, to_bucket=bucket, to_object=last[2])
+        return StorageRoute(operation="objects.move", bucket=bucket, object=name, to_bucket=bucket, to_object=last[2])
     raise not_emulated(f"{method} /storage/v1/b/{bucket}/o/{'/'.join(parts)}")
 
 
-def _xml(method: str, parts: list[str], query: Mapping[str, str]) -> Route:
+def _xml(method: str, parts: list[str], query: Mapping[str, str]) -> StorageRoute:
     """Return the route of a path /BUCKET/OBJECT, slashes in the object's name and all."""
     bucket, name = parts[0], "/".join(parts[1:])
     operation = {"GET": "xml.get", "HEAD": "xml.get", "PUT": "xml.put", "DELETE": "xml.delete"}.get(method)
@@ -188,4 +188,4 @@ def _xml(method: str, parts: list[str], query: Mapping[str, str]) -> Route:
         operation = {"PUT": "xml.part", "POST": "xml.complete", "DELETE": "xml.abort"}.get(method)
     if operation is None or not name:
         raise not_emulated(f"{method} /{'/'.join(parts)}")
-    return Route(operation=operation, bucket=bucket, object=name)
+    return StorageRoute(operation=operation, bucket=bucket, object=name)

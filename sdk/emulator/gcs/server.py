@@ -13,14 +13,14 @@ from starlette.types import ASGIApp
 from ...clock import SystemClock
 from ...errors import InputError
 from ...process.redirect import tokens
-from ..door import Door
-from .app import Application
+from ..door import AccessMiddleware
+from .app import StorageApp
 from .bodies import check_bucket_fields
-from .errors import ApiError
-from .faults import Fault, Faults
+from .errors import StorageApiError
+from .faults import StorageFault, StorageFaults
 from .names import check_bucket
 from .replies import Connections
-from .state import State
+from .state import StorageState
 
 _BACKLOG = 2048
 # Clients keep connections open and meet a reset if they send at the very moment at which the server gives one up.
@@ -32,7 +32,7 @@ def serve(
     *,
     port: int,
     announce: Callable[[str], None],
-    faults: Sequence[Fault] = (),
+    faults: Sequence[StorageFault] = (),
     buckets: Sequence[str] = (),
 ) -> None:
     """Serve until a signal ends it.
@@ -47,18 +47,18 @@ def serve(
     Raises:
         InputError: the folder, the port or a bucket cannot be used.
     """
-    with closing(bind(port)) as listener, closing(State(folder, SystemClock())) as state:
+    with closing(bind(port)) as listener, closing(StorageState(folder, SystemClock())) as state:
         make_buckets(state, buckets)
-        rules, connections = Faults(), Connections()
+        rules, connections = StorageFaults(), Connections()
         rules.replace(faults)
-        token = tokens.of(folder)
-        server = prepare(Door(Application(state, rules, connections), token, connections), connections)
+        token = tokens.load_or_create(folder)
+        server = make_server(AccessMiddleware(StorageApp(state, rules, connections), token, connections), connections)
         listen(listener)
         announce(f"http://127.0.0.1:{listener.getsockname()[1]}/{token}")
         server.run(sockets=[listener])
 
 
-def prepare(application: ASGIApp, connections: Connections, *, lifespan: bool = False) -> uvicorn.Server:
+def make_server(application: ASGIApp, connections: Connections, *, lifespan: bool = False) -> uvicorn.Server:
     """Return a server that was not started yet.
 
     Args:
@@ -120,7 +120,7 @@ def _unusable(port: int, error: Exception) -> InputError:
     return InputError(f"The port cannot be used: {error}. Received: {port}. Next: --port 0 takes any free one.")
 
 
-def make_buckets(state: State, buckets: Sequence[str]) -> None:
+def make_buckets(state: StorageState, buckets: Sequence[str]) -> None:
     """Make the buckets that are not there yet.
 
     Args:
@@ -139,5 +139,5 @@ def make_buckets(state: State, buckets: Sequence[str]) -> None:
             fields = {"location": wanted[name]} if wanted[name] else {}
             check_bucket_fields(fields)
             state.create_bucket(name, fields)
-    except ApiError as error:
+    except StorageApiError as error:
         raise InputError(error.message) from None

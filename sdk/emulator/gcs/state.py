@@ -11,15 +11,15 @@ from typing import Any
 from ...clock import Clock
 from .blobs import Blob, Blobs
 from .conditions import Conditions
-from .errors import ApiError, no_bucket, no_object
-from .listing import Entry
-from .records import Bucket, Object, Session, timestamp
+from .errors import StorageApiError, no_bucket, no_object
+from .listing import ListedObject
+from .records import Bucket, Object, UploadSession, timestamp
 from .tables import Tables
 
 _ANY = Conditions()
 
 
-class State:
+class StorageState:
     """All of one data folder.
 
     Args:
@@ -30,28 +30,28 @@ class State:
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._tables = Tables(folder)
         self._clock = clock
-        self._unneeded: list[str] = []
+        self._orphaned_blobs: list[str] = []
         self.blobs = Blobs(folder / "blobs")
         tables = ("objects", "sessions", "parts")
-        self.blobs.sweep({row[0] for table in tables for row in self._tables.run(f"SELECT blob FROM {table}")})  # noqa: S608
+        self.blobs.remove_unknown({row[0] for table in tables for row in self._tables.run(f"SELECT blob FROM {table}")})  # noqa: S608
 
     def close(self) -> None:
         """Let go of the folder."""
         self._tables.close()
 
     @contextmanager
-    def step(self) -> Iterator[None]:
+    def transaction(self) -> Iterator[None]:
         """Make the block one step: all of it is stored or nothing. Blobs that it gave up are removed afterwards."""
         inner = self._tables.in_transaction
         try:
             with self._tables.transaction():
                 yield
             # Not before the outermost commit: a kill in between would leave an object without its bytes.
-            for blob in self._unneeded if not inner else ():
+            for blob in self._orphaned_blobs if not inner else ():
                 self.blobs.remove(blob)
         finally:
             if not inner:
-                self._unneeded = []
+                self._orphaned_blobs = []
 
     def now(self) -> str:
         """Return the time as the API writes it."""
@@ -59,9 +59,9 @@ class State:
 
     def clear(self) -> None:
         """Forget everything but the generations that were given."""
-        with self.step():
+        with self.transaction():
             for table in ("objects", "sessions", "parts"):
-                self._unneeded += [row[0] for row in self._tables.run(f"SELECT blob FROM {table}")]  # noqa: S608
+                self._orphaned_blobs += [row[0] for row in self._tables.run(f"SELECT blob FROM {table}")]  # noqa: S608
                 self._tables.run(f"DELETE FROM {table}")  # noqa: S608
             self._tables.run("DELETE FROM buckets")
 
@@ -89,16 +89,18 @@ class State:
             ApiError: it is there.
         """
         if self._tables.run("SELECT 1 FROM buckets WHERE name = ?", name).fetchone():
-            raise ApiError(409, "conflict", f"The bucket is there already. Received: {name!r}.")
+            raise StorageApiError(409, "conflict", f"The bucket is there already. Received: {name!r}.")
         now = self.now()
-        return self._keep(Bucket(name=name, metageneration=1, created=now, updated=now, fields=fields))
+        return self._store_bucket(Bucket(name=name, metageneration=1, created=now, updated=now, fields=fields))
 
     def change_bucket(self, old: Bucket, fields: dict[str, Any]) -> Bucket:
         """Replace what the owner has set."""
-        return self._keep(replace(old, fields=fields, metageneration=old.metageneration + 1, updated=self.now()))
+        return self._store_bucket(
+            replace(old, fields=fields, metageneration=old.metageneration + 1, updated=self.now())
+        )
 
-    def _keep(self, bucket: Bucket) -> Bucket:
-        with self.step():
+    def _store_bucket(self, bucket: Bucket) -> Bucket:
+        with self.transaction():
             self._tables.run("REPLACE INTO buckets VALUES (?, ?)", bucket.name, bucket.to_json())
         return bucket
 
@@ -109,8 +111,8 @@ class State:
             ApiError: it is not empty.
         """
         if self._tables.run("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1", name).fetchone():
-            raise ApiError(409, "conflict", "The bucket you tried to delete is not empty.")
-        with self.step():
+            raise StorageApiError(409, "conflict", "The bucket you tried to delete is not empty.")
+        with self.transaction():
             self._tables.run("DELETE FROM buckets WHERE name = ?", name)
 
     # Objects
@@ -146,23 +148,23 @@ class State:
         conditions.check(found, reading=reading)
         return found
 
-    def scan(self, bucket: str, name: str, generation: int, limit: int, *, versions: bool) -> list[Entry]:
+    def scan(self, bucket: str, name: str, generation: int, limit: int, *, versions: bool) -> list[ListedObject]:
         """Return up to `limit` generations behind this one, by name and generation."""
         live = "" if versions else "AND live"
         query = (
             "SELECT name, generation, record FROM objects "  # noqa: S608
             f"WHERE bucket = ? AND (name, generation) > (?, ?) {live} ORDER BY name, generation LIMIT ?"
         )
-        return [Entry(*row) for row in self._tables.run(query, bucket, name, generation, limit)]
+        return [ListedObject(*row) for row in self._tables.run(query, bucket, name, generation, limit)]
 
-    def live(self) -> list[tuple[str, str, int, str]]:
+    def live_objects(self) -> list[tuple[str, str, int, str]]:
         """Return bucket, name, generation and blob of every live object."""
         return self._tables.run("SELECT bucket, name, generation, blob FROM objects WHERE live").fetchall()
 
     @property
-    def changes(self) -> int:
+    def change_count(self) -> int:
         """What grows whenever something is written."""
-        return self._tables.changes
+        return self._tables.change_count
 
     def commit(
         self,
@@ -178,7 +180,7 @@ class State:
         Raises:
             ApiError: the conditions do not hold; the blob is the caller's to remove.
         """
-        with self.step():
+        with self.transaction():
             versioned = self.bucket(bucket).versioned
             current = self.find(bucket, name)
             conditions.check(current)
@@ -204,14 +206,14 @@ class State:
 
     def change(self, old: Object, fields: dict[str, Any]) -> Object:
         """Replace the metadata of a generation."""
-        with self.step():
+        with self.transaction():
             changed = replace(old, fields=fields, metageneration=old.metageneration + 1, updated=self.now())
             return self._write(changed)
 
-    def delete(self, found: Object, *, forever: bool) -> None:
-        """Remove a generation; unless `forever`, a bucket with versioning keeps it as an old one."""
-        with self.step():
-            self._retire(found, self.now(), keep=not forever and self.bucket(found.bucket).versioned)
+    def delete(self, found: Object, *, permanently: bool) -> None:
+        """Remove a generation; unless `permanently`, a bucket with versioning keeps it as an old one."""
+        with self.transaction():
+            self._retire(found, self.now(), keep=not permanently and self.bucket(found.bucket).versioned)
 
     def _retire(self, old: Object, now: str, *, keep: bool) -> None:
         if keep:
@@ -219,7 +221,7 @@ class State:
             return
         query = "DELETE FROM objects WHERE bucket = ? AND name = ? AND generation = ?"
         self._tables.run(query, old.bucket, old.name, old.generation)
-        self._unneeded.append(old.blob)
+        self._orphaned_blobs.append(old.blob)
 
     def _write(self, found: Object) -> Object:
         key = (found.bucket, found.name, found.generation)
@@ -236,36 +238,36 @@ class State:
 
     # Unfinished uploads
 
-    def session(self, key: str) -> Session | None:
+    def session(self, key: str) -> UploadSession | None:
         """Return a resumable upload; None for one that was lost, cancelled or never begun."""
         row = self._tables.run("SELECT record FROM sessions WHERE id = ?", key).fetchone()
-        return None if row is None else Session.from_json(row[0])
+        return None if row is None else UploadSession.from_json(row[0])
 
-    def keep_session(self, session: Session) -> None:
+    def store_session(self, session: UploadSession) -> None:
         """Store a resumable upload. Once it is finished, its blob belongs to the object."""
         blob = "" if session.finished else session.blob
-        with self.step():
+        with self.transaction():
             self._tables.run("REPLACE INTO sessions VALUES (?, ?, ?)", session.id, blob, session.to_json())
 
-    def lose_session(self, session: Session) -> None:
+    def delete_session(self, session: UploadSession) -> None:
         """Forget a resumable upload and the bytes that have come."""
-        with self.step():
-            self._unneeded += [session.blob] if session.blob and not session.finished else []
-            self._unneeded += [
+        with self.transaction():
+            self._orphaned_blobs += [session.blob] if session.blob and not session.finished else []
+            self._orphaned_blobs += [
                 row[0] for row in self._tables.run("SELECT blob FROM parts WHERE session = ?", session.id)
             ]
             self._tables.run("DELETE FROM parts WHERE session = ?", session.id)
             self._tables.run("DELETE FROM sessions WHERE id = ?", session.id)
 
-    def keep_part(self, session: Session, number: int, blob: Blob) -> None:
+    def store_part(self, session: UploadSession, number: int, blob: Blob) -> None:
         """Store one part of a multipart upload of the XML API; the same number again replaces it."""
-        with self.step():
+        with self.transaction():
             query = "SELECT blob FROM parts WHERE session = ? AND number = ?"
-            self._unneeded += [row[0] for row in self._tables.run(query, session.id, number)]
+            self._orphaned_blobs += [row[0] for row in self._tables.run(query, session.id, number)]
             values = (session.id, number, blob.id, blob.md5, blob.size)
             self._tables.run("REPLACE INTO parts VALUES (?, ?, ?, ?, ?)", *values)
 
-    def parts(self, session: Session) -> dict[int, tuple[str, str, int]]:
+    def parts(self, session: UploadSession) -> dict[int, tuple[str, str, int]]:
         """Return the parts that have come: number -> blob, etag, size."""
         rows = self._tables.run("SELECT number, blob, etag, size FROM parts WHERE session = ?", session.id)
         return {number: (blob, etag, size) for number, blob, etag, size in rows}

@@ -45,7 +45,7 @@ class Tables:
 
     def __init__(self, folder: Path) -> None:
         try:
-            private.folder(folder)
+            private.make_data_folder(folder)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             os.fchmod(self._lock, 0o600)
         except OSError as error:
@@ -72,7 +72,7 @@ class Tables:
         return self._db.execute(statement, values)
 
     @property
-    def changes(self) -> int:
+    def change_count(self) -> int:
         """How many rows were written since the folder was opened."""
         return self._db.total_changes
 
@@ -97,7 +97,7 @@ class Tables:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(private.database(path), isolation_level=None)
+    db = sqlite3.connect(private.create_database(path), isolation_level=None)
     try:
         db.execute("PRAGMA journal_mode = WAL")
         # A killed process loses nothing that was written; only a machine that loses power would, and this is an emulator.

@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from . import blobs, conditions, multipart
-from .blobs import Declared, Writer
+from .blobs import BlobWriter, Declared
 from .bodies import object_fields
 from .call import Call
 from .names import check_object
@@ -22,20 +22,20 @@ async def insert(call: Call) -> Response:
     if call.query.get("uploadType") == "multipart":
         return await _insert_multipart(call)
     name = check_object(call.query.get("name"))
-    await call.aim(name)
+    await call.apply_faults(name)
     given = {"contentType": call.headers.get("content-type"), "contentEncoding": call.query.get("contentEncoding")}
     writer = call.state.blobs.create()
     try:
         await receive(call, call.pieces(), writer)
-        await call.linger()
-        found = settle(call, writer, name, fields_of(given), blobs.declared(call.headers))
+        await call.wait_before_commit()
+        found = commit_upload(call, writer, name, upload_fields(given), blobs.declared_hashes(call.headers))
     finally:
         writer.close()
     return JSONResponse(object_resource(found, call.base_url))
 
 
 async def _insert_multipart(call: Call) -> Response:
-    parser = multipart.Parser(multipart.boundary_of(call.headers.get("content-type", "")))
+    parser = multipart.MultipartParser(multipart.boundary_of(call.headers.get("content-type", "")))
     body = call.pieces()
     first = b""
     async for piece in body:
@@ -45,55 +45,57 @@ async def _insert_multipart(call: Call) -> Response:
     if not parser.started:
         parser.finish()
     name = check_object(call.query.get("name") or parser.metadata.get("name"))
-    await call.aim(name)
-    fields = fields_of({"contentEncoding": call.query.get("contentEncoding"), **parser.metadata}, parser.content_type)
+    await call.apply_faults(name)
+    fields = upload_fields(
+        {"contentEncoding": call.query.get("contentEncoding"), **parser.metadata}, parser.content_type
+    )
     writer = call.state.blobs.create()
     try:
         await receive(call, _parsed(call, parser, first, body), writer)
-        await call.linger()
-        found = settle(call, writer, name, fields, blobs.declared(parser.metadata, call.headers))
+        await call.wait_before_commit()
+        found = commit_upload(call, writer, name, fields, blobs.declared_hashes(parser.metadata, call.headers))
     finally:
         writer.close()
     return JSONResponse(object_resource(found, call.base_url))
 
 
 async def _parsed(
-    call: Call, parser: multipart.Parser, first: bytes, body: AsyncIterator[bytes]
+    call: Call, parser: multipart.MultipartParser, first: bytes, body: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
     # It came with the metadata, before anybody could know that it was to be slow.
-    async for drop in call.paced(first):
+    async for drop in call.throttled(first):
         yield drop
     async for piece in body:
         yield parser.feed(piece)
     parser.finish()
 
 
-async def receive(call: Call, data: AsyncIterator[bytes], writer: Writer) -> None:
+async def receive(call: Call, data: AsyncIterator[bytes], writer: BlobWriter) -> None:
     """Write the bytes as they arrive; the file is gone if they do not all arrive."""
     try:
         async for piece in data:
-            writer.write(damaged(call, piece, writer.size))
+            writer.write(corrupted(call, piece, writer.size))
     except BaseException:
         writer.discard()
         raise
 
 
-def damaged(call: Call, piece: bytes, position: int) -> bytes:
+def corrupted(call: Call, piece: bytes, position: int) -> bytes:
     """Return the piece of an upload, or what a fault makes of it."""
     fault = call.fault("corrupt")
     if fault is None or fault.at == "disk":
         return piece
-    return flipped(piece, (fault.at_byte or 0) - position)
+    return flip_byte(piece, (fault.at_byte or 0) - position)
 
 
-def flipped(piece: bytes, at: int) -> bytes:
+def flip_byte(piece: bytes, at: int) -> bytes:
     """Return the bytes with one of them changed; as they are if it lies elsewhere."""
     return piece[:at] + bytes([piece[at] ^ 1]) + piece[at + 1 :] if 0 <= at < len(piece) else piece
 
 
-def settle(
+def commit_upload(
     call: Call,
-    writer: Writer,
+    writer: BlobWriter,
     name: str,
     fields: dict[str, Any],
     hashes: Declared,
@@ -110,7 +112,7 @@ def settle(
         if fault is None or fault.at != "stored":
             blobs.verify(blob, hashes)
         if fault is not None and fault.at == "disk":
-            call.state.blobs.damage(blob.id, fault.at_byte or 0)
+            call.state.blobs.flip_byte(blob.id, fault.at_byte or 0)
         wanted = conditions.parse(call.query if query is None else query)
         return call.state.commit(call.route.bucket, name, blob, fields, wanted)
     except BaseException:
@@ -118,7 +120,7 @@ def settle(
         raise
 
 
-def fields_of(given: Mapping[str, Any], content_type: str | None = None) -> dict[str, Any]:
+def upload_fields(given: Mapping[str, Any], content_type: str | None = None) -> dict[str, Any]:
     """Return what a client sets of the metadata of an object that it uploads.
 
     Raises:

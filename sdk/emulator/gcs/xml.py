@@ -11,11 +11,11 @@ from starlette.responses import Response
 
 from . import blobs, conditions
 from .call import Call
-from .downloads import headers_of, media
-from .errors import ApiError, invalid, not_emulated
+from .downloads import media, object_headers
+from .errors import StorageApiError, invalid, not_emulated
 from .names import check_object, words
-from .records import Session
-from .uploads import fields_of, receive, settle
+from .records import UploadSession
+from .uploads import commit_upload, receive, upload_fields
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 _PART = re.compile(r"<(?:\w+:)?PartNumber>\s*(\d+)\s*</(?:\w+:)?PartNumber>\s*<(?:\w+:)?ETag>\s*([^<]*?)\s*</")
@@ -44,30 +44,30 @@ _MIN_PART_BYTES = 5 << 20
 
 async def get(call: Call) -> Response:
     """Answer xml.get, also for HEAD."""
-    await call.aim(call.route.object)
+    await call.apply_faults(call.route.object)
     return media(call, _conditions(call))
 
 
 async def put(call: Call) -> Response:
     """Answer xml.put."""
     name = check_object(call.route.object)
-    await call.aim(name)
+    await call.apply_faults(name)
     writer = call.state.blobs.create()
     try:
         await receive(call, call.pieces(), writer)
-        await call.linger()
-        found = settle(call, writer, name, _fields(call), blobs.declared(call.headers), _named(call))
+        await call.wait_before_commit()
+        found = commit_upload(call, writer, name, _fields(call), blobs.declared_hashes(call.headers), _named(call))
     finally:
         writer.close()
-    return Response(headers=_without_type(headers_of(found)))
+    return Response(headers=_without_type(object_headers(found)))
 
 
 async def delete(call: Call) -> Response:
     """Answer xml.delete."""
-    await call.aim(call.route.object)
-    generation = conditions.generation_of(call.query)
+    await call.apply_faults(call.route.object)
+    generation = conditions.requested_generation(call.query)
     found = call.state.get(call.route.bucket, call.route.object, generation, _conditions(call), reading=False)
-    call.state.delete(found, forever=generation is not None)
+    call.state.delete(found, permanently=generation is not None)
     return Response(status_code=204)
 
 
@@ -75,18 +75,18 @@ async def start(call: Call) -> Response:
     """Answer xml.start."""
     await call.read_all()
     name, bucket = check_object(call.route.object), call.route.bucket
-    await call.aim(name)
+    await call.apply_faults(name)
     call.state.bucket(bucket)
     _refuse_conditions(call)
-    session = Session(id=uuid.uuid4().hex, bucket=bucket, name=name, blob="", fields=_fields(call), query={})
-    call.state.keep_session(session)
+    session = UploadSession(id=uuid.uuid4().hex, bucket=bucket, name=name, blob="", fields=_fields(call), query={})
+    call.state.store_session(session)
     return _answer("InitiateMultipartUploadResult", bucket, name, f"<UploadId>{session.id}</UploadId>")
 
 
 async def part(call: Call) -> Response:
     """Answer xml.part."""
     session = _found(call)
-    await call.aim(session.name)
+    await call.apply_faults(session.name)
     text = call.query.get("partNumber", "")
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_PARTS):
         raise invalid(f"partNumber is a number from 1 to {_MAX_PARTS}. Received: {text!r}.")
@@ -94,8 +94,8 @@ async def part(call: Call) -> Response:
     await receive(call, call.pieces(), writer)
     blob = writer.finish()
     try:
-        blobs.verify(blob, blobs.declared(call.headers))
-        call.state.keep_part(_found(call), int(text), blob)
+        blobs.verify(blob, blobs.declared_hashes(call.headers))
+        call.state.store_part(_found(call), int(text), blob)
     except BaseException:
         call.state.blobs.remove(blob.id)
         raise
@@ -106,27 +106,29 @@ async def complete(call: Call) -> Response:
     """Answer xml.complete."""
     body = (await call.read_all()).decode("utf-8", "replace")
     session = _found(call)
-    await call.aim(session.name)
+    await call.apply_faults(session.name)
     _refuse_conditions(call)
     there = call.state.parts(session)
     wanted = [(int(number), etag.replace("&quot;", "").strip('"')) for number, etag in _PART.findall(body)]
     if not wanted or [number for number, _ in wanted] != sorted({number for number, _ in wanted}):
-        raise ApiError(400, "InvalidPartOrder", "The parts are not named, or not in the order of their numbers.")
+        raise StorageApiError(400, "InvalidPartOrder", "The parts are not named, or not in the order of their numbers.")
     for number, etag in wanted:
         if number not in there or there[number][1] != etag:
-            raise ApiError(400, "InvalidPart", f"Part {number} has not come, or its ETag is another one.")
+            raise StorageApiError(400, "InvalidPart", f"Part {number} has not come, or its ETag is another one.")
     if any(there[number][2] < _MIN_PART_BYTES for number, _ in wanted[:-1]):
-        raise ApiError(400, "EntityTooSmall", f"Every part but the last one has at least {_MIN_PART_BYTES} bytes.")
-    held = [call.state.blobs.share(there[number][0]) for number, _ in wanted]
+        raise StorageApiError(
+            400, "EntityTooSmall", f"Every part but the last one has at least {_MIN_PART_BYTES} bytes."
+        )
+    held = [call.state.blobs.link(there[number][0]) for number, _ in wanted]
     try:
-        blob = await asyncio.to_thread(call.state.blobs.join, held)
+        blob = await asyncio.to_thread(call.state.blobs.concatenate, held)
     finally:
         for each in held:
             call.state.blobs.remove(each)
     try:
-        with call.state.step():
+        with call.state.transaction():
             made = call.state.commit(session.bucket, session.name, blob, session.fields)
-            call.state.lose_session(session)
+            call.state.delete_session(session)
     except BaseException:
         call.state.blobs.remove(blob.id)
         raise
@@ -136,15 +138,15 @@ async def complete(call: Call) -> Response:
 async def abort(call: Call) -> Response:
     """Answer xml.abort."""
     session = _found(call)
-    await call.aim(session.name)
-    call.state.lose_session(session)
+    await call.apply_faults(session.name)
+    call.state.delete_session(session)
     return Response(status_code=204)
 
 
-def _found(call: Call) -> Session:
+def _found(call: Call) -> UploadSession:
     session = call.state.session(call.query.get("uploadId", ""))
     if session is None or (session.bucket, session.name) != (call.route.bucket, call.route.object):
-        raise ApiError(404, "NoSuchUpload", "No such upload: it was completed, aborted or never begun.")
+        raise StorageApiError(404, "NoSuchUpload", "No such upload: it was completed, aborted or never begun.")
     return session
 
 
@@ -175,7 +177,7 @@ def _fields(call: Call) -> dict[str, object]:
             raise not_emulated(f"the header {name!r} of {call.route.operation}")
     custom = {name[len(_META) :]: text for name, text in call.headers.items() if name.startswith(_META)}
     fields = {field: call.headers[header] for header, field in _METADATA.items() if header in call.headers}
-    return fields_of({**fields, "metadata": custom or None})
+    return upload_fields({**fields, "metadata": custom or None})
 
 
 def _without_type(headers: dict[str, str]) -> dict[str, str]:

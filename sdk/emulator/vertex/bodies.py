@@ -1,6 +1,6 @@
 """Reads the JSON of a custom job as strictly as the service does, and writes it as the service does. Pure.
 
-Inside the emulator a job is in one form: camelCase, whole numbers, names of enums, canonical durations, and no field that has
+Inside the emulator a job is in one form: camelCase, whole enum_numbers, names of enums, canonical durations, and no field that has
 its default value.
 """
 
@@ -49,34 +49,37 @@ def parse(body: bytes) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name not in OUTPUTS}
 
 
-def shown(message: str, value: dict[str, Any], *, numbers: bool) -> dict[str, Any]:
+def to_response(message: str, value: dict[str, Any], *, enum_numbers: bool) -> dict[str, Any]:
     """Return a message as an answer holds it.
 
     Args:
         message: its type.
         value: in the emulator's own form.
-        numbers: whether enums are numbers, for those who ask for `enum-encoding=int`.
+        enum_numbers: whether enums are enum_numbers, for those who ask for `enum-encoding=int`.
     """
-    return {name: _shown(MESSAGES[message][name], each, numbers=numbers) for name, each in value.items()}
+    return {
+        name: _value_to_response(MESSAGES[message][name], each, enum_numbers=enum_numbers)
+        for name, each in value.items()
+    }
 
 
-def seconds(duration: str) -> float:
+def duration_s(duration: str) -> float:
     """Return a duration such as "3600s" in seconds."""
     return float(duration[:-1])
 
 
-def snake(name: str) -> str:
+def snake_case(name: str) -> str:
     """Return the proto's name of a field: "job_spec" for "jobSpec"."""
     return re.sub(r"([A-Z])", lambda found: f"_{found[1].lower()}", name)
 
 
-def _shown(kind: str, value: Any, *, numbers: bool) -> Any:
+def _value_to_response(kind: str, value: Any, *, enum_numbers: bool) -> Any:
     if kind.endswith("[]"):
-        return [_shown(kind[:-2], each, numbers=numbers) for each in value]
+        return [_value_to_response(kind[:-2], each, enum_numbers=enum_numbers) for each in value]
     if kind in MESSAGES:
-        return shown(kind, value, numbers=numbers)
+        return to_response(kind, value, enum_numbers=enum_numbers)
     if kind in ENUMS:
-        return ENUMS[kind][value] if numbers else value
+        return ENUMS[kind][value] if enum_numbers else value
     return str(value) if kind == "int64" else value
 
 
@@ -89,7 +92,7 @@ def _message(kind: str, value: Any, path: str, problems: Problems) -> dict[str, 
         problems.append((path, _wrong(path, kind, value)))
         return {}
     known = MESSAGES[kind]
-    names = {**{snake(name): name for name in known}, **{name: name for name in known}}
+    names = {**{snake_case(name): name for name in known}, **{name: name for name in known}}
     found: dict[str, Any] = {}
     seen: set[str] = set()
     for given, each in value.items():
@@ -101,7 +104,7 @@ def _message(kind: str, value: Any, path: str, problems: Problems) -> dict[str, 
             problems.append((path, f"Invalid JSON payload received. '{path}' holds {json.dumps(given)} twice."))
         elif each is not None:
             seen.add(name)
-            read = _value(known[name], each, f"{path}.{snake(name)}", problems)
+            read = _value(known[name], each, f"{path}.{snake_case(name)}", problems)
             if read not in (None, "", 0, [], "UNSET") or (read == {} and not known[name].endswith("{}")):
                 found[name] = read
     for oneof, members in ONEOFS.get(kind, {}).items():

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-Emit = Callable[[str, str, str], None]
+OnLine = Callable[[str, str, str], None]
 
 # What a program prints without an end is not waited for any longer than this.
 MAX_LINE_BYTES = 1 << 16
@@ -24,12 +24,12 @@ _KILLED = 137
 # The kernel ends what is killed at once, unless a disk does not answer.
 _END_S = 30.0
 # What this system refuses, once it is known: asking takes as long as starting a job.
-_permitted: dict[str, dict[str, str]] = {}
+_probe_result: dict[str, dict[str, str]] = {}
 _RUN = "import sys; sys.path.append(sys.argv[1]); from keeping import keeper; keeper.main(int(sys.argv[2]))"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Config:
+class ContainerConfig:
     """What the replicas of a job see.
 
     Args:
@@ -37,7 +37,7 @@ class Config:
         gcs: the folder that they see as /gcs.
         buckets: those in it that they may write.
         hosts: the file that they see as /etc/hosts.
-        kept: folders that they may read only.
+        read_only: folders that they may read only.
         scratch: the folder with all of their own, which they may write wherever it lies.
     """
 
@@ -45,26 +45,26 @@ class Config:
     gcs: str
     buckets: Sequence[str]
     hosts: str
-    kept: Sequence[str]
+    read_only: Sequence[str]
     scratch: str
 
 
 @dataclass
-class _Stream:
+class _OutputStream:
     """One output of a replica, cut into lines."""
 
     name: str
     kind: str
     rest: bytes = b""
 
-    def cut(self, data: bytes) -> list[str]:
+    def feed(self, data: bytes) -> list[str]:
         whole, end, rest = (self.rest + data).rpartition(b"\n")
-        *pieces, self.rest = _pieces(rest)
+        *pieces, self.rest = _split_line(rest)
         lines = whole.split(b"\n") if end else []
-        return [_text(piece) for line in lines for piece in _pieces(line)] + [_text(piece) for piece in pieces]
+        return [_decode(piece) for line in lines for piece in _split_line(line)] + [_decode(piece) for piece in pieces]
 
-    def end(self) -> list[str]:
-        return [_text(self.rest)] if self.rest else []
+    def flush(self) -> list[str]:
+        return [_decode(self.rest)] if self.rest else []
 
 
 @dataclass
@@ -81,28 +81,30 @@ class Containers:
 
     Args:
         config: what they see.
-        emit: called with a replica's name, "stdout" or "stderr", and a line, in a thread of this object.
-        ended: called in the same thread with replicas that are over, when all that they have printed was emitted: by name their
+        on_line: called with a replica's name, "stdout" or "stderr", and a line, in a thread of this object.
+        on_exit: called in the same thread with replicas that are over, when all that they have printed was emitted: by name their
             exit codes and the numbers of their first processes.
     """
 
-    def __init__(self, config: Config, emit: Emit, ended: Callable[[dict[str, tuple[int, int]]], None]) -> None:
-        self._emit, self._ended = emit, ended
+    def __init__(
+        self, config: ContainerConfig, on_line: OnLine, on_exit: Callable[[dict[str, tuple[int, int]]], None]
+    ) -> None:
+        self._on_line, self._on_exit = on_line, on_exit
         self._containers: dict[str, _Container] = {}
-        self._over: dict[str, tuple[int, int]] = {}
+        self._exited: dict[str, tuple[int, int]] = {}
         self._lock = threading.Lock()
         self._selector = selectors.DefaultSelector()
-        self._news = b""
+        self._buffer = b""
         self._ready = threading.Event()
         self._closing = False
-        self._woken, self._wake = os.pipe()
-        self.refused = {"root": "its keeper has ended", "pids": "its keeper has ended"}
-        self._socket, self._process = _start_keeper()
-        for source in (self._socket, self._woken):
+        self._wake_read, self._wake_write = os.pipe()
+        self.refused = {"root": "the container runtime has ended", "pids": "the container runtime has ended"}
+        self._socket, self._process = _start_runtime()
+        for source in (self._socket, self._wake_read):
             self._selector.register(source, selectors.EVENT_READ)
         self._thread = threading.Thread(target=self._run, name="podlift-containers", daemon=True)
         self._thread.start()
-        self._send({**vars(config), "refused": _permitted.get("refused")})
+        self._send({**vars(config), "refused": _probe_result.get("refused")})
         self._ready.wait()
 
     def start(self, name: str, *, host: str, command: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
@@ -120,10 +122,17 @@ class Containers:
             self._containers[name] = _Container()
         for kind, (here, _) in outputs.items():
             os.set_blocking(here, False)
-            self._selector.register(here, selectors.EVENT_READ, _Stream(name, kind))
-        order = {"do": "start", "name": name, "host": host, "command": list(command), "env": dict(env), "cwd": cwd}
+            self._selector.register(here, selectors.EVENT_READ, _OutputStream(name, kind))
+        request = {
+            "action": "start",
+            "name": name,
+            "host": host,
+            "command": list(command),
+            "env": dict(env),
+            "cwd": cwd,
+        }
         try:
-            if not self._send(order, [there for _, there in outputs.values()]):
+            if not self._send(request, [there for _, there in outputs.values()]):
                 self._containers[name].code = _KILLED
         finally:
             for _, there in outputs.values():
@@ -131,7 +140,7 @@ class Containers:
 
     def stop(self, names: Sequence[str], grace_s: float) -> None:
         """Have containers get SIGTERM, and SIGKILL for all that is left of them after `grace_s` seconds. Returns at once."""
-        self._send({"do": "stop", "names": list(names), "grace_s": grace_s})
+        self._send({"action": "stop", "names": list(names), "grace_s": grace_s})
 
     def close(self) -> None:
         """End all containers at once; whoever was started by them has ended when this returns.
@@ -143,7 +152,7 @@ class Containers:
             return
         self._closing = True
         self._socket.shutdown(socket.SHUT_WR)
-        os.write(self._wake, b"c")
+        os.write(self._wake_write, b"c")
         try:
             self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
@@ -151,7 +160,7 @@ class Containers:
         self._thread.join()
         self._selector.close()
         self._socket.close()
-        for end in (self._woken, self._wake):
+        for end in (self._wake_read, self._wake_write):
             os.close(end)
 
     def _send(self, message: Mapping[str, Any], handles: Sequence[int] = ()) -> bool:
@@ -169,67 +178,67 @@ class Containers:
         """Read all that comes until `close`, and then until the keeper has gone and nothing is left to read."""
         while not self._closing or len(self._selector.get_map()) > 1:
             for key, _ in self._selector.select():
-                if isinstance(key.data, _Stream):
+                if isinstance(key.data, _OutputStream):
                     self._read(key.fd, key.data)
-                elif key.fd == self._woken:
-                    os.read(self._woken, 1)
+                elif key.fd == self._wake_read:
+                    os.read(self._wake_read, 1)
                 else:
-                    self._hear()
-            over, self._over = self._over, {}
-            if over:
-                self._ended(over)
+                    self._receive()
+            exited, self._exited = self._exited, {}
+            if exited:
+                self._on_exit(exited)
 
-    def _read(self, handle: int, stream: _Stream) -> None:
+    def _read(self, handle: int, stream: _OutputStream) -> None:
         data = os.read(handle, _CHUNK)
-        for line in stream.cut(data) if data else stream.end():
-            self._tell(stream.name, stream.kind, line)
+        for line in stream.feed(data) if data else stream.flush():
+            self._emit_line(stream.name, stream.kind, line)
         if not data:
             self._selector.unregister(handle)
             os.close(handle)
             self._containers[stream.name].streams.discard(stream.kind)
-            self._look(stream.name)
+            self._report_if_exited(stream.name)
 
-    def _tell(self, name: str, kind: str, line: str) -> None:
+    def _emit_line(self, name: str, kind: str, line: str) -> None:
         try:
-            self._emit(name, kind, line)
+            self._on_line(name, kind, line)
         except Exception:
-            # A program must not hang in its output, nor its exit be missed, because a line cannot be kept.
+            # A program must not hang in its output, nor its exit be missed, because a line cannot be read_only.
             sys.stderr.write(f"podlift emulator: a line of {name} is lost.\n{traceback.format_exc()}")
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
             data = self._socket.recv(_CHUNK)
         except ConnectionResetError:
             data = b""  # it was killed before it had read all
-        *lines, self._news = (self._news + data).split(b"\n")
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
-            news = json.loads(line)
-            if "ready" in news:
-                self.refused = _permitted["refused"] = news["ready"]
+            message = json.loads(line)
+            if "ready" in message:
+                self.refused = _probe_result["refused"] = message["ready"]
                 self._ready.set()
             else:
-                if news["why"]:
-                    self._tell(news["exited"], "stderr", f"podlift emulator: {news['why']}")
-                self._exit(news["exited"], news["code"], news["pid"])
+                if message["why"]:
+                    self._emit_line(message["exited"], "stderr", f"podlift emulator: {message['why']}")
+                self._set_exited(message["exited"], message["code"], message["pid"])
         if not data:
             self._selector.unregister(self._socket)
             self._ready.set()
             # Whoever was left has ended with the keeper, by the kernel if not by the keeper.
             for name in [name for name, container in list(self._containers.items()) if container.code is None]:
-                self._exit(name, _KILLED, 0)
+                self._set_exited(name, _KILLED, 0)
 
-    def _exit(self, name: str, code: int, pid: int) -> None:
+    def _set_exited(self, name: str, code: int, pid: int) -> None:
         container = self._containers[name]
         container.code, container.pid = code, pid
-        self._look(name)
+        self._report_if_exited(name)
 
-    def _look(self, name: str) -> None:
+    def _report_if_exited(self, name: str) -> None:
         container = self._containers[name]
         if container.code is not None and not container.streams:
-            self._over[name] = (container.code, container.pid)
+            self._exited[name] = (container.code, container.pid)
 
 
-def _start_keeper() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+def _start_runtime() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     here, there = socket.socketpair()
     with there:
         words = [sys.executable, "-I", "-S", "-E", "-c", _RUN, str(Path(__file__).parent), str(there.fileno())]
@@ -240,7 +249,7 @@ def _start_keeper() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     return here, process
 
 
-def _pieces(line: bytes) -> list[bytes]:
+def _split_line(line: bytes) -> list[bytes]:
     """Return a line in pieces that are not too long, none of which ends inside a character; [b""] for an empty one."""
     found, start = [], 0
     while len(line) - start > MAX_LINE_BYTES:
@@ -251,5 +260,5 @@ def _pieces(line: bytes) -> list[bytes]:
     return [*found, line[start:]]
 
 
-def _text(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     return data.decode("utf-8", "replace")

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field, replace
 
 from . import lifecycle
-from .entries import Entries
-from .faults import Fault, Faults
-from .gangs import Gang, Gangs
-from .runner import Runner
-from .states import Act, Knobs, Life, Market, Step, Terms
-from .tables import JobTable, Row
+from .entries import LogEntries
+from .faults import VertexFault, VertexFaults
+from .gangs import ReplicaGroup, ReplicaLauncher
+from .runner import JobRunner
+from .states import Availability, JobAction, JobStatus, JobTimings, SchedulingTerms, Transition
+from .tables import JobRow, JobTable
 from .timing import EmulatorClock
 
 # How long the thread that drives the jobs sleeps at most: whatever changes wakes it.
@@ -28,13 +28,13 @@ LOGS_URL = (
 
 
 @dataclass(kw_only=True)
-class _Live:
+class _ActiveJob:
     """A job that is not over."""
 
-    row: Row
-    terms: Terms
-    life: Life
-    runner: Runner | None = None
+    row: JobRow
+    terms: SchedulingTerms
+    status: JobStatus
+    runner: JobRunner | None = None
     held_until: float = 0.0
 
     @property
@@ -45,17 +45,17 @@ class _Live:
     @property
     def busy(self) -> int:
         """How many machines it has or is getting."""
-        return 0 if self.life.phase in ("queued", "over") else len(self.terms.replicas)
+        return 0 if self.status.phase in ("queued", "over") else len(self.terms.replicas)
 
 
 @dataclass(order=True, kw_only=True)
-class _Alarm:
+class _TimedFault:
     at: float
     job: int
-    fault: Fault = field(compare=False)
+    fault: VertexFault = field(compare=False)
 
 
-class Driver:
+class JobScheduler:
     """All jobs that are not over. Any thread may use it; nothing in it waits for a container.
 
     Args:
@@ -63,7 +63,7 @@ class Driver:
         clock: the emulator's.
         entries: where their lines go.
         faults: what goes wrong.
-        knobs: how long the phases take.
+        timings: how long the phases take.
         capacity: how many replicas run at the same time; jobs beyond wait in the queue, as for a quota that is in use.
     """
 
@@ -71,62 +71,62 @@ class Driver:
         self,
         table: JobTable,
         clock: EmulatorClock,
-        entries: Entries,
-        faults: Faults,
-        knobs: Knobs,
+        entries: LogEntries,
+        faults: VertexFaults,
+        timings: JobTimings,
         capacity: int,
     ) -> None:
         self._table, self._clock, self._entries, self._faults = table, clock, entries, faults
-        self._knobs, self._capacity = knobs, capacity
-        self._gangs: Gangs | None = None
+        self._timings, self._capacity = timings, capacity
+        self._launcher: ReplicaLauncher | None = None
         self.lock = threading.RLock()
         self._wake = threading.Condition(self.lock)
-        self._live: dict[int, _Live] = {}
-        self._alarms: list[_Alarm] = []
+        self._active: dict[int, _ActiveJob] = {}
+        self._timed_faults: list[_TimedFault] = []
         self._closed = False
-        self._thread = threading.Thread(target=self._drive, daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def start(self, gangs: Gangs) -> None:
+    def start(self, launcher: ReplicaLauncher) -> None:
         """Go on with the jobs of the table, and with those that come.
 
         Args:
-            gangs: makes what runs their containers.
+            launcher: makes what runs their containers.
         """
         with self.lock:
-            self._gangs = gangs
-            for row in self._table.every():
+            self._launcher = launcher
+            for row in self._table.all_jobs():
                 self._resume(row)
             self._thread.start()
 
-    def add(self, row: Row, acts: Iterable[Act]) -> None:
+    def add(self, row: JobRow, actions: Iterable[JobAction]) -> None:
         """Take over a job that was just created."""
         with self.lock:
-            live = self._live[row.id] = _Live(row=row, terms=terms(row), life=row.life)
-            hold = self._faults.job("hold", live.name)
+            active = self._active[row.id] = _ActiveJob(row=row, terms=scheduling_terms(row), status=row.status)
+            hold = self._faults.for_job("hold", active.name)
             if hold is not None:
-                live.held_until = math.inf if hold.seconds is None else row.life.created + hold.seconds
-            self._perform(live, acts)
+                active.held_until = math.inf if hold.seconds is None else row.status.created + hold.seconds
+            self._perform(active, actions)
             self._wake.notify_all()
 
     def cancel(self, job: int) -> None:
         """Begin to cancel a job; nothing happens to one that is over."""
-        self._advance(job, lambda live, now: lifecycle.cancelled(live.life, now))
+        self._advance(job, lambda active, now: lifecycle.cancel(active.status, now))
 
-    def is_live(self, job: int) -> bool:
+    def is_active(self, job: int) -> bool:
         """True for a job that is not over."""
         with self.lock:
-            return job in self._live
+            return job in self._active
 
-    def happen(self, job: int, what: str, replica: str) -> bool:
+    def inject(self, job: int, what: str, replica: str) -> bool:
         """Let a preemption ("preempt"), an "oom" or an "internal" error happen; False for a job that does not run."""
-        steps: dict[str, Callable[[_Live, float], Step]] = {
-            "preempt": lambda live, now: lifecycle.preempt(live.life, live.terms, replica, now),
-            "oom": lambda live, now: lifecycle.out_of_memory(live.life, live.terms, replica, now),
-            "internal": lambda live, now: lifecycle.internal_error(live.life, live.terms, now),
+        steps: dict[str, Callable[[_ActiveJob, float], Transition]] = {
+            "preempt": lambda active, now: lifecycle.preempt(active.status, active.terms, replica, now),
+            "oom": lambda active, now: lifecycle.out_of_memory(active.status, active.terms, replica, now),
+            "internal": lambda active, now: lifecycle.internal_error(active.status, active.terms, now),
         }
         with self.lock:
-            live = self._live.get(job)
-            if live is None or live.life.phase not in lifecycle.ACTIVE:
+            active = self._active.get(job)
+            if active is None or active.status.phase not in lifecycle.ACTIVE:
                 return False
             self._advance(job, steps[what])
             return True
@@ -134,29 +134,29 @@ class Driver:
     def preempted(self, job: int, replica: str) -> bool:
         """True if the machine of that replica is being taken away."""
         with self.lock:
-            live = self._live.get(job)
-            return live is not None and replica in live.life.preempted
+            active = self._active.get(job)
+            return active is not None and replica in active.status.preempted
 
-    def poke(self) -> None:
+    def clock_moved(self) -> None:
         """Look again at all that waits: the clock was moved."""
         with self.lock:
-            self._look_again()
+            self._recheck_queue()
 
-    def release(self) -> None:
+    def release_held(self) -> None:
         """Let go of the jobs that a fault holds: other faults have taken its place."""
         with self.lock:
-            for live in self._live.values():
-                live.held_until = 0.0
-            self._look_again()
+            for active in self._active.values():
+                active.held_until = 0.0
+            self._recheck_queue()
 
-    def drop(self) -> None:
+    def stop_all(self) -> None:
         """End the containers of all jobs and forget these, without a word in the table."""
         with self.lock:
-            runners = [live.runner for live in self._live.values() if live.runner is not None]
-            self._live.clear()
-            self._alarms.clear()
+            runners = [active.runner for active in self._active.values() if active.runner is not None]
+            self._active.clear()
+            self._timed_faults.clear()
         for runner in runners:
-            runner.do("close")
+            runner.send("close")
         for runner in runners:
             runner.join(_CLOSE_S)
 
@@ -165,49 +165,51 @@ class Driver:
         with self.lock:
             self._closed = True
             self._wake.notify_all()
-        self.drop()
+        self.stop_all()
         with self.lock:
-            gangs, self._gangs = self._gangs, None
-        if gangs is not None:
-            gangs.close()
+            launcher, self._launcher = self._launcher, None
+        if launcher is not None:
+            launcher.close()
         if self._thread.is_alive():
             self._thread.join(_CLOSE_S)
 
-    def _resume(self, row: Row) -> None:
+    def _resume(self, row: JobRow) -> None:
         """Go on with a job of a server before this one."""
-        if row.life.phase == "over":
+        if row.status.phase == "over":
             return
         now = self._clock.now()
-        life, acts = lifecycle.abandoned(row.life, now)
-        if life.phase != "over":
-            life = replace(life, due=now)
-        self._table.keep(row.id, life)
-        live = _Live(row=row, terms=terms(row), life=life)
-        if life.phase != "over":
-            self._live[row.id] = live
-        self._perform(live, acts)
+        status, actions = lifecycle.recover(row.status, now)
+        if status.phase != "over":
+            status = replace(status, due=now)
+        self._table.update(row.id, status)
+        active = _ActiveJob(row=row, terms=scheduling_terms(row), status=status)
+        if status.phase != "over":
+            self._active[row.id] = active
+        self._perform(active, actions)
 
-    def _drive(self) -> None:
+    def _run(self) -> None:
         with self.lock:
             while not self._closed:
                 try:
-                    sleep_s = self._turn()
+                    sleep_s = self._run_due()
                 except Exception:
                     # A mistake of ours with one job; the others go on.
                     traceback.print_exc()
                     sleep_s = _SLEEP_S
                 self._wake.wait(sleep_s)
 
-    def _turn(self) -> float:
+    def _run_due(self) -> float:
         """Do what is due and return how long nothing more is."""
         now = self._clock.now()
-        while self._alarms and self._alarms[0].at <= now:
-            alarm = heapq.heappop(self._alarms)
-            self.happen(alarm.job, alarm.fault.kind, alarm.fault.replica)
-        for job in [job for job, live in self._live.items() if live.life.due is not None and live.life.due <= now]:
+        while self._timed_faults and self._timed_faults[0].at <= now:
+            timed = heapq.heappop(self._timed_faults)
+            self.inject(timed.job, timed.fault.kind, timed.fault.replica)
+        for job in [
+            job for job, active in self._active.items() if active.status.due is not None and active.status.due <= now
+        ]:
             self._tick(job)
-        times = [live.life.due for live in self._live.values() if live.life.due is not None]
-        times += [alarm.at for alarm in self._alarms[:1]]
+        times = [active.status.due for active in self._active.values() if active.status.due is not None]
+        times += [timed.at for timed in self._timed_faults[:1]]
         if not times:
             return _SLEEP_S
         left_s = max(min(times) - self._clock.now(), 0.0)
@@ -215,100 +217,100 @@ class Driver:
         return _SLEEP_S if left_s and self._clock.frozen else min(left_s, _SLEEP_S)
 
     def _tick(self, job: int) -> None:
-        def step(live: _Live, now: float) -> Step:
-            return lifecycle.tick(live.life, live.terms, now, self._knobs, self._market(live, now))
+        def step(active: _ActiveJob, now: float) -> Transition:
+            return lifecycle.tick(active.status, active.terms, now, self._timings, self._availability(active, now))
 
         self._advance(job, step)
 
-    def _market(self, live: _Live, now: float) -> Market:
-        if live.life.phase == "queued":
-            if live.held_until > now:
-                return Market(kind="held", until=None if math.isinf(live.held_until) else live.held_until)
-            busy = sum(each.busy for each in self._live.values())
-            if busy and busy + len(live.terms.replicas) > self._capacity:
-                return Market(kind="held")
-        elif live.life.phase == "provisioning" and self._faults.job("stockout", live.name):
-            return Market(kind="stockout")
-        return Market()
+    def _availability(self, active: _ActiveJob, now: float) -> Availability:
+        if active.status.phase == "queued":
+            if active.held_until > now:
+                return Availability(kind="held", until=None if math.isinf(active.held_until) else active.held_until)
+            busy = sum(each.busy for each in self._active.values())
+            if busy and busy + len(active.terms.replicas) > self._capacity:
+                return Availability(kind="held")
+        elif active.status.phase == "provisioning" and self._faults.for_job("stockout", active.name):
+            return Availability(kind="stockout")
+        return Availability()
 
-    def _advance(self, job: int, step: Callable[[_Live, float], Step]) -> None:
+    def _advance(self, job: int, step: Callable[[_ActiveJob, float], Transition]) -> None:
         """Let one thing happen to a job, keep what came of it, and do what follows."""
         with self.lock:
-            live = self._live.get(job)
-            if live is not None and not self._closed:
-                self._step(live, *step(live, self._clock.now()))
+            active = self._active.get(job)
+            if active is not None and not self._closed:
+                self._apply(active, *step(active, self._clock.now()))
 
-    def _step(self, live: _Live, life: Life, acts: list[Act]) -> None:
-        job, before = live.row.id, live.life
-        if life == before and not acts:
+    def _apply(self, active: _ActiveJob, status: JobStatus, actions: list[JobAction]) -> None:
+        job, before = active.row.id, active.status
+        if status == before and not actions:
             return
-        live.life = life
-        self._table.keep(job, life)
-        if life.phase == "over":
-            del self._live[job]
-        if live.busy < len(live.terms.replicas) and before.phase != "queued":
-            self._look_again()
-        self._perform(live, acts)
-        if life.phase == "running" and before.phase == "starting":
-            self._arm(live)
+        active.status = status
+        self._table.update(job, status)
+        if status.phase == "over":
+            del self._active[job]
+        if active.busy < len(active.terms.replicas) and before.phase != "queued":
+            self._recheck_queue()
+        self._perform(active, actions)
+        if status.phase == "running" and before.phase == "starting":
+            self._schedule_faults(active)
         self._wake.notify_all()
 
-    def _perform(self, live: _Live, acts: Iterable[Act]) -> None:
-        for act in acts:
-            if act.kind == "say":
-                self._entries.say(live.row.project, str(live.row.id), act.text, act.severity)
+    def _perform(self, active: _ActiveJob, actions: Iterable[JobAction]) -> None:
+        for action in actions:
+            if action.kind == "log":
+                self._entries.add_service_line(active.row.project, str(active.row.id), action.text, action.severity)
                 continue
-            if act.kind == "start" and live.runner is None:
-                live.runner = self._runner(live)
-            if live.runner is not None:
-                live.runner.do(act.kind, act.replica)
+            if action.kind == "start" and active.runner is None:
+                active.runner = self._runner(active)
+            if active.runner is not None:
+                active.runner.send(action.kind, action.replica)
 
-    def _runner(self, live: _Live) -> Runner:
-        job, terms = live.row.id, live.terms
+    def _runner(self, active: _ActiveJob) -> JobRunner:
+        job, terms = active.row.id, active.terms
 
         def leave(codes: dict[str, int], killed: Set[str]) -> None:
-            self._advance(job, lambda live, now: lifecycle.exited(live.life, terms, codes, now, killed))
+            self._advance(job, lambda active, now: lifecycle.replicas_exited(active.status, terms, codes, now, killed))
 
-        def report(step: Callable[[Life, float], Step]) -> None:
-            self._advance(job, lambda current, now: step(current.life, now))
+        def report(step: Callable[[JobStatus, float], Transition]) -> None:
+            self._advance(job, lambda current, now: step(current.status, now))
 
         def emit(replica: str, stream: str, line: str) -> None:
-            self._entries.add_line(live.row.project, str(job), replica, stream, line)
-            for fault in self._faults.line(live.name, line):
-                self.happen(job, fault.kind, fault.replica)
+            self._entries.add_line(active.row.project, str(job), replica, stream, line)
+            for fault in self._faults.for_line(active.name, line):
+                self.inject(job, fault.kind, fault.replica)
 
-        def make() -> Gang:
-            if self._gangs is None:
-                raise RuntimeError("the driver was not started")
-            row = live.row
-            return self._gangs.make(row.job, job_id=str(job), project=row.project, region=row.region, emit=emit)
+        def make() -> ReplicaGroup:
+            if self._launcher is None:
+                raise RuntimeError("the scheduler was not started")
+            row = active.row
+            return self._launcher.make(row.job, job_id=str(job), project=row.project, region=row.region, emit=emit)
 
-        return Runner(
+        return JobRunner(
             make,
-            self._knobs.grace_s,
-            on_start=lambda: report(lambda life, now: lifecycle.began(life, terms, now)),
+            self._timings.grace_s,
+            on_start=lambda: report(lambda status, now: lifecycle.replicas_started(status, terms, now)),
             on_exit=leave,
-            on_stop=lambda: report(lambda life, now: lifecycle.stopped(life, terms, now, self._knobs)),
-            on_error=lambda why: report(lambda life, now: lifecycle.broken(life, now, why)),
+            on_stop=lambda: report(lambda status, now: lifecycle.replicas_stopped(status, terms, now, self._timings)),
+            on_error=lambda why: report(lambda status, now: lifecycle.emulator_error(status, now, why)),
         )
 
-    def _arm(self, live: _Live) -> None:
+    def _schedule_faults(self, active: _ActiveJob) -> None:
         """Set the alarms of what is to happen to a job that begins to run."""
-        for fault in self._faults.running(live.name):
+        for fault in self._faults.for_running(active.name):
             at = self._clock.now() + (fault.after_s or 0.0)
-            heapq.heappush(self._alarms, _Alarm(at=at, job=live.row.id, fault=fault))
+            heapq.heappush(self._timed_faults, _TimedFault(at=at, job=active.row.id, fault=fault))
 
-    def _look_again(self) -> None:
+    def _recheck_queue(self) -> None:
         """Have the jobs that wait without a date look whether they may go on now, the oldest first."""
         now = self._clock.now()
-        for live in list(self._live.values()):
-            if live.life.phase == "queued" and live.life.due is None and live.held_until <= now:
-                self._tick(live.row.id)
-                if live.life.phase == "queued":
+        for active in list(self._active.values()):
+            if active.status.phase == "queued" and active.status.due is None and active.held_until <= now:
+                self._tick(active.row.id)
+                if active.status.phase == "queued":
                     break
         self._wake.notify_all()
 
 
-def terms(row: Row) -> Terms:
-    """Return what a job's specification says about its life."""
-    return Terms.of(row.job, region=row.region, logs_url=LOGS_URL.format(project=row.project, job=row.id))
+def scheduling_terms(row: JobRow) -> SchedulingTerms:
+    """Return what a job's specification says about its status."""
+    return SchedulingTerms.of(row.job, region=row.region, logs_url=LOGS_URL.format(project=row.project, job=row.id))

@@ -12,11 +12,11 @@ from typing import Any
 
 from .. import private
 from ..gcs.names import words
-from .environment import project_number as number
-from .errors import RefusedError, invalid
-from .filters import Comparison, Filter, holds, parse, required
-from .listing import behind, token
-from .timing import EmulatorClock, read_ns, written_ns
+from .environment import project_number
+from .errors import VertexApiError, invalid
+from .filters import Comparison, Filter, matches_filter, parse, required_comparisons
+from .listing import page_token, read_page_token
+from .timing import EmulatorClock, format_time_ns, parse_time_ns
 
 SERVICE = "service"
 _SEVERITIES = ("DEFAULT", "DEBUG", "INFO", "NOTICE", "WARNING", "ERROR", "CRITICAL", "ALERT", "EMERGENCY")
@@ -34,7 +34,7 @@ CREATE INDEX IF NOT EXISTS of_job ON entries (job, ns, id);
 """
 
 
-class Entries:
+class LogEntries:
     """All log entries of one data folder. Any thread may use it.
 
     Args:
@@ -45,7 +45,7 @@ class Entries:
     def __init__(self, path: Path, clock: EmulatorClock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._db = sqlite3.connect(private.database(path), isolation_level=None, check_same_thread=False)
+        self._db = sqlite3.connect(private.create_database(path), isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = OFF")
         self._db.executescript(_SCHEMA)
@@ -75,7 +75,7 @@ class Entries:
             piece = line[start : start + _MAX_CHARACTERS]
             self._add(project, job, task, "ERROR" if stream == "stderr" else "INFO", {"textPayload": piece})
 
-    def say(self, project: str, job: str, text: str, severity: str = "INFO") -> None:
+    def add_service_line(self, project: str, job: str, text: str, severity: str = "INFO") -> None:
         """Keep a line of the service itself."""
         self._add(project, job, SERVICE, severity, {"textPayload": text})
 
@@ -88,32 +88,32 @@ class Entries:
             query = "INSERT INTO entries (ns, project, job, task, severity, payload) VALUES (?, ?, ?, ?, ?, ?)"
             self._db.execute(query, values)
 
-    def listed(self, asked: Any) -> dict[str, Any]:
+    def listed(self, request: Any) -> dict[str, Any]:
         """Return the answer to entries:list.
 
         Raises:
             RefusedError: the request makes no sense.
         """
-        projects, order, size = _checked(asked)
-        text = asked.get("filter", "")
+        projects, order, size = _check_request(request)
+        text = request.get("filter", "")
         found = parse(text)
-        question = json.dumps([sorted(projects), text, order])
-        last = behind(asked.get("pageToken", ""), question)
+        query_key = json.dumps([sorted(projects), text, order])
+        last = read_page_token(request.get("pageToken", ""), query_key)
         if last is not None and len(last) != 2:
             raise invalid([("page_token", "The page token is not one of entries:list.")])
         rows: list[tuple[dict[str, Any], list[int]]] = []
-        for entry, place in self._scan(projects, found, order, last):
-            rows.append((entry, place))
+        for entry, position in self._scan(projects, found, order, last):
+            rows.append((entry, position))
             if len(rows) > size:
                 shown = [each for each, _ in rows[:size]]
-                return {"entries": shown, "nextPageToken": token(question, rows[size - 1][1])}
+                return {"entries": shown, "nextPageToken": page_token(query_key, rows[size - 1][1])}
         return {"entries": [entry for entry, _ in rows]} if rows else {}
 
     def _scan(
         self, projects: set[str], found: Filter, order: str, last: list[int] | None
     ) -> Iterator[tuple[dict[str, Any], list[int]]]:
         """Yield the entries that pass, and where they stand, in order."""
-        where, values = _narrowed(found)
+        where, values = _sql_conditions(found)
         sign = ">" if order == "ASC" else "<"
         while True:
             clauses = [*where, *([f"(ns, id) {sign} (?, ?)"] if last else [])]
@@ -126,7 +126,7 @@ class Entries:
                 rows = self._db.execute(query, (*values, *(last or ()))).fetchall()
             for row in rows:
                 entry = _entry(row)
-                if row[2] in projects and holds(found, lambda each, entry=entry: _matches(each, entry)):  # type: ignore[misc]
+                if row[2] in projects and matches_filter(found, lambda each, entry=entry: _matches(each, entry)):  # type: ignore[misc]
                     yield entry, [row[1], row[0]]
             if len(rows) < _CHUNK:
                 return
@@ -144,18 +144,18 @@ def _structured(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and ("severity" in found or "message" in found) else None
 
 
-def _checked(asked: Any) -> tuple[set[str], str, int]:
+def _check_request(request: Any) -> tuple[set[str], str, int]:
     """Return projects, order and page size of a request."""
-    if not isinstance(asked, dict):
+    if not isinstance(request, dict):
         raise invalid([("", "Invalid JSON payload received. The body is no object.")])
-    for name in asked:
+    for name in request:
         if name not in _KNOWN:
             text = f"Invalid JSON payload received. Unknown name {json.dumps(name)}: Cannot find field."
             raise invalid([(name, text)])
     for name in ("filter", "orderBy", "pageToken"):
-        if not isinstance(asked.get(name, ""), str):
+        if not isinstance(request.get(name, ""), str):
             raise invalid([(name, f"Invalid value at '{name}' (TYPE_STRING)")])
-    names = asked.get("resourceNames") or []
+    names = request.get("resourceNames") or []
     if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         raise invalid([("resource_names", "Invalid value at 'resource_names' (TYPE_STRING)")])
     projects = [re.fullmatch(r"projects/([^/]+)(/.*)?", each) for each in names]
@@ -163,20 +163,20 @@ def _checked(asked: Any) -> tuple[set[str], str, int]:
         raise invalid(
             [("resource_names", f"Name one or more resources such as projects/PROJECT. Received: {names!r}.")]
         )
-    if asked.get("orderBy", "").strip() not in _ORDERS:
+    if request.get("orderBy", "").strip() not in _ORDERS:
         raise invalid([("order_by", "The order is 'timestamp asc' or 'timestamp desc'.")])
-    size = asked.get("pageSize") or _PAGE
+    size = request.get("pageSize") or _PAGE
     if type(size) is not int or size < 0:
         raise invalid([("page_size", f"Invalid value at 'page_size' (TYPE_INT32), {json.dumps(size)[:100]}")])
-    order = _ORDERS[asked.get("orderBy", "").strip()]
-    return {number(each[1]) for each in projects if each}, order, min(size, _MAX_PAGE)
+    order = _ORDERS[request.get("orderBy", "").strip()]
+    return {project_number(each[1]) for each in projects if each}, order, min(size, _MAX_PAGE)
 
 
-def _narrowed(found: Filter) -> tuple[list[str], list[Any]]:
+def _sql_conditions(found: Filter) -> tuple[list[str], list[Any]]:
     """Return what of a filter the database itself can look for."""
     clauses: list[str] = []
     values: list[Any] = []
-    for each in required(found):
+    for each in required_comparisons(found):
         if each.path in (("resource", "labels", "job_id"), ("labels", "ml.googleapis.com/job_id")) and each.op == "=":
             clauses.append("job = ?")
             values.append(each.value)
@@ -194,8 +194,8 @@ def _entry(row: tuple[Any, ...]) -> dict[str, Any]:
         "logName": f"projects/{project}/logs/" + (f"ml.googleapis.com%2F{job}" if task == SERVICE else task),
         "resource": {"type": "ml_job", "labels": {"job_id": job, "project_id": project, "task_name": task}},
         "labels": labels,
-        "timestamp": written_ns(ns),
-        "receiveTimestamp": written_ns(ns),
+        "timestamp": format_time_ns(ns),
+        "receiveTimestamp": format_time_ns(ns),
         "severity": severity,
         **json.loads(payload),
     }
@@ -204,7 +204,7 @@ def _entry(row: tuple[Any, ...]) -> dict[str, Any]:
 def _time(comparison: Comparison) -> int:
     try:
         # SQLite's numbers have 64 bits.
-        return min(max(read_ns(comparison.value), -(2**63)), 2**63 - 1)
+        return min(max(parse_time_ns(comparison.value), -(2**63)), 2**63 - 1)
     except ValueError as error:
         raise _wrong(str(error)) from None
 
@@ -212,11 +212,11 @@ def _time(comparison: Comparison) -> int:
 def _matches(comparison: Comparison, entry: Mapping[str, Any]) -> bool:
     path, op, value = comparison.path, comparison.op, comparison.value
     if path == ("timestamp",):
-        return _ordered(op, read_ns(entry["timestamp"]), _time(comparison))
+        return _compare(op, parse_time_ns(entry["timestamp"]), _time(comparison))
     if path == ("severity",):
         if value.upper() not in _SEVERITIES:
             raise _wrong(f"unknown severity {value!r}")
-        return _ordered(op, _SEVERITIES.index(entry["severity"]), _SEVERITIES.index(value.upper()))
+        return _compare(op, _SEVERITIES.index(entry["severity"]), _SEVERITIES.index(value.upper()))
     found: Any = entry
     for part in path:
         found = found.get(part) if isinstance(found, Mapping) else None
@@ -225,18 +225,18 @@ def _matches(comparison: Comparison, entry: Mapping[str, Any]) -> bool:
     if op == ":":
         return value == "*" or value.lower() in str(found).lower()
     if op in ("=~", "!~"):
-        return _searched(value, str(found)) == (op == "=~")
-    return _ordered(op, str(found), value)
+        return _regex_found(value, str(found)) == (op == "=~")
+    return _compare(op, str(found), value)
 
 
-def _searched(pattern: str, text: str) -> bool:
+def _regex_found(pattern: str, text: str) -> bool:
     try:
         return re.search(pattern, text) is not None
     except (re.error, RecursionError, OverflowError) as error:
         raise _wrong(f"no regular expression: {error}") from None
 
 
-def _ordered(op: str, left: Any, right: Any) -> bool:
+def _compare(op: str, left: Any, right: Any) -> bool:
     if op in ("=", "!=", ":"):
         return bool(left == right) == (op != "!=")
     if op in ("=~", "!~"):
@@ -244,5 +244,5 @@ def _ordered(op: str, left: Any, right: Any) -> bool:
     return bool({"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[op])
 
 
-def _wrong(why: str) -> RefusedError:
+def _wrong(why: str) -> VertexApiError:
     return invalid([("filter", f"Invalid filter: {why}.")])

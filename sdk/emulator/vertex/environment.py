@@ -51,7 +51,7 @@ class Replica:
         return f"cmle-training-workerpool{self.pool}-{token}-{self.index}"
 
 
-def pools(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def worker_pools(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the worker pools of a CustomJob; one that is skipped is {}."""
     found: list[Mapping[str, Any]] = job["jobSpec"]["workerPoolSpecs"]
     return found
@@ -59,7 +59,7 @@ def pools(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def replicas(job: Mapping[str, Any]) -> list[Replica]:
     """Return all replicas of a CustomJob, the primary one first."""
-    return [Replica(pool, i) for pool, spec in enumerate(pools(job)) for i in range(_count(spec))]
+    return [Replica(pool, i) for pool, spec in enumerate(worker_pools(job)) for i in range(_count(spec))]
 
 
 def _count(pool: Mapping[str, Any]) -> int:
@@ -78,7 +78,7 @@ def project_number(project: str) -> str:
     return str(10 ** (_PROJECT_DIGITS - 1) + int(hashlib.sha256(project.encode()).hexdigest(), 16) % 10**11)
 
 
-def cluster(replica: Replica, addresses: Mapping[Replica, str], spec: Mapping[str, Any]) -> dict[str, str]:
+def cluster_env(replica: Replica, addresses: Mapping[Replica, str], spec: Mapping[str, Any]) -> dict[str, str]:
     """Return `CLUSTER_SPEC`, and with more than one replica `TF_CONFIG`.
 
     Args:
@@ -102,7 +102,7 @@ def cluster(replica: Replica, addresses: Mapping[Replica, str], spec: Mapping[st
     return found
 
 
-def service(job: Mapping[str, Any], *, job_id: str, project: str, region: str) -> dict[str, str]:
+def service_env(job: Mapping[str, Any], *, job_id: str, project: str, region: str) -> dict[str, str]:
     """Return what Vertex AI sets in every replica of a job.
 
     Args:
@@ -120,7 +120,7 @@ def service(job: Mapping[str, Any], *, job_id: str, project: str, region: str) -
     return found
 
 
-def emulated(url: str, secret: str, hosts: Iterable[str]) -> dict[str, str]:
+def emulator_env(url: str, secret: str, hosts: Iterable[str]) -> dict[str, str]:
     """Return what leads a replica to the emulator, where the cloud would need nothing.
 
     Args:
@@ -145,7 +145,7 @@ def emulated(url: str, secret: str, hosts: Iterable[str]) -> dict[str, str]:
     }
 
 
-def expand(given: Iterable[Mapping[str, str]], known: Mapping[str, str]) -> dict[str, str]:
+def expand_env(given: Iterable[Mapping[str, str]], known: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of a container, with every `$(NAME)` replaced that is known or was given before.
 
     What is not known stays as it is, and `$$(NAME)` stands for `$(NAME)`, as in Kubernetes.
@@ -169,17 +169,17 @@ def _expanded(text: str, known: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replaced, text)
 
 
-def command(pool: Mapping[str, Any]) -> list[str]:
+def container_command(pool: Mapping[str, Any]) -> list[str]:
     """Return the words of a pool's container; [] where only its image knows them."""
     container = pool.get("containerSpec") or {}
     return [*container.get("command", ()), *container.get("args", ())]
 
 
-def problems(job: Mapping[str, Any]) -> list[str]:
+def unsupported_pools(job: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each worker pool that cannot be run on this machine."""
     found = []
-    for place, pool in enumerate(pools(job)):
-        if pool and "pythonPackageSpec" not in pool and not command(pool):
+    for place, pool in enumerate(worker_pools(job)):
+        if pool and "pythonPackageSpec" not in pool and not container_command(pool):
             image = (pool.get("containerSpec") or {}).get("imageUri")
             found.append(
                 f"jobSpec.workerPoolSpecs[{place}].containerSpec has neither command nor args: only the image says what it "
@@ -189,7 +189,7 @@ def problems(job: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def given_env(pool: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
+def pool_env(pool: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
     """Return what the caller has set for a pool's replicas."""
     found: Sequence[Mapping[str, str]] = (pool.get("containerSpec") or pool.get("pythonPackageSpec") or {}).get(
         "env", ()

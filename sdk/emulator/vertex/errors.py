@@ -24,7 +24,7 @@ _STATUS = {
 }
 
 
-class RefusedError(Exception):
+class VertexApiError(Exception):
     """A request that is answered with an error.
 
     Args:
@@ -59,7 +59,7 @@ class RefusedError(Exception):
         return JSONResponse({"error": told}, self.code, self.headers)
 
 
-def invalid(problems: Sequence[tuple[str, str]]) -> RefusedError:
+def invalid(problems: Sequence[tuple[str, str]]) -> VertexApiError:
     """Return the error for a request that makes no sense.
 
     Args:
@@ -67,14 +67,14 @@ def invalid(problems: Sequence[tuple[str, str]]) -> RefusedError:
     """
     violations = [{"field": field, "description": text} if field else {"description": text} for field, text in problems]
     detail = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}
-    return RefusedError(400, "\n".join(text for _, text in problems), details=[detail])
+    return VertexApiError(400, "\n".join(text for _, text in problems), details=[detail])
 
 
-def not_found(name: str) -> RefusedError:
+def not_found(name: str) -> VertexApiError:
     """Return the error for a resource that is not there."""
-    return RefusedError(404, f"The {name} does not exist.")
+    return VertexApiError(404, f"The {name} does not exist.")
 
 
-def not_emulated(what: str) -> RefusedError:
+def not_emulated(what: str) -> VertexApiError:
     """Return the error for what the real service does and this one does not."""
-    return RefusedError(501, f"podlift's emulator of Vertex AI does not know {what}.")
+    return VertexApiError(501, f"podlift's emulator of Vertex AI does not know {what}.")

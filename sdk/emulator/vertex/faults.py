@@ -10,8 +10,7 @@ from typing import Any, Literal, get_args
 
 from ...errors import InputError
 from ..gcs.names import words
-from ..scripts import COMMON, Right, mistakes, numbered, pattern, told, whole
-from ..scripts import number as is_number
+from ..scripts import COMMON, FieldChecks, is_number, is_pattern, is_whole, rule_errors, set_fields, with_nth_tuple
 
 OPERATIONS = words(
     "customJobs.create customJobs.get customJobs.list customJobs.cancel customJobs.delete operations.get entries.list"
@@ -39,7 +38,7 @@ _ONCE = RUNNING | {"late_list"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fault:
+class VertexFault:
     """One rule: what goes wrong, and with which requests or jobs. A matcher that is left out matches all.
 
     Args:
@@ -71,57 +70,57 @@ class Fault:
     after_s: float | None = None
 
 
-class Faults:
+class VertexFaults:
     """The rules that hold now, in their order. Any thread may use them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._rules: list[_Rule] = []
 
-    def replace(self, faults: Sequence[Fault]) -> None:
+    def replace(self, faults: Sequence[VertexFault]) -> None:
         """Let these hold, and none before; counting starts anew."""
         with self._lock:
             self._rules = [_Rule(fault) for fault in faults]
 
-    def request(self, operation: str, name: str = "") -> list[Fault]:
+    def for_request(self, operation: str, name: str = "") -> list[VertexFault]:
         """Return what happens to a request; `name` is the display name of the job that it is about."""
         return self._choose(lambda fault: fault.kind in HTTP and fault.operation in (None, operation), name)
 
-    def job(self, kind: Kind, name: str) -> Fault | None:
+    def for_job(self, kind: Kind, name: str) -> VertexFault | None:
         """Return the fault of that kind that happens to a job now."""
         return next(iter(self._choose(lambda fault: fault.kind == kind, name)), None)
 
-    def running(self, name: str) -> list[Fault]:
+    def for_running(self, name: str) -> list[VertexFault]:
         """Return what is to happen to a job that begins to run, now or `after_s`."""
         return self._choose(lambda fault: fault.kind in RUNNING and fault.log is None, name)
 
-    def line(self, name: str, line: str) -> list[Fault]:
+    def for_line(self, name: str, line: str) -> list[VertexFault]:
         """Return what happens to a job because of a line that it has written."""
         with self._lock:
             if not any(rule.fault.log for rule in self._rules):
                 return []
         return self._choose(lambda fault: fault.log is not None and re.search(fault.log, line) is not None, name)
 
-    def stands(self, kind: Kind) -> bool:
+    def is_active(self, kind: Kind) -> bool:
         """True if there is a rule of that kind; it does not count as having happened."""
         with self._lock:
             return any(rule.fault.kind == kind for rule in self._rules)
 
-    def told(self) -> list[dict[str, Any]]:
+    def to_json(self) -> list[dict[str, Any]]:
         """Return the rules with their counts, for people and tests."""
         with self._lock:
             return [
-                {"api": "vertex", **told(rule.fault), "matched": rule.matched, "fired": rule.fired}
+                {"api": "vertex", **set_fields(rule.fault), "matched": rule.matched, "fired": rule.fired}
                 for rule in self._rules
             ]
 
-    def _choose(self, wanted: Callable[[Fault], bool], name: str) -> list[Fault]:
+    def _choose(self, wanted: Callable[[VertexFault], bool], name: str) -> list[VertexFault]:
         with self._lock:
             return [rule.fault for rule in self._rules if wanted(rule.fault) and rule.fires(name)]
 
 
 class _Rule:
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: VertexFault) -> None:
         self.fault = fault
         self.matched = 0
         self.fired = 0
@@ -139,7 +138,7 @@ class _Rule:
         return True
 
 
-def parse(script: Sequence[Any]) -> list[Fault]:
+def parse(script: Sequence[Any]) -> list[VertexFault]:
     """Return the faults of a script: objects with the fields of `Fault`, and "api".
 
     Raises:
@@ -151,21 +150,21 @@ def parse(script: Sequence[Any]) -> list[Fault]:
     return [_fault({name: value for name, value in each.items() if name != "api"}) for each in script]
 
 
-def _fault(given: dict[str, Any]) -> Fault:
-    return Fault(**numbered(given))
+def _fault(given: dict[str, Any]) -> VertexFault:
+    return VertexFault(**with_nth_tuple(given))
 
 
 def _problems(number: int, given: Any) -> list[str]:
-    known = [*(each.name for each in fields(Fault)), "api"]
+    known = [*(each.name for each in fields(VertexFault)), "api"]
     words = {"kind": get_args(Kind), "operation": sorted(OPERATIONS)}
-    return mistakes(f"Fault {number} of vertex", given, known=known, right=_RIGHT, words=words)
+    return rule_errors(f"Fault {number} of vertex", given, known=known, checks=_CHECKS, words=words)
 
 
-_RIGHT: Right = {
+_CHECKS: FieldChecks = {
     **COMMON,
-    "display_name": ("a regular expression", pattern),
-    "log": ("a regular expression", pattern),
+    "display_name": ("a regular expression", is_pattern),
+    "log": ("a regular expression", is_pattern),
     "replica": ("a name such as workerpool1-0", lambda value: isinstance(value, str)),
-    "lists": ("a number from 1", lambda value: whole(value, 1)),
+    "lists": ("a number from 1", lambda value: is_whole(value, 1)),
     "after_s": ("a number of seconds", is_number),
 }

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ..gcs.blobs import pieces
+from ..gcs.blobs import read_pieces
 
 _FICLONE = 0x40049409
 _MAX_PART_BYTES = 255
 
 
 @dataclass(frozen=True)
-class Found:
+class FileStat:
     """A file, or with a name that ends with a slash, a folder.
 
     Args:
@@ -32,15 +32,15 @@ class Found:
     changed_ns: int
 
 
-class Use(Enum):
+class OpenForWriting(Enum):
     """Whether a program has a file open for writing."""
 
-    FREE = "nobody writes it"
-    WRITTEN = "somebody does"
+    NO = "nobody writes it"
+    YES = "somebody does"
     UNKNOWN = "this file system does not say"
 
 
-def walk(top: str, prefix: str = "") -> Iterator[tuple[str, Found]]:
+def walk(top: str, prefix: str = "") -> Iterator[tuple[str, FileStat]]:
     """Yield all files and folders below a folder by their relative names; no links, and nothing that is no UTF-8."""
     try:
         entries = list(os.scandir(top))
@@ -52,9 +52,9 @@ def walk(top: str, prefix: str = "") -> Iterator[tuple[str, Found]]:
             name.encode()
             about = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(about.st_mode):
-                yield name, Found(signature(about), about.st_ctime_ns)
+                yield name, FileStat(signature(about), about.st_ctime_ns)
             elif stat.S_ISDIR(about.st_mode):
-                yield f"{name}/", Found((), about.st_ctime_ns)
+                yield f"{name}/", FileStat((), about.st_ctime_ns)
                 yield from walk(entry.path, f"{name}/")
 
 
@@ -72,8 +72,8 @@ def is_path(name: str) -> bool:
 
 
 @contextmanager
-def held(path: Path) -> Iterator[tuple[int, Use]]:
-    """Open a file; while it is FREE, the kernel lets nobody begin to write it before the block ends.
+def open_with_lease(path: Path) -> Iterator[tuple[int, OpenForWriting]]:
+    """Open a file; while it is NO, the kernel lets nobody begin to write it before the block ends.
 
     Raises:
         OSError: it is gone, or no file.
@@ -85,23 +85,23 @@ def held(path: Path) -> Iterator[tuple[int, Use]]:
         os.close(handle)
 
 
-def _lease(handle: int) -> Use:
+def _lease(handle: int) -> OpenForWriting:
     if not hasattr(fcntl, "F_SETLEASE"):
-        return Use.UNKNOWN
+        return OpenForWriting.UNKNOWN
     try:
         # Whoever comes to write waits for us; the signal that tells us would end the process unless it is this one.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:
-        return Use.WRITTEN if error.errno == errno.EAGAIN else Use.UNKNOWN
-    return Use.FREE
+        return OpenForWriting.YES if error.errno == errno.EAGAIN else OpenForWriting.UNKNOWN
+    return OpenForWriting.NO
 
 
 def is_written(path: Path) -> bool:
     """True while a program has the file open for writing."""
     try:
-        with held(path) as (_, use):
-            return use is Use.WRITTEN
+        with open_with_lease(path) as (_, use):
+            return use is OpenForWriting.YES
     except OSError:
         return False
 
@@ -125,7 +125,7 @@ def make_parents(top: Path, name: str) -> list[str]:
     return made
 
 
-def place(source: Path, staged: Path, target: Path) -> tuple[int, ...]:
+def replace_file(source: Path, staged: Path, target: Path) -> tuple[int, ...]:
     """Put a copy of a file in another one's place, in one step; whoever reads the old one reads on.
 
     Args:
@@ -160,7 +160,7 @@ def _copy(old: int, new: int) -> None:
     try:
         fcntl.ioctl(new, _FICLONE, old)
     except OSError:
-        for piece in pieces(old, 0, os.fstat(old).st_size):
+        for piece in read_pieces(old, 0, os.fstat(old).st_size):
             rest = memoryview(piece)
             while rest:
                 rest = rest[os.write(new, rest) :]

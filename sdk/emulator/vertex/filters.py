@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .errors import RefusedError, invalid
+from .errors import VertexApiError, invalid
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<open>\()|(?P<close>\))|(?P<op>!=|<=|>=|=~|!~|=|<|>|:)"""
@@ -48,7 +48,7 @@ def parse(text: str) -> Filter:
     """
     if len(text) > _MAX_LENGTH:
         raise _wrong(f"it has {len(text)} characters, {_MAX_LENGTH} are allowed")
-    parser = _Parser(_tokens(text))
+    parser = _FilterParser(_tokens(text))
     if parser.done:
         return EVERYTHING
     found = parser.sequence(0)
@@ -57,22 +57,22 @@ def parse(text: str) -> Filter:
     return found
 
 
-def holds(found: Filter, test: Callable[[Comparison], bool]) -> bool:
+def matches_filter(found: Filter, test: Callable[[Comparison], bool]) -> bool:
     """Say whether a filter holds if `test` says so for each comparison."""
     if isinstance(found, Comparison):
         return test(found)
     if found.word == "AND":
-        return all(holds(part, test) for part in found.parts)
+        return all(matches_filter(part, test) for part in found.parts)
     if found.word == "OR":
-        return any(holds(part, test) for part in found.parts)
-    return not holds(found.parts[0], test)
+        return any(matches_filter(part, test) for part in found.parts)
+    return not matches_filter(found.parts[0], test)
 
 
-def required(found: Filter) -> list[Comparison]:
+def required_comparisons(found: Filter) -> list[Comparison]:
     """Return the comparisons that have to hold in any case: an index can be asked for them."""
     if isinstance(found, Comparison):
         return [found]
-    return [each for part in found.parts for each in required(part)] if found.word == "AND" else []
+    return [each for part in found.parts for each in required_comparisons(part)] if found.word == "AND" else []
 
 
 def comparisons(found: Filter) -> list[Comparison]:
@@ -80,7 +80,7 @@ def comparisons(found: Filter) -> list[Comparison]:
     return [found] if isinstance(found, Comparison) else [each for part in found.parts for each in comparisons(part)]
 
 
-def _wrong(why: str) -> RefusedError:
+def _wrong(why: str) -> VertexApiError:
     return invalid([("filter", f"Invalid filter: {why}.")])
 
 
@@ -101,7 +101,7 @@ def _tokens(text: str) -> list[tuple[str, str, bool]]:
     return found
 
 
-class _Parser:
+class _FilterParser:
     def __init__(self, tokens: list[tuple[str, str, bool]]) -> None:
         self._tokens = tokens
         self._at = 0

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from ..gcs.state import State
+from ..gcs.state import StorageState
+from .container import OnLine
 
-Emit = Callable[[str, str, str], None]
 
-
-class Gang(Protocol):
+class ReplicaGroup(Protocol):
     """One try of all replicas of a job. None of its methods is called in the thread of the event loop."""
 
     def start(self) -> None:
@@ -39,11 +38,11 @@ class Gang(Protocol):
         """Let go of everything."""
 
 
-class Gangs(Protocol):
-    """Makes gangs."""
+class ReplicaLauncher(Protocol):
+    """Makes launcher."""
 
-    def make(self, job: Mapping[str, Any], *, job_id: str, project: str, region: str, emit: Emit) -> Gang:
-        """Return a gang that was not started yet.
+    def make(self, job: Mapping[str, Any], *, job_id: str, project: str, region: str, emit: OnLine) -> ReplicaGroup:
+        """Return a group that was not started yet.
 
         Args:
             job: the custom job in the emulator's own form.
@@ -54,14 +53,14 @@ class Gangs(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of what all gangs have in common; none of them is left."""
+        """Let go of what all launcher have in common; none of them is left."""
 
 
-# Makes what makes gangs, once it is known what is stored, which loop's thread may read it, and where the server is.
-OpenGangs = Callable[[State, asyncio.AbstractEventLoop, str], Gangs]
+# Makes what makes launcher, once it is known what is stored, which loop's thread may read it, and where the server is.
+OpenLauncher = Callable[[StorageState, asyncio.AbstractEventLoop, str], ReplicaLauncher]
 
 
-class Processes:
+class ProcessLauncher:
     """Gangs of real processes, which see the buckets as files.
 
     Args:
@@ -71,27 +70,27 @@ class Processes:
         url: the emulator's.
     """
 
-    def __init__(self, folder: Path, state: State, loop: asyncio.AbstractEventLoop, url: str) -> None:
+    def __init__(self, folder: Path, state: StorageState, loop: asyncio.AbstractEventLoop, url: str) -> None:
         from .threads import StateThread
-        from .view import BucketView
+        from .view import BucketFs
 
         self._url, self._folder = url, folder
-        self._buckets = BucketView(state, StateThread(loop), folder / "view")
+        self._buckets = BucketFs(state, StateThread(loop), folder / "view")
         self._count = itertools.count(1)
 
-    def make(self, job: Mapping[str, Any], *, job_id: str, project: str, region: str, emit: Emit) -> Gang:
-        """Return a gang that was not started yet."""
-        from .pools import Gang as Pools
+    def make(self, job: Mapping[str, Any], *, job_id: str, project: str, region: str, emit: OnLine) -> ReplicaGroup:
+        """Return a group that was not started yet."""
+        from .pools import ReplicaProcesses
 
         scratch = self._folder / "scratch" / f"{job_id}-{next(self._count)}"
         about = {"job_id": job_id, "project": project, "region": region, "url": self._url}
         token = urlsplit(self._url).path.strip("/")
 
-        def masked(replica: str, stream: str, line: str) -> None:
+        def emit_masked(replica: str, stream: str, line: str) -> None:
             # Clients quote URLs in their errors, and lines are kept and shown.
             emit(replica, stream, line.replace(token, "TOKEN") if token else line)
 
-        return Pools(job, **about, scratch=scratch, buckets=self._buckets, emit=masked)
+        return ReplicaProcesses(job, **about, scratch=scratch, buckets=self._buckets, emit=emit_masked)
 
     def close(self) -> None:
         """Let go of the buckets."""

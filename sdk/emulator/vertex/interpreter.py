@@ -23,7 +23,7 @@ _SCRIPT_BYTES = 1 << 16
 _CFG = "include-system-site-packages = "
 
 
-def make(folder: Path) -> dict[str, str]:
+def make_environment(folder: Path) -> dict[str, str]:
     """Make the environment of one start of a replica and return the variables that lead its programs there.
 
     Args:
@@ -36,7 +36,7 @@ def make(folder: Path) -> dict[str, str]:
     _allow_user_installs(folder / "pyvenv.cfg")
     packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     # By its own function: a line with a path alone would pass over the .pth files that are there.
-    lines = [f"import site; site.addsitedir({place!r})" for place in sites()]
+    lines = [f"import site; site.addsitedir({place!r})" for place in site_folders()]
     (packages / "podlift-emulator.pth").write_text("\n".join([*lines, *_pip_of_python(), ""]))
     python = shlex.quote(str(folder / "bin" / "python"))
     pips = dict.fromkeys(("pip", "pip3", f"pip3.{sys.version_info[1]}"), "-m pip")
@@ -57,7 +57,7 @@ def _allow_user_installs(cfg: Path) -> None:
 
 
 @functools.cache
-def sites() -> tuple[str, ...]:
+def site_folders() -> tuple[str, ...]:
     """Return the folders of packages of the interpreter that runs the emulator, in its order."""
     users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
     found = [*users, *site.getsitepackages()]
@@ -65,9 +65,9 @@ def sites() -> tuple[str, ...]:
 
 
 @functools.cache
-def protected() -> tuple[str, ...]:
+def read_only_folders() -> tuple[str, ...]:
     """Return the folders of this machine's interpreters that no job may change; none lies in another one."""
-    found = {*sites(), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
+    found = {*site_folders(), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     found |= {prefix for prefix in (sys.prefix, sys.base_prefix) if os.path.realpath(prefix) not in _SHARED}
     for folder in ("/usr/lib", "/usr/local/lib"):
         found |= {str(each) for each in Path(folder).glob("python3*")}

@@ -8,39 +8,45 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from . import lifecycle, listing, quotas, rules
-from .drive import Driver, terms
-from .environment import project_number as number
-from .environment import replicas
-from .errors import RefusedError, invalid, not_found
-from .faults import Faults
-from .filters import holds
-from .states import Knobs, Life
-from .tables import JobTable, Row
-from .timing import EmulatorClock, written
+from .drive import JobScheduler, scheduling_terms
+from .environment import project_number, replicas
+from .errors import VertexApiError, invalid, not_found
+from .faults import VertexFaults
+from .states import JobStatus, JobTimings
+from .tables import JobRow, JobTable
+from .timing import EmulatorClock, format_time
 
 
 @dataclass(kw_only=True)
-class _Hidden:
+class _Unlisted:
     """How long a new job is missing from lists."""
 
     lists: float
     until: float
 
 
-class Jobs:
+class CustomJobs:
     """All custom jobs. Any thread may use it.
 
     Args:
         table: where they are kept.
-        driver: what lets them live.
+        scheduler: what lets them live.
         clock: the emulator's.
         faults: what goes wrong.
-        knobs: how long the phases take.
+        timings: how long the phases take.
     """
 
-    def __init__(self, table: JobTable, driver: Driver, clock: EmulatorClock, faults: Faults, knobs: Knobs) -> None:
-        self._table, self._driver, self._clock, self._faults, self._knobs = table, driver, clock, faults, knobs
-        self._hidden: dict[int, _Hidden] = {}
+    def __init__(
+        self, table: JobTable, scheduler: JobScheduler, clock: EmulatorClock, faults: VertexFaults, timings: JobTimings
+    ) -> None:
+        self._table, self._scheduler, self._clock, self._faults, self._timings = (
+            table,
+            scheduler,
+            clock,
+            faults,
+            timings,
+        )
+        self._hidden: dict[int, _Unlisted] = {}
         self._last = table.last()
 
     def create(self, project: str, region: str, job: dict[str, Any]) -> dict[str, Any]:
@@ -53,25 +59,25 @@ class Jobs:
         if found:
             raise invalid(found)
         name = job["displayName"]
-        with self._driver.lock:
-            if self._faults.job("quota", name):
-                raise RefusedError(429, quotas.message(job))
+        with self._scheduler.lock:
+            if self._faults.for_job("quota", name):
+                raise VertexApiError(429, quotas.message(job))
             now = self._clock.now()
-            row = Row(
-                id=self._number(now),
-                project=number(project),
+            row = JobRow(
+                id=self._next_id(now),
+                project=project_number(project),
                 region=region,
-                job=rules.completed(job),
-                life=lifecycle.unborn(now),
+                job=rules.with_defaults(job),
+                status=lifecycle.new_status(now),
             )
-            life, acts = lifecycle.begin(terms(row), now, self._knobs)
-            row = replace(row, life=life)
+            status, actions = lifecycle.enqueue(scheduling_terms(row), now, self._timings)
+            row = replace(row, status=status)
             self._table.add(row)
-            if (late := self._faults.job("late_list", name)) is not None:
+            if (late := self._faults.for_job("late_list", name)) is not None:
                 lists = math.inf if late.lists is None and late.seconds is None else late.lists or 0
-                self._hidden[row.id] = _Hidden(lists=lists, until=now + (late.seconds or 0.0))
-            self._driver.add(row, acts)
-            return self._told(row)
+                self._hidden[row.id] = _Unlisted(lists=lists, until=now + (late.seconds or 0.0))
+            self._scheduler.add(row, actions)
+            return self._resource(row)
 
     def get(self, project: str, region: str, job: str) -> dict[str, Any]:
         """Return a job as the API tells it.
@@ -79,8 +85,8 @@ class Jobs:
         Raises:
             RefusedError: there is none.
         """
-        with self._driver.lock:
-            return self._told(self._row(project, region, job))
+        with self._scheduler.lock:
+            return self._resource(self._row(project, region, job))
 
     def list(self, project: str, region: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return one page of the jobs of a place, the newest first.
@@ -89,20 +95,20 @@ class Jobs:
             RefusedError: the filter, the page or the mask makes no sense.
         """
         text, size = query.get("filter", ""), listing.page_size(query.get("pageSize"))
-        found, last = listing.read_filter(text), listing.behind(query.get("pageToken", ""), text)
+        found, last = listing.read_filter(text), listing.read_page_token(query.get("pageToken", ""), text)
         shown: list[tuple[int, dict[str, Any]]] = []
-        with self._driver.lock:
+        with self._scheduler.lock:
             hidden = self._count_list()
-            for row in self._table.newest(number(project), region, last[0] if last else None):
-                told = self._told(row)
-                if row.id in hidden or not holds(found, lambda each, told=told: listing.matches(each, told)):  # type: ignore[misc]
+            for row in self._table.newest(project_number(project), region, last[0] if last else None):
+                resource = self._resource(row)
+                if row.id in hidden or not listing.is_listed(found, resource):
                     continue
-                shown.append((row.id, listing.masked(told, query.get("readMask", ""))))
+                shown.append((row.id, listing.apply_read_mask(resource, query.get("readMask", ""))))
                 if len(shown) > size:
                     break
-        answer: dict[str, Any] = {"customJobs": [told for _, told in shown[:size]]} if shown else {}
+        answer: dict[str, Any] = {"customJobs": [resource for _, resource in shown[:size]]} if shown else {}
         if len(shown) > size:
-            answer["nextPageToken"] = listing.token(text, [shown[size - 1][0]])
+            answer["nextPageToken"] = listing.page_token(text, [shown[size - 1][0]])
         return answer
 
     def cancel(self, project: str, region: str, job: str) -> None:
@@ -111,8 +117,8 @@ class Jobs:
         Raises:
             RefusedError: there is none.
         """
-        with self._driver.lock:
-            self._driver.cancel(self._row(project, region, job).id)
+        with self._scheduler.lock:
+            self._scheduler.cancel(self._row(project, region, job).id)
 
     def delete(self, project: str, region: str, job: str) -> dict[str, Any]:
         """Forget a job that is over and return the operation.
@@ -120,12 +126,12 @@ class Jobs:
         Raises:
             RefusedError: there is none, or it is not over.
         """
-        with self._driver.lock:
+        with self._scheduler.lock:
             row = self._row(project, region, job)
-            if self._driver.is_live(row.id):
-                text = f"The CustomJob is in state {row.life.state}; only one that has ended can be deleted. Cancel it first."
-                raise RefusedError(400, text, status="FAILED_PRECONDITION")
-            operation, place = self._number(self._clock.now()), f"projects/{row.project}/locations/{region}"
+            if self._scheduler.is_active(row.id):
+                text = f"The CustomJob is in state {row.status.state}; only one that has ended can be deleted. Cancel it first."
+                raise VertexApiError(400, text, status="FAILED_PRECONDITION")
+            operation, place = self._next_id(self._clock.now()), f"projects/{row.project}/locations/{region}"
             self._table.delete(row.id, operation, place)
             self._hidden.pop(row.id, None)
             return _operation(place, operation)
@@ -136,62 +142,62 @@ class Jobs:
         Raises:
             RefusedError: there was none.
         """
-        place = f"projects/{number(project)}/locations/{region}"
-        with self._driver.lock:
+        place = f"projects/{project_number(project)}/locations/{region}"
+        with self._scheduler.lock:
             known = _is_number(operation) and self._table.operation(int(operation), place)
         if not known:
             raise not_found(f"operation {operation[:100]!r}")
         return _operation(place, int(operation))
 
-    def asked(self, job: str) -> dict[str, Any] | None:
-        """Return what a job has asked for; None if there is none."""
-        with self._driver.lock:
+    def job_spec(self, job: str) -> dict[str, Any] | None:
+        """Return what a job has job_spec for; None if there is none."""
+        with self._scheduler.lock:
             row = self._table.get(int(job)) if _is_number(job) else None
         return None if row is None else row.job
 
-    def project(self, job: str) -> str:
+    def project_number_of(self, job: str) -> str:
         """Return the number of a job's project, "" if there is no such job."""
-        with self._driver.lock:
+        with self._scheduler.lock:
             row = self._table.get(int(job)) if _is_number(job) else None
         return "" if row is None else row.project
 
     def display_name(self, job: str) -> str:
         """Return the display name of a job, "" if there is none: faults are matched against it."""
-        return str((self.asked(job) or {}).get("displayName", ""))
+        return str((self.job_spec(job) or {}).get("displayName", ""))
 
-    def happen(self, job: str, what: str, replica: str) -> bool:
+    def inject(self, job: str, what: str, replica: str) -> bool:
         """Let a preemption ("preempt"), an "oom" or an "internal" error happen; False for a job that does not run.
 
         Raises:
             RefusedError: there is no such job or replica.
         """
-        asked = self.asked(job)
-        if asked is None:
+        job_spec = self.job_spec(job)
+        if job_spec is None:
             raise not_found(f"CustomJob {job[:100]!r}")
-        known = [each.name for each in replicas(asked)]
+        known = [each.name for each in replicas(job_spec)]
         if what != "internal" and replica not in known:
             raise invalid([("replica", f"Unknown: {replica[:100]!r}. Known: {', '.join(known)}.")])
-        return self._driver.happen(int(job), what, replica)
+        return self._scheduler.inject(int(job), what, replica)
 
     def preempted(self, job: str, replica: str) -> bool:
         """True if the machine of that replica is being taken away."""
-        return _is_number(job) and self._driver.preempted(int(job), replica)
+        return _is_number(job) and self._scheduler.preempted(int(job), replica)
 
     def clear(self) -> None:
         """End and forget all jobs."""
-        self._driver.drop()
-        with self._driver.lock:
+        self._scheduler.stop_all()
+        with self._scheduler.lock:
             self._table.clear()
             self._hidden.clear()
 
-    def _number(self, now: float) -> int:
+    def _next_id(self, now: float) -> int:
         """Return a number of 19 digits above all that were given."""
         self._last = max(self._last + 1, int(now * 1e9))
         return self._last
 
-    def _row(self, project: str, region: str, job: str) -> Row:
+    def _row(self, project: str, region: str, job: str) -> JobRow:
         row = self._table.get(int(job)) if _is_number(job) else None
-        if row is None or (row.project, row.region) != (number(project), region):
+        if row is None or (row.project, row.region) != (project_number(project), region):
             raise not_found(f'CustomJob "projects/{project}/locations/{region}/customJobs/{job[:100]}"')
         return row
 
@@ -204,24 +210,24 @@ class Jobs:
             each.lists -= 1
         return hidden
 
-    def _told(self, row: Row) -> dict[str, Any]:
+    def _resource(self, row: JobRow) -> dict[str, Any]:
         """Return a job as the API tells it, in the emulator's own form."""
-        life: Life = row.life
-        told: dict[str, Any] = {
+        status: JobStatus = row.status
+        resource: dict[str, Any] = {
             "name": f"projects/{row.project}/locations/{row.region}/customJobs/{row.id}",
             "displayName": row.job["displayName"],
             "jobSpec": row.job["jobSpec"],
-            "state": life.state,
-            "createTime": written(life.created),
+            "state": status.state,
+            "createTime": format_time(status.created),
         }
-        for name, time_s in (("startTime", life.started), ("endTime", life.ended), ("updateTime", life.updated)):
+        for name, time_s in (("startTime", status.started), ("endTime", status.ended), ("updateTime", status.updated)):
             if time_s is not None:
-                told[name] = written(time_s)
-        end = life.end
+                resource[name] = format_time(time_s)
+        end = status.outcome
         # It appears about a minute after the end on Vertex AI.
-        if end is not None and end.code and self._clock.now() >= (life.ended or math.inf) + self._knobs.error_s:
-            told["error"] = {"code": end.code, "message": end.message}
-        return {**told, **{name: row.job[name] for name in ("labels", "encryptionSpec") if name in row.job}}
+        if end is not None and end.code and self._clock.now() >= (status.ended or math.inf) + self._timings.error_s:
+            resource["error"] = {"code": end.code, "message": end.message}
+        return {**resource, **{name: row.job[name] for name in ("labels", "encryptionSpec") if name in row.job}}
 
 
 def _operation(place: str, operation: int) -> dict[str, Any]:

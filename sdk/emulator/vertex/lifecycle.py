@@ -18,13 +18,14 @@ from .states import (
     QUEUED,
     RUNNING,
     SUCCEEDED,
-    Act,
-    End,
-    Knobs,
-    Life,
-    Market,
-    Step,
-    Terms,
+    Availability,
+    JobAction,
+    JobOutcome,
+    JobStatus,
+    JobTimings,
+    RestartPhase,
+    SchedulingTerms,
+    Transition,
 )
 
 CHIEF = "workerpool0-0"
@@ -37,252 +38,285 @@ _WORKER_RESTARTS, _RETRIES, _PREEMPTIONS, _STOCKOUTS, _INTERNAL = 5, 3, 6, 3, 2
 _CANCELLED, _INVALID, _DEADLINE, _EXHAUSTED, _INTERNAL_CODE = 1, 3, 4, 8, 13
 
 
-def unborn(now: float) -> Life:
-    """Return the life of a job before anything has happened."""
-    return Life(state=QUEUED, phase="queued", created=now, updated=now)
+def new_status(now: float) -> JobStatus:
+    """Return the status of a job before anything has happened."""
+    return JobStatus(state=QUEUED, phase="queued", created=now, updated=now)
 
 
-def begin(terms: Terms, now: float, knobs: Knobs) -> Step:
-    """Return the life of a job that was just created."""
-    life = unborn(now)
-    return _waiting(life, terms, now + knobs.queue_s), [_say("Waiting for job to be provisioned.")]
+def enqueue(terms: SchedulingTerms, now: float, timings: JobTimings) -> Transition:
+    """Return the status of a job that was just created."""
+    status = new_status(now)
+    return _waiting(status, terms, now + timings.queue_s), [_log("Waiting for job to be provisioned.")]
 
 
-def tick(life: Life, terms: Terms, now: float, knobs: Knobs, market: Market) -> Step:
-    """Return what follows from the time alone; to be called when `due` has come, or the market has changed."""
-    if life.state == CANCELLING and life.phase in ("queued", "provisioning"):
-        return _finish(replace(life, end=life.end or End(state=CANCELLED, code=_CANCELLED, message="CANCELED")), now)
-    if life.phase in ("queued", "provisioning") and _waited_too_long(life, terms, now):
-        return _finish(replace(life, end=_end_of_waiting(knobs)), now)
-    if life.phase == "queued":
-        return _leave_queue(life, terms, now, knobs, market)
-    if life.phase == "provisioning":
-        return _provision(life, terms, now, knobs, market)
-    if life.phase == "running" and life.started is not None and now >= life.started + terms.timeout_s:
+def tick(
+    status: JobStatus, terms: SchedulingTerms, now: float, timings: JobTimings, availability: Availability
+) -> Transition:
+    """Return what follows from the time alone; to be called when `due` has come, or the availability has changed."""
+    if status.state == CANCELLING and status.phase in ("queued", "provisioning"):
+        return _finish(
+            replace(status, outcome=status.outcome or JobOutcome(state=CANCELLED, code=_CANCELLED, message="CANCELED")),
+            now,
+        )
+    if status.phase in ("queued", "provisioning") and _waited_too_long(status, terms, now):
+        return _finish(replace(status, outcome=_wait_outcome(timings)), now)
+    if status.phase == "queued":
+        return _leave_queue(status, terms, now, timings, availability)
+    if status.phase == "provisioning":
+        return _provision(status, terms, now, timings, availability)
+    if status.phase == "running" and status.started is not None and now >= status.started + terms.timeout_s:
         text = f"The job was cancelled because it exceeded its timeout of {terms.timeout_s:g} seconds."
-        code = _DEADLINE if knobs.timeout_state == FAILED else _CANCELLED
-        state = CANCELLING if knobs.timeout_state == CANCELLED else life.state
-        return _stop(life, now, end=End(state=knobs.timeout_state, code=code, message=text), state=state)
-    return life, []
+        code = _DEADLINE if timings.timeout_state == FAILED else _CANCELLED
+        state = CANCELLING if timings.timeout_state == CANCELLED else status.state
+        return _stop(status, now, outcome=JobOutcome(state=timings.timeout_state, code=code, message=text), state=state)
+    return status, []
 
 
-def began(life: Life, terms: Terms, now: float) -> Step:
+def replicas_started(status: JobStatus, terms: SchedulingTerms, now: float) -> Transition:
     """Return what follows once all replicas were started."""
-    if life.phase != "starting":
-        return life, []
-    started = now if life.started is None else life.started
-    life = replace(
-        life, state=RUNNING, phase="running", started=started, updated=now, due=started + terms.timeout_s, stockouts=0
+    if status.phase != "starting":
+        return status, []
+    started = now if status.started is None else status.started
+    status = replace(
+        status, state=RUNNING, phase="running", started=started, updated=now, due=started + terms.timeout_s, stockouts=0
     )
-    return life, [_say("Job is running.")]
+    return status, [_log("Job is running.")]
 
 
-def exited(life: Life, terms: Terms, codes: Mapping[str, int], now: float, killed: Set[str] = frozenset()) -> Step:
+def replicas_exited(
+    status: JobStatus, terms: SchedulingTerms, codes: Mapping[str, int], now: float, killed: Set[str] = frozenset()
+) -> Transition:
     """Return what follows from replicas that have exited, several of them perhaps at the same time.
 
     Args:
-        life: where the job stands.
+        status: where the job stands.
         terms: what its specification says.
         codes: exit codes by replica.
         now: the time.
         killed: those that memory ran out for.
     """
-    if life.phase != "running":
-        return life, []
-    life = replace(life, out_of_memory=tuple({*life.out_of_memory, *killed}))
+    if status.phase != "running":
+        return status, []
+    status = replace(status, out_of_memory=tuple({*status.out_of_memory, *killed}))
     if codes.get(CHIEF) == 0:
-        return _stop(life, now, end=End(state=SUCCEEDED))
-    gone = [name for name in codes if name in life.preempted]
+        return _stop(status, now, outcome=JobOutcome(state=SUCCEEDED))
+    gone = [name for name in codes if name in status.preempted]
     if gone:
-        return _preempted(life, terms, gone[0], now)
+        return _preempted(status, terms, gone[0], now)
     bad = sorted((name for name, code in codes.items() if code), key=terms.replicas.index)
-    final = [name for name in bad if codes[name] not in TRANSIENT or name in life.out_of_memory or not terms.retries]
+    final = [name for name in bad if codes[name] not in TRANSIENT or name in status.out_of_memory or not terms.retries]
     if final:
-        return _stop(life, now, end=_exit_end(life, terms, final[0], codes[final[0]]))
-    acts: list[Act] = []
+        return _stop(status, now, outcome=_exit_outcome(status, terms, final[0], codes[final[0]]))
+    actions: list[JobAction] = []
     for name in bad:
-        life, more = _restart(life, terms, name, codes[name], now)
-        acts += more
-        if life.phase != "running":
+        status, more = _restart(status, terms, name, codes[name], now)
+        actions += more
+        if status.phase != "running":
             break
-    return life, acts
+    return status, actions
 
 
-def stopped(life: Life, terms: Terms, now: float, knobs: Knobs) -> Step:
+def replicas_stopped(status: JobStatus, terms: SchedulingTerms, now: float, timings: JobTimings) -> Transition:
     """Return what follows once no process of the job is left."""
-    if life.phase != "stopping":
-        return life, []
-    life = replace(life, preempted=(), out_of_memory=())
-    if life.end is not None:
-        return _finish(life, now)
-    if life.again == "start":
-        return replace(life, phase="starting", again="", updated=now), [Act(kind="start")]
-    life = replace(life, state=PENDING, phase="provisioning", again="", updated=now, due=now + knobs.provision_s)
-    return life, [_say("Waiting for job to be provisioned.")]
+    if status.phase != "stopping":
+        return status, []
+    status = replace(status, preempted=(), out_of_memory=())
+    if status.outcome is not None:
+        return _finish(status, now)
+    if status.next_phase == "starting":
+        return replace(status, phase="starting", next_phase="", updated=now), [JobAction(kind="start")]
+    status = replace(
+        status, state=PENDING, phase="provisioning", next_phase="", updated=now, due=now + timings.provision_s
+    )
+    return status, [_log("Waiting for job to be provisioned.")]
 
 
-def cancelled(life: Life, now: float) -> Step:
+def cancel(status: JobStatus, now: float) -> Transition:
     """Return what follows from a request to cancel; of a job that is over, nothing."""
-    if life.phase == "over" or life.state == CANCELLING:
-        return life, []
-    if life.phase in ("queued", "provisioning"):
-        return replace(life, state=CANCELLING, updated=now, due=now), []
-    end = life.end or End(state=CANCELLED, code=_CANCELLED, message="CANCELED")
-    if life.phase == "stopping":
-        return replace(life, state=CANCELLING, updated=now, end=end, again=""), []
-    return _stop(life, now, end=end, state=CANCELLING)
+    if status.phase == "over" or status.state == CANCELLING:
+        return status, []
+    if status.phase in ("queued", "provisioning"):
+        return replace(status, state=CANCELLING, updated=now, due=now), []
+    outcome = status.outcome or JobOutcome(state=CANCELLED, code=_CANCELLED, message="CANCELED")
+    if status.phase == "stopping":
+        return replace(status, state=CANCELLING, updated=now, outcome=outcome, next_phase=""), []
+    return _stop(status, now, outcome=outcome, state=CANCELLING)
 
 
-def preempt(life: Life, terms: Terms, replica: str, now: float) -> Step:
+def preempt(status: JobStatus, terms: SchedulingTerms, replica: str, now: float) -> Transition:
     """Return what follows when the machine of a replica is taken away."""
-    if life.phase not in ACTIVE or replica not in terms.replicas or replica in life.preempted:
-        return life, []
-    life = replace(life, preempted=(*life.preempted, replica), updated=now)
-    return life, [
-        _say(f"The machine of {replica} is being taken away.", "WARNING"),
-        Act(kind="preempt", replica=replica),
+    if status.phase not in ACTIVE or replica not in terms.replicas or replica in status.preempted:
+        return status, []
+    status = replace(status, preempted=(*status.preempted, replica), updated=now)
+    return status, [
+        _log(f"The machine of {replica} is being taken away.", "WARNING"),
+        JobAction(kind="preempt", replica=replica),
     ]
 
 
-def out_of_memory(life: Life, terms: Terms, replica: str, now: float) -> Step:
+def out_of_memory(status: JobStatus, terms: SchedulingTerms, replica: str, now: float) -> Transition:
     """Return what follows when a replica needs more memory than its machine has."""
-    if life.phase not in ACTIVE or replica not in terms.replicas:
-        return life, []
-    life = replace(life, out_of_memory=(*life.out_of_memory, replica))
-    return _stop(life, now, end=_exit_end(life, terms, replica, 137))
+    if status.phase not in ACTIVE or replica not in terms.replicas:
+        return status, []
+    status = replace(status, out_of_memory=(*status.out_of_memory, replica))
+    return _stop(status, now, outcome=_exit_outcome(status, terms, replica, 137))
 
 
-def internal_error(life: Life, terms: Terms, now: float) -> Step:
+def internal_error(status: JobStatus, terms: SchedulingTerms, now: float) -> Transition:
     """Return what follows from an error of the service itself."""
-    if life.phase not in ACTIVE:
-        return life, []
-    life = replace(life, internal=life.internal + 1)
-    if not terms.retries or life.internal > _INTERNAL:
-        return _stop(life, now, end=End(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}."))
-    stopping, acts = _stop(life, now, again="provision")
-    return stopping, [_say(f"{INTERNAL}; the job is restarted.", "WARNING"), *acts]
+    if status.phase not in ACTIVE:
+        return status, []
+    status = replace(status, internal=status.internal + 1)
+    if not terms.retries or status.internal > _INTERNAL:
+        return _stop(status, now, outcome=JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}."))
+    stopping, actions = _stop(status, now, next_phase="provisioning")
+    return stopping, [_log(f"{INTERNAL}; the job is restarted.", "WARNING"), *actions]
 
 
-def broken(life: Life, now: float, why: str) -> Step:
+def emulator_error(status: JobStatus, now: float, why: str) -> Transition:
     """Return what follows if the emulator itself cannot go on with a job."""
-    if life.phase == "over":
-        return life, []
-    return _finish(replace(life, end=End(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}: {why}")), now)
+    if status.phase == "over":
+        return status, []
+    return _finish(
+        replace(status, outcome=JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}: {why}")), now
+    )
 
 
-def abandoned(life: Life, now: float) -> Step:
+def recover(status: JobStatus, now: float) -> Transition:
     """Return what has become of a job whose server died and left no process behind."""
-    if life.phase in ("queued", "provisioning", "over"):
-        return life, []
-    if life.state == CANCELLING:
-        return _finish(replace(life, end=life.end or End(state=CANCELLED, code=_CANCELLED, message="CANCELED")), now)
-    return broken(life, now, "the emulator was restarted while the job was running.")
+    if status.phase in ("queued", "provisioning", "over"):
+        return status, []
+    if status.state == CANCELLING:
+        return _finish(
+            replace(status, outcome=status.outcome or JobOutcome(state=CANCELLED, code=_CANCELLED, message="CANCELED")),
+            now,
+        )
+    return emulator_error(status, now, "the emulator was restarted while the job was running.")
 
 
-def _say(text: str, severity: str = "INFO") -> Act:
-    return Act(kind="say", text=text, severity=severity)
+def _log(text: str, severity: str = "INFO") -> JobAction:
+    return JobAction(kind="log", text=text, severity=severity)
 
 
-def _waiting(life: Life, terms: Terms, due: float | None) -> Life:
-    """Return the life with what comes first: the next look at the market, or the end of the patience."""
-    limit = None if terms.max_wait_s is None or life.started is not None else life.created + terms.max_wait_s
+def _waiting(status: JobStatus, terms: SchedulingTerms, due: float | None) -> JobStatus:
+    """Return the status with what comes first: the next look at the availability, or the end of the patience."""
+    limit = None if terms.max_wait_s is None or status.started is not None else status.created + terms.max_wait_s
     times = [each for each in (due, limit) if each is not None]
-    return replace(life, due=min(times) if times else None)
+    return replace(status, due=min(times) if times else None)
 
 
-def _waited_too_long(life: Life, terms: Terms, now: float) -> bool:
-    return terms.max_wait_s is not None and life.started is None and now >= life.created + terms.max_wait_s
+def _waited_too_long(status: JobStatus, terms: SchedulingTerms, now: float) -> bool:
+    return terms.max_wait_s is not None and status.started is None and now >= status.created + terms.max_wait_s
 
 
-def _end_of_waiting(knobs: Knobs) -> End:
+def _wait_outcome(timings: JobTimings) -> JobOutcome:
     text = "The requested resources were not available within the maximum wait duration."
-    return End(state=knobs.wait_state, code=_DEADLINE, message=text)
+    return JobOutcome(state=timings.wait_state, code=_DEADLINE, message=text)
 
 
-def _leave_queue(life: Life, terms: Terms, now: float, knobs: Knobs, market: Market) -> Step:
-    if market.kind == "held":
-        return _waiting(life, terms, market.until), []
-    life = replace(life, state=PENDING, phase="provisioning", updated=now)
-    return _waiting(life, terms, now + knobs.provision_s), [
-        _say(
+def _leave_queue(
+    status: JobStatus, terms: SchedulingTerms, now: float, timings: JobTimings, availability: Availability
+) -> Transition:
+    if availability.kind == "held":
+        return _waiting(status, terms, availability.until), []
+    status = replace(status, state=PENDING, phase="provisioning", updated=now)
+    return _waiting(status, terms, now + timings.provision_s), [
+        _log(
             "Vertex AI is provisioning job running framework. First time usage might take couple of minutes, and subsequent"
             " runs can be much faster."
         ),
-        _say("Vertex AI is setting up this job."),
+        _log("Vertex AI is setting up this job."),
     ]
 
 
-def _provision(life: Life, terms: Terms, now: float, knobs: Knobs, market: Market) -> Step:
-    if market.kind != "stockout":
-        life = replace(life, phase="starting", due=None, updated=now)
-        return life, [_say("Waiting for training program to start."), _say("Job is preparing."), Act(kind="start")]
-    life = replace(life, stockouts=life.stockouts + 1, updated=now)
-    if not terms.flex and life.stockouts >= _STOCKOUTS:
-        return _finish(replace(life, end=_stockout(terms)), now)
-    return _waiting(life, terms, now + knobs.stockout_s), [_say(_stockout(terms).message, "WARNING")]
+def _provision(
+    status: JobStatus, terms: SchedulingTerms, now: float, timings: JobTimings, availability: Availability
+) -> Transition:
+    if availability.kind != "stockout":
+        status = replace(status, phase="starting", due=None, updated=now)
+        return status, [
+            _log("Waiting for training program to start."),
+            _log("Job is preparing."),
+            JobAction(kind="start"),
+        ]
+    status = replace(status, stockouts=status.stockouts + 1, updated=now)
+    if not terms.flex and status.stockouts >= _STOCKOUTS:
+        return _finish(replace(status, outcome=_stockout_outcome(terms)), now)
+    return _waiting(status, terms, now + timings.stockout_s), [_log(_stockout_outcome(terms).message, "WARNING")]
 
 
-def _stockout(terms: Terms) -> End:
+def _stockout_outcome(terms: SchedulingTerms) -> JobOutcome:
     text = (
         f"Resources are insufficient in region: {terms.region}. Try a different region or use a different accelerator."
     )
-    return End(state=FAILED, code=_EXHAUSTED, message=text)
+    return JobOutcome(state=FAILED, code=_EXHAUSTED, message=text)
 
 
-def _preempted(life: Life, terms: Terms, replica: str, now: float) -> Step:
+def _preempted(status: JobStatus, terms: SchedulingTerms, replica: str, now: float) -> Transition:
     if not terms.spot:
         # Maintenance of a machine: the worker comes back on another one, and nobody counts it.
         if not terms.retries:
-            return _stop(life, now, end=End(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}."))
+            return _stop(status, now, outcome=JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}."))
         if terms.restart_job:
-            return _stop(life, now, again="provision")
-        left = tuple(name for name in life.preempted if name != replica)
-        return replace(life, preempted=left, updated=now), [Act(kind="start_one", replica=replica)]
-    life = replace(life, preemptions=life.preemptions + 1)
-    if not terms.retries or life.preemptions > _PREEMPTIONS:
-        return _stop(life, now, end=_stockout(terms))
-    stopping, acts = _stop(life, now, again="provision")
-    return stopping, [_say(f"{_stockout(terms).message} The job is restarted.", "WARNING"), *acts]
+            return _stop(status, now, next_phase="provisioning")
+        left = tuple(name for name in status.preempted if name != replica)
+        return replace(status, preempted=left, updated=now), [JobAction(kind="start_one", replica=replica)]
+    status = replace(status, preemptions=status.preemptions + 1)
+    if not terms.retries or status.preemptions > _PREEMPTIONS:
+        return _stop(status, now, outcome=_stockout_outcome(terms))
+    stopping, actions = _stop(status, now, next_phase="provisioning")
+    return stopping, [_log(f"{_stockout_outcome(terms).message} The job is restarted.", "WARNING"), *actions]
 
 
-def _restart(life: Life, terms: Terms, replica: str, code: int, now: float) -> Step:
+def _restart(status: JobStatus, terms: SchedulingTerms, replica: str, code: int, now: float) -> Transition:
     """Return what follows from an exit that may be no fault of the program."""
-    count = life.restarts.get(replica, 0) + 1
-    said = _say(f"The replica {replica} exited with a non-zero status of {code} and is restarted.", "WARNING")
+    count = status.restarts.get(replica, 0) + 1
+    said = _log(f"The replica {replica} exited with a non-zero status of {code} and is restarted.", "WARNING")
     if count <= _WORKER_RESTARTS:
-        life = replace(life, restarts={**life.restarts, replica: count}, updated=now)
+        status = replace(status, restarts={**status.restarts, replica: count}, updated=now)
         if not terms.restart_job:
-            return life, [said, Act(kind="start_one", replica=replica)]
-        stopping, acts = _stop(life, now, again="start")
-        return stopping, [said, *acts]
-    if life.retries >= _RETRIES:
-        return _stop(life, now, end=_exit_end(life, terms, replica, code))
-    stopping, acts = _stop(replace(life, retries=life.retries + 1, restarts={}), now, again="provision")
-    return stopping, [said, *acts]
+            return status, [said, JobAction(kind="start_one", replica=replica)]
+        stopping, actions = _stop(status, now, next_phase="starting")
+        return stopping, [said, *actions]
+    if status.retries >= _RETRIES:
+        return _stop(status, now, outcome=_exit_outcome(status, terms, replica, code))
+    stopping, actions = _stop(replace(status, retries=status.retries + 1, restarts={}), now, next_phase="provisioning")
+    return stopping, [said, *actions]
 
 
-def _exit_end(life: Life, terms: Terms, replica: str, code: int) -> End:
-    if replica in life.out_of_memory:
+def _exit_outcome(status: JobStatus, terms: SchedulingTerms, replica: str, code: int) -> JobOutcome:
+    if replica in status.out_of_memory:
         text = f"The replica {replica} ran out of memory and exited with a non-zero status of {code}."
     else:
         text = f"The replica {replica} exited with a non-zero status of {code}. Termination reason: Error."
     why = f"To find out more about why your job exited please check the logs: {terms.logs_url}"
-    return End(state=FAILED, code=_INVALID, message=f"{text} {why}")
+    return JobOutcome(state=FAILED, code=_INVALID, message=f"{text} {why}")
 
 
-def _stop(life: Life, now: float, *, end: End | None = None, again: str = "", state: str = "") -> Step:
-    life = replace(
-        life, phase="stopping", state=state or life.state, end=end, again=again, due=None, updated=now, preempted=()
+def _stop(
+    status: JobStatus, now: float, *, outcome: JobOutcome | None = None, next_phase: RestartPhase = "", state: str = ""
+) -> Transition:
+    status = replace(
+        status,
+        phase="stopping",
+        state=state or status.state,
+        outcome=outcome,
+        next_phase=next_phase,
+        due=None,
+        updated=now,
+        preempted=(),
     )
-    return life, [Act(kind="stop")]
+    return status, [JobAction(kind="stop")]
 
 
-def _finish(life: Life, now: float) -> Step:
-    end = life.end or End(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}.")
-    life = replace(life, state=end.state, phase="over", end=end, ended=now, updated=now, due=None, again="")
-    acts = {
-        SUCCEEDED: [_say("Job completed successfully.")],
-        CANCELLED: [_say("Job was cancelled.")],
-        EXPIRED: [_say(end.message, "ERROR")],
-    }.get(end.state, [_say("Job failed.", "ERROR"), _say(end.message, "ERROR")])
-    return life, [*acts, Act(kind="close")]
+def _finish(status: JobStatus, now: float) -> Transition:
+    outcome = status.outcome or JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}.")
+    status = replace(
+        status, state=outcome.state, phase="over", outcome=outcome, ended=now, updated=now, due=None, next_phase=""
+    )
+    actions = {
+        SUCCEEDED: [_log("Job completed successfully.")],
+        CANCELLED: [_log("Job was cancelled.")],
+        EXPIRED: [_log(outcome.message, "ERROR")],
+    }.get(outcome.state, [_log("Job failed.", "ERROR"), _log(outcome.message, "ERROR")])
+    return status, [*actions, JobAction(kind="close")]

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import nearest
-from .bodies import snake
-from .errors import RefusedError, invalid
+from .bodies import snake_case
+from .errors import VertexApiError, invalid
 from .fields import ENUMS, MESSAGES
-from .filters import Comparison, Filter, comparisons, parse
-from .timing import read_ns
+from .filters import Comparison, Filter, comparisons, matches_filter, parse
+from .timing import parse_time_ns
 
 _OPERATORS = {
     "display_name": ("=", "!=", ":"),
@@ -34,7 +34,7 @@ def read_filter(text: str) -> Filter:
     """
     found = parse(text)
     for each in comparisons(found):
-        field = snake(each.path[0])
+        field = snake_case(each.path[0])
         if field not in _OPERATORS or (len(each.path) > 1) != (field == "labels"):
             name = ".".join(each.path)
             raise _wrong(f"unknown field {name!r}. {nearest(name, list(_OPERATORS))}")
@@ -44,7 +44,7 @@ def read_filter(text: str) -> Filter:
             raise _wrong(f"unknown state {each.value!r}")
         if field == "create_time":
             try:
-                read_ns(each.value)
+                parse_time_ns(each.value)
             except ValueError as error:
                 raise _wrong(str(error)) from None
     return found
@@ -52,18 +52,23 @@ def read_filter(text: str) -> Filter:
 
 def matches(comparison: Comparison, job: Mapping[str, Any]) -> bool:
     """Say whether one comparison of a filter holds for a job as the API tells it."""
-    field, op, value = snake(comparison.path[0]), comparison.op, comparison.value
+    field, op, value = snake_case(comparison.path[0]), comparison.op, comparison.value
     if field == "labels":
         found = job.get("labels", {}).get(".".join(comparison.path[1:]))
         if op == ":" and value == "*":
             return found is not None
         return bool(found == value) == (op != "!=")
     if field == "create_time":
-        return _compared(op, read_ns(job["createTime"]), read_ns(value))
+        return _compared(op, parse_time_ns(job["createTime"]), parse_time_ns(value))
     if field == "state":
         return bool(job["state"] == _state(value)) == (op == "=")
     name = str(job["displayName"])
     return _like(value, name) if op == ":" else (name == value) == (op == "=")
+
+
+def is_listed(found: Filter, job: Mapping[str, Any]) -> bool:
+    """Return whether a job, as the API shows it, passes a filter."""
+    return matches_filter(found, lambda comparison: matches(comparison, job))
 
 
 def page_size(text: str | None) -> int:
@@ -79,13 +84,13 @@ def page_size(text: str | None) -> int:
     return min(int(text) or _PAGE, _MAX_PAGE)
 
 
-def token(asked: str, last: list[Any]) -> str:
+def page_token(asked: str, last: list[Any]) -> str:
     """Return the token that continues behind `last`, for those who ask the same again."""
     text = json.dumps([_digest(asked), last])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def behind(text: str, asked: str) -> list[Any] | None:
+def read_page_token(text: str, asked: str) -> list[Any] | None:
     """Return what `token` was given; None for the first page.
 
     Raises:
@@ -104,7 +109,7 @@ def behind(text: str, asked: str) -> list[Any] | None:
     return list(last)
 
 
-def masked(job: dict[str, Any], mask: str) -> dict[str, Any]:
+def apply_read_mask(job: dict[str, Any], mask: str) -> dict[str, Any]:
     """Return the fields of a job that a read mask names; all of them for no mask or "*".
 
     Raises:
@@ -113,7 +118,10 @@ def masked(job: dict[str, Any], mask: str) -> dict[str, Any]:
     paths = [path.strip() for path in mask.split(",") if path.strip()]
     if not paths or "*" in paths:
         return job
-    names = {**{snake(name): name for name in MESSAGES["CustomJob"]}, **{name: name for name in MESSAGES["CustomJob"]}}
+    names = {
+        **{snake_case(name): name for name in MESSAGES["CustomJob"]},
+        **{name: name for name in MESSAGES["CustomJob"]},
+    }
     tops = [path.split(".")[0] for path in paths]
     unknown = [path for path in tops if path not in names]
     if unknown:
@@ -126,7 +134,7 @@ def _digest(asked: str) -> str:
     return hashlib.sha256(asked.encode("utf-8", "replace")).hexdigest()[:16]
 
 
-def _wrong(why: str) -> RefusedError:
+def _wrong(why: str) -> VertexApiError:
     return invalid([("filter", f"Invalid filter: {why}.")])
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
 
-from .environment import project_number as number
-from .errors import RefusedError
+from .environment import project_number
+from .errors import VertexApiError
 
 PATH = "/computeMetadata/v1/"
 _FLAVOR = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
@@ -17,12 +17,12 @@ _SCOPES = "https://www.googleapis.com/auth/cloud-platform"
 _TOKEN_S = 3599
 
 
-def asked(path: str, headers: Mapping[str, str]) -> bool:
+def is_metadata_request(path: str, headers: Mapping[str, str]) -> bool:
     """True for a request to the metadata server: its own paths, and the root with which clients look whether it is there."""
     return path.startswith("/computeMetadata") or (path == "/" and "metadata-flavor" in headers)
 
 
-def answer(
+def respond(
     path: str, headers: Mapping[str, str], query: Mapping[str, str], *, project: str, account: str, preempted: bool
 ) -> Response:
     """Return the answer.
@@ -48,7 +48,7 @@ def answer(
     for part in path.removeprefix(PATH).strip("/").split("/"):
         found = found.get(part) if isinstance(found, dict) else None
     if found is None:
-        raise RefusedError(404, f"The metadata server has no {path!r}.", headers=_FLAVOR)
+        raise VertexApiError(404, f"The metadata server has no {path!r}.", headers=_FLAVOR)
     if isinstance(found, _Json):
         return Response(json.dumps(found), 200, _FLAVOR, "application/json")
     if not isinstance(found, dict):
@@ -72,7 +72,7 @@ def _tree(project: str, email: str, *, preempted: bool) -> dict[str, Any]:
         "token": _Json(access_token="podlift-emulator", expires_in=_TOKEN_S, token_type="Bearer"),  # noqa: S106
     }
     # The code runs in a project of Google's: a program that takes it for the user's own fails there, and here.
-    tenant = number(f"{project}-tp")
+    tenant = project_number(f"{project}-tp")
     return {
         "project": {"project-id": f"t{tenant}-tp", "numeric-project-id": tenant},
         "instance": {

@@ -19,11 +19,11 @@ from ...errors import InputError
 from ...process.exit_reasons import MemoryWatch, OutOfMemory
 from ...process.ports import Reservation
 from ...process.redirect import tokens
-from ..gcs.errors import ApiError
+from ..gcs.errors import StorageApiError
 from . import environment, interpreter
-from .container import Config, Containers, Emit
+from .container import ContainerConfig, Containers, OnLine
 from .environment import Replica
-from .view import BucketView
+from .view import BucketFs
 
 # What a virtual machine gets before it is taken away, and what is left of it for a container.
 PREEMPTION_GRACE_S = 15.0
@@ -41,15 +41,15 @@ exec python3 -m "$0" "$@"
 """
 
 
-def why_not() -> str | None:
+def missing_isolation() -> str | None:
     """Return why replicas cannot have /gcs and each other's names here; None if they can. Tries it, without a job."""
     with tempfile.TemporaryDirectory(prefix="podlift-emulator-") as scratch:
         containers = Containers(_config(Path(scratch), Path(scratch), [], {}), lambda *_: None, lambda *_: None)
         containers.close()
-    return _refusal(containers.refused)
+    return _limitation(containers.refused)
 
 
-def _refusal(refused: Mapping[str, str]) -> str | None:
+def _limitation(refused: Mapping[str, str]) -> str | None:
     if refused["root"]:
         return (
             f"Emulated jobs see no /gcs, and their host names do not resolve: this system lets them have no root of their own "
@@ -64,7 +64,7 @@ def _refusal(refused: Mapping[str, str]) -> str | None:
     return None
 
 
-class Gang:
+class ReplicaProcesses:
     """One try of all replicas of a job.
 
     None of its methods may be called in the thread that owns the state of the buckets.
@@ -92,20 +92,20 @@ class Gang:
         region: str,
         url: str,
         scratch: Path,
-        buckets: BucketView,
-        emit: Emit,
+        buckets: BucketFs,
+        emit: OnLine,
     ) -> None:
-        problems = [*environment.problems(job), *_problems(scratch)]
+        problems = [*environment.unsupported_pools(job), *_problems(scratch)]
         if problems:
             raise InputError(problems)
         self._job, self._job_id, self._url, self._buckets, self._emit = job, job_id, url, buckets, emit
         # Every replica starts in a folder of its own.
         self._scratch = scratch.resolve()
         self._replicas = {replica.name: replica for replica in environment.replicas(job)}
-        self._service = environment.service(job, job_id=job_id, project=project, region=region)
+        self._service = environment.service_env(job, job_id=job_id, project=project, region=region)
         token = environment.host_token(job_id)
         self._hosts = {name: replica.host(token) for name, replica in self._replicas.items()}
-        self._changed = threading.Condition()
+        self._exit_event = threading.Condition()
         self._codes: dict[str, int] = {}
         self._killed: set[str] = set()
         # Whoever dies of SIGKILL then has died of ours.
@@ -114,7 +114,7 @@ class Gang:
         self._reservation: Reservation | None = None
         self._containers: Containers | None = None
         self._addresses: dict[Replica, str] = {}
-        self._redirected: Mapping[str, str] = {}
+        self._redirect_env: Mapping[str, str] = {}
 
     def start(self) -> None:
         """Start all replicas.
@@ -124,12 +124,12 @@ class Gang:
             InputError: the proxy in the emulator's environment cannot be used.
         """
         self._scratch.mkdir(parents=True, exist_ok=True)
-        self._redirected = self._buckets.redirected(self._url)
-        self._buckets.join()
+        self._redirect_env = self._buckets.redirect_env(self._url)
+        self._buckets.mount()
         try:
             self._reservation = Reservation(list(self._replicas))
             config = _config(self._scratch, self._buckets.folder, self._buckets.buckets, self._hosts)
-            self._containers = Containers(config, self._emit, self._ended)
+            self._containers = Containers(config, self._emit, self._on_exit)
             # Without names of their own they are all this machine.
             named = not self._containers.refused["root"]
             self._addresses = {
@@ -137,7 +137,7 @@ class Gang:
                 for name, replica in self._replicas.items()
             }
         except BaseException:
-            self._end()
+            self._close()
             raise
         for name in self._replicas:
             self._start(name)
@@ -146,27 +146,27 @@ class Gang:
         """Start a replica that has exited once more, with the same host name and port."""
         self._buckets.sync()
         self._stopped.discard(replica)
-        with self._changed:
+        with self._exit_event:
             self._codes.pop(replica, None)
         self._start(replica)
 
     def exited(self) -> dict[str, int]:
-        """Return the exit codes of the replicas that are over, as a container's: 128 + the signal.
+        """Return the exit codes of the replicas that are exited, as a container's: 128 + the signal.
 
         What they have printed was emitted, and what they have written below /gcs are objects.
         """
-        with self._changed:
+        with self._exit_event:
             return dict(self._codes)
 
     def wait(self, timeout_s: float, known: int = 0) -> dict[str, int]:
         """Return what `exited` does, as soon as it has more than `known` entries, or after `timeout_s` seconds."""
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._codes) > known, timeout_s)
+        with self._exit_event:
+            self._exit_event.wait_for(lambda: len(self._codes) > known, timeout_s)
             return dict(self._codes)
 
     def out_of_memory(self) -> frozenset[str]:
         """Return the replicas that the kernel has ended because memory ran out; its log and its counters say so."""
-        with self._changed:
+        with self._exit_event:
             return frozenset(self._killed)
 
     def terminate(self, grace_s: float) -> None:
@@ -180,14 +180,14 @@ class Gang:
         self._stopped.update(self._replicas)
         self._containers.stop(list(self._replicas), grace_s)
         until = time.monotonic() + grace_s + _END_S
-        with self._changed:
+        with self._exit_event:
             while len(self._codes) < len(self._replicas):
-                if not self._changed.wait(max(0.0, until - time.monotonic())) and time.monotonic() >= until:
+                if not self._exit_event.wait(max(0.0, until - time.monotonic())) and time.monotonic() >= until:
                     left = sorted(set(self._replicas) - set(self._codes))
                     raise TimeoutError(f"{', '.join(left)} did not end within {_END_S:g} s of SIGKILL.")
 
     def preempt(self, replica: str) -> None:
-        """Take a replica's machine away: SIGTERM, 15 s, SIGKILL. Returns at once; `exited` tells when it is over."""
+        """Take a replica's machine away: SIGTERM, 15 s, SIGKILL. Returns at once; `exited` tells when it is exited."""
         if self._containers is not None:
             self._stopped.add(replica)
             self._containers.stop([replica], PREEMPTION_GRACE_S)
@@ -199,9 +199,9 @@ class Gang:
             TimeoutError: the kernel cannot end one of them.
         """
         if self._containers is not None:
-            self._end()
+            self._close()
 
-    def _end(self) -> None:
+    def _close(self) -> None:
         containers, self._containers = self._containers, None
         try:
             if containers is not None:
@@ -209,36 +209,36 @@ class Gang:
         finally:
             if self._reservation is not None:
                 self._reservation.close()
-            self._buckets.leave()
+            self._buckets.unmount()
             shutil.rmtree(self._scratch, ignore_errors=True)
 
-    def _ended(self, over: dict[str, tuple[int, int]]) -> None:
-        for name, (code, pid) in over.items():
+    def _on_exit(self, exited: dict[str, tuple[int, int]]) -> None:
+        for name, (code, pid) in exited.items():
             if code == _KILLED and pid and name not in self._stopped and self._memory.ended(pid) is OutOfMemory.YES:
                 self._killed.add(name)
         try:
-            self._buckets.settle()
+            self._buckets.flush()
         except Exception:
             # A full disk, or an emulator that is about to end: that the replica is over has to be known all the same.
             sys.stderr.write(
-                f"podlift emulator: what {', '.join(over)} left below /gcs is lost.\n{traceback.format_exc()}"
+                f"podlift emulator: what {', '.join(exited)} left below /gcs is lost.\n{traceback.format_exc()}"
             )
-        with self._changed:
-            self._codes.update({name: code for name, (code, _) in over.items()})
-            self._changed.notify_all()
+        with self._exit_event:
+            self._codes.update({name: code for name, (code, _) in exited.items()})
+            self._exit_event.notify_all()
 
     def _start(self, name: str) -> None:
         replica = self._replicas[name]
-        pool = environment.pools(self._job)[replica.pool]
+        pool = environment.worker_pools(self._job)[replica.pool]
         home = self._scratch / name
         # A container that is restarted begins with the files of its image.
         shutil.rmtree(home, ignore_errors=True)
         (home / "tmp").mkdir(parents=True)
-        python = interpreter.make(home / ".local")
-        command = environment.command(pool)
+        python = interpreter.make_environment(home / ".local")
+        command = environment.container_command(pool)
         if "pythonPackageSpec" in pool:
             command = self._package(pool["pythonPackageSpec"], home)
-        known = {**self._service, **environment.cluster(replica, self._addresses, self._job["jobSpec"])}
+        known = {**self._service, **environment.cluster_env(replica, self._addresses, self._job["jobSpec"])}
         machine = {
             **python,
             "PATH": f"{python['PATH']}:{_PATH}",
@@ -247,10 +247,12 @@ class Gang:
             "HOSTNAME": self._hosts[name],
             "LANG": "C.UTF-8",
         }
-        secret = tokens.of_replica(urlsplit(self._url).path.strip("/"), tokens.Replica(job=self._job_id, name=name))
-        emulated = environment.emulated(self._url, secret, self._hosts.values())
-        given = environment.expand(environment.given_env(pool), known)
-        env = {**machine, **self._redirected, **emulated, **known, **given}
+        secret = tokens.replica_token(
+            urlsplit(self._url).path.strip("/"), tokens.ReplicaIdentity(job=self._job_id, name=name)
+        )
+        emulated = environment.emulator_env(self._url, secret, self._hosts.values())
+        given = environment.expand_env(environment.pool_env(pool), known)
+        env = {**machine, **self._redirect_env, **emulated, **known, **given}
         if self._containers is not None:
             self._containers.start(name, host=self._hosts[name], command=command, env=env, cwd=str(home))
 
@@ -262,8 +264,8 @@ class Gang:
             file = home / str(place) / name.rpartition("/")[2]
             file.parent.mkdir(exist_ok=True)
             try:
-                self._buckets.fetch(bucket, name, file)
-            except (ApiError, OSError) as error:
+                self._buckets.download(bucket, name, file)
+            except (StorageApiError, OSError) as error:
                 said = f"podlift emulator: the package {uri} cannot be read: {error}"
                 return ["/bin/sh", "-c", f"echo {shlex.quote(said)} >&2; exit 1"]
             fetched.append(shlex.quote(str(file)))
@@ -285,12 +287,14 @@ def _problems(scratch: Path) -> list[str]:
     ]
 
 
-def _config(scratch: Path, gcs: Path, buckets: list[str], hosts: Mapping[str, str]) -> Config:
+def _config(scratch: Path, gcs: Path, buckets: list[str], hosts: Mapping[str, str]) -> ContainerConfig:
     root, file = scratch / "root", scratch / "hosts"
     root.mkdir(exist_ok=True)
     own = Path("/etc/hosts")
     text = own.read_text() if own.exists() else f"{_LOCALHOST} localhost\n"
     names = "".join(f"{_LOCALHOST} {host}\n" for host in hosts.values())
     file.write_text(f"{text.rstrip()}\n{names}")
-    kept = interpreter.protected()
-    return Config(root=str(root), gcs=str(gcs), buckets=buckets, hosts=str(file), kept=kept, scratch=str(scratch))
+    read_only = interpreter.read_only_folders()
+    return ContainerConfig(
+        root=str(root), gcs=str(gcs), buckets=buckets, hosts=str(file), read_only=read_only, scratch=str(scratch)
+    )

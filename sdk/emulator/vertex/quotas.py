@@ -26,7 +26,7 @@ def message(job: Mapping[str, Any]) -> str:
     return f"The following quota metrics exceed quota limits: {','.join(metrics(job))}"
 
 
-def shown(project: str, metric: str, *, exceeded: bool) -> dict[str, Any]:
+def quota_response(project: str, metric: str, *, exceeded: bool) -> dict[str, Any]:
     """Return a metric as Service Usage shows it: here nothing is limited, unless create calls are refused for a quota.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import unquote
 
 from ..gcs.names import words
-from .errors import RefusedError, invalid, not_emulated
+from .errors import VertexApiError, invalid, not_emulated
 
 _PLACE = re.compile(r"/v1/projects/([^/:]+(?::[^/:]+)?)/locations/([^/:]+)/(.*)", re.DOTALL)
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
@@ -18,7 +18,7 @@ _LIST = words("filter pageSize pageToken readMask")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Route:
+class VertexRoute:
     """The operation, and the job or operation that it is about."""
 
     operation: str
@@ -32,17 +32,17 @@ def served(path: str) -> bool:
     return path.startswith(("/v1/", "/v1beta1/", "/v2/"))
 
 
-def find(method: str, path: str, query: Mapping[str, str]) -> Route:
+def find(method: str, path: str, query: Mapping[str, str]) -> VertexRoute:
     """Return what a request asks for.
 
     Raises:
         RefusedError: there is no such method, or the emulator does not know it.
     """
     if (method, path) == ("POST", "/v2/entries:list"):
-        return Route(operation="entries.list")
+        return VertexRoute(operation="entries.list")
     quota = _QUOTA.fullmatch(path)
     if quota is not None and method == "GET":
-        return Route(operation="quotas.get", project=unquote(quota[1]), id=unquote(quota[2]))
+        return VertexRoute(operation="quotas.get", project=unquote(quota[1]), id=unquote(quota[2]))
     match = _PLACE.fullmatch(path)
     if match is None:
         raise not_emulated(f"{method} {path[:200]}")
@@ -51,7 +51,7 @@ def find(method: str, path: str, query: Mapping[str, str]) -> Route:
     if not operation:
         raise not_emulated(f"{method} {path[:200]}")
     if not _REGION.fullmatch(region):
-        raise RefusedError(400, f"Unsupported location: {region[:100]!r}. It is a region such as us-central1.")
+        raise VertexApiError(400, f"Unsupported location: {region[:100]!r}. It is a region such as us-central1.")
     known = _HARMLESS | (_LIST if operation == "customJobs.list" else frozenset())
     for parameter in query:
         if parameter not in known:
@@ -60,7 +60,7 @@ def find(method: str, path: str, query: Mapping[str, str]) -> Route:
                 f"Field '{parameter[:100]}' could not be found in request message."
             )
             raise invalid([(parameter, text)])
-    return Route(operation=operation, project=project, region=region, id=name)
+    return VertexRoute(operation=operation, project=project, region=region, id=name)
 
 
 def _operation(method: str, rest: str) -> tuple[str, str]:

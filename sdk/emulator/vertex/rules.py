@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import machines
-from .bodies import Problems, seconds
+from .bodies import Problems, duration_s
 
 _MAX_POOLS, _MAX_ENV, _MAX_PACKAGES, _MAX_NAME, _MAX_LABELS = 4, 100, 100, 128, 64
 _ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -38,14 +38,14 @@ def problems(job: Mapping[str, Any], region: str) -> Problems:
     return [*found, *_tpu(spec), *_scheduling(spec), *_places(spec)]
 
 
-def bucket(job: Mapping[str, Any]) -> str | None:
+def output_bucket(job: Mapping[str, Any]) -> str | None:
     """Return the bucket of the output directory, if there is one."""
     prefix = job.get("jobSpec", {}).get("baseOutputDirectory", {}).get("outputUriPrefix", "")
     match = _BUCKET.fullmatch(prefix)
     return match[1] if match else None
 
 
-def completed(job: dict[str, Any]) -> dict[str, Any]:
+def with_defaults(job: dict[str, Any]) -> dict[str, Any]:
     """Return the job with what the service itself adds."""
     spec = dict(job.get("jobSpec", {}))
     base = spec.get("baseOutputDirectory", {}).get("outputUriPrefix")
@@ -173,12 +173,12 @@ def _scheduling(spec: Mapping[str, Any]) -> Problems:
     found: Problems = [
         (f"{where}.{told}", f"The {told} has to be a positive duration. Received: {given[name]}.")
         for name, told, least in (("timeout", "timeout", 1e-9), ("maxWaitDuration", "max_wait_duration", 0))
-        if name in given and seconds(given[name]) < least
+        if name in given and duration_s(given[name]) < least
     ]
     if given.get("strategy") != "FLEX_START":
         return found
     pools = [pool.get("machineSpec", {}) for pool in spec.get("workerPoolSpecs", []) if pool]
-    if "timeout" in given and seconds(given["timeout"]) > _WEEK_S:
+    if "timeout" in given and duration_s(given["timeout"]) > _WEEK_S:
         found.append((f"{where}.timeout", "With strategy FLEX_START the timeout is 7 days at most."))
     if any(pool != pools[0] for pool in pools):
         found.append((f"{where}.strategy", "Strategy FLEX_START requires the same machine in all worker pools."))

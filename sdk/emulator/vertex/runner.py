@@ -7,26 +7,26 @@ import threading
 import traceback
 from collections.abc import Callable, Set
 
-from .gangs import Gang
+from .gangs import ReplicaGroup
 
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
-class Runner:
+class JobRunner:
     """The containers of one job.
 
     Args:
-        make: makes a new gang for every try of the whole job.
+        make: makes a new group for every try of the whole job.
         grace_s: between SIGTERM and SIGKILL.
         on_start: all replicas were started.
         on_exit: these have exited, with these codes, and memory ran out for those.
         on_stop: no process is left after `stop`.
-        on_error: the gang cannot go on; the sentence says why.
+        on_error: the group cannot go on; the sentence says why.
     """
 
     def __init__(
         self,
-        make: Callable[[], Gang],
+        make: Callable[[], ReplicaGroup],
         grace_s: float,
         *,
         on_start: Callable[[], None],
@@ -37,15 +37,15 @@ class Runner:
         self._make = make
         self._grace_s = grace_s
         self._on_start, self._on_exit, self._on_stop, self._on_error = on_start, on_exit, on_stop, on_error
-        self._orders: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self._gang: Gang | None = None
-        self._told: set[str] = set()
+        self._commands: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._group: ReplicaGroup | None = None
+        self._reported: set[str] = set()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def do(self, what: str, replica: str = "") -> None:
+    def send(self, what: str, replica: str = "") -> None:
         """Have it done: "start", "start_one", "stop", "preempt" or "close"; returns at once."""
-        self._orders.put((what, replica))
+        self._commands.put((what, replica))
 
     def join(self, timeout_s: float) -> None:
         """Wait for the end that "close" asked for."""
@@ -55,51 +55,51 @@ class Runner:
         what = ""
         while what != "close":
             try:
-                what, replica = self._orders.get(timeout=_LOOK_S if self._gang else None)
+                what, replica = self._commands.get(timeout=_POLL_S if self._group else None)
             except queue.Empty:
-                what, replica = "look", ""
+                what, replica = "poll", ""
             try:
-                self._one(what, replica)
+                self._handle(what, replica)
             except Exception as error:
                 # The job fails and the reason is in its error; the emulator goes on with the others.
                 traceback.print_exc()
                 self._abandon()
                 self._on_error(f"{type(error).__name__}: {error}")
 
-    def _one(self, what: str, replica: str) -> None:
+    def _handle(self, what: str, replica: str) -> None:
         if what == "start":
-            self._told.clear()
-            self._gang = self._make()
-            self._gang.start()
+            self._reported.clear()
+            self._group = self._make()
+            self._group.start()
             self._on_start()
         elif what in ("stop", "close"):
             self._end()
             if what == "stop":
                 self._on_stop()
-        elif self._gang is None:
+        elif self._group is None:
             return
         elif what == "start_one":
-            self._gang.start_one(replica)
-            self._told.discard(replica)
+            self._group.start_one(replica)
+            self._reported.discard(replica)
         elif what == "preempt":
-            self._gang.preempt(replica)
+            self._group.preempt(replica)
         else:
-            new = {name: code for name, code in self._gang.exited().items() if name not in self._told}
-            self._told |= set(new)
+            new = {name: code for name, code in self._group.exited().items() if name not in self._reported}
+            self._reported |= set(new)
             if new:
-                self._on_exit(new, self._gang.out_of_memory() & set(new))
+                self._on_exit(new, self._group.out_of_memory() & set(new))
 
     def _end(self) -> None:
-        gang, self._gang = self._gang, None
-        if gang is not None:
-            gang.terminate(self._grace_s)
-            gang.close()
+        group, self._group = self._group, None
+        if group is not None:
+            group.terminate(self._grace_s)
+            group.close()
 
     def _abandon(self) -> None:
-        gang, self._gang = self._gang, None
-        if gang is not None:
+        group, self._group = self._group, None
+        if group is not None:
             try:
-                gang.terminate(0)
-                gang.close()
+                group.terminate(0)
+                group.close()
             except Exception:  # it is given up already, and the job goes on to its end
                 traceback.print_exc()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from .bodies import seconds
+from .bodies import duration_s
 from .environment import replicas
 
 QUEUED, PENDING, RUNNING = "JOB_STATE_QUEUED", "JOB_STATE_PENDING", "JOB_STATE_RUNNING"
@@ -16,10 +16,11 @@ TERMINAL = frozenset((SUCCEEDED, FAILED, CANCELLED, EXPIRED))
 _TIMEOUT_S, _MAX_WAIT_S = 7 * 86400.0, 86400.0
 
 Phase = Literal["queued", "provisioning", "starting", "running", "stopping", "over"]
+RestartPhase = Literal["", "starting", "provisioning"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Knobs:
+class JobTimings:
     """How long things take that take minutes on Vertex AI, in seconds.
 
     Args:
@@ -42,7 +43,7 @@ class Knobs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Terms:
+class SchedulingTerms:
     """What a job's own specification says about its life."""
 
     replicas: tuple[str, ...]
@@ -56,16 +57,16 @@ class Terms:
     retries: bool = True
 
     @classmethod
-    def of(cls, job: Mapping[str, Any], *, region: str, logs_url: str) -> Terms:
+    def of(cls, job: Mapping[str, Any], *, region: str, logs_url: str) -> SchedulingTerms:
         """Return the terms of a custom job."""
         given = job.get("jobSpec", {}).get("scheduling", {})
         strategy, disabled = given.get("strategy"), given.get("disableRetries", False)
-        wait = seconds(given["maxWaitDuration"]) if "maxWaitDuration" in given else _MAX_WAIT_S
+        wait = duration_s(given["maxWaitDuration"]) if "maxWaitDuration" in given else _MAX_WAIT_S
         return cls(
             replicas=tuple(replica.name for replica in replicas(job)),
             region=region,
             logs_url=logs_url,
-            timeout_s=seconds(given["timeout"]) if "timeout" in given else _TIMEOUT_S,
+            timeout_s=duration_s(given["timeout"]) if "timeout" in given else _TIMEOUT_S,
             # Zero is for ever.
             max_wait_s=wait or None if strategy == "FLEX_START" else None,
             spot=strategy == "SPOT",
@@ -76,7 +77,7 @@ class Terms:
 
 
 @dataclass(frozen=True, kw_only=True)
-class End:
+class JobOutcome:
     """How a job ends."""
 
     state: str
@@ -85,7 +86,7 @@ class End:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Life:
+class JobStatus:
     """Where a job stands. Times are Unix times in seconds.
 
     Args:
@@ -103,8 +104,8 @@ class Life:
     due: float | None = None
     started: float | None = None
     ended: float | None = None
-    end: End | None = None
-    again: str = ""
+    outcome: JobOutcome | None = None
+    next_phase: RestartPhase = ""
     restarts: Mapping[str, int] = field(default_factory=dict)
     retries: int = 0
     preemptions: int = 0
@@ -118,31 +119,31 @@ class Life:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Life:
+    def from_dict(cls, found: Mapping[str, Any]) -> JobStatus:
         """Return what `to_dict` was called on."""
         values = {each.name: found[each.name] for each in fields(cls)}
-        values["end"] = End(**values["end"]) if values["end"] else None
+        values["outcome"] = JobOutcome(**values["outcome"]) if values["outcome"] else None
         for name in ("preempted", "out_of_memory"):
             values[name] = tuple(values[name])
         return cls(**values)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Act:
+class JobAction:
     """What has to be done: `say` a line, `start` all replicas, `start_one`, `stop` all, `preempt` one, or `close` for good."""
 
-    kind: Literal["say", "start", "start_one", "stop", "preempt", "close"]
+    kind: Literal["log", "start", "start_one", "stop", "preempt", "close"]
     replica: str = ""
     text: str = ""
     severity: str = "INFO"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Market:
+class Availability:
     """Whether there are machines: `room`, none yet (`held`, until a time if it is known) or none at all (`stockout`)."""
 
     kind: Literal["room", "held", "stockout"] = "room"
     until: float | None = None
 
 
-Step = tuple[Life, list[Act]]
+Transition = tuple[JobStatus, list[JobAction]]

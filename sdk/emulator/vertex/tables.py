@@ -11,12 +11,12 @@ from typing import Any
 
 from ...errors import InputError
 from .. import private
-from .states import Life
+from .states import JobStatus
 
-_VERSION = 1
+_VERSION = 2
 _SCHEMA = """
 CREATE TABLE jobs (
-    id INTEGER PRIMARY KEY, project TEXT NOT NULL, region TEXT NOT NULL, job TEXT NOT NULL, life TEXT NOT NULL
+    id INTEGER PRIMARY KEY, project TEXT NOT NULL, region TEXT NOT NULL, job TEXT NOT NULL, status TEXT NOT NULL
 );
 CREATE INDEX of_place ON jobs (project, region, id);
 CREATE TABLE operations (id INTEGER PRIMARY KEY, place TEXT NOT NULL);
@@ -24,14 +24,14 @@ CREATE TABLE operations (id INTEGER PRIMARY KEY, place TEXT NOT NULL);
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class JobRow:
     """A job: where it is, what it asked for, and where it stands."""
 
     id: int
     project: str
     region: str
     job: dict[str, Any]
-    life: Life
+    status: JobStatus
 
 
 class JobTable:
@@ -46,7 +46,7 @@ class JobTable:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._db = sqlite3.connect(private.database(path), isolation_level=None, check_same_thread=False)
+            self._db = sqlite3.connect(private.create_database(path), isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode = WAL")
             # A killed process loses nothing that was written; only a machine that loses power would.
             self._db.execute("PRAGMA synchronous = OFF")
@@ -65,16 +65,16 @@ class JobTable:
         """Close the database."""
         self._db.close()
 
-    def add(self, row: Row) -> None:
+    def add(self, row: JobRow) -> None:
         """Keep a new job."""
-        values = (row.id, row.project, row.region, json.dumps(row.job), json.dumps(row.life.to_dict()))
+        values = (row.id, row.project, row.region, json.dumps(row.job), json.dumps(row.status.to_dict()))
         self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", values)
 
-    def keep(self, job: int, life: Life) -> None:
+    def update(self, job: int, status: JobStatus) -> None:
         """Keep where a job stands."""
-        self._db.execute("UPDATE jobs SET life = ? WHERE id = ?", (json.dumps(life.to_dict()), job))
+        self._db.execute("UPDATE jobs SET status = ? WHERE id = ?", (json.dumps(status.to_dict()), job))
 
-    def get(self, job: int) -> Row | None:
+    def get(self, job: int) -> JobRow | None:
         """Return a job; None if there is none."""
         found = self._db.execute("SELECT * FROM jobs WHERE id = ?", (job,)).fetchone()
         return None if found is None else _row(found)
@@ -83,13 +83,13 @@ class JobTable:
         """Return the highest number of a job, 0 for none."""
         return int(self._db.execute("SELECT coalesce(max(id), 0) FROM jobs").fetchone()[0])
 
-    def newest(self, project: str, region: str, before: int | None) -> Iterator[Row]:
+    def newest(self, project: str, region: str, before: int | None) -> Iterator[JobRow]:
         """Yield the jobs of a place, the newest first, from the one behind `before`."""
         query = "SELECT * FROM jobs WHERE project = ? AND region = ? AND id < ? ORDER BY id DESC"
         for found in self._db.execute(query, (project, region, 2**63 - 1 if before is None else before)):
             yield _row(found)
 
-    def every(self) -> list[Row]:
+    def all_jobs(self) -> list[JobRow]:
         """Return all jobs, the oldest first."""
         return [_row(found) for found in self._db.execute("SELECT * FROM jobs ORDER BY id")]
 
@@ -110,6 +110,8 @@ class JobTable:
         self._db.executescript("BEGIN; DELETE FROM jobs; DELETE FROM operations; COMMIT;")
 
 
-def _row(found: tuple[Any, ...]) -> Row:
-    number, project, region, job, life = found
-    return Row(id=number, project=project, region=region, job=json.loads(job), life=Life.from_dict(json.loads(life)))
+def _row(found: tuple[Any, ...]) -> JobRow:
+    number, project, region, job, status = found
+    return JobRow(
+        id=number, project=project, region=region, job=json.loads(job), status=JobStatus.from_dict(json.loads(status))
+    )

@@ -27,17 +27,17 @@ class EmulatorClock:
         self._clock = clock
         self._ahead_s = 0.0
         self._lock = threading.Lock()
-        self._stands_at = clock.now() if frozen else None
+        self._frozen_at = clock.now() if frozen else None
 
     @property
     def frozen(self) -> bool:
         """True if only `advance` moves it."""
-        return self._stands_at is not None
+        return self._frozen_at is not None
 
     def now(self) -> float:
         """Return the time."""
         with self._lock:
-            return self._ahead_s + (self._clock.now() if self._stands_at is None else self._stands_at)
+            return self._ahead_s + (self._clock.now() if self._frozen_at is None else self._frozen_at)
 
     def advance(self, seconds: float) -> bool:
         """Move it ahead; False if that would be back, or further than dates of it can be written."""
@@ -53,17 +53,17 @@ class EmulatorClock:
             self._ahead_s = 0.0
 
 
-def written(time_s: float) -> str:
+def format_time(time_s: float) -> str:
     """Return a Unix time as the APIs write it, in microseconds."""
     return (_EPOCH + timedelta(microseconds=round(time_s * 1e6))).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def written_ns(time_ns: int) -> str:
+def format_time_ns(time_ns: int) -> str:
     """Return a Unix time in nanoseconds as Cloud Logging writes it."""
     return f"{(_EPOCH + timedelta(seconds=time_ns // 10**9)).strftime('%Y-%m-%dT%H:%M:%S')}.{time_ns % 10**9:09d}Z"
 
 
-def read_ns(text: str) -> int:
+def parse_time_ns(text: str) -> int:
     """Return the Unix time in nanoseconds of an RFC 3339 text.
 
     Raises:

@@ -1,6 +1,6 @@
 """The buckets of the emulator as files, which jobs see as /gcs: what is in one becomes visible in the other.
 
-A thread compares both with what they had in common, as long as a job runs. What a program has written becomes an object when it
+A thread compares both with what they had in synced, as long as a job runs. What a program has written becomes an object when it
 closes the file; what a client has uploaded becomes a file. Whoever comes last wins.
 """
 
@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...errors import PodliftError
-from ..gcs.blobs import Blob, pieces
+from ..gcs.blobs import Blob, read_pieces
 from ..gcs.conditions import Conditions
-from ..gcs.errors import ApiError
+from ..gcs.errors import StorageApiError
 from ..gcs.names import check_object
-from ..gcs.state import State
+from ..gcs.state import StorageState
 from . import files
-from .files import Found, Use
+from .files import FileStat, OpenForWriting
 from .threads import StateThread
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _REST_S = 0.5
 
 
 @dataclass
-class _Common:
+class _SyncedPath:
     """What objects and files had in common at the last look.
 
     Generation 0 stands for what is no object: a folder that is there because of what is in it, a file that cannot be one.
@@ -55,7 +55,7 @@ class _Common:
 
 
 @dataclass
-class _Live:
+class _LiveObjects:
     """The live objects at some time, and the number of changes until then."""
 
     changes: int = -1
@@ -63,7 +63,7 @@ class _Live:
     buckets: list[str] = field(default_factory=list)
 
 
-class BucketView:
+class BucketFs:
     """The buckets as files, in `folder`, between `join` and `leave`.
 
     None of its methods may be called in the thread that owns the state.
@@ -74,17 +74,17 @@ class BucketView:
         home: a folder of this object alone; what is in it is removed.
     """
 
-    def __init__(self, state: State, thread: StateThread, home: Path) -> None:
+    def __init__(self, state: StorageState, thread: StateThread, home: Path) -> None:
         self._state, self._thread, home = state, thread, home.resolve()
         shutil.rmtree(home, ignore_errors=True)
         self.folder, self._staged = home / "gcs", home / "staged"
         for made in (self.folder, self._staged):
             made.mkdir(parents=True)
-        self._common: dict[Key, _Common] = {}
-        self._live = _Live()
+        self._synced: dict[Key, _SyncedPath] = {}
+        self._live = _LiveObjects()
         # One look at a time; the other one is about who looks.
-        self._looking, self._counting = threading.Lock(), threading.Lock()
-        self._jobs = 0
+        self._sync_lock, self._users_lock = threading.Lock(), threading.Lock()
+        self._users = 0
         self._stop = threading.Event()
         self._poller: threading.Thread | None = None
         self._home = home
@@ -92,12 +92,12 @@ class BucketView:
 
     def close(self) -> None:
         """Let go of what `redirected` needs. No job may run any more."""
-        with self._counting:
+        with self._users_lock:
             if self._redirect is not None:
                 self._redirect.close()
                 self._redirect = None
 
-    def redirected(self, url: str) -> Mapping[str, str]:
+    def redirect_env(self, url: str) -> Mapping[str, str]:
         """Return the variables that lead TensorFlow's own gs:// to the emulator, until `close`.
 
         Args:
@@ -109,7 +109,7 @@ class BucketView:
         # It needs `cryptography`, and nobody but jobs needs it.
         from ...process.redirect.proxy import Redirect
 
-        with self._counting:
+        with self._users_lock:
             if self._redirect is None:
                 redirect = Redirect(url, self._home / "redirect", os.environ)
                 redirect.start()
@@ -123,52 +123,52 @@ class BucketView:
         """The names of the buckets at the last look."""
         return list(self._live.buckets)
 
-    def join(self) -> None:
+    def mount(self) -> None:
         """Make all objects visible, and keep them so until `leave` was called as often as this."""
         self.sync()
-        with self._counting:
-            self._jobs += 1
+        with self._users_lock:
+            self._users += 1
             if self._poller is None:
                 self._stop = threading.Event()
                 self._poller = threading.Thread(target=self._poll, args=(self._stop,), name="podlift-gcs", daemon=True)
                 self._poller.start()
 
-    def leave(self) -> None:
+    def unmount(self) -> None:
         """Say that one job less needs it."""
-        with self._counting:
-            self._jobs -= 1
-            poller = self._poller if not self._jobs else None
+        with self._users_lock:
+            self._users -= 1
+            poller = self._poller if not self._users else None
             if poller is not None:
                 self._stop.set()
                 self._poller = None
         if poller is not None:
             poller.join()
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Make objects of all files that were closed before this call."""
         time.sleep(_MARGIN_S)
         self.sync()
 
     def sync(self) -> None:
         """Make visible on either side what is new on the other one."""
-        with self._looking:
+        with self._sync_lock:
             limit_ns = time.time_ns() - int(_MARGIN_S * 1e9)
-            changed = self._ask()
+            changed = self._refresh()
             here = {(bucket, name): found for bucket in self._live.buckets for name, found in self._walk(bucket)}
-            written = {key for key, found in here.items() if self._is_new(key, found)}
+            written = {key for key, found in here.items() if self._is_changed(key, found)}
             for key in sorted(written, key=lambda key: here[key].changed_ns):
                 if here[key].changed_ns <= limit_ns:
-                    self._import(key, here[key])
-            for key in [key for key in self._common if key not in here]:
-                self._forget(key)
+                    self._import_file(key, here[key])
+            for key in [key for key in self._synced if key not in here]:
+                self._delete_object_of(key)
             if changed:
-                self._export(written)
+                self._export_objects(written)
                 for path in self.folder.iterdir():
                     if path.name not in self._live.buckets:
                         with suppress(OSError):  # a program has left something in it
                             path.rmdir()
 
-    def fetch(self, bucket: str, name: str, target: Path) -> None:
+    def download(self, bucket: str, name: str, target: Path) -> None:
         """Copy an object into a new file.
 
         Raises:
@@ -191,14 +191,16 @@ class BucketView:
                 sys.stderr.write(f"podlift emulator: /gcs was not brought up to date.\n{traceback.format_exc()}")
             wait_s = max(_POLL_S, _SHARE * (time.perf_counter() - began))
 
-    def _ask(self) -> bool:
+    def _refresh(self) -> bool:
         """Learn what objects there are; False if nothing was written since."""
 
-        def work() -> _Live | None:
-            if self._state.changes == self._live.changes:
+        def work() -> _LiveObjects | None:
+            if self._state.change_count == self._live.changes:
                 return None
-            found = {(bucket, name): (generation, blob) for bucket, name, generation, blob in self._state.live()}
-            return _Live(self._state.changes, found, [bucket.name for bucket in self._state.buckets()])
+            found = {
+                (bucket, name): (generation, blob) for bucket, name, generation, blob in self._state.live_objects()
+            }
+            return _LiveObjects(self._state.change_count, found, [bucket.name for bucket in self._state.buckets()])
 
         live = self._thread.run(work)
         if live is None:
@@ -208,46 +210,50 @@ class BucketView:
         self._live = live
         return True
 
-    def _walk(self, bucket: str) -> list[tuple[str, Found]]:
+    def _walk(self, bucket: str) -> list[tuple[str, FileStat]]:
         return list(files.walk(str(self.folder / bucket)))
 
     def _path(self, key: Key) -> Path:
         return self.folder / key[0] / key[1].removesuffix("/")
 
-    def _is_new(self, key: Key, found: Found) -> bool:
-        common = self._common.get(key)
-        return common is None or common.signature != found.signature
+    def _is_changed(self, key: Key, found: FileStat) -> bool:
+        synced = self._synced.get(key)
+        return synced is None or synced.signature != found.signature
 
     # From files to objects
 
-    def _import(self, key: Key, found: Found) -> None:
+    def _import_file(self, key: Key, found: FileStat) -> None:
         try:
-            blob = self._empty() if key[1].endswith("/") else self._read(key, found)
+            blob = self._empty_blob() if key[1].endswith("/") else self._read(key, found)
             if blob is not None:
                 made = self._commit(key, blob)
-                self._common[key] = _Common(made, found.signature)
+                self._synced[key] = _SyncedPath(made, found.signature)
         except OSError:
             return  # it is gone, or another one: the next look sees what it has become
-        except ApiError as error:
+        except StorageApiError as error:
             sys.stderr.write(f"podlift emulator: {'/gcs/' + '/'.join(key)!r} is no object: {error.message}\n")
-            self._common[key] = _Common(0, found.signature)
+            self._synced[key] = _SyncedPath(0, found.signature)
 
-    def _read(self, key: Key, found: Found) -> Blob | None:
-        with files.held(self._path(key)) as (handle, use):
+    def _read(self, key: Key, found: FileStat) -> Blob | None:
+        with files.open_with_lease(self._path(key)) as (handle, writing):
             about = os.fstat(handle)
             resting = about.st_ctime_ns <= time.time_ns() - int(_REST_S * 1e9)
-            if use is Use.WRITTEN or (use is Use.UNKNOWN and not resting) or files.signature(about) != found.signature:
+            if (
+                writing is OpenForWriting.YES
+                or (writing is OpenForWriting.UNKNOWN and not resting)
+                or files.signature(about) != found.signature
+            ):
                 return None
             writer = self._state.blobs.create()
             try:
-                for piece in pieces(handle, 0, about.st_size):
+                for piece in read_pieces(handle, 0, about.st_size):
                     writer.write(piece)
             except BaseException:
                 writer.discard()
                 raise
             return writer.finish()
 
-    def _empty(self) -> Blob:
+    def _empty_blob(self) -> Blob:
         return self._state.blobs.create().finish()
 
     def _commit(self, key: Key, blob: Blob) -> int:
@@ -265,71 +271,71 @@ class BucketView:
             self._state.blobs.remove(blob.id)
             raise
 
-    def _forget(self, key: Key) -> None:
+    def _delete_object_of(self, key: Key) -> None:
         """Delete the object of a file that a program has removed."""
-        path, common = self._path(key), self._common[key]
+        path, synced = self._path(key), self._synced[key]
         if os.path.lexists(path) and path.is_dir() == key[1].endswith("/"):
             return  # it was somewhere else while the folders were read
-        del self._common[key]
+        del self._synced[key]
         generation = self._live.objects.get(key, (0, ""))[0]
-        if generation and generation != common.generation:
+        if generation and generation != synced.generation:
             self._live.changes = -1  # a client has written another one meanwhile, which is to be seen
         elif generation:
             self._thread.run(lambda: self._delete(key, generation))
             del self._live.objects[key]
 
     def _delete(self, key: Key, generation: int) -> None:
-        with suppress(ApiError):  # somebody was quicker, or has written another one
+        with suppress(StorageApiError):  # somebody was quicker, or has written another one
             found = self._state.get(*key, conditions=Conditions(generation=generation), reading=False)
-            self._state.delete(found, forever=False)
+            self._state.delete(found, permanently=False)
 
     # From objects to files
 
-    def _export(self, written: set[Key]) -> None:
+    def _export_objects(self, written: set[Key]) -> None:
         live = self._live.objects
-        for key in [key for key, common in self._common.items() if common.generation and key not in live]:
+        for key in [key for key, synced in self._synced.items() if synced.generation and key not in live]:
             if key not in written:
-                self._remove(key)
+                self._remove_file(key)
         for key in sorted(live):
-            common = self._common.get(key)
-            if key not in written and (common is None or common.generation != live[key][0]) and files.is_path(key[1]):
-                self._show(key, *live[key])
+            synced = self._synced.get(key)
+            if key not in written and (synced is None or synced.generation != live[key][0]) and files.is_path(key[1]):
+                self._write_file(key, *live[key])
 
-    def _show(self, key: Key, generation: int, blob: str) -> None:
+    def _write_file(self, key: Key, generation: int, blob: str) -> None:
         top, path = self.folder / key[0], self._path(key)
         try:
             for made in files.make_parents(top, key[1]):
-                self._common[key[0], made] = _Common(0, ())
+                self._synced[key[0], made] = _SyncedPath(0, ())
             if key[1].endswith("/"):
                 path.mkdir(exist_ok=True)
-                self._common[key] = _Common(generation, ())
+                self._synced[key] = _SyncedPath(generation, ())
             elif files.is_written(path):
                 self._live.changes = -1  # look again, although nothing else may be written
             else:
-                signature = files.place(self._state.blobs.path(blob), self._staged / blob, path)
-                self._common[key] = _Common(generation, signature)
+                signature = files.replace_file(self._state.blobs.path(blob), self._staged / blob, path)
+                self._synced[key] = _SyncedPath(generation, signature)
         except OSError:
             return  # deleted meanwhile, or a file and a folder have the same name: the first one is seen
 
-    def _remove(self, key: Key) -> None:
-        path, common = self._path(key), self._common[key]
+    def _remove_file(self, key: Key) -> None:
+        path, synced = self._path(key), self._synced[key]
         if key[1].endswith("/"):
-            common.generation = 0
-            self._prune(key[0], key[1])
+            synced.generation = 0
+            self._remove_implicit_folders(key[0], key[1])
             return
         path.unlink(missing_ok=True)
-        del self._common[key]
-        self._prune(key[0], key[1].rpartition("/")[0] + "/")
+        del self._synced[key]
+        self._remove_implicit_folders(key[0], key[1].rpartition("/")[0] + "/")
 
-    def _prune(self, bucket: str, folder: str) -> None:
+    def _remove_implicit_folders(self, bucket: str, folder: str) -> None:
         """Remove a folder that was there only because of what was in it, and those above."""
         while folder != "/":
-            common = self._common.get((bucket, folder))
-            if common is None or common.generation:
+            synced = self._synced.get((bucket, folder))
+            if synced is None or synced.generation:
                 return
             try:
                 self._path((bucket, folder)).rmdir()
             except OSError:
                 return  # something is in it
-            del self._common[bucket, folder]
+            del self._synced[bucket, folder]
             folder = folder.removesuffix("/").rpartition("/")[0] + "/"

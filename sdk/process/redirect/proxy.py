@@ -141,7 +141,7 @@ class Redirect:
         except ValueError:
             return False
         user, _, password = given.partition(":")
-        return bool(self._token) and tokens.same(password or user, self._token)
+        return bool(self._token) and tokens.equal(password or user, self._token)
 
     async def _end_encryption(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass what is meant for Cloud Storage to the emulator, through TLS that ends in this process.

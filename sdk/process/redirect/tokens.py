@@ -19,14 +19,14 @@ _FORM = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replica:
+class ReplicaIdentity:
     """The replica of a job that asks the metadata server; both are "" for another client."""
 
     job: str = ""
     name: str = ""
 
 
-def of(folder: Path) -> str:
+def load_or_create(folder: Path) -> str:
     """Return the token of a data folder: the one of the server before, or a new one in a file of mode 0600.
 
     One that another user can have read or written does not count.
@@ -58,24 +58,24 @@ def of(folder: Path) -> str:
     return token
 
 
-def looks_like_one(text: str) -> bool:
+def is_token(text: str) -> bool:
     """Return whether a text has the form of a token."""
     return _FORM.fullmatch(text) is not None
 
 
-def same(one: str, other: str) -> bool:
+def equal(one: str, other: str) -> bool:
     """Return whether two secrets are the same, in a time that does not tell how much of them is."""
     return hmac.compare_digest(one.encode("utf-8", "replace"), other.encode("utf-8", "replace"))
 
 
-def of_replica(token: str, replica: Replica) -> str:
+def replica_token(token: str, replica: ReplicaIdentity) -> str:
     """Return the secret of a replica: it opens the metadata server, says who asks, and opens nothing else."""
     about = f"{replica.job}.{replica.name}"
     return f"{about}.{hmac.digest(token.encode(), about.encode(), hashlib.sha256).hex()[:32]}"
 
 
-def replica_of(token: str, given: str) -> Replica | None:
+def find_replica(token: str, given: str) -> ReplicaIdentity | None:
     """Return the replica whose secret that is."""
     job, _, rest = given.partition(".")
-    replica = Replica(job=job, name=rest.partition(".")[0])
-    return replica if same(of_replica(token, replica), given) else None
+    replica = ReplicaIdentity(job=job, name=rest.partition(".")[0])
+    return replica if equal(replica_token(token, replica), given) else None

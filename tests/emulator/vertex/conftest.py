@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import FakeGangs, Served
+from served import FakeLauncher, Served
 
-from sdk.emulator.vertex.states import Knobs
+from sdk.emulator.vertex.states import JobTimings
 
 
 @pytest.fixture(scope="session")
 def _one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    knobs = Knobs(queue_s=0.0, provision_s=0.0, stockout_s=0.0, grace_s=0.0)
-    served = Served(tmp_path_factory.mktemp("vertex"), FakeGangs(), knobs=knobs)
+    timings = JobTimings(queue_s=0.0, provision_s=0.0, stockout_s=0.0, grace_s=0.0)
+    served = Served(tmp_path_factory.mktemp("vertex"), FakeLauncher(), timings=timings)
     yield served
     served.stop()
 
@@ -24,8 +24,8 @@ def _one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 def vertex(_one: Served) -> Served:
     """An emulator without jobs."""
     assert _one.ask("POST", "/_reset").status_code == 200
-    _one.gangs.made.clear()
-    _one.gangs.script = lambda gang: None
+    _one.launcher.made.clear()
+    _one.launcher.script = lambda group: None
     return _one
 
 
@@ -35,8 +35,8 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Served]]:
     started: list[Served] = []
 
     def start(**options: Any) -> Served:
-        options = {"knobs": Knobs(queue_s=0.0, provision_s=0.0, stockout_s=0.0, grace_s=0.0), **options}
-        started.append(Served(tmp_path / "data", FakeGangs(), **options))
+        options = {"timings": JobTimings(queue_s=0.0, provision_s=0.0, stockout_s=0.0, grace_s=0.0), **options}
+        started.append(Served(tmp_path / "data", FakeLauncher(), **options))
         return started[-1]
 
     yield start

@@ -19,7 +19,7 @@ WAIT_S = 60.0
 TERMINAL = {"JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED", "JOB_STATE_EXPIRED"}
 
 
-class FakeGang:
+class FakeReplicas:
     """Replicas that exit when the test says so."""
 
     def __init__(self, job: dict, job_id: str, project: str, emit: Callable[[str, str, str], None]) -> None:
@@ -52,30 +52,30 @@ class FakeGang:
         self.calls.append("close")
 
 
-class FakeGangs:
+class FakeLauncher:
     def __init__(self) -> None:
-        self.made: list[FakeGang] = []
-        self.script: Callable[[FakeGang], None] = lambda gang: None
+        self.made: list[FakeReplicas] = []
+        self.script: Callable[[FakeReplicas], None] = lambda group: None
 
-    def make(self, job, *, job_id, project, region, emit) -> FakeGang:
-        gang = FakeGang(job, job_id, project, emit)
-        self.made.append(gang)
-        self.script(gang)
-        return gang
+    def make(self, job, *, job_id, project, region, emit) -> FakeReplicas:
+        group = FakeReplicas(job, job_id, project, emit)
+        self.made.append(group)
+        self.script(group)
+        return group
 
     def close(self) -> None:
         pass
 
-    def of(self, job: Any) -> list[FakeGang]:
-        """The gangs of a job, one for each try."""
-        return [gang for gang in self.made if gang.job_id == job.name.rpartition("/")[2]]
+    def of(self, job: Any) -> list[FakeReplicas]:
+        """The launcher of a job, one for each try."""
+        return [group for group in self.made if group.job_id == job.name.rpartition("/")[2]]
 
 
 class Served:
     """A running emulator."""
 
-    def __init__(self, folder: Path, gangs: FakeGangs, **options: Any) -> None:
-        self.gangs = gangs
+    def __init__(self, folder: Path, launcher: FakeLauncher, **options: Any) -> None:
+        self.launcher = launcher
         self._ready = threading.Event()
         self._listener = bind(0)
         self._thread = threading.Thread(target=self._run, args=(folder, options))
@@ -87,7 +87,7 @@ class Served:
 
     def _run(self, folder: Path, options: dict[str, Any]) -> None:
         port = self._listener.getsockname()[1]
-        with servers.prepared(folder, port, gangs=lambda *_: self.gangs, **options) as (self._server, self.url):
+        with servers.prepared(folder, port, launcher=lambda *_: self.launcher, **options) as (self._server, self.url):
             listen(self._listener)
             self._ready.set()
             self._server.run(sockets=[self._listener])
@@ -122,14 +122,14 @@ class Served:
             pause.wait(0.01)
         raise AssertionError(f"still {found.state.name}")
 
-    def running(self, job: Any, tries: int) -> FakeGang:
-        """The gang of that try of the whole job, as soon as it runs."""
+    def running(self, job: Any, tries: int) -> FakeReplicas:
+        """The group of that try of the whole job, as soon as it runs."""
         pause = threading.Event()
         for _ in range(int(WAIT_S / 0.01)):
-            if len(self.gangs.of(job)) == tries and self.get(job).state.name == "JOB_STATE_RUNNING":
-                return self.gangs.of(job)[-1]
+            if len(self.launcher.of(job)) == tries and self.get(job).state.name == "JOB_STATE_RUNNING":
+                return self.launcher.of(job)[-1]
             pause.wait(0.01)
-        raise AssertionError(f"{len(self.gangs.of(job))} tries")
+        raise AssertionError(f"{len(self.launcher.of(job))} tries")
 
     def over(self, job: Any) -> Any:
         return self.until(job, *TERMINAL)

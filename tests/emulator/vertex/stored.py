@@ -9,16 +9,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sdk.clock import SystemClock
-from sdk.emulator.gcs.errors import ApiError
-from sdk.emulator.gcs.state import State
+from sdk.emulator.gcs.errors import StorageApiError
+from sdk.emulator.gcs.state import StorageState
 from sdk.emulator.vertex.threads import StateThread
-from sdk.emulator.vertex.view import BucketView
+from sdk.emulator.vertex.view import BucketFs
 
 
 class Stored:
     """The state, and what a client would do to it."""
 
-    def __init__(self, state: State, thread: StateThread, view: BucketView) -> None:
+    def __init__(self, state: StorageState, thread: StateThread, view: BucketFs) -> None:
         self.state, self.thread, self.view = state, thread, view
 
     def bucket(self, name: str) -> None:
@@ -34,16 +34,16 @@ class Stored:
         def read() -> bytes | None:
             try:
                 return self.state.blobs.path(self.state.get(bucket, name).blob).read_bytes()
-            except ApiError:
+            except StorageApiError:
                 return None
 
         return self.thread.run(read)
 
     def delete(self, name: str, bucket: str = "bucket") -> None:
-        self.thread.run(lambda: self.state.delete(self.state.get(bucket, name), forever=False))
+        self.thread.run(lambda: self.state.delete(self.state.get(bucket, name), permanently=False))
 
     def names(self) -> list[str]:
-        return sorted(name for _, name, _, _ in self.thread.run(self.state.live))
+        return sorted(name for _, name, _, _ in self.thread.run(self.state.live_objects))
 
 
 @contextmanager
@@ -53,8 +53,8 @@ def serving(home: Path) -> Iterator[Stored]:
     runner.start()
     try:
         thread = StateThread(loop)
-        state = thread.run(lambda: State(home / "data", SystemClock()))
-        view = BucketView(state, thread, home / "view")
+        state = thread.run(lambda: StorageState(home / "data", SystemClock()))
+        view = BucketFs(state, thread, home / "view")
         stored = Stored(state, thread, view)
         stored.bucket("bucket")
         yield stored

@@ -25,7 +25,7 @@ DENIED = """
 import os
 if os.environ.get("TEST_DENIED"):
     from sdk.emulator.vertex import container
-    container._permitted["refused"] = {"root": "denied", "pids": "denied"}
+    container._probe_result["refused"] = {"root": "denied", "pids": "denied"}
 """
 # Word by word what a program on Vertex AI may do on its own disk.
 PROGRAM = """

@@ -30,32 +30,32 @@ TRAINER = "import sys\nprint('trained', sys.argv[1:])\n"
 
 
 class Jobs:
-    """Makes gangs, and keeps what they print."""
+    """Makes launcher, and keeps what they print."""
 
     def __init__(self, stored: Stored, home: Path) -> None:
         self.stored, self._home = stored, home
         self.lines: list[tuple[str, str, str]] = []
-        self.gangs: list[pools.Gang] = []
+        self.launcher: list[pools.ReplicaProcesses] = []
 
-    def make(self, *specs: dict, url: str = URL, **fields: object) -> pools.Gang:
-        gang = pools.Gang(
+    def make(self, *specs: dict, url: str = URL, **fields: object) -> pools.ReplicaProcesses:
+        group = pools.ReplicaProcesses(
             {"jobSpec": {"workerPoolSpecs": list(specs), **fields}},
             job_id="123",
             project="my-project",
             region="us-central1",
             url=url,
-            scratch=self._home / str(len(self.gangs)),
+            scratch=self._home / str(len(self.launcher)),
             buckets=self.stored.view,
             emit=lambda *line: self.lines.append(line),
         )
-        self.gangs.append(gang)
-        return gang
+        self.launcher.append(group)
+        return group
 
     def run(self, *specs: dict, **fields: object) -> dict[str, int]:
-        gang = self.make(*specs, **fields)
-        gang.start()
-        found = gang.wait(LIMIT_S, known=sum(spec["replicaCount"] for spec in specs) - 1)
-        gang.close()
+        group = self.make(*specs, **fields)
+        group.start()
+        found = group.wait(LIMIT_S, known=sum(spec["replicaCount"] for spec in specs) - 1)
+        group.close()
         return found
 
     def said(self, replica: str = "workerpool0-0", stream: str = "stdout") -> list[str]:
@@ -106,13 +106,13 @@ def stored(tmp_path) -> Iterator[Stored]:
 def jobs(stored, tmp_path) -> Iterator[Jobs]:
     made = Jobs(stored, tmp_path / "jobs")
     yield made
-    for gang in made.gangs:
-        gang.close()
+    for group in made.launcher:
+        group.close()
 
 
 @pytest.fixture
 def rooted() -> None:
-    reason = pools.why_not()
+    reason = pools.missing_isolation()
     if reason is not None:
         pytest.skip(reason)
 
@@ -123,9 +123,9 @@ def rooted() -> None:
 def test_any_program_reads_its_bucket_and_finds_the_others_by_name(jobs, stored, rooted) -> None:
     stored.put("d/x", b"text\n")
     host = environment.Replica(1, 0).host(environment.host_token("123"))
-    gang = jobs.make(shell("cat /gcs/bucket/d/x; getent hosts $WORKER; hostname", WORKER=host), shell("sleep 100"))
-    gang.start()
-    assert gang.wait(LIMIT_S) == {"workerpool0-0": 0}
+    group = jobs.make(shell("cat /gcs/bucket/d/x; getent hosts $WORKER; hostname", WORKER=host), shell("sleep 100"))
+    group.start()
+    assert group.wait(LIMIT_S) == {"workerpool0-0": 0}
     text, found, name = jobs.said()
     assert text == "text"
     assert found.split() == ["127.0.0.1", host]
@@ -213,7 +213,7 @@ def described(*counts: int) -> dict[str, dict[str, dict]]:
     addresses = {member: f"{member.host('0123456789')}:2222" for member in members}
     return {
         member.name: {
-            name: json.loads(text) for name, text in environment.cluster(member, addresses, job["jobSpec"]).items()
+            name: json.loads(text) for name, text in environment.cluster_env(member, addresses, job["jobSpec"]).items()
         }
         for member in members
     }
@@ -263,7 +263,7 @@ def test_an_evaluator_is_in_nobodys_cluster_and_empty_pools_keep_their_place() -
 def test_variables_are_expanded_as_kubernetes_does(value: str, expanded: str) -> None:
     given = [("EARLIER", "first"), ("ONCE", "$$(JOB)"), ("OWN", value), ("LATER", "last")]
     pairs = [{"name": name, "value": text} for name, text in given]
-    assert environment.expand(pairs, {"JOB": "7"})["OWN"] == expanded
+    assert environment.expand_env(pairs, {"JOB": "7"})["OWN"] == expanded
 
 
 def test_a_project_has_a_number_of_its_own() -> None:
@@ -323,26 +323,26 @@ def test_a_container_that_only_its_image_knows_is_refused(jobs, command: str) ->
 def test_sigterm_comes_first_and_whoever_stays_is_killed(jobs) -> None:
     polite = "trap 'echo leaving; exit 7' TERM; echo up; while :; do sleep 0.02; done"
     stubborn = "trap '' TERM; echo up; while :; do sleep 0.02; done"
-    gang = jobs.make(shell(polite), shell(stubborn))
-    gang.start()
+    group = jobs.make(shell(polite), shell(stubborn))
+    group.start()
     for name in ("workerpool0-0", "workerpool1-0"):
         jobs.wait_for(name, "up")
-    gang.terminate(grace_s=1.0)
-    assert gang.exited() == {"workerpool0-0": 7, "workerpool1-0": 137}
+    group.terminate(grace_s=1.0)
+    assert group.exited() == {"workerpool0-0": 7, "workerpool1-0": 137}
     assert jobs.said() == ["up", "leaving"]
 
 
 def test_a_replica_that_is_preempted_leaves_the_others_alone_and_comes_back_as_itself(jobs) -> None:
     text = "ls; touch left; trap 'exit 9' TERM; echo $CLUSTER_SPEC; echo up; while :; do sleep 0.02; done"
-    gang = jobs.make(shell(text), shell(text))
-    gang.start()
+    group = jobs.make(shell(text), shell(text))
+    group.start()
     for name in ("workerpool0-0", "workerpool1-0"):
         jobs.wait_for(name, "up")
-    gang.preempt("workerpool1-0")
-    assert gang.wait(LIMIT_S) == {"workerpool1-0": 9}
-    gang.start_one("workerpool1-0")
+    group.preempt("workerpool1-0")
+    assert group.wait(LIMIT_S) == {"workerpool1-0": 9}
+    group.start_one("workerpool1-0")
     until(lambda: jobs.said("workerpool1-0").count("up") == 2)
-    assert gang.exited() == {}
+    assert group.exited() == {}
     files, first, _, *again = jobs.said("workerpool1-0")
     assert again == [files, first, "up"], "nor does it see what it has left on its own disk"
 
@@ -355,8 +355,8 @@ def leaves(marker: str) -> dict:
 @pytest.mark.parametrize("how", ["exit", "terminate", "close"])
 def test_nobody_stays(jobs, how: str) -> None:
     marker = f"1000.{os.getpid()}{len(how)}"
-    gang = jobs.make(leaves(marker))
-    gang.start()
+    group = jobs.make(leaves(marker))
+    group.start()
     jobs.wait_for("workerpool0-0", "up")
     until(lambda: len(living(marker)) == 2)
     if how == "exit":
@@ -364,11 +364,11 @@ def test_nobody_stays(jobs, how: str) -> None:
         parents = {int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in children}
         commands = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in parents}
         os.kill(next(pid for pid, name in commands.items() if name == "sh"), signal.SIGKILL)
-        assert gang.wait(LIMIT_S) == {"workerpool0-0": 137}
+        assert group.wait(LIMIT_S) == {"workerpool0-0": 137}
     elif how == "terminate":
-        gang.terminate(1.0)
+        group.terminate(1.0)
     else:
-        gang.close()
+        group.close()
     assert living(marker) == []
 
 
@@ -395,16 +395,16 @@ def test_nobody_stays_when_the_emulator_is_killed(tmp_path) -> None:
     until(lambda: not living(marker))
 
 
-def test_a_killed_keeper_takes_its_replicas_with_it(jobs, rooted) -> None:
+def test_a_killed_container_runtime_takes_its_replicas_with_it(jobs, rooted) -> None:
     marker = f"1002.{os.getpid()}"
-    gang = jobs.make(leaves(marker))
-    gang.start()
+    group = jobs.make(leaves(marker))
+    group.start()
     jobs.wait_for("workerpool0-0", "up")
-    gang._containers._process.kill()
-    assert gang.wait(LIMIT_S) == {"workerpool0-0": 137}
+    group._containers._process.kill()
+    assert group.wait(LIMIT_S) == {"workerpool0-0": 137}
     until(lambda: not living(marker))
-    gang.start_one("workerpool0-0")
-    assert gang.wait(LIMIT_S) == {"workerpool0-0": 137}
+    group.start_one("workerpool0-0")
+    assert group.wait(LIMIT_S) == {"workerpool0-0": 137}
 
 
 def test_nothing_is_left_open_and_no_thread_runs_on(jobs, tmp_path) -> None:
@@ -426,10 +426,10 @@ def unshare(flags):
     real(flags)
 root._unshare = unshare
 """
-    monkeypatch.setattr(container, "_permitted", {})
+    monkeypatch.setattr(container, "_probe_result", {})
     head, _, tail = container._RUN.partition("from keeping")
     monkeypatch.setattr(container, "_RUN", f"{head}\n{ordinary}\nfrom keeping{tail}")
-    reason = pools.why_not()
+    reason = pools.missing_isolation()
     if reason is not None:
         pytest.skip(reason)
     stored.put("x", b"text\n")
@@ -442,19 +442,21 @@ def test_where_the_system_permits_nothing_jobs_run_and_nobody_stays(jobs, stored
     denied = (
         "import keeping.root\ndef no(flags): raise PermissionError(1, 'not permitted')\nkeeping.root._unshare = no\n"
     )
-    monkeypatch.setattr(container, "_permitted", {})
+    monkeypatch.setattr(container, "_probe_result", {})
     head, _, tail = container._RUN.partition("from keeping")
     monkeypatch.setattr(container, "_RUN", f"{head}\n{denied}\nfrom keeping{tail}")
-    assert "no /gcs" in pools.why_not() and "not permitted" in pools.why_not()
+    assert "no /gcs" in pools.missing_isolation() and "not permitted" in pools.missing_isolation()
     marker = f"1003.{os.getpid()}"
-    gang = jobs.make(shell(f"sleep {marker} & (setsid sleep {marker} &) ; echo $TF_CONFIG; exit 5"), shell("sleep 100"))
-    gang.start()
-    assert gang.wait(LIMIT_S) == {"workerpool0-0": 5}
+    group = jobs.make(
+        shell(f"sleep {marker} & (setsid sleep {marker} &) ; echo $TF_CONFIG; exit 5"), shell("sleep 100")
+    )
+    group.start()
+    assert group.wait(LIMIT_S) == {"workerpool0-0": 5}
     assert living(marker) == []
     config = json.loads(jobs.said()[0])
     assert config["cluster"]["worker"][0].startswith("localhost:")
-    gang.terminate(1.0)
-    assert gang.exited() == {"workerpool0-0": 5, "workerpool1-0": 143}
+    group.terminate(1.0)
+    assert group.exited() == {"workerpool0-0": 5, "workerpool1-0": 143}
 
 
 # Python packages

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from served import pool
 
 from sdk.emulator.vertex import bodies, rules
-from sdk.emulator.vertex.errors import RefusedError
+from sdk.emulator.vertex.errors import VertexApiError
 from sdk.emulator.vertex.fields import ENUMS, MESSAGES, ONEOFS
 
 SCALARS = {9: "string", 8: "bool", 5: "int32", 3: "int64"}
@@ -69,7 +69,7 @@ def read(job) -> dict:
 
 
 def sentence(job) -> str:
-    with pytest.raises(RefusedError) as caught:
+    with pytest.raises(VertexApiError) as caught:
         read(job)
     assert caught.value.code == 400
     return caught.value.message
@@ -105,10 +105,10 @@ def test_numbers_and_names_of_enums_int64_as_text_and_both_spellings_are_the_sam
     spec = read(one)["jobSpec"]
     assert spec["scheduling"] == {"strategy": "SPOT", "timeout": "3600.5s", "maxWaitDuration": "0s"}
     assert spec["workerPoolSpecs"][1] == {}
-    told = bodies.shown("CustomJob", read(one), numbers=True)["jobSpec"]
+    told = bodies.to_response("CustomJob", read(one), enum_numbers=True)["jobSpec"]
     assert told["scheduling"]["strategy"] == 4
     assert told["workerPoolSpecs"][0]["replicaCount"] == "2"
-    assert bodies.shown("CustomJob", read(one), numbers=False)["jobSpec"]["scheduling"]["strategy"] == "SPOT"
+    assert bodies.to_response("CustomJob", read(one), enum_numbers=False)["jobSpec"]["scheduling"]["strategy"] == "SPOT"
 
 
 def test_what_the_service_sets_itself_is_ignored() -> None:
@@ -213,7 +213,7 @@ def honest(message: str) -> st.SearchStrategy:
 def test_no_body_is_a_crash(value) -> None:
     try:
         job = read(value)
-    except RefusedError as error:
+    except VertexApiError as error:
         assert error.code == 400
     else:
         rules.problems(job, "us-central1")
@@ -224,7 +224,7 @@ def test_no_body_is_a_crash(value) -> None:
 def test_what_google_can_read_is_read_the_same(job) -> None:
     theirs = CustomJob.pb(CustomJob())
     json_format.ParseDict(job, theirs)
-    mine = bodies.shown("CustomJob", read(job), numbers=False)
+    mine = bodies.to_response("CustomJob", read(job), enum_numbers=False)
     ours = CustomJob.pb(CustomJob())
     json_format.ParseDict(mine, ours)
     for name in ("name", "state", "create_time", "start_time", "end_time", "update_time", "error", "web_access_uris"):

@@ -15,19 +15,19 @@ def test_a_job_is_made_runs_and_succeeds_when_its_chief_exits(vertex) -> None:
     assert CustomJob.to_dict(made)["job_spec"]["worker_pool_specs"][1]["replica_count"] == "2"
     running = vertex.until(made, "JOB_STATE_RUNNING")
     assert running.start_time and not running.end_time
-    (gang,) = vertex.gangs.of(made)
-    assert gang.job["jobSpec"]["workerPoolSpecs"][1]["replicaCount"] == 2
-    gang.codes["workerpool0-0"] = 0
+    (group,) = vertex.launcher.of(made)
+    assert group.job["jobSpec"]["workerPoolSpecs"][1]["replicaCount"] == 2
+    group.codes["workerpool0-0"] = 0
     done = vertex.over(made)
     assert done.state == JobState.JOB_STATE_SUCCEEDED
     assert done.end_time >= done.start_time >= done.create_time
-    assert gang.calls == ["start", "terminate", "close"]
+    assert group.calls == ["start", "terminate", "close"]
 
 
 def test_an_ordinary_exit_code_is_permanent(vertex) -> None:
     made = vertex.create(body(1))
     vertex.until(made, "JOB_STATE_RUNNING")
-    vertex.gangs.of(made)[0].codes["workerpool1-0"] = 1
+    vertex.launcher.of(made)[0].codes["workerpool1-0"] = 1
     failed = vertex.over(made)
     assert failed.state == JobState.JOB_STATE_FAILED
     assert failed.error.code == 3

@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 from served import Served, body
 
 from sdk.clock import SystemClock
-from sdk.emulator.vertex.entries import Entries
-from sdk.emulator.vertex.errors import RefusedError
+from sdk.emulator.vertex.entries import LogEntries
+from sdk.emulator.vertex.errors import VertexApiError
 from sdk.emulator.vertex.timing import EmulatorClock
 
 
 def run(vertex: Served, *lines: tuple[str, str, str]):
     """A job whose replicas write these lines and that succeeds."""
-    vertex.gangs.script = lambda gang: [gang.emit(*line) for line in lines]
+    vertex.launcher.script = lambda group: [group.emit(*line) for line in lines]
     job = vertex.create(body(1))
     vertex.until(job, "JOB_STATE_RUNNING")
-    vertex.gangs.of(job)[0].codes["workerpool0-0"] = 0
+    vertex.launcher.of(job)[0].codes["workerpool0-0"] = 0
     return vertex.over(job)
 
 
@@ -64,7 +64,7 @@ def test_lines_of_tasks_stand_between_those_of_the_service(vertex) -> None:
 
 def test_lines_after_a_reset_have_the_time_of_the_machine_again(tmp_path) -> None:
     clock = EmulatorClock(SystemClock())
-    entries = Entries(tmp_path / "entries.sqlite", clock)
+    entries = LogEntries(tmp_path / "entries.sqlite", clock)
 
     def written() -> str:
         entries.add_line("1", "7", "workerpool0-0", "stdout", "a")
@@ -139,9 +139,9 @@ def test_what_makes_no_sense_is_refused(vertex, request_, words) -> None:
 
 @pytest.fixture(scope="module")
 def entries(tmp_path_factory):
-    found = Entries(tmp_path_factory.mktemp("entries") / "entries.sqlite", EmulatorClock(SystemClock()))
+    found = LogEntries(tmp_path_factory.mktemp("entries") / "entries.sqlite", EmulatorClock(SystemClock()))
     found.add_line("1", "2", "workerpool0-0", "stdout", "x")
-    found.say("1", "2", "y")
+    found.add_service_line("1", "2", "y")
     yield found
     found.close()
 
@@ -166,7 +166,7 @@ WORDS += ["=~", "!~", '"*("', "ERROR", '"2026-01-01T00:00:00Z"', " AND ", " OR "
 def test_no_filter_of_entries_is_a_crash(entries, text) -> None:
     try:
         found = entries.listed({"resourceNames": ["projects/1"], "filter": text})
-    except RefusedError as error:
+    except VertexApiError as error:
         assert error.code == 400
     else:
         assert len(found.get("entries", [])) <= 2

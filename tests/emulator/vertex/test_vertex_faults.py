@@ -108,11 +108,11 @@ def test_jobs_beyond_the_capacity_wait_for_their_turn(serve) -> None:
     vertex.until(first, "JOB_STATE_RUNNING")
     vertex.until(third, "JOB_STATE_RUNNING")
     assert vertex.get(second).state == JobState.JOB_STATE_QUEUED
-    vertex.gangs.of(first)[0].codes["workerpool0-0"] = 0
+    vertex.launcher.of(first)[0].codes["workerpool0-0"] = 0
     vertex.until(second, "JOB_STATE_RUNNING")
     too_large = vertex.create(body(9))
     for job in (second, third):
-        vertex.gangs.of(job)[0].codes["workerpool0-0"] = 0
+        vertex.launcher.of(job)[0].codes["workerpool0-0"] = 0
     vertex.until(too_large, "JOB_STATE_RUNNING")
 
 
@@ -134,13 +134,13 @@ def test_a_line_in_a_log_takes_a_machine_away_once(vertex) -> None:
     vertex.faults({"kind": "preempt", "replica": "workerpool1-0", "log": "step 40$"})
     job = vertex.create(spot())
     vertex.until(job, "JOB_STATE_RUNNING")
-    (first,) = vertex.gangs.of(job)
+    (first,) = vertex.launcher.of(job)
     first.emit("workerpool0-0", "stdout", "step 4")
     assert first.calls == ["start"]
     first.emit("workerpool0-0", "stdout", "step 40")
     vertex.running(job, 2)
     assert first.calls == ["start", "preempt workerpool1-0", "terminate", "close"]
-    second = vertex.gangs.of(job)[1]
+    second = vertex.launcher.of(job)[1]
     second.emit("workerpool0-0", "stdout", "step 40")
     second.codes["workerpool0-0"] = 0
     done = vertex.over(job)
@@ -176,9 +176,9 @@ def test_preempt_out_of_memory_and_internal_errors_by_request(vertex) -> None:
 def test_what_the_kernel_ended_for_memory_is_told_so(vertex) -> None:
     job = vertex.create()
     vertex.until(job, "JOB_STATE_RUNNING")
-    (gang,) = vertex.gangs.of(job)
-    gang.killed = {"workerpool0-0"}
-    gang.codes["workerpool0-0"] = 137
+    (group,) = vertex.launcher.of(job)
+    group.killed = {"workerpool0-0"}
+    group.codes["workerpool0-0"] = 137
     assert "workerpool0-0 ran out of memory" in vertex.over(job).error.message
 
 
@@ -210,10 +210,10 @@ def test_a_fault_after_a_time_meets_a_running_job(serve) -> None:
 
 
 def test_a_gang_that_cannot_start_is_an_internal_error_with_its_reason(vertex, capfd) -> None:
-    def script(gang) -> None:
+    def script(group) -> None:
         raise OSError("no ports left")
 
-    vertex.gangs.script = script
+    vertex.launcher.script = script
     failed = vertex.over(vertex.create())
     assert (failed.state, failed.error.code) == (JobState.JOB_STATE_FAILED, 13)
     assert failed.error.message == "Internal error occurred for the current attempt: OSError: no ports left"

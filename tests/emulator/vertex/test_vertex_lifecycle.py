@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdk.emulator.vertex import lifecycle
-from sdk.emulator.vertex.states import TERMINAL, Knobs, Life, Market, Terms
+from sdk.emulator.vertex.states import TERMINAL, Availability, JobStatus, JobTimings, SchedulingTerms
 
-KNOBS = Knobs(queue_s=1.0, provision_s=2.0, stockout_s=3.0)
-ROOM, STOCKOUT = Market(), Market(kind="stockout")
+TIMINGS = JobTimings(queue_s=1.0, provision_s=2.0, stockout_s=3.0)
+ROOM, STOCKOUT = Availability(), Availability(kind="stockout")
 NAMES = ("workerpool0-0", "workerpool1-0", "workerpool1-1")
 
 
@@ -22,57 +22,57 @@ class Job:
 
     def __init__(self, *replicas: str, **terms) -> None:
         names = replicas or NAMES
-        self.terms = Terms(replicas=names, region="us-central1", logs_url="URL", **terms)
-        self.now, self.said, self.acts = 100.0, [], []
-        self.take(lifecycle.begin(self.terms, self.now, KNOBS))
+        self.terms = SchedulingTerms(replicas=names, region="us-central1", logs_url="URL", **terms)
+        self.now, self.said, self.actions = 100.0, [], []
+        self.take(lifecycle.enqueue(self.terms, self.now, TIMINGS))
 
     def take(self, step) -> None:
-        self.life, acts = step
-        assert Life.from_dict(json.loads(json.dumps(self.life.to_dict()))) == self.life
-        for act in acts:
-            if act.kind == "say":
+        self.status, actions = step
+        assert JobStatus.from_dict(json.loads(json.dumps(self.status.to_dict()))) == self.status
+        for act in actions:
+            if act.kind == "log":
                 self.said.append(act.text)
             else:
-                self.acts.append(f"{act.kind} {act.replica}".strip())
-        for act in acts:
+                self.actions.append(f"{act.kind} {act.replica}".strip())
+        for act in actions:
             if act.kind == "start":
-                self.take(lifecycle.began(self.life, self.terms, self.now))
+                self.take(lifecycle.replicas_started(self.status, self.terms, self.now))
             if act.kind == "stop":
-                self.take(lifecycle.stopped(self.life, self.terms, self.now, KNOBS))
+                self.take(lifecycle.replicas_stopped(self.status, self.terms, self.now, TIMINGS))
 
-    def tick(self, market: Market = ROOM, until: float | None = None) -> Job:
-        self.now = self.life.due if until is None else until
-        self.take(lifecycle.tick(self.life, self.terms, self.now, KNOBS, market))
+    def tick(self, market: Availability = ROOM, until: float | None = None) -> Job:
+        self.now = self.status.due if until is None else until
+        self.take(lifecycle.tick(self.status, self.terms, self.now, TIMINGS, market))
         return self
 
     def run(self) -> Job:
-        while self.life.phase in ("queued", "provisioning"):
+        while self.status.phase in ("queued", "provisioning"):
             self.tick()
         return self
 
     def exit(self, replica: str, code: int, **more) -> Job:
         self.run()
-        self.take(lifecycle.exited(self.life, self.terms, {replica: code}, self.now, **more))
+        self.take(lifecycle.replicas_exited(self.status, self.terms, {replica: code}, self.now, **more))
         return self
 
     def preempt(self, replica: str) -> Job:
         self.run()
-        self.take(lifecycle.preempt(self.life, self.terms, replica, self.now))
+        self.take(lifecycle.preempt(self.status, self.terms, replica, self.now))
         return self.exit(replica, 143)
 
     @property
     def message(self) -> str:
-        return self.life.end.message
+        return self.status.outcome.message
 
     @property
     def state(self) -> str:
-        return self.life.state.removeprefix("JOB_STATE_")
+        return self.status.state.removeprefix("JOB_STATE_")
 
 
 def test_states_and_service_lines_come_in_googles_order() -> None:
     job = Job()
     states = [job.state]
-    while job.life.phase in ("queued", "provisioning"):
+    while job.status.phase in ("queued", "provisioning"):
         states.append(job.tick().state)
     assert states == ["QUEUED", "PENDING", "RUNNING"]
     job.exit("workerpool0-0", 0)
@@ -86,21 +86,21 @@ def test_states_and_service_lines_come_in_googles_order() -> None:
         "Job is running.",
         "Job completed successfully.",
     ]
-    assert (job.life.created, job.life.started, job.life.ended) == (100.0, 103.0, 103.0)
+    assert (job.status.created, job.status.started, job.status.ended) == (100.0, 103.0, 103.0)
 
 
 def test_the_chief_decides_about_success_alone() -> None:
     job = Job().exit("workerpool1-0", 0)
     assert job.state == "RUNNING"
     job.run()
-    job.take(lifecycle.exited(job.life, job.terms, {"workerpool1-1": 1, "workerpool0-0": 0}, job.now))
-    assert (job.state, job.acts) == ("SUCCEEDED", ["start", "stop", "close"])
+    job.take(lifecycle.replicas_exited(job.status, job.terms, {"workerpool1-1": 1, "workerpool0-0": 0}, job.now))
+    assert (job.state, job.actions) == ("SUCCEEDED", ["start", "stop", "close"])
 
 
 @pytest.mark.parametrize("code", [1, 2, 75, 127, 137, 143, 255])
 def test_codes_that_are_permanent(code) -> None:
     job = Job(restart_job=True).exit("workerpool1-0", code)
-    assert (job.state, job.life.end.code) == ("FAILED", 3)
+    assert (job.state, job.status.outcome.code) == ("FAILED", 3)
     assert job.message == (
         f"The replica workerpool1-0 exited with a non-zero status of {code}. Termination reason: Error. "
         "To find out more about why your job exited please check the logs: URL"
@@ -117,8 +117,8 @@ def test_a_worker_that_crashes_is_restarted_five_times_and_the_job_three_times(c
             assert job.state == "RUNNING"
         job.exit("workerpool1-0", code)
         assert job.state == ("FAILED" if retry == 3 else "PENDING")
-    assert job.acts.count("start_one workerpool1-0") == 20
-    assert job.acts.count("start") == 4
+    assert job.actions.count("start_one workerpool1-0") == 20
+    assert job.actions.count("start") == 4
     assert f"status of {code}" in job.message
 
 
@@ -127,21 +127,21 @@ def test_each_worker_has_restarts_of_its_own() -> None:
     for name in NAMES:
         for _ in range(5):
             job.exit(name, 134)
-    assert job.acts == ["start", *(f"start_one {name}" for name in NAMES for _ in range(5))]
+    assert job.actions == ["start", *(f"start_one {name}" for name in NAMES for _ in range(5))]
 
 
 def test_with_restart_job_on_worker_restart_everything_restarts() -> None:
     job = Job(restart_job=True).exit("workerpool1-0", 134)
-    assert (job.state, job.acts) == ("RUNNING", ["start", "stop", "start"])
+    assert (job.state, job.actions) == ("RUNNING", ["start", "stop", "start"])
     for _ in range(4):
         job.exit("workerpool1-0", 139)
-    assert job.life.retries == 0
+    assert job.status.retries == 0
     assert job.exit("workerpool1-0", 139).state == "PENDING"
 
 
 def test_disabled_retries_end_the_job_at_the_first_crash() -> None:
     assert Job(retries=False).exit("workerpool1-0", 134).state == "FAILED"
-    terms = Terms.of(
+    terms = SchedulingTerms.of(
         {"jobSpec": {"scheduling": {"disableRetries": True, "restartJobOnWorkerRestart": True}, "workerPoolSpecs": []}},
         region="r",
         logs_url="u",
@@ -155,7 +155,7 @@ def test_out_of_memory_is_said_and_permanent() -> None:
         "The replica workerpool1-1 ran out of memory and exited with a non-zero status of 137."
     )
     job = Job().run()
-    job.take(lifecycle.out_of_memory(job.life, job.terms, "workerpool0-0", job.now))
+    job.take(lifecycle.out_of_memory(job.status, job.terms, "workerpool0-0", job.now))
     assert job.state == "FAILED" and "ran out of memory" in job.message
 
 
@@ -165,11 +165,11 @@ def test_a_spot_job_survives_six_preemptions() -> None:
         job.preempt("workerpool1-0")
         assert job.state == "PENDING"
     job.preempt("workerpool0-0")
-    assert (job.state, job.life.end.code) == ("FAILED", 8)
+    assert (job.state, job.status.outcome.code) == ("FAILED", 8)
     assert job.message == (
         "Resources are insufficient in region: us-central1. Try a different region or use a different accelerator."
     )
-    assert job.acts.count("start") == 7
+    assert job.actions.count("start") == 7
     assert Job(spot=True, retries=False).preempt("workerpool0-0").state == "FAILED"
 
 
@@ -178,26 +178,26 @@ def test_maintenance_moves_one_worker_or_restarts_all_and_is_not_counted() -> No
     for _ in range(20):
         job.preempt("workerpool1-1")
     assert job.state == "RUNNING"
-    assert job.acts[1:3] == ["preempt workerpool1-1", "start_one workerpool1-1"]
+    assert job.actions[1:3] == ["preempt workerpool1-1", "start_one workerpool1-1"]
     assert Job(restart_job=True).preempt("workerpool1-1").state == "PENDING"
 
 
 def test_a_chief_that_finishes_within_the_notice_has_finished() -> None:
     job = Job(spot=True).run()
-    job.take(lifecycle.preempt(job.life, job.terms, "workerpool0-0", job.now))
+    job.take(lifecycle.preempt(job.status, job.terms, "workerpool0-0", job.now))
     assert job.exit("workerpool0-0", 0).state == "SUCCEEDED"
 
 
 def test_a_stockout_is_tried_three_times_and_flex_start_waits() -> None:
     job = Job().tick()
     assert [job.tick(STOCKOUT).state for _ in range(3)] == ["PENDING", "PENDING", "FAILED"]
-    assert job.life.end.code == 8
+    assert job.status.outcome.code == 8
     job = Job().tick().tick(STOCKOUT).tick(STOCKOUT).tick()
     assert job.state == "RUNNING"
     job = Job(flex=True, max_wait_s=3600.0).tick()
-    while job.life.phase == "provisioning":
+    while job.status.phase == "provisioning":
         job.tick(STOCKOUT)
-    assert (job.state, job.now, job.life.started) == ("EXPIRED", 100.0 + 3600.0, None)
+    assert (job.state, job.now, job.status.started) == ("EXPIRED", 100.0 + 3600.0, None)
     patient = Job(flex=True).tick()
     for _ in range(5000):
         patient.tick(STOCKOUT)
@@ -205,22 +205,22 @@ def test_a_stockout_is_tried_three_times_and_flex_start_waits() -> None:
 
 
 def test_a_held_job_stays_queued_until_there_is_room() -> None:
-    job = Job().tick(Market(kind="held"))
-    assert (job.state, job.life.due) == ("QUEUED", None)
-    job.tick(Market(kind="held", until=500.0), until=200.0)
-    assert job.life.due == 500.0
+    job = Job().tick(Availability(kind="held"))
+    assert (job.state, job.status.due) == ("QUEUED", None)
+    job.tick(Availability(kind="held", until=500.0), until=200.0)
+    assert job.status.due == 500.0
     assert job.tick().state == "PENDING"
-    waiting = Job(flex=True, max_wait_s=50.0).tick(Market(kind="held"))
-    assert waiting.life.due == 150.0
-    assert waiting.tick(Market(kind="held")).state == "EXPIRED"
+    waiting = Job(flex=True, max_wait_s=50.0).tick(Availability(kind="held"))
+    assert waiting.status.due == 150.0
+    assert waiting.tick(Availability(kind="held")).state == "EXPIRED"
 
 
 def test_the_timeout_is_for_running_time_and_survives_restarts() -> None:
     job = Job(timeout_s=1000.0, spot=True).preempt("workerpool1-0").run()
-    began = job.life.started
-    assert job.life.due == began + 1000.0
+    began = job.status.started
+    assert job.status.due == began + 1000.0
     job.tick()
-    assert (job.state, job.life.end.code, job.now) == ("CANCELLED", 1, began + 1000.0)
+    assert (job.state, job.status.outcome.code, job.now) == ("CANCELLED", 1, began + 1000.0)
     assert "exceeded its timeout of 1000 seconds" in job.message
 
 
@@ -228,45 +228,49 @@ def test_internal_errors_are_restarted_twice() -> None:
     job = Job()
     for expected in ("PENDING", "PENDING", "FAILED"):
         job.run()
-        job.take(lifecycle.internal_error(job.life, job.terms, job.now))
+        job.take(lifecycle.internal_error(job.status, job.terms, job.now))
         assert job.state == expected
-    assert job.life.end.code == 13
+    assert job.status.outcome.code == 13
     assert job.message == "Internal error occurred for the current attempt."
 
 
 def test_cancel_in_every_phase_ends_as_cancelled() -> None:
     job = Job()
-    job.take(lifecycle.cancelled(job.life, job.now))
+    job.take(lifecycle.cancel(job.status, job.now))
     assert job.state == "CANCELLING"
-    assert job.tick().state == "CANCELLED" and job.life.end.code == 1 and job.acts == ["close"]
+    assert job.tick().state == "CANCELLED" and job.status.outcome.code == 1 and job.actions == ["close"]
     job = Job().run()
-    job.take(lifecycle.cancelled(job.life, job.now))
-    assert (job.state, job.life.started, job.life.end.message) == ("CANCELLED", job.now, "CANCELED")
-    before = job.life
-    job.take(lifecycle.cancelled(job.life, job.now))
-    assert job.life == before
+    job.take(lifecycle.cancel(job.status, job.now))
+    assert (job.state, job.status.started, job.status.outcome.message) == ("CANCELLED", job.now, "CANCELED")
+    before = job.status
+    job.take(lifecycle.cancel(job.status, job.now))
+    assert job.status == before
 
 
 def test_a_job_that_is_being_stopped_for_success_is_not_cancelled_any_more() -> None:
     job = Job().run()
-    life, _ = lifecycle.exited(job.life, job.terms, {"workerpool0-0": 0}, job.now)
-    life, acts = lifecycle.cancelled(life, job.now)
-    assert (life.state, acts) == ("JOB_STATE_CANCELLING", [])
-    assert lifecycle.stopped(life, job.terms, job.now, KNOBS)[0].state == "JOB_STATE_SUCCEEDED"
-    life, _ = lifecycle.exited(Job(restart_job=True).run().life, job.terms, {"workerpool1-0": 134}, job.now)
-    life, _ = lifecycle.cancelled(replace(life), job.now)
-    assert lifecycle.stopped(life, job.terms, job.now, KNOBS)[0].state == "JOB_STATE_CANCELLED"
+    status, _ = lifecycle.replicas_exited(job.status, job.terms, {"workerpool0-0": 0}, job.now)
+    status, actions = lifecycle.cancel(status, job.now)
+    assert (status.state, actions) == ("JOB_STATE_CANCELLING", [])
+    assert lifecycle.replicas_stopped(status, job.terms, job.now, TIMINGS)[0].state == "JOB_STATE_SUCCEEDED"
+    status, _ = lifecycle.replicas_exited(
+        Job(restart_job=True).run().status, job.terms, {"workerpool1-0": 134}, job.now
+    )
+    status, _ = lifecycle.cancel(replace(status), job.now)
+    assert lifecycle.replicas_stopped(status, job.terms, job.now, TIMINGS)[0].state == "JOB_STATE_CANCELLED"
 
 
 def test_a_dead_servers_jobs() -> None:
     job = Job()
-    assert lifecycle.abandoned(job.life, 200.0) == (job.life, [])
+    assert lifecycle.recover(job.status, 200.0) == (job.status, [])
     job.run()
-    life, _ = lifecycle.abandoned(job.life, 200.0)
-    assert (life.state, life.end.code, life.ended) == ("JOB_STATE_FAILED", 13, 200.0)
-    assert life.end.message.startswith("Internal error occurred for the current attempt: the emulator was restarted")
-    stopping = replace(job.life, phase="stopping", state="JOB_STATE_CANCELLING")
-    assert lifecycle.abandoned(stopping, 200.0)[0].state == "JOB_STATE_CANCELLED"
+    status, _ = lifecycle.recover(job.status, 200.0)
+    assert (status.state, status.outcome.code, status.ended) == ("JOB_STATE_FAILED", 13, 200.0)
+    assert status.outcome.message.startswith(
+        "Internal error occurred for the current attempt: the emulator was restarted"
+    )
+    stopping = replace(job.status, phase="stopping", state="JOB_STATE_CANCELLING")
+    assert lifecycle.recover(stopping, 200.0)[0].state == "JOB_STATE_CANCELLED"
 
 
 EVENTS = st.lists(
@@ -283,18 +287,18 @@ EVENTS = st.lists(
 )
 
 
-def after(what: str, life: Life, terms: Terms, replica: str, code: int, now: float):
+def after(what: str, status: JobStatus, terms: SchedulingTerms, replica: str, code: int, now: float):
     steps = {
-        "exit": lambda: lifecycle.exited(life, terms, {replica: code}, now),
-        "preempt": lambda: lifecycle.preempt(life, terms, replica, now),
-        "oom": lambda: lifecycle.out_of_memory(life, terms, replica, now),
-        "tick": lambda: lifecycle.tick(life, terms, now, KNOBS, ROOM),
-        "stockout": lambda: lifecycle.tick(life, terms, now, KNOBS, STOCKOUT),
-        "held": lambda: lifecycle.tick(life, terms, now, KNOBS, Market(kind="held")),
-        "cancel": lambda: lifecycle.cancelled(life, now),
-        "internal": lambda: lifecycle.internal_error(life, terms, now),
-        "began": lambda: lifecycle.began(life, terms, now),
-        "stopped": lambda: lifecycle.stopped(life, terms, now, KNOBS),
+        "exit": lambda: lifecycle.replicas_exited(status, terms, {replica: code}, now),
+        "preempt": lambda: lifecycle.preempt(status, terms, replica, now),
+        "oom": lambda: lifecycle.out_of_memory(status, terms, replica, now),
+        "tick": lambda: lifecycle.tick(status, terms, now, TIMINGS, ROOM),
+        "stockout": lambda: lifecycle.tick(status, terms, now, TIMINGS, STOCKOUT),
+        "held": lambda: lifecycle.tick(status, terms, now, TIMINGS, Availability(kind="held")),
+        "cancel": lambda: lifecycle.cancel(status, now),
+        "internal": lambda: lifecycle.internal_error(status, terms, now),
+        "began": lambda: lifecycle.replicas_started(status, terms, now),
+        "stopped": lambda: lifecycle.replicas_stopped(status, terms, now, TIMINGS),
     }
     return steps[what]()
 
@@ -302,7 +306,7 @@ def after(what: str, life: Life, terms: Terms, replica: str, code: int, now: flo
 @settings(max_examples=80, deadline=None)
 @given(EVENTS, st.sampled_from(["", "spot", "flex"]), st.booleans(), st.booleans())
 def test_any_order_of_events_keeps_the_rules_of_a_life(events, kind, restart_job, retries) -> None:
-    terms = Terms(
+    terms = SchedulingTerms(
         replicas=NAMES,
         region="r",
         logs_url="u",
@@ -313,17 +317,17 @@ def test_any_order_of_events_keeps_the_rules_of_a_life(events, kind, restart_job
         retries=retries,
     )
     now = 100.0
-    life, _ = lifecycle.begin(terms, now, KNOBS)
+    status, _ = lifecycle.enqueue(terms, now, TIMINGS)
     for what, name, code in events:
-        before, now = life, now + 1.0
-        life, acts = after(what, life, terms, name, code, now)
-        assert (life.phase == "over") == (life.state in TERMINAL) == (life.ended is not None)
-        assert life.end is not None or life.phase != "over"
+        before, now = status, now + 1.0
+        status, actions = after(what, status, terms, name, code, now)
+        assert (status.phase == "over") == (status.state in TERMINAL) == (status.ended is not None)
+        assert status.outcome is not None or status.phase != "over"
         if before.phase == "over":
-            assert (life, acts) == (before, [])
+            assert (status, actions) == (before, [])
         if before.state == "JOB_STATE_CANCELLING":
-            assert life.state in ("JOB_STATE_CANCELLING", *TERMINAL)
+            assert status.state in ("JOB_STATE_CANCELLING", *TERMINAL)
         if before.started is not None:
-            assert life.started == before.started
-        assert sum(act.kind == "close" for act in acts) == (life.phase == "over" and before.phase != "over")
-        assert Life.from_dict(json.loads(json.dumps(life.to_dict()))) == life
+            assert status.started == before.started
+        assert sum(act.kind == "close" for act in actions) == (status.phase == "over" and before.phase != "over")
+        assert JobStatus.from_dict(json.loads(json.dumps(status.to_dict()))) == status

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from served import PARENT, WAIT_S, body
 
 from sdk.emulator.vertex import filters, listing
-from sdk.emulator.vertex.errors import RefusedError
+from sdk.emulator.vertex.errors import VertexApiError
 
 
 def names(vertex, text: str = "", **more) -> list[str]:
@@ -47,7 +47,7 @@ def test_a_job_made_between_two_pages_shifts_nothing(vertex) -> None:
 def test_filters(vertex) -> None:
     a, b, c = made(vertex, "digits-a", "digits-b", "other", **{"podlift-run": "r1"})
     vertex.until(a, "JOB_STATE_RUNNING")
-    vertex.gangs.of(a)[0].codes["workerpool0-0"] = 0
+    vertex.launcher.of(a)[0].codes["workerpool0-0"] = 0
     vertex.over(a)
     for job in (b, c):
         vertex.until(job, "JOB_STATE_RUNNING")
@@ -137,10 +137,10 @@ def test_no_filter_is_a_crash(text) -> None:
     for read in (filters.parse, listing.read_filter):
         try:
             found = read(text)
-        except RefusedError as error:
+        except VertexApiError as error:
             assert error.code == 400
         else:
-            assert filters.holds(found, lambda each: True) in (True, False)
+            assert filters.matches_filter(found, lambda each: True) in (True, False)
 
 
 @settings(max_examples=60, deadline=None)
@@ -161,12 +161,12 @@ def test_a_filter_means_what_its_tree_says(data) -> None:
         return joined, (all if word == "AND" else any)(value for _, value in parts)
 
     text, value = draw(3)
-    assert filters.holds(filters.parse(text), lambda each: each.value == "yes") is value
+    assert filters.matches_filter(filters.parse(text), lambda each: each.value == "yes") is value
 
 
 @given(st.text(max_size=40))
 def test_no_page_token_is_a_crash(text) -> None:
     try:
-        assert listing.behind(text, "x") is None
-    except RefusedError as error:
+        assert listing.read_page_token(text, "x") is None
+    except VertexApiError as error:
         assert error.code == 400

@@ -13,7 +13,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud.aiplatform_v1.types import JobState
 from served import PARENT, TERMINAL, WAIT_S, body
 
-from sdk.emulator.vertex.states import Knobs
+from sdk.emulator.vertex.states import JobTimings
 from sdk.process.redirect import tokens
 
 
@@ -97,7 +97,7 @@ def test_jobs_survive_the_server_and_what_ran_has_failed(serve) -> None:
     assert (failed.state, failed.error.code) == (JobState.JOB_STATE_FAILED, 13)
     assert "Internal error occurred for the current attempt: the emulator was restarted" in failed.error.message
     server.until(waiting, "JOB_STATE_RUNNING")
-    server.gangs.of(waiting)[0].codes["workerpool0-0"] = 0
+    server.launcher.of(waiting)[0].codes["workerpool0-0"] = 0
     done = server.over(waiting)
     lines = server.lines(waiting)
     server.stop()
@@ -109,17 +109,17 @@ def test_jobs_survive_the_server_and_what_ran_has_failed(serve) -> None:
 
 
 def test_the_error_may_come_later_than_the_state(serve) -> None:
-    server = serve(frozen=True, knobs=Knobs(queue_s=0, provision_s=0, grace_s=0, error_s=60))
+    server = serve(frozen=True, timings=JobTimings(queue_s=0, provision_s=0, grace_s=0, error_s=60))
     job = server.create()
     server.until(job, "JOB_STATE_RUNNING")
-    server.gangs.of(job)[0].codes["workerpool0-0"] = 1
+    server.launcher.of(job)[0].codes["workerpool0-0"] = 1
     assert not server.over(job).error.message
     server.ask("POST", "/_vertex/clock", {"advance_s": 61})
     assert "non-zero status of 1" in server.get(job).error.message
 
 
 def test_a_reset_puts_the_clock_back(serve) -> None:
-    server = serve(frozen=True, knobs=Knobs(queue_s=0, provision_s=0, grace_s=0))
+    server = serve(frozen=True, timings=JobTimings(queue_s=0, provision_s=0, grace_s=0))
     before = server.create().create_time
     server.ask("POST", "/_vertex/clock", {"advance_s": 3600})
     assert (server.create().create_time - before).total_seconds() >= 3600
@@ -140,7 +140,7 @@ print(credentials.token, credentials.service_account_email)
 def test_googles_credentials_get_a_token_from_the_metadata_server(vertex) -> None:
     # The library reads the variables when it is imported.
     place, token = vertex.url.removeprefix("http://").split("/")
-    own = f"{place}/{tokens.of_replica(token, tokens.Replica(job='1', name='workerpool0-0'))}"
+    own = f"{place}/{tokens.replica_token(token, tokens.Replica(job='1', name='workerpool0-0'))}"
     env = {**os.environ, "GCE_METADATA_HOST": own, "GCE_METADATA_IP": own}
     found = subprocess.run([sys.executable, "-c", TOKEN], env=env, capture_output=True, text=True, timeout=WAIT_S)
     token, email = found.stdout.split() or found.stderr
@@ -170,8 +170,8 @@ def test_a_replicas_token_says_who_asks_and_opens_nothing_else(vertex) -> None:
     place, token = vertex.url.rsplit("/", 1)
     job = vertex.create(body(1, service_account="me@acme.iam.gserviceaccount.com"))
     vertex.until(job, "JOB_STATE_RUNNING")
-    asks = tokens.Replica(job=job.name.rpartition("/")[2], name="workerpool1-0")
-    own = tokens.of_replica(token, asks)
+    asks = tokens.ReplicaIdentity(job=job.name.rpartition("/")[2], name="workerpool1-0")
+    own = tokens.replica_token(token, asks)
     flavor = {"Metadata-Flavor": "Google"}
 
     def ask(path: str, secret: str = own) -> requests.Response:
@@ -198,7 +198,7 @@ def test_a_replicas_token_says_who_asks_and_opens_nothing_else(vertex) -> None:
         token[:-1],
     ):
         assert ask(email, secret).status_code == 403, secret
-    other = tokens.of_replica(token, tokens.Replica(job="1", name="workerpool0-0"))
+    other = tokens.replica_token(token, tokens.ReplicaIdentity(job="1", name="workerpool0-0"))
     assert ask(email, other).text.endswith("@gcp-sa-aiplatform-cc.iam.gserviceaccount.com")
 
 
@@ -218,7 +218,7 @@ def test_many_clients_at_once_get_what_they_made(vertex) -> None:
 def test_the_sdk_of_a_higher_level_runs_a_job(vertex) -> None:
     from google.cloud import aiplatform
 
-    vertex.gangs.script = lambda gang: gang.codes.update({"workerpool0-0": 0})
+    vertex.launcher.script = lambda group: group.codes.update({"workerpool0-0": 0})
     aiplatform.init(
         project="acme",
         location="us-central1",

@@ -35,7 +35,7 @@ def until(holds: Callable[[], bool]) -> None:
 
 def test_objects_are_files_and_new_ones_come_while_a_job_runs(stored) -> None:
     stored.put("d/x", b"old")
-    stored.view.join()
+    stored.view.mount()
     file = stored.view.folder / "bucket/d/x"
     assert file.read_bytes() == b"old"
     stored.put("d/x", b"new")
@@ -43,25 +43,25 @@ def test_objects_are_files_and_new_ones_come_while_a_job_runs(stored) -> None:
     until(lambda: file.read_bytes() == b"new" and (file.parent / "y").exists())
     stored.delete("d/y")
     until(lambda: not (file.parent / "y").exists())
-    stored.view.leave()
+    stored.view.unmount()
 
 
 def test_a_file_becomes_an_object_when_it_is_closed_and_not_before(stored, gcs) -> None:
     with (gcs / "x").open("wb") as file:
         file.write(b"half")
         os.fsync(file.fileno())
-        stored.view.settle()
+        stored.view.flush()
         assert stored.names() == []
         file.write(b" and half")
-    stored.view.settle()
+    stored.view.flush()
     assert stored.get("x") == b"half and half"
 
 
 def test_a_program_that_only_closes_its_file_is_noticed(stored) -> None:
-    stored.view.join()
+    stored.view.mount()
     (stored.view.folder / "bucket/x").write_bytes(b"text")
     until(lambda: stored.get("x") == b"text")
-    stored.view.leave()
+    stored.view.unmount()
 
 
 def test_writing_into_a_file_leaves_the_old_object_as_it_was(stored, gcs) -> None:
@@ -73,12 +73,12 @@ def test_writing_into_a_file_leaves_the_old_object_as_it_was(stored, gcs) -> Non
         file.write(b"F")
     assert os.pread(held, 9, 0) == b"first"
     os.close(held)
-    stored.view.settle()
+    stored.view.flush()
     assert stored.get("x") == b"First"
     with (gcs / "x").open("ab") as file:
         file.write(b"!")
     assert stored.get("x") == b"First", "an object is no name for the program's file"
-    stored.view.settle()
+    stored.view.flush()
     assert stored.get("x") == b"First!"
 
 
@@ -89,25 +89,25 @@ def test_a_marker_never_comes_before_what_it_stands_for(stored, gcs) -> None:
     for name in ("z", "m", "a"):
         (gcs / name).write_bytes(b"")
         time.sleep(0.02)  # further than the kernel's clock is wide
-    stored.view.settle()
+    stored.view.flush()
     assert order == ["z", "m", "a"]
 
 
 def test_files_are_renamed_and_removed(stored, gcs) -> None:
     (gcs / "d").mkdir()
     (gcs / "d/part").write_bytes(b"text")
-    stored.view.settle()
+    stored.view.flush()
     assert stored.names() == ["d/", "d/part"]
     (gcs / "d/part").rename(gcs / "d/whole")
-    stored.view.settle()
+    stored.view.flush()
     assert stored.names() == ["d/", "d/whole"]
     assert stored.get("d/whole") == b"text"
     (gcs / "d").rename(gcs / "e")
-    stored.view.settle()
+    stored.view.flush()
     assert stored.names() == ["e/", "e/whole"]
     (gcs / "e/whole").unlink()
     (gcs / "e").rmdir()
-    stored.view.settle()
+    stored.view.flush()
     assert stored.names() == []
 
 
@@ -122,7 +122,7 @@ def test_folders_that_are_no_objects_go_with_their_last_file(stored, gcs) -> Non
     stored.view.sync()
     assert not (gcs / "a").exists()
     assert (gcs / "m").is_dir()
-    stored.view.settle()
+    stored.view.flush()
     assert stored.names() == ["m/"], "what only shows an object is not one more"
 
 
@@ -132,9 +132,9 @@ def test_the_program_that_writes_last_wins_over_a_client(stored, gcs) -> None:
     with (gcs / "x").open("wb") as file:
         file.write(b"the program's")
         stored.put("x", b"the client's")
-        stored.view.settle()
+        stored.view.flush()
         assert stored.get("x") == b"the client's"
-    stored.view.settle()
+    stored.view.flush()
     assert stored.get("x") == b"the program's"
     assert (gcs / "x").read_bytes() == b"the program's"
 
@@ -144,8 +144,8 @@ def test_a_client_that_writes_last_is_not_undone_by_a_program_that_removes(store
     stored.view.sync()
     (gcs / "x").unlink()
     stored.put("x", b"second")
-    stored.view.settle()
-    stored.view.settle()
+    stored.view.flush()
+    stored.view.flush()
     assert (gcs / "x").read_bytes() == stored.get("x") == b"second"
 
 
@@ -162,7 +162,7 @@ def test_nothing_is_written_through_a_link(stored, gcs, tmp_path) -> None:
     (tmp_path / "outside").mkdir()
     (gcs / "link").symlink_to(tmp_path / "outside")
     stored.put("link/x", b"")
-    stored.view.settle()
+    stored.view.flush()
     assert os.listdir(tmp_path / "outside") == []
     assert stored.names() == ["link/x"]
 
@@ -170,8 +170,8 @@ def test_nothing_is_written_through_a_link(stored, gcs, tmp_path) -> None:
 def test_a_file_that_can_be_no_object_is_reported_once(stored, gcs, capfd) -> None:
     (gcs / "two\nlines").write_bytes(b"")
     (gcs / "x").write_bytes(b"")
-    stored.view.settle()
-    stored.view.settle()
+    stored.view.flush()
+    stored.view.flush()
     assert stored.names() == ["x"]
     assert capfd.readouterr().err.count("is no object") == 1
 

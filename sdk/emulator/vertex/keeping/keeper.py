@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_HELD = (signal.SIGTERM, signal.SIGCHLD)
+_BLOCKED = (signal.SIGTERM, signal.SIGCHLD)
 _LINUX = sys.platform.startswith("linux")
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -36,19 +36,19 @@ _SIGNALLED, _NOT_FOUND, _NOT_STARTED = 128, 127, 126
 _POLL_S = 0.005
 
 
-class Keeper:
+class ContainerRuntime:
     """The replicas that run, and what the emulator says about them.
 
     Args:
-        orders: the connection to the emulator.
+        connection: the connection to the emulator.
         config: "root" an empty folder, "gcs" the folder that is shown as /gcs, "buckets" those in it that may be written,
             "hosts" the file that is shown as /etc/hosts, "kept" folders that may only be read, "scratch" one that may be
             written wherever it lies, "refused" what the first keeper has found out, or null.
     """
 
-    def __init__(self, orders: socket.socket, config: Mapping[str, Any]) -> None:
-        self._orders = orders
-        self._leases: dict[str, int] = {}
+    def __init__(self, connection: socket.socket, config: Mapping[str, Any]) -> None:
+        self._connection = connection
+        self._init_pipes: dict[str, int] = {}
         self._pids: dict[int, str] = {}
         self._deadlines: dict[str, float] = {}
         self._wake, wake = os.pipe()
@@ -60,48 +60,48 @@ class Keeper:
             signal.signal(ignored, signal.SIG_IGN)
         if _LINUX:
             _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        self.refused = config["refused"] or root.permitted(config)
+        self.refused = config["refused"] or root.probe(config)
         if not self.refused["root"]:
             try:
-                root.enter(config)
+                root.enter_root(config)
             except OSError as error:
                 self.refused = {"root": str(error), "pids": str(error)}
         self._own_pids = not self.refused["pids"]
-        self._tell(ready=self.refused)
+        self._send(ready=self.refused)
 
     def run(self) -> None:
         """Do what the emulator says until it is gone, then end everything."""
         while True:
             due = min(self._deadlines.values(), default=None)
             wait_s = None if due is None else max(0.0, due - time.monotonic())
-            watched: list[Any] = [self._orders, self._wake]
+            watched: list[Any] = [self._connection, self._wake]
             ready = select.select(watched, [], [], wait_s)[0]
             if self._wake in ready:
                 os.read(self._wake, 4096)
             self._reap()
-            if self._orders in ready and not self._obey():
+            if self._connection in ready and not self._handle_request():
                 break
             now = time.monotonic()
             for name in [name for name, deadline in self._deadlines.items() if deadline <= now]:
                 self._signal(name, signal.SIGKILL)
                 del self._deadlines[name]
-        for name in list(self._leases):
+        for name in list(self._init_pipes):
             self._signal(name, signal.SIGKILL)
         end_children()
 
-    def _obey(self) -> bool:
-        order, handles = receive(self._orders)
-        if order is None:
+    def _handle_request(self) -> bool:
+        request, handles = receive(self._connection)
+        if request is None:
             return False
-        if order["do"] == "start":
-            self._start(order, handles)
+        if request["action"] == "start":
+            self._start(request, handles)
         else:
-            for name in order["names"]:
-                self._stop(name, float(order["grace_s"]))
+            for name in request["names"]:
+                self._stop(name, float(request["grace_s"]))
         return True
 
     def _stop(self, name: str, grace_s: float) -> None:
-        if name not in self._leases:
+        if name not in self._init_pipes:
             return
         if grace_s <= 0:
             self._signal(name, signal.SIGKILL)
@@ -115,27 +115,27 @@ class Keeper:
         for pid in [pid for pid, owner in self._pids.items() if owner == name]:
             os.kill(pid, number)
 
-    def _start(self, order: Mapping[str, Any], handles: Sequence[int]) -> None:
-        said, say = os.pipe()
-        lease, keep = os.pipe()
-        middle = os.fork()
-        if middle == 0:
-            signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
-            for handle in (said, keep, self._wake, *self._leases.values()):
+    def _start(self, request: Mapping[str, Any], handles: Sequence[int]) -> None:
+        read_end, write_end = os.pipe()
+        init_pipe, keep = os.pipe()
+        spawner = os.fork()
+        if spawner == 0:
+            signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
+            for handle in (read_end, keep, self._wake, *self._init_pipes.values()):
                 os.close(handle)
-            self._orders.close()
-            _middle(order, handles, say, lease, own_pids=self._own_pids)
-        for handle in (say, lease, *handles):
+            self._connection.close()
+            _spawn_init(request, handles, write_end, init_pipe, own_pids=self._own_pids)
+        for handle in (write_end, init_pipe, *handles):
             os.close(handle)
-        with os.fdopen(said) as pipe:
+        with os.fdopen(read_end) as pipe:
             answer = pipe.read()
-        os.waitpid(middle, 0)
+        os.waitpid(spawner, 0)
         if not answer.isdigit():
             os.close(keep)
-            self._tell(exited=order["name"], code=_NOT_STARTED, pid=0, why=answer)
+            self._send(exited=request["name"], code=_NOT_STARTED, pid=0, why=answer)
             return
-        self._pids[int(answer)] = order["name"]
-        self._leases[order["name"]] = keep
+        self._pids[int(answer)] = request["name"]
+        self._init_pipes[request["name"]] = keep
         # Only now is the replica a child of this process, whose death it has to notice.
         os.write(keep, b"g")
 
@@ -152,46 +152,48 @@ class Keeper:
                 continue
             if not self._own_pids:
                 end_children(spared=self._pids)
-            os.close(self._leases.pop(name))
+            os.close(self._init_pipes.pop(name))
             self._deadlines.pop(name, None)
-            self._tell(exited=name, code=code_of(status), pid=pid, why="")
+            self._send(exited=name, code=exit_code_of(status), pid=pid, why="")
 
-    def _tell(self, **news: object) -> None:
+    def _send(self, **message: object) -> None:
         try:
-            self._orders.sendall(json.dumps(news).encode() + b"\n")
+            self._connection.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
             pass  # the emulator is gone, which the next look at the connection shows
 
 
-def _middle(order: Mapping[str, Any], handles: Sequence[int], say: int, lease: int, *, own_pids: bool) -> NoReturn:
+def _spawn_init(
+    request: Mapping[str, Any], handles: Sequence[int], write_end: int, init_pipe: int, *, own_pids: bool
+) -> NoReturn:
     """Fork a replica's first process into namespaces of its own, tell its number, and leave it to the keeper."""
     try:
         if own_pids:
-            root.leave_processes()
-            socket.sethostname(order["host"])
+            root.unshare_pids()
+            socket.sethostname(request["host"])
         pid = os.fork()
         if pid == 0:
-            os.close(say)
-            _first(order, handles, lease, own_pids=own_pids)
-        os.write(say, str(pid).encode())
+            os.close(write_end)
+            _run_init(request, handles, init_pipe, own_pids=own_pids)
+        os.write(write_end, str(pid).encode())
     except BaseException as error:  # whatever it is, a fork must not go on as its parent
-        os.write(say, f"{type(error).__name__}: {error}".encode())
+        os.write(write_end, f"{type(error).__name__}: {error}".encode())
     os._exit(0)
 
 
-def _first(order: Mapping[str, Any], handles: Sequence[int], lease: int, *, own_pids: bool) -> NoReturn:
+def _run_init(request: Mapping[str, Any], handles: Sequence[int], init_pipe: int, *, own_pids: bool) -> NoReturn:
     """Be the first process of a replica: start the program, hand it SIGTERM, reap its orphans, leave as it has left."""
     code = _NOT_STARTED
     try:
-        if os.read(lease, 1) == b"g":
+        if os.read(init_pipe, 1) == b"g":
             if _LINUX:
                 _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
                 _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
             if own_pids:
-                root.show_processes()
+                root.mount_proc()
             # The keeper may have died before it was asked for this signal.
-            gone = bool(select.select([lease], [], [], 0)[0])
-            code = _SIGNALLED + signal.SIGKILL if gone else _watch(order, handles)
+            gone = bool(select.select([init_pipe], [], [], 0)[0])
+            code = _SIGNALLED + signal.SIGKILL if gone else _supervise(request, handles)
     except BaseException as error:  # as above; it is the program's first line
         os.write(handles[1], f"podlift emulator: {type(error).__name__}: {error}\n".encode())
     if not own_pids:
@@ -199,15 +201,15 @@ def _first(order: Mapping[str, Any], handles: Sequence[int], lease: int, *, own_
     os._exit(code)
 
 
-def _watch(order: Mapping[str, Any], handles: Sequence[int]) -> int:
+def _supervise(request: Mapping[str, Any], handles: Sequence[int]) -> int:
     program = os.fork()
     if program == 0:
-        _become(order, handles)
+        _exec_program(request, handles)
     for handle in handles:
         # Whoever reads them waits until nobody can write any more.
         os.close(handle)
     while True:
-        if signal.sigwait(_HELD) == signal.SIGTERM:
+        if signal.sigwait(_BLOCKED) == signal.SIGTERM:
             # As a container's runtime does: to the program, which may have children to tell.
             os.kill(program, signal.SIGTERM)
             continue
@@ -215,10 +217,10 @@ def _watch(order: Mapping[str, Any], handles: Sequence[int]) -> int:
         while pid:
             pid, status = os.waitpid(-1, os.WNOHANG)
             if pid == program:
-                return code_of(status)
+                return exit_code_of(status)
 
 
-def _become(order: Mapping[str, Any], handles: Sequence[int]) -> NoReturn:
+def _exec_program(request: Mapping[str, Any], handles: Sequence[int]) -> NoReturn:
     code = _NOT_STARTED
     try:
         os.setsid()
@@ -228,19 +230,19 @@ def _become(order: Mapping[str, Any], handles: Sequence[int]) -> NoReturn:
         # Python ignores some, and what is ignored stays so in another program.
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
         os.umask(0o022)
-        os.chdir(order["cwd"])
-        os.execvpe(order["command"][0], order["command"], order["env"])  # noqa: S606
+        os.chdir(request["cwd"])
+        os.execvpe(request["command"][0], request["command"], request["env"])  # noqa: S606
     except FileNotFoundError as error:
         code = _NOT_FOUND
-        os.write(2, f"podlift emulator: {order['command'][0]!r} cannot be executed: {error.strerror}.\n".encode())
+        os.write(2, f"podlift emulator: {request['command'][0]!r} cannot be executed: {error.strerror}.\n".encode())
     except BaseException as error:  # a fork must not go on as its parent
-        os.write(2, f"podlift emulator: {order['command'][0]!r} cannot be executed: {error}.\n".encode())
+        os.write(2, f"podlift emulator: {request['command'][0]!r} cannot be executed: {error}.\n".encode())
     os._exit(code)
 
 
-def code_of(status: int) -> int:
+def exit_code_of(status: int) -> int:
     """Return what a container would exit with."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else _SIGNALLED - code
@@ -275,17 +277,17 @@ def _children() -> list[int]:
     return found
 
 
-def receive(orders: socket.socket) -> tuple[Any, list[int]]:
-    """Return the next order and the handles that came with it; None when the emulator is gone."""
-    head, handles, _, _ = socket.recv_fds(orders, 4, 8)
+def receive(connection: socket.socket) -> tuple[Any, list[int]]:
+    """Return the next request and the handles that came with it; None when the emulator is gone."""
+    head, handles, _, _ = socket.recv_fds(connection, 4, 8)
     for handle in handles:
         # Or they would be open in the program too, beside its own.
         os.set_inheritable(handle, False)
     while head and len(head) < 4:
-        head += orders.recv(4 - len(head)) or b""
+        head += connection.recv(4 - len(head)) or b""
     data, size = bytearray(), int.from_bytes(head, "big")
     while head and len(data) < size:
-        piece = orders.recv(size - len(data))
+        piece = connection.recv(size - len(data))
         if not piece:
             return None, handles
         data += piece
@@ -301,4 +303,4 @@ def main(handle: int) -> None:
     connection = socket.socket(fileno=handle)
     config, _ = receive(connection)
     if config is not None:
-        Keeper(connection, config).run()
+        ContainerRuntime(connection, config).run()

@@ -21,37 +21,37 @@ _MNT_DETACH = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def permitted(config: Mapping[str, Any]) -> dict[str, str]:
+def probe(config: Mapping[str, Any]) -> dict[str, str]:
     """Try it in a process of its own; return why replicas cannot have a "root" and "pids" of their own, "" if they can."""
-    root = _tried(lambda: enter(config))
-    return {"root": root, "pids": root or _tried(lambda: _try_pids(config))}
+    root = _error_in_child(lambda: enter_root(config))
+    return {"root": root, "pids": root or _error_in_child(lambda: _probe_pids(config))}
 
 
-def _tried(work: Callable[[], None]) -> str:
-    said, say = os.pipe()
+def _error_in_child(work: Callable[[], None]) -> str:
+    read_end, write_end = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             work()
         except BaseException as error:  # it is told, and a fork must not go on as its parent
-            os.write(say, str(error).encode() or type(error).__name__.encode())
+            os.write(write_end, str(error).encode() or type(error).__name__.encode())
         os._exit(0)
-    os.close(say)
-    with os.fdopen(said) as pipe:
+    os.close(write_end)
+    with os.fdopen(read_end) as pipe:
         answer = pipe.read()
     os.waitpid(pid, 0)
     return answer
 
 
-def _try_pids(config: Mapping[str, Any]) -> None:
-    enter(config)
-    leave_processes()
-    answer = _tried(show_processes)
+def _probe_pids(config: Mapping[str, Any]) -> None:
+    enter_root(config)
+    unshare_pids()
+    answer = _error_in_child(mount_proc)
     if answer:
         raise OSError(answer)
 
 
-def leave_processes() -> None:
+def unshare_pids() -> None:
     """Put what this process forks next into a PID namespace; mounts and the host's name are its own from here on.
 
     Raises:
@@ -60,7 +60,7 @@ def leave_processes() -> None:
     _unshare(_NEWPID | _NEWNS | _NEWUTS)
 
 
-def show_processes() -> None:
+def mount_proc() -> None:
     """Make /proc show the PID namespace of this process.
 
     Raises:
@@ -69,7 +69,7 @@ def show_processes() -> None:
     _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
 
 
-def enter(config: Mapping[str, Any]) -> None:
+def enter_root(config: Mapping[str, Any]) -> None:
     """Give this process a root of its own: the machine's, but for /gcs and /etc/hosts, and with interpreters to be read only.
 
     Raises:
@@ -94,7 +94,7 @@ def enter(config: Mapping[str, Any]) -> None:
     os.chmod(root, 0o755)  # noqa: S103
     for entry in os.scandir("/"):
         if entry.name != "gcs":
-            _show(entry, f"{root}/{entry.name}")
+            _bind_entry(entry, f"{root}/{entry.name}")
     os.mkdir(f"{root}/gcs")
     _mount(config["gcs"], f"{root}/gcs", None, _MS_BIND)
     # A bucket that is made later can be read; what a program wrote beside the buckets would be lost without a word.
@@ -102,36 +102,36 @@ def enter(config: Mapping[str, Any]) -> None:
     for bucket in config["buckets"]:
         _mount(f"{config['gcs']}/{bucket}", f"{root}/gcs/{bucket}", None, _MS_BIND)
     _mount(config["hosts"], f"{root}/etc/hosts", None, _MS_BIND)
-    _keep(config["kept"], config["scratch"], root)
+    _mount_read_only(config["read_only"], config["scratch"], root)
     os.chdir(root)
     _pivot()
 
 
-def _show(entry: os.DirEntry[str], place: str) -> None:
+def _bind_entry(entry: os.DirEntry[str], target: str) -> None:
     if entry.is_symlink():
-        os.symlink(os.readlink(entry.path), place)
+        os.symlink(os.readlink(entry.path), target)
         return
     if entry.is_dir():
-        os.mkdir(place)
+        os.mkdir(target)
     else:
-        os.close(os.open(place, os.O_CREAT | os.O_WRONLY, 0o600))
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
     # With all that is mounted below: nobody may look under a mount of another user's namespace.
-    _mount(entry.path, place, None, _MS_BIND | _MS_REC)
+    _mount(entry.path, target, None, _MS_BIND | _MS_REC)
 
 
-def _keep(places: Sequence[str], scratch: str, root: str) -> None:
+def _mount_read_only(folders: Sequence[str], scratch: str, root: str) -> None:
     """Let a job read what belongs to the interpreters of the machine, and not change it."""
-    for place in places:
-        _mount(f"{root}{place}", f"{root}{place}", None, _MS_BIND | _MS_REC)
-        _remount_read_only(f"{root}{place}")
-        if scratch.startswith(f"{place}/"):
+    for target in folders:
+        _mount(f"{root}{target}", f"{root}{target}", None, _MS_BIND | _MS_REC)
+        _remount_read_only(f"{root}{target}")
+        if scratch.startswith(f"{target}/"):
             _mount(scratch, f"{root}{scratch}", None, _MS_BIND | _MS_REC)
 
 
-def _remount_read_only(place: str) -> None:
+def _remount_read_only(target: str) -> None:
     # The flags of another user's mount may not be taken away.
-    flags = os.statvfs(place).f_flag & (_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-    _mount("none", place, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | flags)
+    flags = os.statvfs(target).f_flag & (_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    _mount("none", target, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | flags)
 
 
 def _pivot() -> None:
