@@ -28,7 +28,7 @@ class Cloud(GcsServer):
         folder: where it keeps its data; a second server on the same folder goes on with them.
         project: in which `parent` is.
         region: in which `parent` is.
-        options: of `sdk.emulator.server.serve`, `timings` as a dict of the fields of `Knobs`.
+        options: of `sdk.emulator.server.serve`, `timings` as a dict of the fields of `JobTimings`.
     """
 
     _module = "sdk.emulator"

@@ -1,7 +1,7 @@
 """What becomes of a custom job, and when. Pure: every function takes a `Life` and the time and returns what follows.
 
 Where Google documents a number it is used: five restarts of a worker, three retries of a job, six after a spot preemption,
-three attempts after a stockout or an internal error. Times between phases are `Knobs`, because waiting teaches nothing.
+three attempts after a stockout or an internal error. Times between phases are `JobTimings`, because waiting teaches nothing.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ print(credentials.token, credentials.service_account_email)
 def test_googles_credentials_get_a_token_from_the_metadata_server(vertex) -> None:
     # The library reads the variables when it is imported.
     place, token = vertex.url.removeprefix("http://").split("/")
-    own = f"{place}/{tokens.replica_token(token, tokens.Replica(job='1', name='workerpool0-0'))}"
+    own = f"{place}/{tokens.replica_token(token, tokens.ReplicaIdentity(job='1', name='workerpool0-0'))}"
     env = {**os.environ, "GCE_METADATA_HOST": own, "GCE_METADATA_IP": own}
     found = subprocess.run([sys.executable, "-c", TOKEN], env=env, capture_output=True, text=True, timeout=WAIT_S)
     token, email = found.stdout.split() or found.stderr
