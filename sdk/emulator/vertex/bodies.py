@@ -1,6 +1,6 @@
 """Reads the JSON of a custom job as strictly as the service does, and writes it as the service does. Pure.
 
-Inside the emulator a job is in one form: camelCase, whole enum_numbers, names of enums, canonical durations, and no field that has
+Inside the emulator a job is in one form: camelCase, whole numbers, names of enums, canonical durations, and no field that has
 its default value.
 """
 

@@ -82,8 +82,7 @@ class Containers:
     Args:
         config: what they see.
         on_line: called with a replica's name, "stdout" or "stderr", and a line, in a thread of this object.
-        on_exit: called in the same thread with replicas that are over, when all that they have printed was emitted: by name their
-            exit codes and the numbers of their first processes.
+        on_exit: called in the same thread with exit code and pid of replicas whose output was all emitted, by name.
     """
 
     def __init__(
