@@ -18,7 +18,7 @@ from google.cloud.storage import transfer_manager
 from sdk.checkpoint import opening, restore
 from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.policy import Policy
-from sdk.checkpoint.saver import Saver
+from sdk.checkpoint.saver import AsyncSaver
 from sdk.checkpoint.writing import OBJECT_BYTES
 from sdk.clock import SystemClock
 from sdk.storage.store import Store, open_store
@@ -86,11 +86,11 @@ def emulator() -> Iterator[GcsServer]:
             del os.environ["PODLIFT_EMULATOR"]
 
 
-def _saver(store: Store) -> Saver:
+def _saver(store: Store) -> AsyncSaver:
     clock = SystemClock()
     opened = opening.open_first(store, 0, "benchmark", clock, log=print)
     policy = Policy(keep_last=3, on_busy="block")
-    return Saver(
+    return AsyncSaver(
         store, opened, task="chief-0", rank=0, tasks=["chief-0"], policy=policy, clock=clock, about={}, log=print
     )
 

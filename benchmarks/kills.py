@@ -8,7 +8,7 @@ import time
 from sdk.checkpoint import catalog, opening
 from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.policy import Policy
-from sdk.checkpoint.saver import Saver
+from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
 from sdk.storage.posix_store import PosixStore
 from sdk.testing import flips, kills
@@ -71,7 +71,7 @@ def _flip(folder: str) -> tuple[int, list[str]]:
     """Flip every bit of the lease, the opening, a pin, a checkpoint's manifest and its bytes."""
     store, clock = PosixStore(folder), SystemClock()
     opened = opening.open_first(store, 0, "flips", clock, log=print)
-    saver = Saver(
+    saver = AsyncSaver(
         store,
         opened,
         task="chief-0",

@@ -13,7 +13,7 @@ from . import backends
 from .backends.base import LogLine
 from .backends.local import remote
 from .checkpoint import run_checkpoints
-from .checkpoint.catalog import Entry
+from .checkpoint.catalog import CheckpointInfo
 from .clock import Clock, SystemClock
 from .errors import (
     CorruptRunError,
@@ -297,7 +297,7 @@ class Run:
         except (KeyError, TypeError, ValueError) as error:
             raise CorruptRunError(f"A record of {self.url!r} makes no sense: {error!r}. Nothing was changed.") from None
 
-    def checkpoints(self) -> list[Entry]:
+    def checkpoints(self) -> list[CheckpointInfo]:
         """Return what was saved of the training, the oldest first: `[entry.step for entry in run.checkpoints()]`.
 
         Raises:

@@ -19,7 +19,7 @@ import sdk
 from sdk.checkpoint import opening
 from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.policy import Policy
-from sdk.checkpoint.saver import Saver
+from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
 from sdk.drill import Difference, Killed, Report, Source, comparison, losses, run_drill
 from sdk.drill.kills import Kill, parse
@@ -160,7 +160,7 @@ def trained(folder: Path, kernel: list[float], *, steps: int = 2, own: bytes = b
     store = open_store(paths.store)
     clock = SystemClock()
     opened = opening.open_first(store, 1, "test", clock, log=print)
-    saver = Saver(
+    saver = AsyncSaver(
         store,
         opened,
         task="chief-0",

@@ -68,4 +68,7 @@ def test_checkpoints_of_the_first_format_are_read() -> None:
     total = found.arrays["total"]
     assert (total.dtype, total.shape, int.from_bytes(bytes(total.data), "little")) == ("int64", (), 10)
     assert set(found.blobs[0]) == {"own", "random", "data"}
-    assert [(entry.step, entry.reason) for entry in catalog.entries(store)] == [(2, "interval"), (4, "interval")]
+    assert [(entry.step, entry.reason) for entry in catalog.list_checkpoints(store)] == [
+        (2, "interval"),
+        (4, "interval"),
+    ]

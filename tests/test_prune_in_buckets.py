@@ -16,7 +16,7 @@ import sdk
 from sdk.clock import SystemClock
 from sdk.records.sync import push
 from sdk.records.sync.pull import Copy
-from sdk.storage.gcs.files import Files
+from sdk.storage.gcs.files import BucketFiles
 from sdk.upkeep import prune
 from sdk.upkeep.prune import bucket, bundles, copies
 
@@ -156,13 +156,13 @@ def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, 
     before = objects(gcs)
     found = find()
 
-    def resume_behind(files: Files, kept, delete=Files.delete) -> bool:
+    def resume_behind(files: BucketFiles, kept, delete=BucketFiles.delete) -> bool:
         done = delete(files, kept)
         if kept.name.endswith("plan.json"):
             put(f"runs/{run}/events/{record}", b'{"version": 1, "time": 1, "data": {"attempts": 1, "wishes": 0}}')
         return done
 
-    monkeypatch.setattr(Files, "delete", resume_behind)
+    monkeypatch.setattr(BucketFiles, "delete", resume_behind)
     done = prune.remove(found)
     assert why(done)[run] == "something in it has changed"
     assert why(done)["a" * 64 + ".tar"] == "a run needs it"

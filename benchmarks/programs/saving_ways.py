@@ -63,9 +63,9 @@ class Bucket(Podlift):
     """The same, with the run in the bucket that SAVING_ROOT names."""
 
     def begin(self):
-        from sdk.storage.gcs.files import Files
+        from sdk.storage.gcs.files import BucketFiles
 
-        self.files = Files(os.environ["SAVING_ROOT"])
+        self.files = BucketFiles(os.environ["SAVING_ROOT"])
 
     def seen(self):
         return self.files.matching("runs/*/store/commits/*/*.json")
@@ -80,7 +80,7 @@ class Direct(Way):
     def begin(self):
         from sdk.checkpoint import opening
         from sdk.checkpoint.policy import Policy
-        from sdk.checkpoint.saver import Saver
+        from sdk.checkpoint.saver import AsyncSaver
         from sdk.checkpoint.tf import snapshot
         from sdk.clock import SystemClock
         from sdk.storage.posix_store import PosixStore
@@ -88,14 +88,14 @@ class Direct(Way):
         clock, self.store = SystemClock(), PosixStore(self.folder)
         opened = opening.open_first(self.store, 1, "benchmark", clock, log=print)
         given = {"policy": Policy(keep_last=2), "clock": clock, "about": {}, "log": print}
-        self.saver = Saver(self.store, opened, task="chief-0", rank=0, tasks=["chief-0"], **given)
+        self.saver = AsyncSaver(self.store, opened, task="chief-0", rank=0, tasks=["chief-0"], **given)
         self.variables = snapshot.variables_of(model=self.model)
 
     def save(self, step):
         from sdk.checkpoint.contents import Contents
         from sdk.checkpoint.tf import randomness, replicas, snapshot
 
-        blobs = {"own": replicas.own_values(self.variables), "random": randomness.capture()}
+        blobs = {"own": replicas.replica_values(self.variables), "random": randomness.capture()}
         contents = Contents(arrays=snapshot.take(self.variables), blobs=blobs)
         self.ticket = self.saver.save(contents, step=step, reason="manual")
 

@@ -1,4 +1,4 @@
-"""The checkpoints of a store, for people: listed, verified, pinned."""
+"""The checkpoints of a store for users: listed, verified, pinned."""
 
 from __future__ import annotations
 
@@ -27,18 +27,16 @@ _PIN = re.compile(r"[a-z0-9]([a-z0-9_-]{0,39})")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class CheckpointInfo:
     """One checkpoint.
 
     Attributes:
         key: its commit.
-        step, epoch, serial: its place in the order of all; `epoch` counts attempts that wrote, not passes over the data.
-        created_at: unix time; None if its manifest cannot be read.
-        size: bytes; None likewise.
-        reason: "interval", "preempt", "final", "manual" or "failure"; None likewise.
+        step, epoch, serial: its position in the order of all; `epoch` counts writing attempts, not passes over the data.
+        created_at: unix time; like `size` (bytes) and `reason` None if its manifest cannot be read.
+        reason: "interval", "preempt", "final", "manual" or "failure".
         pinned: the names of its pins.
-        quarantined: why it is not restored; None if nothing is known against it.
-        metrics: as given when it was saved.
+        quarantined: why it is not restored; None for a good one.
         downgrades: what of the training's state it does not restore exactly.
     """
 
@@ -55,39 +53,35 @@ class Entry:
     downgrades: tuple[str, ...] = ()
 
 
-def entries(store: Store, run_id: str = "") -> list[Entry]:
-    """Return all checkpoints, the oldest first; nothing but manifests is read.
+def list_checkpoints(store: Store, run_id: str = "") -> list[CheckpointInfo]:
+    """Return all checkpoints, the oldest first; only manifests are read.
 
     Args:
-        store: where they are.
-        run_id: the run whose store this is, so that a checkpoint of another one is shown as such; "" for any.
-
-    Raises:
-        StoreError: the store cannot be read.
+        run_id: the run that owns the store; checkpoints of other runs are shown as quarantined. "" for any run.
     """
     pinned = pins(store)
     notes = {stat.key for stat in store.list(names.QUARANTINE)}
     found = []
     for stat in restore.commits_of(store):
-        place = names.place_of(stat.key)
-        if place is None:
+        checkpoint_id = names.parse_commit(stat.key)
+        if checkpoint_id is None:
             continue
-        manifest, trouble = _look(store, stat.key, run_id)
-        if manifest is None and trouble is None:
+        manifest, problem = _read_manifest(store, stat.key, run_id)
+        if manifest is None and problem is None:
             continue
         if names.note(stat.key) in notes:
-            trouble = restore.noted(store, stat.key) or trouble or "it did not verify"
+            problem = restore.noted(store, stat.key) or problem or "it failed verification"
         found.append(
-            Entry(
+            CheckpointInfo(
                 key=stat.key,
-                step=place.step,
-                epoch=place.epoch,
-                serial=place.serial,
+                step=checkpoint_id.step,
+                epoch=checkpoint_id.epoch,
+                serial=checkpoint_id.serial,
                 created_at=manifest.created_at if manifest else None,
                 size=manifest.total_bytes if manifest else None,
                 reason=manifest.reason if manifest else None,
                 pinned=tuple(sorted(name for name, key in pinned.items() if key == stat.key)),
-                quarantined=trouble,
+                quarantined=problem,
                 metrics=manifest.metrics if manifest else {},
                 downgrades=manifest.downgrades if manifest else (),
             )
@@ -100,9 +94,9 @@ def verify(store: Store, key: str, run_id: str = "") -> str | None:
 
     Raises:
         InputError: there is no such checkpoint.
-        StoreError: it cannot be read, which says nothing about whether it is good.
+        StoreError: it cannot be read; the checkpoint may still be good.
     """
-    _known(store, key)
+    _check_exists(store, key)
     try:
         restore.verify(store, key, run_id)
     except (CheckpointError, FutureFormatError) as error:
@@ -113,17 +107,16 @@ def verify(store: Store, key: str, run_id: str = "") -> str | None:
 
 
 def pin(store: Store, key: str, name: str) -> None:
-    """Keep a checkpoint until it is unpinned; a pin of that name moves here.
+    """Keep a checkpoint until it is unpinned; an existing pin of that name moves here.
 
     Raises:
-        InputError: there is no such checkpoint, or the name is none.
-        StoreError: the store cannot be written.
+        InputError: there is no such checkpoint, or the name is invalid.
     """
     if not _PIN.fullmatch(name):
         raise InputError(
-            f"This is no name of a pin. Received: {name!r}. Allowed: lowercase letters, digits, - and _, at most 40."
+            f"Invalid name of a pin. Received: {name!r}. Allowed: lowercase letters, digits, - and _, at most 40 characters."
         )
-    _known(store, key)
+    _check_exists(store, key)
     while True:
         try:
             expected: str | None = store.stat(names.pin(name)).generation
@@ -137,15 +130,11 @@ def pin(store: Store, key: str, name: str) -> None:
     try:
         store.stat(key)
     except MissingError:
-        raise InputError(f"The checkpoint {key!r} was removed as too old while it was pinned.") from None
+        raise InputError(f"The checkpoint {key!r} was removed by retention before it could be pinned.") from None
 
 
 def unpin(store: Store, name: str) -> None:
-    """Take a pin away.
-
-    Raises:
-        InputError: there is no pin of that name.
-    """
+    """Remove a pin; raises InputError if there is none of that name."""
     try:
         store.delete(names.pin(name) if _PIN.fullmatch(name) else names.pin("-"))
     except MissingError:
@@ -158,8 +147,7 @@ def pins(store: Store) -> dict[str, str]:
     """Return the commit of each pin, by name.
 
     Raises:
-        CorruptCheckpointError, CorruptObjectError: a pin is damaged: nobody can tell what it keeps.
-        StoreError: the store cannot be read.
+        CorruptCheckpointError, CorruptObjectError: a pin is damaged, so what it keeps is unknown.
     """
     found = {}
     for stat in store.list(names.PINS):
@@ -169,18 +157,18 @@ def pins(store: Store) -> dict[str, str]:
     return found
 
 
-def _known(store: Store, key: str) -> None:
+def _check_exists(store: Store, key: str) -> None:
     commits = [stat.key for stat in restore.commits_of(store)]
     if key not in commits:
         hint = nearest(key, commits) if commits else "There are none."
         raise InputError(f"There is no such checkpoint in {store.url}. Received: {key!r}. {hint}")
 
 
-def _look(store: Store, key: str, run_id: str) -> tuple[Manifest | None, str | None]:
+def _read_manifest(store: Store, key: str, run_id: str) -> tuple[Manifest | None, str | None]:
     try:
         return restore.read_manifest(store, key, run_id), None
     except MissingError:
-        # Removed as too old since it was listed.
+        # Removed by retention since it was listed.
         return None, None
     except (CheckpointError, CorruptObjectError, FutureFormatError) as error:
         return None, str(error)

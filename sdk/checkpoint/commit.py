@@ -1,4 +1,4 @@
-"""The protocol of one save, step by step, as the background thread goes through it."""
+"""The protocol of one save, step by step, as the background thread runs it."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from .contents import Contents
 from .lease import check
 from .manifest import REASONS, Manifest, decode, encode
 from .opening import Opening
-from .retention import Keeper, delete_folder
-from .writing import Writer, Written, decode_receipt, encode_receipt, put
+from .retention import Retention, delete_folder
+from .writing import ObjectWriter, TaskObjects, decode_receipt, encode_receipt, put
 
 _POLL_S = 0.02
 _TRIES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Save:
-    """One save as it was asked for."""
+class SaveRequest:
+    """One requested save."""
 
-    place: names.Place
+    checkpoint_id: names.CheckpointId
     contents: Contents
     position: Any
     reason: str
@@ -45,18 +45,14 @@ class Save:
     downgrades: tuple[str, ...]
     keep: bool
 
-    def checked(self, last_step: int) -> Save:
-        """Return it with copies of all that the program could change, or raise InputError.
-
-        Args:
-            last_step: of the save before it.
-        """
+    def checked(self, last_step: int) -> SaveRequest:
+        """Return it with copies of everything that the program could change later, or raise InputError."""
         problems = []
-        step = self.place.step
+        step = self.checkpoint_id.step
         if isinstance(step, bool) or not isinstance(step, int) or step < 0:
-            raise InputError(f"The step of a checkpoint is a whole number of at least 0. Received: {step!r}.")
+            raise InputError(f"The step of a checkpoint must be an integer of at least 0. Received: {step!r}.")
         if step < last_step:
-            problems.append(f"The steps of checkpoints never go back. Received: {step}, after {last_step}.")
+            problems.append(f"The steps of checkpoints must not decrease. Received: {step}, after {last_step}.")
         if self.reason not in REASONS:
             problems.append(
                 f"Unknown reason for a checkpoint. Received: {self.reason!r}. {nearest(self.reason, REASONS)}"
@@ -75,21 +71,15 @@ class Save:
         return replace(self, position=position, metrics=metrics or {})
 
 
-class Committer:
-    """Takes one task's saves through the protocol.
+class CommitProtocol:
+    """Runs one task's saves through the protocol.
 
     Args:
-        store: where to.
-        opening: of the attempt.
-        rank: this task's place in `tasks`.
-        tasks: the names of all tasks.
-        keeper: knows the other checkpoints.
-        clock: what time it is.
-        about: what the manifest says of the run.
+        about: what the manifest records about the run.
         receipts_s: how long rank 0 waits for the other tasks.
         pool: writes several objects at once.
-        most: how many objects may wait or be under way.
-        object_bytes: the largest object.
+        max_pending: how many objects may be queued or in flight.
+        object_bytes: the size limit of an object.
     """
 
     def __init__(
@@ -99,53 +89,53 @@ class Committer:
         *,
         rank: int,
         tasks: tuple[str, ...],
-        keeper: Keeper,
+        retention: Retention,
         clock: Clock,
         about: Mapping[str, Any],
         receipts_s: float,
         pool: Executor,
-        most: int,
+        max_pending: int,
         object_bytes: int,
     ) -> None:
         self._store = store
         self._opening = opening
         self._rank = rank
         self._tasks = tasks
-        self._keeper = keeper
+        self._retention = retention
         self._clock = clock
         self._about = about
         self._receipts_s = receipts_s
-        self._writer = Writer(store, pool, most=most, object_bytes=object_bytes)
+        self._writer = ObjectWriter(store, pool, max_pending=max_pending, object_bytes=object_bytes)
         self._parent = opening.commit
 
-    def save(self, save: Save) -> str:
-        """Save and return the commit's key; when this returns on rank 0, the checkpoint is acknowledged.
+    def save(self, save: SaveRequest) -> str:
+        """Save, and return the commit's key; when this returns on rank 0, the checkpoint is acknowledged.
 
         Raises:
             FencedError: another attempt has taken over.
             CorruptCheckpointError: the receipt of another task is damaged.
-            StoreError: something could not be written, or another task's receipt did not come.
+            StoreError: a write failed, or another task's receipt did not arrive.
         """
-        folder = names.folder(save.place, self._opening.nonce)
+        folder = names.folder(save.checkpoint_id, self._opening.nonce)
         started = self._clock.monotonic()
         try:
             written = self._writer.write(save.contents, folder, self._rank)
             if self._rank:
-                receipt = encode_receipt(save.place, self._opening.nonce, self._rank, written)
+                receipt = encode_receipt(save.checkpoint_id, self._opening.nonce, self._rank, written)
                 put(self._store, names.receipt(folder, self._rank), [memoryview(receipt)])
-                return names.commit(save.place)
+                return names.commit(save.checkpoint_id)
             packed = self._clock.monotonic()
             parts = [written, *(self._receipt(save, folder, rank) for rank in range(1, len(self._tasks)))]
             timings = {"write_s": packed - started, "receipts_s": self._clock.monotonic() - packed}
             manifest = self._manifest(save, parts, timings)
             check(self._store, self._opening.lease())
         except BaseException:
-            # Nothing can commit these bytes any more, and a full disk must not stay full.
+            # These bytes can no longer be committed, and a full disk must not stay full.
             self._remove(folder)
             raise
         stat = self._commit(manifest)
         self._parent = manifest.key
-        self._keeper.committed(manifest, stat)
+        self._retention.committed(manifest, stat)
         return manifest.key
 
     def _remove(self, folder: str) -> None:
@@ -153,28 +143,28 @@ class Committer:
             with suppress(StoreError):
                 delete_folder(self._store, folder)
 
-    def _receipt(self, save: Save, folder: str, rank: int) -> Written:
+    def _receipt(self, save: SaveRequest, folder: str, rank: int) -> TaskObjects:
         until = self._clock.monotonic() + self._receipts_s
         key = names.receipt(folder, rank)
         while True:
             try:
-                return decode_receipt(self._store.get(key), save.place, self._opening.nonce, rank)
+                return decode_receipt(self._store.get(key), save.checkpoint_id, self._opening.nonce, rank)
             except MissingError:
                 if self._clock.monotonic() >= until:
                     raise StoreError(
-                        f"{self._tasks[rank]} has not written its part within {self._receipts_s:.0f} s: there is no {key}. "
-                        "Its log says why; every task must save at the same step."
+                        f"{self._tasks[rank]} did not write its part within {self._receipts_s:.0f} s: {key} is missing. "
+                        "Next: see its log; every task must save at the same step."
                     ) from None
                 self._clock.sleep(_POLL_S)
 
-    def _manifest(self, save: Save, parts: list[Written], timings: Mapping[str, float]) -> Manifest:
+    def _manifest(self, save: SaveRequest, parts: list[TaskObjects], timings: Mapping[str, float]) -> Manifest:
         files = tuple(file for part in parts for file in part.files)
         manifest = Manifest(
             run_id=str(self._about.get("run_id", "")),
-            epoch=save.place.epoch,
-            step=save.place.step,
-            serial=save.place.serial,
-            # Of this very manifest: tells it from one that somebody else has put under its name.
+            epoch=save.checkpoint_id.epoch,
+            step=save.checkpoint_id.step,
+            serial=save.checkpoint_id.serial,
+            # Distinguishes this manifest from one that another writer created under the same name.
             nonce=secrets.token_hex(8),
             parent=self._parent,
             created_at=self._clock.now(),
@@ -193,24 +183,24 @@ class Committer:
             timings=timings,
             downgrades=save.downgrades,
         )
-        best = self._keeper.best_with(manifest)
+        best = self._retention.best_with(manifest)
         return replace(manifest, best=best) if best else manifest
 
     def _commit(self, manifest: Manifest) -> Stat:
-        """Create the manifest; whether it was created is told by what is there afterwards, never by a status."""
+        """Create the manifest. Whether it was created is decided by what exists afterwards, never by a status."""
         data = encode(manifest)
         for tries_left in reversed(range(_TRIES)):
             try:
                 return put(self._store, manifest.key, [memoryview(data)])
             except CorruptObjectError:
-                # It is there with other bytes, so that nobody will take it for a checkpoint.
+                # It exists with other bytes, so no reader will accept it as a checkpoint.
                 raise
             except StoreError as error:
                 stat = self._found(manifest, error)
                 if stat is not None:
                     return stat
                 if not tries_left:
-                    self._remove(names.folder(manifest.place, self._opening.nonce))
+                    self._remove(names.folder(manifest.checkpoint_id, self._opening.nonce))
                     raise
         raise StoreError(f"{manifest.key} could not be written.")
 
@@ -224,8 +214,8 @@ class Committer:
             nonce = ""
         except StoreError as second:
             raise StoreError(
-                f"Whether {manifest.key} was committed is not known: {error} Then: {second} The next attempt will see."
+                f"It is unknown whether {manifest.key} was committed: {error} Then: {second} The next attempt will find out."
             ) from error
         if nonce != manifest.nonce:
-            raise ConflictError(f"{manifest.key} of {self._store.url} was written by somebody else.") from error
+            raise ConflictError(f"{manifest.key} of {self._store.url} was written by another process.") from error
         return stat

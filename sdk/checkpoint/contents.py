@@ -1,4 +1,4 @@
-"""What goes into one checkpoint: named arrays and named bytes. No framework is known here."""
+"""The contents of one checkpoint: named arrays and named blobs. No framework is imported here."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ class Array:
 
     Args:
         path: its name, unique in a checkpoint.
-        dtype: its type's name, as the reader of the array understands it.
-        shape: its dimensions.
+        dtype: the name of its type, interpreted by the reader.
         data: returns its bytes, C-contiguous; called once, in the background.
     """
 
@@ -34,7 +33,7 @@ class Contents:
 
     Args:
         arrays: written by rank 0 only.
-        blobs: small states by name ("rng", "data", "callbacks"), written by every task for itself.
+        blobs: small states by name ("rng", "data", "callbacks"); every task writes its own.
     """
 
     arrays: tuple[Array, ...] = ()
@@ -45,7 +44,7 @@ class Contents:
         twice = sorted({a.path for a in self.arrays if a.path in seen or seen.add(a.path)})  # type: ignore[func-returns-value]
         problems = [f"Two arrays of the checkpoint have the name {path!r}." for path in twice]
         problems += [
-            f"A blob's name is lowercase letters, digits, dots, dashes and underscores. Received: {name!r}."
+            f"The name of a blob may hold lowercase letters, digits, dots, dashes and underscores. Received: {name!r}."
             for name in self.blobs
             if not _BLOB.fullmatch(name)
         ]

@@ -1,4 +1,4 @@
-"""Who may write: the lease of a store. Taking it ends the right of whoever had it before."""
+"""The lease of a store: who may write. Taking it ends the right of the previous holder."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ from . import names
 from .envelope import unwrap, wrap
 from .fields import Fields
 
-# Each lost race means that somebody else has won one.
+# Each lost race is won by another attempt.
 _TRIES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """The right to write in one epoch; every taking begins a new one.
+    """The right to write in one epoch; each taking begins a new one.
 
     Attributes:
-        epoch: 1 or more.
-        nonce: tells this taking from every other.
-        holder: who took it, for people.
-        taken_at: unix time, for people: nothing depends on a clock.
+        nonce: distinguishes this taking from every other.
+        holder: who took it, for error messages.
+        taken_at: unix time, for people; nothing depends on a clock.
     """
 
     epoch: int
@@ -41,7 +40,7 @@ class Lease:
 
 
 def decode(data: bytes | bytearray | memoryview) -> Lease:
-    """Return the lease of these bytes, or raise CorruptCheckpointError."""
+    """Return the lease in these bytes, or raise CorruptCheckpointError."""
     fields = Fields(unwrap("lease", data), "The lease")
     return Lease(
         epoch=fields.count("epoch", 1),
@@ -52,11 +51,7 @@ def decode(data: bytes | bytearray | memoryview) -> Lease:
 
 
 def take(store: Store, holder: str, clock: Clock) -> Lease:
-    """Take the lease, whoever has it now.
-
-    Raises:
-        StoreError: the store does not let us.
-    """
+    """Take the lease, whoever holds it now."""
     nonce = secrets.token_hex(8)
     for _ in range(_TRIES):
         generation, epoch = _current(store)
@@ -65,32 +60,32 @@ def take(store: Store, holder: str, clock: Clock) -> Lease:
             store.swap(names.LEASE, [wrap("lease", lease.__dict__)], expected=generation)
             return lease
         except (ConflictError, MissingError):
-            # Somebody else took it in between, unless it was our own request, repeated after its reply was lost.
+            # Another attempt took it, or our own request was repeated after its reply was lost.
             if _holds(store, lease):
                 return lease
         except StoreError:
             if _holds(store, lease):
                 return lease
             raise
-    raise StoreError(f"The lease of {store.url} was lost to other attempts {_TRIES} times. How many write there?")
+    raise StoreError(
+        f"The lease of {store.url} was lost to other attempts {_TRIES} times. How many processes write there?"
+    )
 
 
 def check(store: Store, lease: Lease) -> None:
     """Return if the lease is still ours.
 
     Raises:
-        FencedError: somebody has taken it since, or it is gone.
+        FencedError: another attempt has taken it, or it is missing.
     """
     try:
         found = decode(store.get(names.LEASE))
     except MissingError:
-        raise FencedError(
-            f"The lease of {store.url} is gone: somebody has removed it. Nothing more is written."
-        ) from None
+        raise FencedError(f"The lease of {store.url} was removed. This attempt stops writing.") from None
     if found.nonce != lease.nonce:
         raise FencedError(
             f"Another attempt, {found.holder!r}, has taken over the checkpoints of {store.url} (epoch {found.epoch}; ours "
-            f"was {lease.epoch}). Nothing more is written by this one."
+            f"was {lease.epoch}). This attempt stops writing."
         )
 
 
@@ -102,7 +97,7 @@ def _holds(store: Store, lease: Lease) -> bool:
 
 
 def _current(store: Store) -> tuple[str | None, int]:
-    """Return the generation of the lease, and the newest epoch that was ever begun."""
+    """Return the generation of the lease, and the newest epoch ever begun."""
     try:
         generation: str | None = store.stat(names.LEASE).generation
         return generation, decode(store.get(names.LEASE, generation=generation)).epoch
@@ -111,11 +106,13 @@ def _current(store: Store) -> tuple[str | None, int]:
     except ConflictError:
         return _current(store)
     except (CorruptObjectError, CorruptCheckpointError):
-        # A lease without its epoch must not begin with 1 again: what was written later would count as older.
+        # Without its epoch, starting at 1 again would make later checkpoints count as older.
         return generation, _newest_epoch(store)
 
 
 def _newest_epoch(store: Store) -> int:
-    commits = (place.epoch for stat in store.list(names.COMMITS) if (place := names.place_of(stat.key)))
-    data = (found[1] for stat in store.list(names.DATA) if (found := names.folder_of(stat.key)))
+    commits = (
+        checkpoint_id.epoch for stat in store.list(names.COMMITS) if (checkpoint_id := names.parse_commit(stat.key))
+    )
+    data = (found[1] for stat in store.list(names.DATA) if (found := names.parse_data_key(stat.key)))
     return max([0, *commits, *data])

@@ -1,8 +1,8 @@
-"""One task's checkpoints in one attempt: where it starts, and which part of the program it is in.
+"""The checkpoints of one task in one attempt.
 
-A program trains in stages: every `fit` is one, and every loop that `ctx.checkpoint()` protects. A stage is known by its
-number, in the order in which the program reaches it, and by the variables that it trains. What an earlier attempt has
-finished is not done again: its end is restored, and the program goes on.
+A program trains in phases: every `fit` is one, and so is every loop that `ctx.checkpoint()` covers. A phase is identified by
+its number, in the order in which the program reaches it, and by the variables that it trains. A phase that an earlier
+attempt finished is skipped: its final state is restored and the program continues.
 """
 
 from __future__ import annotations
@@ -22,28 +22,25 @@ from . import names, opening, restore
 from .contents import Contents
 from .policy import Policy
 from .restore import Checkpoint
-from .saver import Saver, Ticket
+from .saver import AsyncSaver, Ticket
 
-# A task may import for minutes while the first one has opened the store already, and the other way round.
+# One task may spend minutes importing while another has already opened the store.
 _JOIN_S = 600.0
 _MEET_POLL_S = 0.1
 _NOT_FINITE = "not finite"
-# What a save takes, before one was measured.
+# The assumed cost of a save until one was measured.
 _FIRST_S, _FIRST_BYTES_PER_S = 0.05, 1e8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stage:
-    """A stage as a manifest describes it.
+class TrainingPhase:
+    """A phase as a manifest describes it.
 
-    Args:
+    Attributes:
         kind: "fit" or "loop".
-        signature: tells its variables' names, shapes and types from others.
-        finished: True when there is nothing left to do in it.
-        commit: the checkpoint of its end; "" while it is the manifest's own stage, or where it was not kept.
-        steps: training steps that were done in it.
-        history: what `fit` has returned.
-        epochs: the numbers of the epochs in the history.
+        signature: hash of its variables' names, types and shapes.
+        commit: the checkpoint of its end; "" for the manifest's own phase, or if its end was not kept.
+        history: the History that `fit` returned; `epochs` are the numbers of its epochs.
     """
 
     kind: str
@@ -56,37 +53,31 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class _Opened:
-    """The open store, what the tasks have agreed to begin with, who saves, and the stages of earlier attempts."""
+class _OpenAttempt:
+    """The open store, the opening that all tasks share, the saver, and the phases of earlier attempts."""
 
     store: Store
     opening: opening.Opening
-    saver: Saver
-    before: Sequence[Stage]
+    saver: AsyncSaver
+    before: Sequence[TrainingPhase]
 
 
 def signature(variables: Iterable[tuple[str, str, Sequence[int]]]) -> str:
-    """Return what tells a set of variables from others, from the path, type and shape of each."""
+    """Return a hash of the path, type and shape of each variable."""
     listed = sorted((path, dtype, list(shape)) for path, dtype, shape in variables)
     return hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]
 
 
-class Session:
-    """The checkpoints of one task in one attempt. The store is opened at the first stage.
+class CheckpointManager:
+    """The checkpoints of one task in one attempt. The store is opened at the first phase.
 
     Args:
         url: the store.
-        run_id: the run.
-        attempt: counts from 1.
-        task: this task.
-        tasks: all of them, the first decides.
-        policy: when and what to keep.
-        about: returns what every manifest says of the run.
-        warm_start: a checkpoint of another run to start with, as `STORE#COMMIT`; "" for none.
-        saved_before: a step that earlier attempts have saved, as the run's records know; None where they do not.
-        saved: takes the step of this attempt's first checkpoint, once it is acknowledged; called from the background.
-        clock: what time it is.
-        log: takes lines for people.
+        tasks: all tasks; the first one is the chief.
+        about: returns "run_id", "world", "versions" and "code" for every manifest.
+        warm_start: a checkpoint of another run to start from, as `STORE#COMMIT`; "" for none.
+        saved_before: a step that earlier attempts saved, according to the run's records; None if they record none.
+        saved: called in the background with the step of this attempt's first acknowledged checkpoint.
     """
 
     def __init__(
@@ -118,36 +109,32 @@ class Session:
         self._saved_before = saved_before
         self._saved = saved
         self._clock = clock
-        self._opened: _Opened | None = None
-        self._stages: list[Stage] = []
+        self._opened: _OpenAttempt | None = None
+        self._phases: list[TrainingPhase] = []
         self._last_save = clock.monotonic()
         self.base = 0
-        # Of the state, in bytes.
-        self.size = 0
-        # The last save that was begun: of which stage, behind which step.
-        self._last: tuple[int, int, Ticket] | None = None
+        self.size = 0  # bytes of the state
+        self._last: tuple[int, int, Ticket] | None = None  # the last save: phase, steps, ticket
 
     @property
     def store(self) -> Store:
-        """The store, opened at the first use."""
         return self._open().store
 
     @property
-    def stages(self) -> int:
-        """How many stages have begun."""
-        return len(self._stages)
+    def phases(self) -> int:
+        """The number of phases that have begun."""
+        return len(self._phases)
 
     @property
     def restored_step(self) -> int:
-        """The step of the checkpoint that this attempt began with; 0 for none."""
+        """The step of the checkpoint that this attempt started from; 0 for none."""
         manifest = self._open().opening.manifest
         return 0 if manifest is None else manifest.step
 
-    def stage(self, number: int) -> Stage:
-        """Return what is known of a stage that has begun."""
-        return self._stages[number]
+    def phase(self, number: int) -> TrainingPhase:
+        return self._phases[number]
 
-    def _open(self) -> _Opened:
+    def _open(self) -> _OpenAttempt:
         if self._opened is None:
             store = open_store(self._url)
             if self.rank == 0:
@@ -163,7 +150,7 @@ class Session:
                 )
             else:
                 found = opening.join(store, self.attempt, self._clock, _JOIN_S, run_id=self.run_id)
-            saver = Saver(
+            saver = AsyncSaver(
                 store,
                 found,
                 task=self.task,
@@ -175,49 +162,47 @@ class Session:
                 log=self.log,
                 saved=self._saved,
             )
-            stages = from_json(found.manifest.position["stages"]) if found.manifest is not None else []
-            self._opened = _Opened(store, found, saver, [Stage(**stage) for stage in stages])
+            phases = from_json(found.manifest.position["stages"]) if found.manifest is not None else []
+            self._opened = _OpenAttempt(store, found, saver, [TrainingPhase(**phase) for phase in phases])
         return self._opened
 
-    def begin(self, kind: str, signature: str) -> Begun:
-        """Begin the next stage, and return what is known of it.
-
-        Args:
-            kind: "fit" or "loop".
-            signature: of its variables.
+    def begin(self, kind: str, signature: str) -> StartedPhase:
+        """Begin the next phase; `signature` is that of its variables.
 
         Raises:
-            InputError: an earlier attempt had another stage in this place.
+            InputError: an earlier attempt had a different phase at this position.
         """
         opened = self._open()
-        number = len(self._stages)
-        mine = Stage(kind=kind, signature=signature)
-        self.base = sum(stage.steps for stage in self._stages)
+        number = len(self._phases)
+        mine = TrainingPhase(kind=kind, signature=signature)
+        self.base = sum(phase.steps for phase in self._phases)
         self._last_save = self._clock.monotonic()
         known = opened.before[number] if number < len(opened.before) else None
         if known is None:
-            self._stages.append(mine)
-            return Begun(self, number, self._warm() if number == 0 and opened.opening.commit is None else None, {})
+            self._phases.append(mine)
+            return StartedPhase(
+                self, number, self._warm() if number == 0 and opened.opening.commit is None else None, {}
+            )
         last = number == len(opened.before) - 1
         checkpoint = opened.opening.read(opened.store) if last else self._read(known.commit)
-        # What differs in the variables is told where they are restored.
+        # Differences between variables are reported by the restore, which lists them.
         if known.kind != kind or (checkpoint is None and known.signature != signature):
-            other = f"was a {known.kind}" if known.kind != kind else "had other variables"
+            other = f"was a {known.kind}" if known.kind != kind else "had different variables"
             raise InputError(
-                f"The checkpoints of this run are of another program: stage {number + 1} of its training is a {kind}, and "
-                f"{other} when they were made. Next: undo the change, or submit a new run."
+                f"The checkpoints of this run belong to a different program: phase {number + 1} of the training is a {kind}, "
+                f"and {other} when they were written. Next: undo the change, or submit a new run."
             )
         if last and known.finished:
-            # What comes after will be in other manifests.
+            # Later phases are saved in other manifests, which refer to this commit.
             known = replace(known, commit=opened.opening.commit or "")
-        self._stages.append(known if last or known.finished else replace(known, finished=True))
+        self._phases.append(known if last or known.finished else replace(known, finished=True))
         position = from_json(checkpoint.manifest.position["at"]) if last and checkpoint is not None else {}
         if known.finished and checkpoint is None:
             self.log(
-                f"stage {number + 1} of the training was finished by an earlier attempt, and its end is not kept: it is left "
-                "out, and the variables stay as they are"
+                f"an earlier attempt finished phase {number + 1} of the training, and its final checkpoint was not kept: the "
+                "phase is skipped, and the variables keep their values"
             )
-        return Begun(self, number, checkpoint, position)
+        return StartedPhase(self, number, checkpoint, position)
 
     def _read(self, commit: str) -> Checkpoint | None:
         return restore.read(self.store, commit, self.run_id) if commit else None
@@ -230,12 +215,9 @@ class Session:
         return replace(found, blobs={})
 
     def due(self, *, epochs: bool) -> Literal["save", "epoch"] | None:
-        """Return "save" when it is time for the next checkpoint, "epoch" where the end of this epoch is to be one.
+        """Return "save" if a checkpoint is due now, "epoch" if the end of this epoch is to be saved; asked by the chief only.
 
-        Only the first task is asked.
-
-        Args:
-            epochs: the loop has epochs, and the end of this one is not to be saved already.
+        `epochs` is true if the loop has epochs and the end of this one is not to be saved already.
         """
         seconds = self._clock.monotonic() - self._last_save
         if self.policy.due_by_time(seconds):
@@ -247,24 +229,22 @@ class Session:
     def save(
         self, number: int, contents: Contents, *, at: Mapping[str, Any], steps: int, reason: str, **more: Any
     ) -> Ticket | None:
-        """Begin to save the state of a stage.
+        """Begin to save the state of a phase; None if the save was skipped.
 
         Args:
-            number: the stage, from 0.
-            contents: its state.
-            at: where in it the training is.
-            steps: training steps in this stage so far.
-            reason: "interval", "preempt", "final", "manual" or "failure".
-            more: finished, history and epochs of the stage; metrics, downgrades and leave_out of the checkpoint.
+            number: the phase, from 0.
+            at: the position in the phase, as JSON.
+            steps: training steps in this phase so far.
+            more: finished, history and epochs of the phase; metrics, downgrades and leave_out of the checkpoint.
         """
-        stage = {name: more.pop(name) for name in ("finished", "history", "epochs") if name in more}
-        self._stages[number] = mine = replace(self._stages[number], steps=steps, **stage)
+        phase = {name: more.pop(name) for name in ("finished", "history", "epochs") if name in more}
+        self._phases[number] = mine = replace(self._phases[number], steps=steps, **phase)
         self._last_save = self._clock.monotonic()
-        stages = [*self._stages[:number], mine]
+        phases = [*self._phases[:number], mine]
         ticket = self._open().saver.save(
             contents,
             step=self.base + steps,
-            position=to_json({"stages": [vars(stage) for stage in stages], "at": dict(at)}),
+            position=to_json({"stages": [vars(phase) for phase in phases], "at": dict(at)}),
             reason=reason,
             keep=mine.finished,
             **more,
@@ -274,24 +254,20 @@ class Session:
         return ticket
 
     def has_saved(self, number: int, steps: int) -> bool:
-        """True where a save of this step was begun, and has not failed."""
+        """True if a save of this step was begun and has not failed."""
         return self._last is not None and self._last[:2] == (number, steps) and not self._last[2].failed
 
     @property
     def saved_step(self) -> int:
-        """The step of the last checkpoint as far as this task knows; 0 for none."""
+        """The step of the last checkpoint that this task knows of; 0 for none."""
         acknowledged = self._last is not None and self._last[2].done and not self._last[2].failed
         return self._last[2].step if self._last is not None and acknowledged else self.restored_step
 
     def meet(self, steps: int, within_s: float) -> bool:
-        """Say that this task is behind a step with all that it needs to save; True once every task is.
-
-        Args:
-            steps: of the open stage.
-            within_s: how long the others may take.
+        """Report that this task has all it needs to save after `steps` of the open phase; True once every task has reported so.
 
         Raises:
-            StoreError: it cannot be said.
+            StoreError: the report cannot be written.
         """
         opened = self._open()
         found = opened.opening
@@ -308,21 +284,17 @@ class Session:
             self._clock.sleep(_MEET_POLL_S)
 
     def finished(self, number: int, ticket: Ticket) -> None:
-        """Wait until the end of a stage is saved, and remember where."""
+        """Wait until the end of a phase is saved, and note its commit."""
         commit = ticket.wait(None)
-        self._stages[number] = replace(self._stages[number], commit=commit.key)
+        self._phases[number] = replace(self._phases[number], commit=commit.key)
 
     def wait(self, timeout_s: float | None) -> None:
-        """Wait for what is being saved.
-
-        Raises:
-            SaveFailedError: it could not be saved.
-        """
+        """Wait for the save in progress; raises SaveFailedError if it failed."""
         if self._opened is not None:
             self._opened.saver.wait(timeout_s)
 
     def close(self, timeout_s: float | None) -> None:
-        """Wait for what is being saved, and end."""
+        """Wait for the save in progress, then stop saving."""
         if self._opened is not None:
             self._opened.saver.close(timeout_s)
 
@@ -336,7 +308,7 @@ def _is_there(store: Store, key: str) -> bool:
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as JSON that every reader knows: a loss may be NaN or infinite, and JSON has no such numbers."""
+    """Return a value as strict JSON, which has no NaN or infinity."""
     if isinstance(value, float) and not math.isfinite(value):
         return {_NOT_FINITE: str(value)}
     if isinstance(value, Mapping):
@@ -345,7 +317,7 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(value: Any) -> Any:
-    """Return what `to_json` was given."""
+    """Reverse `to_json`."""
     if isinstance(value, dict):
         if value.keys() == {_NOT_FINITE}:
             return float(value[_NOT_FINITE])
@@ -354,29 +326,22 @@ def from_json(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Begun:
-    """A stage that has begun.
+class StartedPhase:
+    """A phase that has begun: the state to start from (None for none), and the position in it ({} for its beginning)."""
 
-    Args:
-        session: where it belongs.
-        number: counts from 0.
-        checkpoint: the state to start with; None for none.
-        at: where in the stage that was; {} for its beginning.
-    """
-
-    session: Session
+    manager: CheckpointManager
     number: int
     checkpoint: Checkpoint | None
     at: Mapping[str, Any]
 
     @property
-    def known(self) -> Stage:
-        """What an earlier attempt has left of it."""
-        return self.session.stage(self.number)
+    def known(self) -> TrainingPhase:
+        """The phase as an earlier attempt left it."""
+        return self.manager.phase(self.number)
 
     @property
     def blobs(self) -> Mapping[str, bytes]:
-        """What this very task has saved; {} where the tasks were others."""
-        if self.checkpoint is None or self.checkpoint.manifest.world.get("size") != len(self.session.tasks):
+        """What this task itself saved; {} if the number of tasks has changed."""
+        if self.checkpoint is None or self.checkpoint.manifest.world.get("size") != len(self.manager.tasks):
             return {}
-        return self.checkpoint.blobs.get(self.session.rank, {})
+        return self.checkpoint.blobs.get(self.manager.rank, {})

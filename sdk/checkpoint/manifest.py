@@ -1,4 +1,4 @@
-"""The manifest of one checkpoint: what it is made of, byte by byte, and where training stood."""
+"""The manifest of one checkpoint: what it consists of, byte by byte, and where training stood."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from . import names
 from .envelope import VERSION, unwrap, wrap
 from .fields import Fields
 
-# Arrays start where every processor likes to load them from.
+# Arrays are aligned to cache lines.
 ALIGNMENT = 64
-# "failure": saved on the way out of an exception of the program.
+# "failure": saved after an exception of the program.
 REASONS = ("interval", "preempt", "final", "manual", "failure")
 _KEY = r"data/e\d{6,}/\d{12,}-[0-9a-f]{8}/t\d{5}-\d{5}\.bin"
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 @dataclass(frozen=True, kw_only=True)
-class File:
-    """One object of bytes. The files of a rank and kind, in their order, are one stream."""
+class FileEntry:
+    """One object of bytes. The files of one rank and kind, in order, form one stream."""
 
     key: str
     size: int
@@ -35,7 +35,7 @@ class File:
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayEntry:
-    """One array and where it starts in rank 0's stream of arrays."""
+    """One array and its offset in rank 0's stream of arrays."""
 
     path: str
     dtype: str
@@ -46,7 +46,7 @@ class ArrayEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class BlobEntry:
-    """One blob and where it starts in its rank's stream of blobs."""
+    """One blob and its offset in its rank's stream of blobs."""
 
     rank: int
     name: str
@@ -56,14 +56,14 @@ class BlobEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """All that is known of one checkpoint.
+    """Everything known about one checkpoint.
 
     Attributes:
-        parent: commit key of the checkpoint that this attempt was restored from or committed before; None for the first.
+        parent: commit key of the checkpoint that this attempt restored or committed before; None for the first.
         position: where training stood, as JSON.
         best: {"metric", "mode", "value", "commit"} of the best checkpoint so far, this one included.
         keep: the end of a fit, kept longer than others.
-        downgrades: what of the training's state is not restored exactly; a sentence each.
+        downgrades: one sentence for each part of the state that is not restored exactly.
     """
 
     format_version: int = VERSION
@@ -76,7 +76,7 @@ class Manifest:
     created_at: float = 0.0
     reason: str = "interval"
     position: Any = None
-    files: tuple[File, ...] = ()
+    files: tuple[FileEntry, ...] = ()
     arrays: tuple[ArrayEntry, ...] = ()
     blobs: tuple[BlobEntry, ...] = ()
     ranks: int = 1
@@ -91,22 +91,19 @@ class Manifest:
     downgrades: tuple[str, ...] = ()
 
     @property
-    def place(self) -> names.Place:
-        """Where it stands in the order of checkpoints."""
-        return names.Place(self.epoch, self.step, self.serial)
+    def checkpoint_id(self) -> names.CheckpointId:
+        return names.CheckpointId(self.epoch, self.step, self.serial)
 
     @property
     def key(self) -> str:
         """The name of its commit."""
-        return names.commit(self.place)
+        return names.commit(self.checkpoint_id)
 
-    def stream(self, kind: str, rank: int = 0) -> tuple[File, ...]:
-        """Return the files of one stream, in order."""
+    def stream(self, kind: str, rank: int = 0) -> tuple[FileEntry, ...]:
         return tuple(file for file in self.files if file.kind == kind and file.rank == rank)
 
 
 def encode(manifest: Manifest) -> bytes:
-    """Return the bytes of a manifest."""
     body = asdict(manifest)
     del body["format_version"]
     body["metrics"] = {name: _finite(value) for name, value in manifest.metrics.items()}
@@ -114,10 +111,10 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: Buffer) -> Manifest:
-    """Return the manifest of these bytes.
+    """Return the manifest in these bytes.
 
     Raises:
-        CorruptCheckpointError: they are none, or it contradicts itself.
+        CorruptCheckpointError: they are not a manifest, or contradict themselves.
         FutureFormatError: a newer podlift wrote them.
     """
     body = unwrap("manifest", data)
@@ -126,10 +123,9 @@ def decode(data: Buffer) -> Manifest:
     return manifest
 
 
-def file_of(item: Any) -> File:
-    """Read one entry of `files`."""
+def file_of(item: Any) -> FileEntry:
     fields = Fields(item, "A file of the manifest")
-    return File(
+    return FileEntry(
         key=fields.text("key", _KEY),
         size=fields.count("size"),
         crc32c=fields.count("crc32c"),
@@ -140,7 +136,6 @@ def file_of(item: Any) -> File:
 
 
 def blob_of(item: Any) -> BlobEntry:
-    """Read one entry of `blobs`."""
     fields = Fields(item, "A blob of the manifest")
     return BlobEntry(
         rank=fields.count("rank"),
@@ -194,30 +189,30 @@ def _parse(fields: Fields) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    """Refuse a manifest that lists other bytes than those which its arrays and blobs are made of."""
+    """Reject a manifest whose files do not match its arrays and blobs."""
     problem = None
     if len({file.key for file in manifest.files}) != len(manifest.files):
         problem = "it lists a file twice"
     elif sum(file.size for file in manifest.files) != manifest.total_bytes:
         problem = "its files do not add up to its size"
     elif any(file.rank >= manifest.ranks or (file.kind == "arrays" and file.rank) for file in manifest.files):
-        problem = "it lists a file of a task that it does not know"
+        problem = "it lists a file of an unknown task"
     elif len({array.path for array in manifest.arrays}) != len(manifest.arrays):
         problem = "it lists an array twice"
     elif len({(blob.rank, blob.name) for blob in manifest.blobs}) != len(manifest.blobs):
         problem = "it lists a blob twice"
     elif not _tiles([(a.offset, a.nbytes) for a in manifest.arrays], manifest.stream("arrays"), ALIGNMENT):
-        problem = "its arrays are not what its files hold"
+        problem = "its arrays do not match its files"
     else:
         for rank in {0, *(blob.rank for blob in manifest.blobs), *(file.rank for file in manifest.files)}:
             spans = [(blob.offset, blob.nbytes) for blob in manifest.blobs if blob.rank == rank]
             if not _tiles(spans, manifest.stream("blobs", rank), 1):
-                problem = f"the blobs of rank {rank} are not what its files hold"
+                problem = f"the blobs of rank {rank} do not match its files"
     if problem:
         raise CorruptCheckpointError(f"The manifest contradicts itself: {problem}.")
 
 
-def _tiles(spans: list[tuple[int, int]], files: tuple[File, ...], alignment: int) -> bool:
+def _tiles(spans: list[tuple[int, int]], files: tuple[FileEntry, ...], alignment: int) -> bool:
     end = 0
     for offset, nbytes in spans:
         if offset != aligned(end, alignment):

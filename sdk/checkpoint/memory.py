@@ -1,36 +1,27 @@
-"""How much memory there is for a copy of the state: while one is written in the background, training makes another."""
+"""How much memory is available for a copy of the state while another copy is written in the background."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
 
-# A limit that is no limit: version 1 of control groups says this large number.
-_NONE = 1 << 60
+# Version 1 of control groups reports a huge number if there is no limit.
+_UNLIMITED = 1 << 60
 
 
 def available(root: str = "/") -> int | None:
-    """Return how many bytes this process may still take, by the kernel and by its control group; None where nobody says.
-
-    Args:
-        root: below which /proc and /sys are.
-    """
-    found = [_of_the_machine(Path(root)), *_of_the_group(Path(root))]
+    """Return the bytes that this process may still allocate according to kernel and control group; None if unknown."""
+    found = [_system_available(Path(root)), *_cgroup_available(Path(root))]
     known = [value for value in found if value is not None]
     return min(known) if known else None
 
 
 def is_short(size: int, free: int | None) -> bool:
-    """True where the state would not fit in memory a second time.
-
-    Args:
-        size: of the state, in bytes.
-        free: what `available` says.
-    """
+    """True if a second copy of the state would not fit."""
     return free is not None and size > free
 
 
-def _of_the_machine(root: Path) -> int | None:
+def _system_available(root: Path) -> int | None:
     with suppress(OSError, ValueError, IndexError):
         for line in (root / "proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
@@ -38,7 +29,7 @@ def _of_the_machine(root: Path) -> int | None:
     return None
 
 
-def _of_the_group(root: Path) -> list[int | None]:
+def _cgroup_available(root: Path) -> list[int | None]:
     group = {}
     with suppress(OSError, ValueError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
@@ -47,16 +38,16 @@ def _of_the_group(root: Path) -> list[int | None]:
     found: list[int | None] = []
     if "" in group:
         folder = root / "sys/fs/cgroup" / group[""]
-        found.append(_left(folder / "memory.max", folder / "memory.current"))
+        found.append(_remaining(folder / "memory.max", folder / "memory.current"))
     if "memory" in group:
-        # A container sees its own group at the top.
+        # Inside a container its own group is the root.
         for folder in (root / "sys/fs/cgroup/memory" / group["memory"], root / "sys/fs/cgroup/memory"):
-            found.append(_left(folder / "memory.limit_in_bytes", folder / "memory.usage_in_bytes"))
+            found.append(_remaining(folder / "memory.limit_in_bytes", folder / "memory.usage_in_bytes"))
     return found
 
 
-def _left(limit: Path, used: Path) -> int | None:
+def _remaining(limit: Path, used: Path) -> int | None:
     with suppress(OSError, ValueError):
-        size = int(limit.read_text())  # "max" is no number, and no limit
-        return max(size - int(used.read_text()), 0) if size < _NONE else None
+        size = int(limit.read_text())  # "max" means no limit
+        return max(size - int(used.read_text()), 0) if size < _UNLIMITED else None
     return None

@@ -1,6 +1,6 @@
-"""How all tasks of an attempt agree on what to restore and in which epoch to write, with no collective operation.
+"""How the tasks of an attempt agree on the checkpoint to restore and the epoch to write in, without a collective operation.
 
-The first task takes the lease, chooses, and writes the choice once; the others wait for that object.
+The first task takes the lease, chooses, and writes its choice once; the others wait for that object.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """What the tasks of one attempt have agreed on.
+    """What the tasks of one attempt agreed on.
 
     Attributes:
-        attempt: the attempt.
-        epoch: all writes of the attempt carry it.
+        epoch: part of the name of everything that the attempt writes.
         nonce: of the lease.
         commit: key of the checkpoint to restore; None for a fresh start.
-        manifest: of that checkpoint.
-        run_id: the run whose store this is; "" where it has no run.
+        run_id: the run that owns the store; "" if it belongs to no run.
     """
 
     attempt: int
@@ -46,15 +44,9 @@ class Opening:
         return Lease(epoch=self.epoch, nonce=self.nonce)
 
     def read(self, store: Store) -> restore.Checkpoint | None:
-        """Return the checkpoint to restore, verified; None for a fresh start.
+        """Return the checkpoint to restore, verified; None for a fresh start. Raises as `restore.read`.
 
-        The task that chose it has read it already: its first call returns that and forgets it.
-
-        Args:
-            store: the attempt's.
-
-        Raises:
-            CorruptCheckpointError, StoreError: as `restore.read`.
+        The task that chose it has already read it: its first call returns that copy and drops it.
         """
         if self.commit is None:
             return None
@@ -71,19 +63,15 @@ def open_first(
     run_id: str = "",
     saved: int | None = None,
 ) -> Opening:
-    """Take the lease, choose the newest checkpoint that verifies wholly, and tell the other tasks.
+    """Take the lease, choose the newest checkpoint that verifies completely, and publish the choice.
 
     Args:
-        store: the run's.
-        attempt: the attempt's number.
-        holder: names this task for people.
-        clock: what time it is.
-        log: takes sentences.
-        run_id: the run: checkpoints of another one are refused; "" where the store has no run.
-        saved: a step that the run's records say was saved; None where they say nothing.
+        holder: names this task in error messages.
+        run_id: the run; checkpoints of other runs are rejected. "" if the store belongs to no run.
+        saved: a step that was saved according to the run's records; None if they record none.
 
     Raises:
-        CorruptCheckpointError: there are checkpoints and none verifies, or there are none although some were saved.
+        CorruptCheckpointError: checkpoints exist and none verifies, or none exists although some were saved.
         FencedError: another task has opened this attempt.
         StoreError: the store cannot be read or written.
     """
@@ -106,27 +94,20 @@ def open_first(
 
 
 def gone(run_id: str, url: str, step: int) -> str:
-    """Return what is said of a run whose records know of a checkpoint, and whose store has none."""
+    """Return the error for a run whose records know of a checkpoint and whose store has none."""
     return (
-        f"The checkpoints of the run {run_id} are gone: its records say that step {step} was saved, and there is none in "
-        f"{url}. It would begin again at step 0. Next: bring that folder back from a copy; to begin anew on purpose, submit "
-        "it as a new run."
+        f"The checkpoints of the run {run_id} are missing: according to its records step {step} was saved, but {url} has no "
+        "checkpoint. The run would start again at step 0. Next: restore that folder from a copy; to start over on purpose, "
+        "submit a new run."
     )
 
 
 def join(store: Store, attempt: int, clock: Clock, wait_s: float, *, run_id: str = "") -> Opening:
-    """Wait for what the first task of the attempt has chosen.
-
-    Args:
-        store: the run's.
-        attempt: the attempt's number.
-        clock: what time it is.
-        wait_s: how long the first task may take to read and verify a checkpoint.
-        run_id: as of `open_first`.
+    """Wait for the choice of the attempt's first task.
 
     Raises:
-        StoreError: nothing came in time.
-        CorruptCheckpointError: what came is damaged.
+        StoreError: no choice appeared within `wait_s`.
+        CorruptCheckpointError: the choice is damaged.
     """
     until = clock.monotonic() + wait_s
     while True:
@@ -136,13 +117,13 @@ def join(store: Store, attempt: int, clock: Clock, wait_s: float, *, run_id: str
         except MissingError:
             if clock.monotonic() >= until:
                 raise StoreError(
-                    f"The first task has not chosen a checkpoint within {wait_s:.0f} s: there is no "
-                    f"{names.opening(attempt)} in {store.url}. Its log says what it waits for; do all tasks see "
-                    "the same folder?"
+                    f"The first task did not choose a checkpoint within {wait_s:.0f} s: there is no "
+                    f"{names.opening(attempt)} in {store.url}. Next: see the first task's log, and check that all tasks see "
+                    "the same folder."
                 ) from None
             clock.sleep(_POLL_S)
     if opening.attempt != attempt:
-        raise CorruptCheckpointError(f"{names.opening(attempt)!r} of {store.url} is of attempt {opening.attempt}.")
+        raise CorruptCheckpointError(f"{names.opening(attempt)!r} of {store.url} belongs to attempt {opening.attempt}.")
     if opening.commit is None:
         return opening
     return replace(opening, manifest=restore.read_manifest(store, opening.commit, run_id))
@@ -151,8 +132,8 @@ def join(store: Store, attempt: int, clock: Clock, wait_s: float, *, run_id: str
 def _parse(data: bytes | bytearray | memoryview) -> Opening:
     fields = Fields(unwrap("opening", data), "The opening")
     commit = fields.text_or_none("commit")
-    if commit is not None and names.place_of(commit) is None:
-        raise CorruptCheckpointError(f"The opening names {commit!r}, which is no checkpoint's name.")
+    if commit is not None and names.parse_commit(commit) is None:
+        raise CorruptCheckpointError(f"The opening refers to {commit!r}, which is not the name of a checkpoint.")
     return Opening(
         attempt=fields.count("attempt"),
         epoch=fields.count("epoch", 1),
@@ -167,7 +148,7 @@ def _publish(store: Store, opening: Opening) -> None:
     try:
         store.put_new(key, [wrap("opening", body)])
     except StoreError as error:
-        # A reply that is lost says nothing: what is there now does.
+        # The reply may have been lost: what exists now decides.
         try:
             nonce = _parse(store.get(key)).nonce
         except MissingError:
@@ -176,5 +157,5 @@ def _publish(store: Store, opening: Opening) -> None:
             if not isinstance(error, AlreadyExistsError):
                 raise
             raise FencedError(
-                f"Attempt {opening.attempt} of {store.url} was opened by another task already. Is the run started twice?"
+                f"Attempt {opening.attempt} of {store.url} was already opened by another task. Was the run started twice?"
             ) from None

@@ -1,4 +1,4 @@
-"""Reads checkpoints. What is returned was compared, byte by byte, with what was acknowledged; else nothing is returned."""
+"""Reads checkpoints. Everything returned was verified byte by byte against what was acknowledged."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ..storage.store import Stat, Store
 from . import names
 from .envelope import unwrap, wrap
 from .fields import Fields
-from .manifest import File, Manifest, decode
+from .manifest import FileEntry, Manifest, decode
 
 _THREADS = 8
 _DAMAGES = (CorruptCheckpointError, CorruptObjectError, MissingError, ConflictError)
 
 
 @dataclass(frozen=True)
-class Loaded:
-    """One array of a checkpoint: `data` holds its bytes, C-contiguous, aligned to 64 bytes."""
+class LoadedArray:
+    """One array of a checkpoint; `data` holds its bytes, C-contiguous, aligned to 64 bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -40,16 +40,10 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """One checkpoint in memory, verified.
-
-    Attributes:
-        manifest: what it is.
-        arrays: by path.
-        blobs: by rank, then by name.
-    """
+    """A verified checkpoint in memory: arrays by path, blobs by rank and name."""
 
     manifest: Manifest
-    arrays: Mapping[str, Loaded]
+    arrays: Mapping[str, LoadedArray]
     blobs: Mapping[int, Mapping[str, bytes]]
 
 
@@ -57,41 +51,33 @@ def read_manifest(store: Store, commit: str, run_id: str = "") -> Manifest:
     """Return the manifest of a commit.
 
     Args:
-        store: where it is.
-        commit: its key.
-        run_id: the run whose store this is; "" where any run's checkpoint will do.
+        run_id: the run that owns the store; "" to accept a checkpoint of any run.
 
     Raises:
-        CorruptCheckpointError: it is damaged, of another place than its name says, or of another run.
+        CorruptCheckpointError: it is damaged, does not belong to its name, or belongs to another run.
         FutureFormatError: a newer podlift wrote it.
         StoreError: it cannot be read.
     """
     manifest = decode(store.get(commit))
     if manifest.key != commit:
-        raise CorruptCheckpointError(f"The manifest says that it is {manifest.key!r}.")
+        raise CorruptCheckpointError(f"Its manifest is that of {manifest.key!r}.")
     if run_id and manifest.run_id not in ("", run_id):
         raise CorruptCheckpointError(
-            f"It is a checkpoint of the run {manifest.run_id!r}, and this is the store of the run {run_id!r}: it was copied "
-            f"here. To start with it on purpose, submit with resume_from={f'{manifest.run_id}@{manifest.step}'!r} "
-            "(--resume-from)."
+            f"It is a checkpoint of the run {manifest.run_id!r} that was copied into the store of the run {run_id!r}. To start "
+            f"from it on purpose, submit with resume_from={f'{manifest.run_id}@{manifest.step}'!r} (--resume-from)."
         )
     return manifest
 
 
 def read(store: Store, commit: str, run_id: str = "") -> Checkpoint:
-    """Return a checkpoint, with everything verified: sizes, checksums, generations, and that nothing is missing.
-
-    Args:
-        store: where it is.
-        commit: its key.
-        run_id: as of `read_manifest`.
+    """Return a checkpoint with everything verified: sizes, checksums, generations, and that nothing is missing.
 
     Raises:
-        CorruptCheckpointError: anything is not as it was written; the sentence names what.
+        CorruptCheckpointError: something differs from what was written; the message names it.
         FutureFormatError: a newer podlift wrote it.
-        StoreError: it cannot be read, which says nothing about whether it is good.
+        StoreError: it cannot be read; the checkpoint may still be good.
     """
-    with _damage_told(store, commit):
+    with _as_corrupt(store, commit):
         manifest = read_manifest(store, commit, run_id)
         _compare(store, manifest)
         memory = _memory(manifest.total_bytes)
@@ -99,12 +85,12 @@ def read(store: Store, commit: str, run_id: str = "") -> Checkpoint:
         with ThreadPoolExecutor(min(_THREADS, len(spans) or 1), thread_name_prefix="podlift-read") as pool:
             for _ in pool.map(lambda span: _fetch(store, *span), spans):
                 pass
-        return _taken_apart(manifest, memory)
+        return _split(manifest, memory)
 
 
 def verify(store: Store, commit: str, run_id: str = "") -> Manifest:
-    """Return the manifest of a checkpoint after reading all of it, a few objects at a time; raises as `read` does."""
-    with _damage_told(store, commit):
+    """Read all of a checkpoint, one object at a time, and return its manifest; raises as `read`."""
+    with _as_corrupt(store, commit):
         manifest = read_manifest(store, commit, run_id)
         _compare(store, manifest)
         for file in manifest.files:
@@ -123,16 +109,14 @@ def newest(
     """Return the newest checkpoint that verifies; None if there has never been one.
 
     Args:
-        store: where they are.
-        log: takes a sentence for each checkpoint that does not verify.
-        on_corrupt: what to do if there are some and none verifies: "raise", or begin afresh.
-        quarantine: leave a note at those which do not verify, so that nobody tries them again; not in a store of others.
-        run_id: as of `read_manifest`.
+        log: called with a sentence for each checkpoint that does not verify.
+        on_corrupt: what to do if checkpoints exist and none verifies: "raise", or start "fresh".
+        quarantine: note those that do not verify, so that they are not tried again; not in a store of another run.
 
     Raises:
-        CorruptCheckpointError: there are some and none verifies.
+        CorruptCheckpointError: checkpoints exist and none verifies.
         FutureFormatError: a newer podlift wrote the newest one.
-        StoreError: the store cannot be read. Never taken for an empty store.
+        StoreError: the store cannot be read. It is never treated as empty.
     """
     while True:
         notes = {stat.key for stat in store.list(names.QUARANTINE)}
@@ -140,41 +124,43 @@ def newest(
         vanished, reasons = False, dict[str, str]()
         for commit in reversed(commits):
             if names.note(commit) in notes:
-                reasons[commit] = noted(store, commit) or "It did not verify before."
-                log(f"The checkpoint {commit!r} is in quarantine. {reasons[commit]} Looking at an older one.")
+                reasons[commit] = noted(store, commit) or "It failed verification before."
+                log(f"The checkpoint {commit!r} is in quarantine. {reasons[commit]} Trying an older one.")
                 continue
             try:
                 return read(store, commit, run_id)
             except CorruptCheckpointError as error:
                 if _gone(store, commit):
-                    # Not damaged: another process has removed it as too old while we read.
+                    # Not damaged: retention of another process removed it while we read.
                     vanished = True
                     break
                 reasons[commit] = str(error)
-                log(f"{error} Looking at an older one.")
+                log(f"{error} Trying an older one.")
                 if quarantine:
                     put_note(store, commit, str(error), log)
         if not vanished:
             break
     if not commits:
         return None
-    sentence = f"None of the {len(commits)} checkpoints of {store.url} verifies; the newest is {commits[-1]!r}."
+    sentence = f"None of the {len(commits)} checkpoints of {store.url} can be verified; the newest is {commits[-1]!r}."
     if on_corrupt == "fresh":
-        log(f"{sentence} Training begins afresh.")
+        log(f"{sentence} Training starts from the beginning.")
         return None
     raise CorruptCheckpointError(
-        f"{sentence} {reasons[commits[-1]]} Nothing was removed. Restore the folder from a backup, or begin with a new run."
+        f"{sentence} {reasons[commits[-1]]} Nothing was removed. Next: restore the folder from a backup, or submit a new run."
     )
 
 
 def commits_of(store: Store) -> list[Stat]:
-    """Return all commits, the oldest first; what else lies there is not looked at."""
-    found = [(place, stat) for stat in store.list(names.COMMITS) if (place := names.place_of(stat.key))]
+    """Return all commits, the oldest first; other objects are ignored."""
+    found = [
+        (checkpoint_id, stat) for stat in store.list(names.COMMITS) if (checkpoint_id := names.parse_commit(stat.key))
+    ]
     return [stat for _, stat in sorted(found, key=lambda pair: pair[0])]
 
 
 def put_note(store: Store, commit: str, reason: str, log: Callable[[str], None]) -> None:
-    """Put a checkpoint into quarantine; that this fails is a sentence in the log."""
+    """Put a checkpoint into quarantine; a failure is only logged."""
     try:
         with suppress(AlreadyExistsError):
             store.put_new(names.note(commit), [wrap("note", {"commit": commit, "reason": reason})])
@@ -183,7 +169,7 @@ def put_note(store: Store, commit: str, reason: str, log: Callable[[str], None])
 
 
 def noted(store: Store, commit: str) -> str | None:
-    """Return why a checkpoint is in quarantine; None where that is not known."""
+    """Return why a checkpoint is in quarantine; None if that is unknown."""
     try:
         return Fields(unwrap("note", store.get(names.note(commit))), "The note").text("reason")
     except (MissingError, CorruptObjectError, CheckpointError, FutureFormatError):
@@ -199,39 +185,39 @@ def _gone(store: Store, commit: str) -> bool:
 
 
 def _compare(store: Store, manifest: Manifest) -> None:
-    """Compare what the store knows with the manifest, before memory is taken for what a manifest claims."""
+    """Compare the store's records with the manifest before allocating memory for what a manifest claims."""
     folders = {file.key.rpartition("/")[0] + "/" for file in manifest.files}
     stats = {stat.key: stat for folder in folders for stat in store.list(folder)}
     for file in manifest.files:
         stat = stats.get(file.key)
         if stat is None:
-            raise CorruptCheckpointError(f"Its file {file.key!r} is gone.")
+            raise CorruptCheckpointError(f"Its file {file.key!r} is missing.")
         if (stat.size, stat.crc32c, stat.generation) != (file.size, file.crc32c, file.generation):
             raise CorruptCheckpointError(
-                f"Its file {file.key!r} is not the one that was written: {stat.size} bytes, generation {stat.generation}; "
+                f"Its file {file.key!r} differs from the one that was written: {stat.size} bytes, generation {stat.generation}; "
                 f"written: {file.size} bytes, generation {file.generation}."
             )
 
 
-def _fetch(store: Store, file: File, target: memoryview) -> None:
-    # The store compares its crc with the bytes, and its generation, read again here, with the one of the manifest.
+def _fetch(store: Store, file: FileEntry, target: memoryview) -> None:
+    # The store verifies the crc of the bytes, and that the generation is still the one of the manifest.
     try:
         store.get(file.key, generation=file.generation, into=target)
     except CorruptObjectError:
-        # Damaged on its way here, perhaps: then it is good when it comes again.
+        # Perhaps damaged in transit: then a second read succeeds.
         store.get(file.key, generation=file.generation, into=target)
 
 
 @contextmanager
-def _damage_told(store: Store, commit: str) -> Iterator[None]:
+def _as_corrupt(store: Store, commit: str) -> Iterator[None]:
     try:
         yield
     except _DAMAGES as error:
-        raise CorruptCheckpointError(f"The checkpoint {commit!r} of {store.url} does not verify. {error}") from error
+        raise CorruptCheckpointError(f"The checkpoint {commit!r} of {store.url} cannot be verified. {error}") from error
 
 
-def _spans(manifest: Manifest, memory: memoryview) -> list[tuple[File, memoryview]]:
-    """Give every file its memory: those of one stream lie one behind the other, so that an array is a slice of it."""
+def _spans(manifest: Manifest, memory: memoryview) -> list[tuple[FileEntry, memoryview]]:
+    """Give every file its memory. Files of one stream are adjacent, so that an array is a slice of it."""
     files = [*manifest.stream("arrays")]
     for rank in range(manifest.ranks):
         files += manifest.stream("blobs", rank)
@@ -248,14 +234,14 @@ def _memory(size: int) -> memoryview:
         return memoryview(bytearray())
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        # Fresh small pages cost more than reading the file does.
+        # Faulting in small pages would cost more than reading the file.
         with suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
     return memoryview(memory)
 
 
-def _taken_apart(manifest: Manifest, memory: memoryview) -> Checkpoint:
-    arrays = {a.path: Loaded(a.dtype, a.shape, memory[a.offset : a.offset + a.nbytes]) for a in manifest.arrays}
+def _split(manifest: Manifest, memory: memoryview) -> Checkpoint:
+    arrays = {a.path: LoadedArray(a.dtype, a.shape, memory[a.offset : a.offset + a.nbytes]) for a in manifest.arrays}
     starts = {}
     start = sum(file.size for file in manifest.stream("arrays"))
     for rank in range(manifest.ranks):

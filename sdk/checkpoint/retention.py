@@ -1,8 +1,8 @@
-"""Rank 0 only: which checkpoints there are, and the removal of what nobody needs any more.
+"""Rank 0 only: which checkpoints exist, and the removal of those that the policy does not keep.
 
-A commit is removed before its data, so that no commit ever points to removed data; a kill in between leaves garbage, which the
-collector of a later attempt finds. It looks only at epochs that are over, and only once its own epoch has a commit: whatever a
-writer of an older epoch may still acknowledge is then older than that.
+A commit is removed before its data, so that no commit ever points to removed data. A kill in between leaves garbage, which the
+collector of a later attempt finds. The collector only reads epochs that are over, and only after its own epoch has a commit:
+anything that a writer of an older epoch may still acknowledge is then older than that commit.
 """
 
 from __future__ import annotations
@@ -38,16 +38,8 @@ class _Known:
     future: bool = False
 
 
-class Keeper:
-    """The checkpoints of a store as one attempt knows them: those that it found, and those that it has acknowledged.
-
-    Args:
-        store: where they are.
-        opening: of the attempt.
-        policy: what to keep.
-        clock: what time it is.
-        log: takes sentences.
-    """
+class Retention:
+    """The checkpoints of a store as one attempt knows them: those it found and those it acknowledged."""
 
     def __init__(
         self, store: Store, opening: Opening, policy: Policy, clock: Clock, log: Callable[[str], None]
@@ -63,8 +55,8 @@ class Keeper:
         self._skipped: set[str] = set()
 
     def best_with(self, manifest: Manifest) -> dict[str, Any] | None:
-        """Return what the manifest says of the best checkpoint, this one included."""
-        # Looked at before the commit, even where no metric asks for it: what is found later would be counted twice.
+        """Return the manifest's entry for the best checkpoint, this one included."""
+        # Read before the commit even without a metric: reading it later would count this commit twice.
         index = self._index()
         if self._policy.metric is None:
             return None
@@ -75,19 +67,18 @@ class Keeper:
         return {"metric": name, "mode": mode, "value": value, "commit": best} if best else None
 
     def committed(self, manifest: Manifest, stat: Stat) -> None:
-        """Note a commit that was acknowledged."""
         self._index().append(_known(manifest, stat.generation))
 
-    def skipped(self, place: names.Place) -> None:
-        """Note a save of ours that nobody will ever commit; other tasks may write their parts of it nevertheless."""
-        self._skipped = {*self._skipped, names.folder(place, self._opening.nonce)}
+    def skipped(self, checkpoint_id: names.CheckpointId) -> None:
+        """Note a save that this rank skipped; the other tasks may still write their parts of it."""
+        self._skipped = {*self._skipped, names.folder(checkpoint_id, self._opening.nonce)}
 
     def tidy(self) -> None:
-        """Remove what the policy does not keep, and now and then what killed attempts have left.
+        """Remove what the policy does not keep, and from time to time what killed attempts left.
 
         Raises:
-            FencedError: the lease is somebody else's; nothing was removed.
-            StoreError: something could not be removed; it will be tried again.
+            FencedError: another attempt holds the lease; nothing was removed.
+            StoreError: something could not be removed; the next call tries again.
         """
         self._retain()
         now = self._clock.monotonic()
@@ -95,7 +86,7 @@ class Keeper:
             self._collected_s = now
             collect(self._store, self._opening.epoch)
         if self._skipped:
-            # Listed once for all of them; a part that comes later is found the next time.
+            # One listing for all of them; a part written later is found next time.
             for folder in self._skipped & {stat.key.rpartition("/")[0] + "/" for stat in self._store.list(names.DATA)}:
                 delete_folder(self._store, folder)
 
@@ -105,7 +96,7 @@ class Keeper:
         commits = [item.committed for item in index]
         victims = retention(commits, pins, self._policy, self._restored)
         if self._restored and retention(commits, pins, self._policy, None) != victims:
-            # The one that we began with is proven; it goes only when a newer one is proven too.
+            # The restored checkpoint is verified; it is removed only once a newer one is verified too.
             restore.verify(self._store, index[-1].committed.key, self._opening.run_id)
             self._restored = None
             victims = retention(commits, pins, self._policy, None)
@@ -114,7 +105,7 @@ class Keeper:
             item = next(item for item in index if item.committed.key == key)
             _delete(self._store, key, item.generation)
             index.remove(item)
-            # By name: a list of each folder, and of notes where none is known, would cost as much again.
+            # By name: listing each folder would cost as much again.
             for data in item.data:
                 _delete(self._store, data, None)
             if item.committed.damaged:
@@ -123,10 +114,10 @@ class Keeper:
     def _index(self) -> list[_Known]:
         if self._known is None:
             notes = {stat.key for stat in self._store.list(names.QUARANTINE)}
-            self._known = [self._look(stat, notes) for stat in restore.commits_of(self._store)]
+            self._known = [self._read(stat, notes) for stat in restore.commits_of(self._store)]
         return self._known
 
-    def _look(self, stat: Stat, notes: set[str]) -> _Known:
+    def _read(self, stat: Stat, notes: set[str]) -> _Known:
         try:
             manifest = restore.read_manifest(self._store, stat.key, self._opening.run_id)
             known = _known(manifest, stat.generation)
@@ -140,30 +131,27 @@ class Keeper:
 
 
 def collect(store: Store, epoch: int) -> int:
-    """Remove the data of epochs before this one that no commit mentions; return how many objects went.
+    """Remove the data of earlier epochs that no commit refers to; return how many objects were removed.
 
-    Only for a writer that has the lease and has committed in its epoch.
-
-    Raises:
-        StoreError: the store cannot be read, or something could not be removed.
+    Only for a writer that holds the lease and has committed in its epoch.
     """
     dead: dict[str, list[Stat]] = {}
     for stat in store.list(names.DATA):
-        found = names.folder_of(stat.key)
+        found = names.parse_data_key(stat.key)
         if found and found[1] < epoch:
             dead.setdefault(found[0], []).append(stat)
     if not dead:
         return 0
     used: set[str] = set()
     for stat in restore.commits_of(store):
-        place = names.place_of(stat.key)
+        checkpoint_id = names.parse_commit(stat.key)
         try:
             used.update(_folders(restore.read_manifest(store, stat.key)))
         except MissingError:
             continue
         except (CorruptCheckpointError, CorruptObjectError, FutureFormatError):
-            # Nobody can tell which of that step's data is meant: all of it stays for as long as the commit does.
-            used |= {folder for folder in dead if place and names.folder_is_of(folder, place)}
+            # It is unknown which of that step's data it refers to: all of it stays as long as the commit does.
+            used |= {folder for folder in dead if checkpoint_id and names.folder_is_of(folder, checkpoint_id)}
     garbage = [stat for folder, stats in dead.items() if folder not in used for stat in stats]
     for stat in garbage:
         _delete(store, stat.key, None)
@@ -171,7 +159,6 @@ def collect(store: Store, epoch: int) -> int:
 
 
 def delete_folder(store: Store, folder: str) -> None:
-    """Remove everything in a data folder."""
     for stat in list(store.list(folder)):
         _delete(store, stat.key, None)
 
@@ -180,10 +167,10 @@ def _delete(store: Store, key: str, generation: str | None) -> None:
     try:
         store.delete(key, generation=generation)
     except MissingError:
-        # Gone already, perhaps by our own request whose reply was lost.
+        # Already removed, perhaps by our own request whose reply was lost.
         return
     except ConflictError:
-        raise StoreError(f"{key!r} of {store.url} was overwritten by somebody else; it is left alone.") from None
+        raise StoreError(f"{key!r} of {store.url} was overwritten by another process; it is not removed.") from None
 
 
 def _known(manifest: Manifest, generation: str) -> _Known:

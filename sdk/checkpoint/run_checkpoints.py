@@ -10,13 +10,13 @@ from ..errors import InputError, PodliftError, RunNotFoundError
 from ..records.plans import read_plan
 from ..spec.layout import RunPaths
 from ..storage.gcs.store import GcsStore
-from ..storage.retry import Patience
+from ..storage.retry import RetryPolicy
 from ..storage.store import Store, open_store
 from . import catalog, restore
-from .catalog import Entry
+from .catalog import CheckpointInfo
 
 _LISTED = 10
-_PATIENCE = Patience(connect_s=5.0, read_s=10.0, total_s=15.0, first_s=15.0)
+_PATIENCE = RetryPolicy(connect_s=5.0, read_s=10.0, total_s=15.0, first_s=15.0)
 
 
 def newest(paths: RunPaths) -> tuple[int, float] | None:
@@ -33,7 +33,7 @@ def newest(paths: RunPaths) -> tuple[int, float] | None:
     return None if manifest is None else (manifest.step, manifest.created_at)
 
 
-def entries(paths: RunPaths, run_id: str | None = None) -> list[Entry]:
+def entries(paths: RunPaths, run_id: str | None = None) -> list[CheckpointInfo]:
     """Return all checkpoints of a run, the oldest first.
 
     Args:
@@ -41,7 +41,7 @@ def entries(paths: RunPaths, run_id: str | None = None) -> list[Entry]:
         run_id: its id, where the directory may have another name.
     """
     run_id = paths.run_id if run_id is None else run_id
-    return catalog.entries(_open(paths.store), run_id) if _may_hold(paths.store) else []
+    return catalog.list_checkpoints(_open(paths.store), run_id) if _may_hold(paths.store) else []
 
 
 def is_empty(paths: RunPaths) -> bool:
@@ -59,10 +59,10 @@ def _may_hold(store: str) -> bool:
 
 def _open(store: str) -> Store:
     # A training may wait for minutes; whoever asks how it is doing does not.
-    return GcsStore(store.partition("://")[2], patience=_PATIENCE) if "://" in store else open_store(store)
+    return GcsStore(store.partition("://")[2], retry=_PATIENCE) if "://" in store else open_store(store)
 
 
-def find(paths: RunPaths, step: str, run_id: str | None = None) -> Entry:
+def find(paths: RunPaths, step: str, run_id: str | None = None) -> CheckpointInfo:
     """Return the checkpoint of a step, or "last"; `run_id` is that of `entries`.
 
     Raises:

@@ -1,7 +1,7 @@
-"""Saves checkpoints in the background, one at a time. What it acknowledges is found again, whatever is killed and whenever.
+"""Saves checkpoints in the background, one at a time. An acknowledged checkpoint survives a kill at any instant.
 
-The order is the proof: all bytes are durable and checked; the lease is still ours; then one object is created, and its
-creation is the commit; then it is acknowledged; only then anything is removed.
+The order is the proof: all bytes are durable and verified; the lease is still ours; then one object is created, and its
+creation is the commit; then the save is acknowledged; only after that is anything removed.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from ..clock import Clock
 from ..errors import InputError, PodliftError, SaveFailedError, WaitTimeoutError, nearest
 from ..storage.store import Store
 from . import names
-from .commit import Committer, Save
+from .commit import CommitProtocol, SaveRequest
 from .contents import Contents
 from .opening import Opening
 from .policy import Policy
-from .retention import Keeper
+from .retention import Retention
 from .writing import OBJECT_BYTES
 
 _THREADS = 4
@@ -31,7 +31,7 @@ _ABOUT = ("run_id", "world", "versions", "code")
 
 @dataclass(frozen=True)
 class Commit:
-    """A checkpoint that was acknowledged. In tasks other than rank 0: that this task's part of it is durable."""
+    """An acknowledged checkpoint. For tasks other than rank 0: their part of it is durable."""
 
     key: str
     step: int
@@ -39,11 +39,7 @@ class Commit:
 
 
 class Ticket:
-    """One save that is going on.
-
-    Attributes:
-        step: what is saved.
-    """
+    """A save in progress."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -54,24 +50,24 @@ class Ticket:
 
     @property
     def done(self) -> bool:
-        """True once it is acknowledged or has failed."""
+        """True once the save is acknowledged or has failed."""
         return self._over.is_set()
 
     @property
     def failed(self) -> bool:
-        """True once it is known that it will not be acknowledged."""
+        """True once the save has failed."""
         return self.done and self._commit is None
 
     def wait(self, timeout_s: float | None = None) -> Commit:
         """Return the commit once it is acknowledged.
 
         Raises:
-            SaveFailedError: it is not, and will not be.
-            WaitTimeoutError: it is not yet; it goes on.
+            SaveFailedError: the save failed.
+            WaitTimeoutError: the save is still in progress, and continues.
         """
         if not self._over.wait(timeout_s):
             raise WaitTimeoutError(
-                f"The checkpoint of step {self.step} is not written after {timeout_s} s; it goes on."
+                f"The checkpoint of step {self.step} was not written within {timeout_s} s; the save continues."
             )
         if self._error is not None:
             raise self._error
@@ -80,40 +76,34 @@ class Ticket:
         return self._commit
 
     def settled(self, timeout_s: float | None = 0) -> bool:
-        """True once the removal of old checkpoints behind it is over too; waits that long for it."""
+        """Wait up to `timeout_s` for the save and the removal of old checkpoints after it; True once both are over."""
         return self._settled.wait(timeout_s)
 
     def settle(self) -> None:
-        """Tell that nothing more happens for this save."""
+        """Mark that nothing more happens for this save."""
         self._settled.set()
 
     def end(self, commit: Commit | None, error: SaveFailedError | None = None) -> None:
-        """Tell those who wait; the first call counts."""
+        """Wake the waiting threads; only the first call counts."""
         if not self._over.is_set():
             self._commit, self._error = commit, error
             self._over.set()
 
 
-class Saver:
-    """Saves what it is given, in the background of one task.
+class AsyncSaver:
+    """Saves one task's checkpoints in a background thread.
 
     Args:
-        store: where to.
-        opening: what the tasks of this attempt have agreed on.
-        task: this task's name.
-        rank: this task's place in `tasks`; 0 commits.
-        tasks: the names of all tasks that save.
-        policy: what to keep, and what to do when a save is going on.
-        clock: what time it is.
+        rank: this task's index in `tasks`; rank 0 commits.
         about: "run_id", "world", "versions" and "code" of the manifest.
-        log: takes sentences; called from the background too.
-        saved: takes the step of rank 0's first acknowledged checkpoint; called from the background.
+        log: called from the background thread too.
+        saved: called in the background with the step of rank 0's first acknowledged checkpoint.
         receipts_s: how long rank 0 waits for the other tasks.
-        object_bytes: the largest object.
+        object_bytes: the size limit of an object.
 
     Attributes:
-        error: why nothing is saved any more; None while all is well.
-        cost_s: how long the last save took, the removal of old checkpoints included; None before the first.
+        error: why nothing is saved any more; None as long as saves succeed.
+        cost_s: the duration of the last save including the removal of old checkpoints; None before the first.
     """
 
     def __init__(
@@ -133,7 +123,8 @@ class Saver:
         object_bytes: int = OBJECT_BYTES,
     ) -> None:
         unknown = [
-            f"{name!r} is nothing that a manifest says. {nearest(name, _ABOUT)}" for name in set(about) - {*_ABOUT}
+            f"Unknown field of a manifest. Received: {name!r}. {nearest(name, _ABOUT)}"
+            for name in set(about) - {*_ABOUT}
         ]
         if unknown:
             raise InputError(unknown)
@@ -141,36 +132,36 @@ class Saver:
         self._rank, self._ranks = rank, len(tasks)
         self._clock, self._log = clock, log
         self._saved: Callable[[int], None] | None = saved if rank == 0 else None
-        self._keeper = Keeper(store, opening, policy, clock, log)
+        self._retention = Retention(store, opening, policy, clock, log)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="podlift-write")
-        self._committer = Committer(
+        self._protocol = CommitProtocol(
             store,
             opening,
             rank=rank,
             tasks=tuple(tasks),
-            keeper=self._keeper,
+            retention=self._retention,
             clock=clock,
             about=about,
             receipts_s=receipts_s,
             pool=self._pool,
-            # Each thread finds its next object ready when it is done with one.
-            most=2 * _THREADS,
+            # Enough that each thread finds its next object ready.
+            max_pending=2 * _THREADS,
             object_bytes=object_bytes,
         )
         self._task = task
-        # A queue of C: an interrupt or a signal's handler finds a save either queued or not.
-        self._queue: queue.SimpleQueue[tuple[Save, Ticket] | None] = queue.SimpleQueue()
+        # SimpleQueue.put is atomic with respect to signal handlers.
+        self._queue: queue.SimpleQueue[tuple[SaveRequest, Ticket] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._ticket: Ticket | None = None
         self._counts, self._last_step = dict[int, int](), -1
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._closed = False
         self.error: SaveFailedError | None = None
         self.cost_s: float | None = None
 
     @property
     def busy(self) -> bool:
-        """True while a save, or the removal of old checkpoints behind it, is going on."""
+        """True while a save, or the removal of old checkpoints after it, is in progress."""
         return self._ticket is not None and not self._ticket.settled()
 
     def save(
@@ -185,20 +176,19 @@ class Saver:
         keep: bool = False,
         leave_out: bool = False,
     ) -> Ticket | None:
-        """Begin to save; every task calls it at the same step. None: another save is going on, and this one is skipped.
+        """Begin a save; every task calls this at the same step. None: the save was skipped because another one is in progress.
 
-        Only rank 0 skips, and only a save of reason "interval": whoever else were to skip would leave rank 0 waiting. All
-        others wait for the save before them; what they write for a save that rank 0 has skipped is removed later.
+        Only rank 0 skips, and only saves of reason "interval": if another task skipped, rank 0 would wait for it. The other
+        tasks wait for the previous save; what they write for a save that rank 0 skipped is removed later.
 
         Args:
             contents: what to save. Its memory must not change until the ticket is done.
-            step: where training stands; never less than before.
-            position: the same in detail, as JSON.
+            step: the training step; never less than before.
+            position: the position in the training, as JSON.
             reason: "interval", "preempt", "final", "manual" or "failure".
-            metrics: for `best`, and for people.
-            downgrades: what of the state is not restored exactly.
-            keep: it is the end of a fit: kept longer than others.
-            leave_out: rank 0 skips this one in any case.
+            downgrades: what of the state will not be restored exactly.
+            keep: this is the end of a fit, which is kept longer than others.
+            leave_out: rank 0 skips this save unconditionally.
 
         Raises:
             InputError: the step goes back, or something is not JSON.
@@ -206,8 +196,8 @@ class Saver:
         """
         self._raise_if_failed()
         serial = self._counts.get(step, 0)
-        save = Save(
-            place=names.Place(self._opening.epoch, step, serial),
+        save = SaveRequest(
+            checkpoint_id=names.CheckpointId(self._opening.epoch, step, serial),
             contents=contents,
             position=position,
             reason=reason,
@@ -215,12 +205,12 @@ class Saver:
             downgrades=tuple(downgrades),
             keep=keep,
         ).checked(self._last_step)
-        # Counted even where it is skipped: another task may not skip it, and both must speak of the same one.
+        # Skipped saves are counted too: another task may not skip this one, and both must use the same serial.
         self._counts[step] = serial + 1
         skips = self.busy and reason == "interval" and self._policy.on_busy == "skip"
         if (skips or leave_out) and self._rank == 0:
             if self._ranks > 1:
-                self._keeper.skipped(save.place)
+                self._retention.skipped(save.checkpoint_id)
             return None
         self.wait()
         self._last_step = step
@@ -228,24 +218,24 @@ class Saver:
             self._thread = threading.Thread(target=self._work, name="podlift-checkpoint", daemon=True)
             self._thread.start()
         ticket = Ticket(step)
-        self._tell_of_metric(save)
+        self._warn_about_metric(save)
         self._queue.put((save, ticket))
         self._ticket = ticket
         return ticket
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Return when no save is going on.
+        """Return when no save is in progress.
 
         Raises:
-            SaveFailedError: one has failed, now or before.
-            WaitTimeoutError: one is still going on.
+            SaveFailedError: this save or an earlier one failed.
+            WaitTimeoutError: a save is still in progress, and continues.
         """
         if self._ticket is not None and not self._ticket.settled(timeout_s):
-            raise WaitTimeoutError(f"A checkpoint is still being written after {timeout_s} s; it goes on.")
+            raise WaitTimeoutError(f"A checkpoint is still being written after {timeout_s} s; the save continues.")
         self._raise_if_failed()
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Wait for the save that is going on, and end the threads; raises as `wait`. More calls do nothing."""
+        """Wait for the save in progress, then end the threads; raises as `wait`. Further calls do nothing."""
         if self._closed:
             return
         try:
@@ -259,7 +249,7 @@ class Saver:
         if self.error is not None:
             raise self.error
         if self._closed:
-            raise SaveFailedError("The checkpoints are closed; nothing is saved any more.")
+            raise SaveFailedError("The saver is closed; no further checkpoints are saved.")
 
     def _work(self) -> None:
         while (item := self._queue.get()) is not None:
@@ -272,62 +262,60 @@ class Saver:
                 self.cost_s = self._clock.monotonic() - started
                 ticket.end(None, self.error)
                 ticket.settle()
-                # A thread that waits for the next save must not hold the arrays of the last one.
+                # While it waits, this thread must not keep the arrays of the last save alive.
                 del item, save, ticket
 
-    def _save(self, save: Save, ticket: Ticket) -> None:
+    def _save(self, save: SaveRequest, ticket: Ticket) -> None:
         try:
-            commit = self._committer.save(save)
-            self._tell_of_first(save.place.step)
-            ticket.end(Commit(commit, save.place.step, save.place.epoch))
+            commit = self._protocol.save(save)
+            self._record_first(save.checkpoint_id.step)
+            ticket.end(Commit(commit, save.checkpoint_id.step, save.checkpoint_id.epoch))
         except BaseException as error:
             known = str(error) if isinstance(error, PodliftError) else f"{type(error).__name__}: {error}"
             self.error = SaveFailedError(
-                f"The checkpoint of step {save.place.step} was not saved by {self._task}. {known} "
-                "Those before it are untouched."
+                f"The checkpoint of step {save.checkpoint_id.step} was not saved by {self._task}. {known} "
+                "Earlier checkpoints are untouched."
             )
             self.error.__cause__ = error
             self._log(str(self.error))
             return
-        # A failure removes nothing: its process is about to end, and the next attempt will see what is good.
+        # A save of reason "failure" removes nothing: its process is about to end, and the next attempt decides.
         if self._rank == 0 and save.reason != "failure":
             self._tidy()
 
-    def _tell_of_first(self, step: int) -> None:
+    def _record_first(self, step: int) -> None:
         if self._saved is not None:
             try:
                 self._saved(step)
                 self._saved = None
             except OSError as error:
-                # What was saved is saved: the record only helps to notice that it has gone.
-                self._log(f"That step {step} was saved could not be recorded: {error}")
+                # The checkpoint itself is safe: the record only helps to notice if it disappears.
+                self._log(f"The checkpoint of step {step} was saved, but this could not be recorded: {error}")
 
     def _tidy(self) -> None:
         try:
-            self._keeper.tidy()
+            self._retention.tidy()
         except PodliftError as error:
-            self._log(f"Old checkpoints could not be removed now; it is tried again behind the next save. {error}")
+            self._log(f"Old checkpoints could not be removed now; the next save tries again. {error}")
         except BaseException as error:
             self.error = SaveFailedError(f"Old checkpoints could not be removed: {type(error).__name__}: {error}.")
             self.error.__cause__ = error
             self._log(str(self.error))
 
-    def _tell_of_metric(self, save: Save) -> None:
-        """Say once what keeps a checkpoint from being the best one."""
+    def _warn_about_metric(self, save: SaveRequest) -> None:
+        """Log once why checkpoints cannot be compared by the metric of `best`."""
         if self._policy.metric is None or self._rank:
             return
         name = self._policy.metric[0]
         if name in save.metrics and not math.isfinite(save.metrics[name]):
-            sentence = (
-                f"The metric {name!r} is {save.metrics[name]}: such a checkpoint is never the best one. "
-                "The best one before it is kept."
+            warning = (
+                f"The metric {name!r} is {save.metrics[name]}, so this checkpoint cannot be the best one. "
+                "The best earlier one is kept."
             )
         elif name not in save.metrics and save.metrics:
-            sentence = (
-                f"There is no metric {name!r} to tell the best checkpoint by. {nearest(name, sorted(save.metrics))}"
-            )
+            warning = f"The best checkpoint cannot be chosen: there is no metric {name!r}. {nearest(name, sorted(save.metrics))}"
         else:
             return
-        if sentence not in self._told:
-            self._told.add(sentence)
-            self._log(f"{sentence} (step {save.place.step})")
+        if warning not in self._warned:
+            self._warned.add(warning)
+            self._log(f"{warning} (step {save.checkpoint_id.step})")

@@ -1,4 +1,4 @@
-"""Writes the bytes of one task: packed into objects of a bounded size, several at a time, none of them joined or copied."""
+"""Writes the bytes of one task: packed into objects of bounded size, several at a time, without joining or copying them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import names
 from .contents import Array, Contents
 from .envelope import unwrap, wrap
 from .fields import Fields
-from .manifest import ALIGNMENT, ArrayEntry, BlobEntry, File, aligned, blob_of, file_of
+from .manifest import ALIGNMENT, ArrayEntry, BlobEntry, FileEntry, aligned, blob_of, file_of
 
 # Small enough that the first ones reach the disk while the last ones are still being hashed.
 OBJECT_BYTES = 32 << 20
@@ -22,46 +22,35 @@ _PADDING = memoryview(bytes(ALIGNMENT))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
-    """What one task has written for one checkpoint."""
+class TaskObjects:
+    """The objects that one task wrote for one checkpoint."""
 
-    files: tuple[File, ...] = ()
+    files: tuple[FileEntry, ...] = ()
     arrays: tuple[ArrayEntry, ...] = ()
     blobs: tuple[BlobEntry, ...] = ()
 
 
-class Writer:
-    """Puts the bytes of one task.
+class ObjectWriter:
+    """Writes the objects of one task; `max_pending` bounds how many are queued or in flight, and so the memory."""
 
-    Args:
-        store: where to.
-        pool: puts several objects at once.
-        most: how many objects may wait or be under way: the data of no more than those is held.
-        object_bytes: the largest object.
-    """
-
-    def __init__(self, store: Store, pool: Executor, *, most: int, object_bytes: int = OBJECT_BYTES) -> None:
+    def __init__(self, store: Store, pool: Executor, *, max_pending: int, object_bytes: int = OBJECT_BYTES) -> None:
         self._store = store
         self._pool = pool
-        self._most = most
+        self._max_pending = max_pending
         self._object_bytes = object_bytes
 
-    def write(self, contents: Contents, folder: str, rank: int) -> Written:
-        """Put everything of one task and return what it was, in order.
-
-        Raises:
-            StoreError: an object could not be put; others may have been.
-        """
+    def write(self, contents: Contents, folder: str, rank: int) -> TaskObjects:
+        """Write everything of one task and return the objects in order; after a StoreError some may exist."""
         arrays: list[ArrayEntry] = []
         blobs: list[BlobEntry] = []
         under_way: deque[tuple[str, Future[Stat]]] = deque()
-        files: list[File] = []
+        files: list[FileEntry] = []
 
         def oldest() -> None:
             kind, future = under_way.popleft()
             stat = future.result()
             files.append(
-                File(
+                FileEntry(
                     key=stat.key,
                     size=stat.size,
                     crc32c=stat.crc32c,
@@ -73,18 +62,18 @@ class Writer:
 
         try:
             for kind, chunk in self._chunks(contents, rank, arrays, blobs):
-                if len(under_way) >= self._most:
+                if len(under_way) >= self._max_pending:
                     oldest()
                 key = names.packed(folder, rank, len(files) + len(under_way))
                 under_way.append((kind, self._pool.submit(put, self._store, key, chunk)))
             while under_way:
                 oldest()
         finally:
-            # After a failure nobody may still write: what was put is removed next.
+            # After a failure no write may still be running: the objects are removed next.
             for _, future in under_way:
                 if not future.cancel():
                     future.exception()
-        return Written(files=tuple(files), arrays=tuple(arrays), blobs=tuple(blobs))
+        return TaskObjects(files=tuple(files), arrays=tuple(arrays), blobs=tuple(blobs))
 
     def _chunks(
         self, contents: Contents, rank: int, arrays: list[ArrayEntry], blobs: list[BlobEntry]
@@ -97,10 +86,10 @@ class Writer:
 
 
 def put(store: Store, key: str, chunk: list[memoryview]) -> Stat:
-    """Create one object, or find that it was created although the store has said otherwise.
+    """Create one object, or find that it was created although the store reported a failure.
 
     Raises:
-        CorruptObjectError: the store has other bytes than these.
+        CorruptObjectError: the store has different bytes.
         StoreError: it could not be created.
     """
     crc = crc32c(chunk)
@@ -108,7 +97,7 @@ def put(store: Store, key: str, chunk: list[memoryview]) -> Stat:
     try:
         stat = store.put_new(key, chunk, crc=crc)
     except StoreError as error:
-        # A reply that is lost, or a request that is repeated: what is there now decides.
+        # The reply may be lost or the request repeated: what exists now decides.
         try:
             stat = store.stat(key)
         except StoreError:
@@ -117,7 +106,7 @@ def put(store: Store, key: str, chunk: list[memoryview]) -> Stat:
             raise
     if (stat.size, stat.crc32c) != (size, crc):
         raise CorruptObjectError(
-            f"{store.url} has stored other bytes of {key!r} than it was given: {stat.size} bytes with crc32c "
+            f"{store.url} stored different bytes of {key!r} than it was given: {stat.size} bytes with crc32c "
             f"{stat.crc32c:08x}, not {size} with {crc:08x}."
         )
     return stat
@@ -140,24 +129,26 @@ def pack(views: Iterable[memoryview], limit: int) -> Iterator[list[memoryview]]:
         yield chunk
 
 
-def encode_receipt(place: names.Place, nonce: str, rank: int, written: Written) -> bytes:
-    """Return what a task says to rank 0 about its bytes."""
-    body = {"place": list(place), "nonce": nonce, "rank": rank}
+def encode_receipt(checkpoint_id: names.CheckpointId, nonce: str, rank: int, written: TaskObjects) -> bytes:
+    """Return a task's report to rank 0 about its bytes."""
+    body = {"place": list(checkpoint_id), "nonce": nonce, "rank": rank}
     lists = {"files": [asdict(f) for f in written.files], "blobs": [asdict(b) for b in written.blobs]}
     return wrap("receipt", {**body, **lists})
 
 
-def decode_receipt(data: bytes | bytearray | memoryview, place: names.Place, nonce: str, rank: int) -> Written:
-    """Return what a task has written for this very checkpoint.
+def decode_receipt(
+    data: bytes | bytearray | memoryview, checkpoint_id: names.CheckpointId, nonce: str, rank: int
+) -> TaskObjects:
+    """Return what a task wrote for this checkpoint.
 
     Raises:
-        CorruptCheckpointError: the receipt is damaged, or one of another checkpoint, attempt or task.
+        CorruptCheckpointError: the receipt is damaged, or belongs to another checkpoint, attempt or task.
     """
     body = unwrap("receipt", data)
-    if (body.get("place"), body.get("nonce"), body.get("rank")) != (list(place), nonce, rank):
-        raise CorruptCheckpointError("The receipt is of another checkpoint, attempt or task.")
+    if (body.get("place"), body.get("nonce"), body.get("rank")) != (list(checkpoint_id), nonce, rank):
+        raise CorruptCheckpointError("The receipt belongs to another checkpoint, attempt or task.")
     fields = Fields(body, "The receipt")
-    written = Written(files=fields.each("files", file_of), blobs=fields.each("blobs", blob_of))
+    written = TaskObjects(files=fields.each("files", file_of), blobs=fields.each("blobs", blob_of))
     if {*(file.rank for file in written.files), *(blob.rank for blob in written.blobs)} - {rank}:
         raise CorruptCheckpointError("The receipt lists files of another task.")
     return written
@@ -179,7 +170,7 @@ def _array_views(arrays: Iterable[Array], entries: list[ArrayEntry]) -> Iterator
 def _contiguous(array: Array) -> memoryview:
     view = array.data()
     if not view.c_contiguous:
-        raise InputError(f"The bytes of the array {array.path!r} are not in a row; copy it before it is saved.")
+        raise InputError(f"The array {array.path!r} is not C-contiguous. Next: copy it before saving it.")
     return view
 
 

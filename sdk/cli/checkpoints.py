@@ -13,7 +13,7 @@ from rich.text import Text
 
 from .. import api
 from ..checkpoint import catalog, run_checkpoints
-from ..checkpoint.catalog import Entry
+from ..checkpoint.catalog import CheckpointInfo
 from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError
 from ..spec.layout import RunPaths
 from ..storage.store import open_store
@@ -60,7 +60,7 @@ def checkpoints(
     raise typer.Exit(EXIT_INFRASTRUCTURE if bad else EXIT_DONE)
 
 
-def _show(found: list[Entry], wrong: dict[str, str | None]) -> None:
+def _show(found: list[CheckpointInfo], wrong: dict[str, str | None]) -> None:
     rows = [
         (
             str(entry.step),

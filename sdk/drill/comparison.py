@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checkpoint import catalog, restore
-from ..checkpoint.restore import Checkpoint, Loaded
+from ..checkpoint.restore import Checkpoint, LoadedArray
 from ..errors import CorruptCheckpointError
 from ..planning.roots import in_bucket
 from ..spec.layout import RunPaths
@@ -140,8 +140,8 @@ def differences(one: Checkpoint, other: Checkpoint, *, stage: int = 0) -> list[D
 
 def first_differences(one: Store, other: Store) -> list[Difference]:
     """Return which arrays differ in the first checkpoints that do, of those that both have at the same step."""
-    theirs = {entry.step: entry.key for entry in catalog.entries(other)}
-    for step, key in sorted((entry.step, entry.key) for entry in catalog.entries(one)):
+    theirs = {entry.step: entry.key for entry in catalog.list_checkpoints(other)}
+    for step, key in sorted((entry.step, entry.key) for entry in catalog.list_checkpoints(one)):
         if step in theirs and (found := differences(restore.read(one, key), restore.read(other, theirs[step]))):
             return found
     return []
@@ -150,20 +150,20 @@ def first_differences(one: Store, other: Store) -> list[Difference]:
 def downgrades(store: Store) -> Iterator[str]:
     """Yield what the manifests say of state that is not restored exactly, each sentence once."""
     seen = set()
-    for entry in catalog.entries(store):
+    for entry in catalog.list_checkpoints(store):
         for sentence in entry.downgrades:
             if sentence not in seen:
                 seen.add(sentence)
                 yield sentence
 
 
-def _same(one: Loaded | None, other: Loaded | None) -> bool:
+def _same(one: LoadedArray | None, other: LoadedArray | None) -> bool:
     if one is None or other is None:
         return False
     return (one.dtype, one.shape) == (other.dtype, other.shape) and one.data == other.data
 
 
-def _largest(one: Loaded | None, other: Loaded | None) -> float | None:
+def _largest(one: LoadedArray | None, other: LoadedArray | None) -> float | None:
     if one is None or other is None or (one.dtype, one.shape) != (other.dtype, other.shape):
         return None
     code = _CODES.get(one.dtype)

@@ -346,7 +346,7 @@ def _local(root: str, job: Job | None, environ: Mapping[str, str], *, ask: bool)
             "A root in a bucket needs a cache folder here, and nobody's home is known. Set XDG_CACHE_HOME."
         )
     if ask:
-        gcs_files.check_root(root, patience=gcs_files.FIRST_LOOK)
+        gcs_files.check_root(root, retry=gcs_files.INTERACTIVE)
     return cache.bucket_folder(remembered, root)
 
 

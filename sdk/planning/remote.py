@@ -21,7 +21,7 @@ from ..records.sync.pull import Copy
 from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..storage import cache, posix
-from ..storage.gcs.files import FIRST_LOOK, Files
+from ..storage.gcs.files import INTERACTIVE, BucketFiles
 from .roots import in_bucket
 
 _THREADS = 16
@@ -138,7 +138,7 @@ def fetch_code(plan: Plan) -> None:
 
 def runs(root: str, limit: int | None) -> list[str]:
     """Return the URLs of the newest runs below a root in a bucket, the newest first."""
-    made = Files(root, patience=FIRST_LOOK).matching("runs/*/plan.json")
+    made = BucketFiles(root, retry=INTERACTIVE).matching("runs/*/plan.json")
     newest = sorted(made, key=lambda name: made[name], reverse=True)[:limit]
     return [f"{root}/{name.rpartition('/')[0]}" for name in newest]
 

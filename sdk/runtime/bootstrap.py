@@ -160,7 +160,7 @@ def _fail(failure: BaseException, guard: auto_checkpoint.Protection, recorder: R
     ours = isinstance(failure, (StoreError, CheckpointError))
     state = None if ours else guard.left()
     within_s = max(until - time.monotonic(), 0.0)
-    trains = guard.session.stages > 0
+    trains = guard.session.phases > 0
     saving = {"saving_s": within_s} if trains else {}
     recorder.record("failed", **({"reason": "infrastructure"} if ours else {}), **saving, **_describe(failure))
     if trains:

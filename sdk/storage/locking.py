@@ -43,7 +43,7 @@ def held(folder: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Part:
+class TemporaryFile:
     """A file in the making, locked by its writer as long as it is one."""
 
     path: str
@@ -56,14 +56,14 @@ class Part:
         os.close(self.handle)
 
 
-class Parts:
+class TemporaryFiles:
     """Makes the files in the making of one store; the first one sweeps away what killed writers have left."""
 
     def __init__(self, root: str) -> None:
         self._folder = f"{root}/{_PARTS}"
         self._swept = False
 
-    def new(self) -> Part:
+    def new(self) -> TemporaryFile:
         """Create an empty one."""
         posix.make_folders(self._folder)
         if not self._swept:
@@ -74,7 +74,7 @@ class Parts:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
             # A sweeper may have been faster than our lock.
             if _locked(handle) and os.fstat(handle).st_nlink:
-                return Part(path, handle)
+                return TemporaryFile(path, handle)
             os.close(handle)
 
     def _sweep(self) -> None:

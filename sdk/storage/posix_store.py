@@ -54,7 +54,7 @@ class PosixStore:
     def __init__(self, path: str | os.PathLike[str], *, at: Callable[[str], None] | None = None) -> None:
         self._root = os.path.abspath(os.fspath(path))
         self._at = at or (lambda moment: None)
-        self._parts = locking.Parts(self._root)
+        self._parts = locking.TemporaryFiles(self._root)
         self._durable: set[str] = set()
 
     @property
@@ -148,7 +148,7 @@ class PosixStore:
                 part.drop()
         return Stat(key=key, size=line.size, crc32c=line.crc32c, generation=line.generation)
 
-    def hurry(self, within_s: float) -> None:
+    def set_deadline(self, within_s: float) -> None:
         """Change nothing: no call waits here but for the kernel, which nobody can hurry."""
 
     def _path(self, key: str) -> str:
@@ -193,7 +193,7 @@ class PosixStore:
             )
         return line
 
-    def _write(self, data: Sequence[Buffer], crc: int | None = None) -> tuple[locking.Part, _Line]:
+    def _write(self, data: Sequence[Buffer], crc: int | None = None) -> tuple[locking.TemporaryFile, _Line]:
         part = self._parts.new()
         try:
             found, size = _write(part.handle, data, hashed=crc is None)

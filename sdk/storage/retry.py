@@ -14,7 +14,7 @@ _LAST_TRY_S, _NAP_S = 0.05, 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patience:
+class RetryPolicy:
     """The limits of one call, in seconds.
 
     Attributes:
@@ -32,7 +32,7 @@ class Patience:
     wait_s: float = 0.25
 
 
-class Tries:
+class RetryState:
     """The tries of one call.
 
     Args:

@@ -84,7 +84,7 @@ class Store(Protocol):
     def swap(self, key: str, data: Sequence[Buffer], *, expected: str | None) -> Stat:
         """Replace an object if its generation is still the expected one; None creates it. Else ConflictError."""
 
-    def hurry(self, within_s: float) -> None:
+    def set_deadline(self, within_s: float) -> None:
         """From now on give up every call that is not done so many seconds from now: the process must leave.
 
         A store whose calls wait for nobody need not change anything.

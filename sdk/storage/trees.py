@@ -20,7 +20,7 @@ _NAMED = 10
 
 
 @dataclass
-class Tree:
+class FileTree:
     """What lies below a folder, by path relative to it.
 
     Args:
@@ -35,14 +35,14 @@ class Tree:
     others: dict[str, str] = field(default_factory=dict)
 
 
-def walk(top: str, *, at_most: int | None = None) -> Tree:
+def walk(top: str, *, at_most: int | None = None) -> FileTree:
     """Return what lies below a folder.
 
     Args:
         top: the folder.
         at_most: so many files and links; of the rest only the first is named.
     """
-    tree = Tree()
+    tree = FileTree()
     waiting = [""]
     while waiting:
         folder = waiting.pop()
@@ -168,7 +168,7 @@ def _join(top: str, path: str) -> str:
     return os.path.join(top, path)  # pathlib would cost more than the files themselves
 
 
-def _add(tree: Tree, path: str, entry: os.DirEntry[str]) -> list[str]:
+def _add(tree: FileTree, path: str, entry: os.DirEntry[str]) -> list[str]:
     """Note what a folder holds; return it with a "/" if it is a folder itself."""
     if entry.is_symlink():
         tree.links[path] = os.readlink(entry.path)

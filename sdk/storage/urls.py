@@ -30,7 +30,7 @@ _PROTOCOLS = ("gs", "https", "http", "s3", "abfs", "az", "adl", "hdfs", "webhdfs
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class LookupResult:
     """What was found out about a URL.
 
     Args:
@@ -44,7 +44,7 @@ class Answer:
     cause: BaseException | None = None
 
 
-def look_up(urls: Sequence[str], *, limit_s: float = _LIMIT_S, clock: Clock | None = None) -> list[Answer]:
+def look_up(urls: Sequence[str], *, limit_s: float = _LIMIT_S, clock: Clock | None = None) -> list[LookupResult]:
     """Return an answer for each URL, in their order; they are asked for at the same time.
 
     Args:
@@ -57,7 +57,7 @@ def look_up(urls: Sequence[str], *, limit_s: float = _LIMIT_S, clock: Clock | No
     waiting: SimpleQueue[str] = SimpleQueue()
     for url in dict.fromkeys(urls):
         waiting.put(url)
-    answers: dict[str, Answer] = {}
+    answers: dict[str, LookupResult] = {}
     google = _Google()
 
     def work() -> None:
@@ -74,7 +74,7 @@ def look_up(urls: Sequence[str], *, limit_s: float = _LIMIT_S, clock: Clock | No
         thread.start()
     for thread in threads:
         thread.join(max(0.0, until - clock.monotonic()))
-    late = Answer(problem=f"There was no answer within {limit_s:g} s. Next: check the network, or try again.")
+    late = LookupResult(problem=f"There was no answer within {limit_s:g} s. Next: check the network, or try again.")
     return [answers.get(url, late) for url in urls]
 
 
@@ -93,7 +93,7 @@ def chained(place: str) -> list[str]:
     return re.split(r"::(?![^\[\]]*\])", place)
 
 
-def _ask(url: str, google: _Google) -> Answer:
+def _ask(url: str, google: _Google) -> LookupResult:
     scheme = url.partition("://")[0].lower()
     ask = google.ask if scheme == "gs" else _ask_http if scheme in ("http", "https") else _ask_fsspec
     # A chain is fsspec's own grammar.
@@ -101,7 +101,7 @@ def _ask(url: str, google: _Google) -> Answer:
     try:
         return ask(url)
     except Exception as error:  # whatever a vendor raises, it is this input that cannot be looked up
-        return Answer(problem=f"It could not be looked up: {_said(error)}.", cause=error)
+        return LookupResult(problem=f"It could not be looked up: {_said(error)}.", cause=error)
 
 
 def _said(error: BaseException, text: str = "") -> str:
@@ -118,18 +118,18 @@ class _Google:
         self._client: Any = None
         self._no_credentials: Exception | None = None
 
-    def ask(self, url: str) -> Answer:
+    def ask(self, url: str) -> LookupResult:
         bucket, _, path = url.partition("://")[2].partition("/")
         if not bucket:
-            return Answer(problem="It names no bucket: gs://BUCKET/PATH.")
+            return LookupResult(problem="It names no bucket: gs://BUCKET/PATH.")
         try:
             client = self._connected()
             if self._holds(client, bucket, path):
                 public = "It was read without credentials: the bucket is public." if self._no_credentials else ""
-                return Answer(note=public)
-            return Answer(problem=_missing(client, bucket, path))
+                return LookupResult(note=public)
+            return LookupResult(problem=_missing(client, bucket, path))
         except Exception as error:
-            return Answer(problem=self._sentence(error, bucket), cause=error)
+            return LookupResult(problem=self._sentence(error, bucket), cause=error)
 
     def _connected(self) -> Any:
         from google.auth import default
@@ -223,7 +223,7 @@ def _missing(client: Any, bucket: str, path: str) -> str:
     return f"There is no such object, nor any below that name. In {where}: {near(name, others)}"
 
 
-def _ask_http(url: str) -> Answer:
+def _ask_http(url: str) -> LookupResult:
     # Not at the top: to load them takes longer than all else of a plan that has no such input.
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
@@ -235,16 +235,16 @@ def _ask_http(url: str) -> Answer:
         request = Request(address, method=method, headers={"User-Agent": "podlift"})  # noqa: S310
         try:
             with urlopen(request, timeout=_REQUEST_S):  # noqa: S310  # called for http and https only
-                return Answer()
+                return LookupResult()
         except HTTPError as error:
             error.close()
-            answer = Answer(problem=_http_sentence(error), cause=error)
+            answer = LookupResult(problem=_http_sentence(error), cause=error)
         except (HTTPException, UnicodeError) as error:
-            return Answer(problem=f"It is no valid URL: {_said(error)}.", cause=error)
+            return LookupResult(problem=f"It is no valid URL: {_said(error)}.", cause=error)
         except OSError as error:
             reason = error.reason if isinstance(error, URLError) else error
             said = _said(error, str(reason))
-            return Answer(problem=f"The server cannot be reached: {said}. Next: check the network.", cause=error)
+            return LookupResult(problem=f"The server cannot be reached: {said}. Next: check the network.", cause=error)
     return answer
 
 
@@ -257,28 +257,28 @@ def _http_sentence(error: Any) -> str:
     return f"It cannot be read: {said}."
 
 
-def _ask_fsspec(url: str) -> Answer:
+def _ask_fsspec(url: str) -> LookupResult:
     from fsspec.core import url_to_fs  # type: ignore[import-untyped,unused-ignore]
 
     try:
         # An instance that an earlier question has left may remember that there was nothing.
         files, path = url_to_fs(url, skip_instance_cache=True)
         if has_magic(path):
-            return Answer() if files.glob(path) else Answer(problem="Nothing matches it.")
+            return LookupResult() if files.glob(path) else LookupResult(problem="Nothing matches it.")
         files.info(path)
-        return Answer()
+        return LookupResult()
     except ImportError as error:
-        return Answer(problem=_needs(error), cause=error)
+        return LookupResult(problem=_needs(error), cause=error)
     except FileNotFoundError as error:
-        return Answer(problem="There is nothing of that name.", cause=error)
+        return LookupResult(problem="There is nothing of that name.", cause=error)
     except PermissionError as error:
-        return Answer(problem=f"There is no permission to read it: {_said(error)}.", cause=error)
+        return LookupResult(problem=f"There is no permission to read it: {_said(error)}.", cause=error)
     except ValueError as error:
         if "Protocol not known" not in str(error):
             raise
         scheme = str(error).rpartition(" ")[2]
         problem = f"Nobody knows the protocol {scheme!r}. {nearest(scheme, _PROTOCOLS)}"
-        return Answer(problem=problem, cause=error)
+        return LookupResult(problem=problem, cause=error)
 
 
 def _needs(error: ImportError) -> str:

@@ -26,7 +26,7 @@ class _Counter:
 
 
 @dataclass(frozen=True)
-class Fault:
+class StoreFault:
     """One thing that goes wrong.
 
     Args:
@@ -54,7 +54,7 @@ class Fault:
             raise InputError(f"Unknown fault. Received: {self.do!r}. Known: {', '.join(_ACTS)}.")
 
     @classmethod
-    def parse(cls, words: str) -> Fault:
+    def parse(cls, words: str) -> StoreFault:
         """Make one of "DO WHEN OP MATCH NTH", for another process."""
         do, when, op, match, nth = words.split(" ")
         return cls(op, match, do, when, int(nth))  # type: ignore[arg-type]
@@ -80,7 +80,7 @@ class FaultyStore:
         faults: what goes wrong.
     """
 
-    def __init__(self, inner: Store, *faults: Fault) -> None:
+    def __init__(self, inner: Store, *faults: StoreFault) -> None:
         self._inner = inner
         self._faults = faults
 
@@ -118,8 +118,8 @@ class FaultyStore:
     def delete(self, key: str, *, generation: str | None = None) -> None:
         self._call("delete", key, lambda: self._inner.delete(key, generation=generation))
 
-    def hurry(self, within_s: float) -> None:
-        self._inner.hurry(within_s)
+    def set_deadline(self, within_s: float) -> None:
+        self._inner.set_deadline(within_s)
 
     def _writing(self, op: str, key: str, data: Sequence[Buffer], write: Callable[[Sequence[Buffer]], Any]) -> Any:
         fault = self._next(op, key)
@@ -127,16 +127,16 @@ class FaultyStore:
             data = _spoil(fault.do, data)
         return _through(fault, lambda: write(data))
 
-    def _call(self, op: str, key: str, call: Callable[[], Any]) -> tuple[Any, Fault | None]:
+    def _call(self, op: str, key: str, call: Callable[[], Any]) -> tuple[Any, StoreFault | None]:
         fault = self._next(op, key)
         return _through(fault, call), fault
 
-    def _next(self, op: str, key: str) -> Fault | None:
+    def _next(self, op: str, key: str) -> StoreFault | None:
         # Every fault counts every call.
         return next(iter([fault for fault in self._faults if fault.happens(op, key)]), None)
 
 
-def _through(fault: Fault | None, call: Callable[[], Any]) -> Any:
+def _through(fault: StoreFault | None, call: Callable[[], Any]) -> Any:
     if fault is None or fault.do in ("flip", "cut"):
         return call()
     if fault.do == "fail":

@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from ..storage.gcs.store import GcsStore
-from ..storage.retry import Patience
+from ..storage.retry import RetryPolicy
 from ..storage.store import Store
 from .gcs import GcsServer
-from .kills import Report, kill_many
+from .kills import KillReport, kill_many
 
 Opened = Callable[[], Store]
 Calm = Callable[[], AbstractContextManager[None]]
 
 LONGEST_S = 1.5
-_PATIENCE = Patience(connect_s=2, read_s=0.3, total_s=30, first_s=30, wait_s=0.03)
-_LOOKING = Patience(connect_s=10, read_s=30, total_s=60, first_s=60)
+_PATIENCE = RetryPolicy(connect_s=2, read_s=0.3, total_s=30, first_s=30, wait_s=0.03)
+_LOOKING = RetryPolicy(connect_s=10, read_s=30, total_s=60, first_s=60)
 _SOME = list(range(1, 100_000, 10))
 # Everything but bytes that change after they were acknowledged: those cannot be restored by anybody.
 _KINDS: list[dict[str, Any]] = [
@@ -47,7 +47,7 @@ _KINDS: list[dict[str, Any]] = [
 ]
 
 
-def kill_many_on_gcs(folder: str, count: int, *, seed: int = 0, faults: float = 0.2) -> Report:
+def kill_many_on_gcs(folder: str, count: int, *, seed: int = 0, faults: float = 0.2) -> KillReport:
     """Kill a writer `count` times at random moments; it writes to an emulator of its own.
 
     Args:
@@ -76,7 +76,7 @@ def bucket(folder: str, *, seed: int = 0, faults: float = 0.0) -> Iterator[tuple
     looking = False
 
     def store() -> Store:
-        return GcsStore("bucket/store", patience=_LOOKING if looking else _PATIENCE)
+        return GcsStore("bucket/store", retry=_LOOKING if looking else _PATIENCE)
 
     @contextmanager
     def calm() -> Iterator[None]:

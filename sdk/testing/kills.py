@@ -21,18 +21,18 @@ from ..errors import PodliftError
 from ..storage.posix_store import PosixStore
 from ..storage.store import Store
 from . import writer
-from .faults import Fault, FaultyStore, kill_at
+from .faults import FaultyStore, StoreFault, kill_at
 
 # Long enough for some saves, and short enough to hit the opening too.
 _LONGEST_S = 0.25
-_FIRST = names.Place(0, 0, 0)
+_FIRST = names.CheckpointId(0, 0, 0)
 _Calm = Callable[[], AbstractContextManager[object]]
 # In words, what stands before the store, and what is called at a moment of a write.
 _Named = tuple[str, Callable[[Store], Store], Callable[[str], None] | None]
 
 
 @dataclass
-class Report:
+class KillReport:
     """What was seen.
 
     Attributes:
@@ -54,7 +54,7 @@ def kill_many(
     longest_s: float = _LONGEST_S,
     store: Callable[[], Store] | None = None,
     calm: _Calm = nullcontext,
-) -> Report:
+) -> KillReport:
     """Kill a writer `count` times at random moments, each the successor of the one before.
 
     Args:
@@ -66,7 +66,7 @@ def kill_many(
         calm: entered while it is looked at what a kill has left.
     """
     chance = random.Random(seed)  # noqa: S311
-    report = Report()
+    report = KillReport()
     for attempt in range(count):
         life_s = chance.uniform(0, longest_s)
         run_killed(folder, attempt, lambda inner: inner, after_s=life_s, store=store)
@@ -142,17 +142,17 @@ def _look(store: Store, acks: str) -> list[str]:
     try:
         # A kill leaves nothing damaged: that anything is skipped is a violation too.
         found = restore.newest(store, wrong.append, quarantine=False)
-        entries = catalog.entries(store)
+        entries = catalog.list_checkpoints(store)
     except PodliftError as error:
         return [*wrong, str(error)]
     if found is None:
         return [*wrong, f"nothing is restored, and {acked} was acknowledged"] if acked else wrong
     if difference := writer.difference(found):
         wrong.append(difference)
-    if acked and found.manifest.place < acked:
-        wrong.append(f"{found.manifest.place} is restored, and {acked} was acknowledged")
+    if acked and found.manifest.checkpoint_id < acked:
+        wrong.append(f"{found.manifest.checkpoint_id} is restored, and {acked} was acknowledged")
     # A create that lands twice, the second time behind its own removal, is left as a commit without data: an old one.
-    keys = {names.commit(place) for place in promised}
+    keys = {names.commit(checkpoint_id) for checkpoint_id in promised}
     for entry in entries:
         try:
             restore.verify(store, entry.key)
@@ -162,7 +162,7 @@ def _look(store: Store, acks: str) -> list[str]:
     return wrong
 
 
-def _behind(fault: Fault | None, store: Store) -> Store:
+def _behind(fault: StoreFault | None, store: Store) -> Store:
     return FaultyStore(store, fault) if fault else store
 
 
@@ -174,8 +174,8 @@ def _count(path: str) -> int:
         return 0
 
 
-def _kill_named(folder: str, named: list[_Named], store: Callable[[], Store] | None, calm: _Calm) -> Report:
-    report = Report()
+def _kill_named(folder: str, named: list[_Named], store: Callable[[], Store] | None, calm: _Calm) -> KillReport:
+    report = KillReport()
     for attempt, (words, through, at) in enumerate(named):
         if not run_killed(folder, attempt, through, at=at, steps=6, store=store):
             report.violations.append(f"{words}: nobody was killed")
@@ -197,7 +197,7 @@ def main() -> None:
     parser.add_argument("--fault", action="append", default=[], help='such as "kill before put_new commits/ 2"')
     parser.add_argument("--moment", action="append", default=[], help='such as "linked 7"')
     options = parser.parse_args()
-    named: list[_Named] = [(words, partial(_behind, Fault.parse(words)), None) for words in options.fault]
+    named: list[_Named] = [(words, partial(_behind, StoreFault.parse(words)), None) for words in options.fault]
     for words in options.moment:
         moment, _, nth = words.partition(" ")
         named.append((words, partial(_behind, None), kill_at(moment, int(nth))))

@@ -153,8 +153,8 @@ class StoreContract:
 
     def test_who_must_leave_soon_is_served_as_long_as_there_is_time(self, store: Store) -> None:
         first = store.put_new("x", [b"first"])
-        store.hurry(120.0)
-        store.hurry(60.0)
+        store.set_deadline(120.0)
+        store.set_deadline(60.0)
         second = store.swap("x", [b"second"], expected=first.generation)
         assert bytes(store.get("x")) == b"second"
         assert list(store.list("")) == [store.stat("x")] == [second]

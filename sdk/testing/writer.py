@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from ..checkpoint import opening
 from ..checkpoint.contents import Array, Contents
-from ..checkpoint.names import Place
+from ..checkpoint.names import CheckpointId
 from ..checkpoint.policy import Policy
 from ..checkpoint.restore import Checkpoint
-from ..checkpoint.saver import Saver
+from ..checkpoint.saver import AsyncSaver
 from ..clock import SystemClock
 from ..storage.store import Store
 
@@ -57,7 +57,7 @@ def write(store: Store, attempt: int, acks: str, *, steps: int = 1_000_000, log:
     clock = SystemClock()
     opened = opening.open_first(store, attempt, f"writer {os.getpid()}", clock, log=log)
     start = opened.manifest.step if opened.manifest else 0
-    saver = Saver(
+    saver = AsyncSaver(
         store,
         opened,
         task="chief-0",
@@ -80,20 +80,20 @@ def write(store: Store, attempt: int, acks: str, *, steps: int = 1_000_000, log:
     os.close(handle)
 
 
-def acked(acks: str) -> list[Place]:
+def acked(acks: str) -> list[CheckpointId]:
     """Return the places of the acknowledged checkpoints; a line that was torn by the kill was not acknowledged."""
     try:
         with open(acks, "rb") as file:
             lines = file.read().split(b"\n")[:-1]
     except FileNotFoundError:
         return []
-    return [Place(*map(int, line.split())) for line in lines]
+    return [CheckpointId(*map(int, line.split())) for line in lines]
 
 
-def promised(acks: str) -> set[Place]:
+def promised(acks: str) -> set[CheckpointId]:
     """Return the places of the acknowledged checkpoints that nothing may remove: the last one, and the best one."""
     places = acked(acks)
-    return {places[-1], min(places, key=lambda place: loss(place.step))} if places else set()
+    return {places[-1], min(places, key=lambda checkpoint_id: loss(checkpoint_id.step))} if places else set()
 
 
 def loss(step: int) -> float:

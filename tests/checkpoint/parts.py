@@ -11,7 +11,7 @@ from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.opening import Opening
 from sdk.checkpoint.policy import Policy
 from sdk.checkpoint.restore import Checkpoint
-from sdk.checkpoint.saver import Saver
+from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
 from sdk.storage.posix_store import PosixStore
 from sdk.storage.store import Store
@@ -56,8 +56,8 @@ class Attempt:
         self.policy = Policy(**{"on_busy": "block", **policy})
         self.savers = [self.saver(rank, tasks) for rank in range(tasks)]
 
-    def saver(self, rank: int, tasks: int, receipts_s: float = 20.0) -> Saver:
-        return Saver(
+    def saver(self, rank: int, tasks: int, receipts_s: float = 20.0) -> AsyncSaver:
+        return AsyncSaver(
             self.store,
             self.opening,
             task=f"worker-{rank}",

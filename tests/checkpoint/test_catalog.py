@@ -20,12 +20,12 @@ def store(tmp_path: Path) -> PosixStore:
 
 
 def test_a_list_says_what_each_checkpoint_is(store: PosixStore) -> None:
-    assert catalog.entries(store) == []
+    assert catalog.list_checkpoints(store) == []
     attempt = Attempt(store)
     first = attempt.save(1, metrics={"loss": 1.0})
     attempt.save(2, reason="manual", downgrades=["no data position"])
     catalog.pin(store, first, "good-one")
-    one, two = catalog.entries(store)
+    one, two = catalog.list_checkpoints(store)
     assert (one.key, one.step, one.epoch, one.pinned, one.metrics) == (first, 1, 1, ("good-one",), {"loss": 1.0})
     assert (two.reason, two.downgrades, two.pinned, two.quarantined) == ("manual", ("no data position",), (), None)
     assert two.size == sum(stat.size for stat in store.list("data/") if "000000000002-" in stat.key)
@@ -43,16 +43,16 @@ def test_a_damaged_checkpoint_is_listed_with_what_is_wrong_and_leaves_quarantine
     path.write_bytes(good[:-100])
     assert "not the one that was written" in str(catalog.verify(store, key))
     assert restored(store) == 1
-    assert "not the one that was written" in str(catalog.entries(store)[1].quarantined)
+    assert "not the one that was written" in str(catalog.list_checkpoints(store)[1].quarantined)
     path.write_bytes(good)
     # Whoever was found damaged stays out until somebody has looked at all of it.
     assert restored(store) == 1
     assert catalog.verify(store, key) is None
     assert restored(store) == 2
-    assert catalog.entries(store)[1].quarantined is None
+    assert catalog.list_checkpoints(store)[1].quarantined is None
     Path(store.url, key).write_bytes(b"{}")
-    assert (catalog.entries(store)[1].size, catalog.entries(store)[1].step) == (None, 2)
-    assert "damaged" in str(catalog.entries(store)[1].quarantined)
+    assert (catalog.list_checkpoints(store)[1].size, catalog.list_checkpoints(store)[1].step) == (None, 2)
+    assert "damaged" in str(catalog.list_checkpoints(store)[1].quarantined)
 
 
 def test_a_pinned_checkpoint_stays_until_it_is_unpinned(store: PosixStore) -> None:
@@ -137,7 +137,7 @@ def test_25_a_thousand_checkpoints_are_all_seen(store: PosixStore) -> None:
     for step in range(2, 1102):
         # Damaged, so that only the listing tells that they are there.
         store.put_new(f"commits/e000001/{step:012d}-000000.json", [data])
-    assert len(catalog.entries(store)) == 1101
+    assert len(catalog.list_checkpoints(store)) == 1101
     said: list[str] = []
     assert restore.newest(store, said.append, quarantine=False).manifest.step == 1
     assert len(said) == 1100

@@ -14,7 +14,7 @@ import pytest
 import sdk
 from sdk.checkpoint import restore
 from sdk.checkpoint.contents import Contents
-from sdk.checkpoint.manager import Session
+from sdk.checkpoint.manager import CheckpointManager
 from sdk.checkpoint.policy import Policy
 from sdk.clock import SystemClock
 from sdk.records.recorder import read_events
@@ -226,7 +226,7 @@ def test_a_save_on_the_way_out_is_given_up_in_time() -> None:
 def test_tasks_meet_behind_one_step_or_not_at_all(tmp_path) -> None:
     tasks = ["chief-0", "worker-0"]
     sessions = [
-        Session(
+        CheckpointManager(
             str(tmp_path),
             run_id="r",
             attempt=1,

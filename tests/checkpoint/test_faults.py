@@ -30,7 +30,7 @@ from sdk.errors import (
     WaitTimeoutError,
 )
 from sdk.storage.posix_store import PosixStore
-from sdk.testing.faults import Fault, FaultyStore
+from sdk.testing.faults import FaultyStore, StoreFault
 
 from .parts import CLOCK, Attempt, check, contents, files, restored
 
@@ -69,20 +69,20 @@ def overwritten(store: PosixStore, key: str) -> None:
 
 
 FAILS = {
-    "03-the-data": Fault("put_new", "data/", nth=3, times=9),
-    "03-the-commit": Fault("put_new", "commits/", times=9),
-    "03-the-lease-before-the-commit": Fault("get", "LEASE", nth=2),
-    "33-a-full-disk": Fault("put_new", "data/", nth=2, error=StoreError("the disk is full")),
-    "35-an-interrupt-during-the-data": Fault("put_new", "data/", do="interrupt", nth=2),
-    "35-an-interrupt-before-the-commit": Fault("put_new", "commits/", do="interrupt"),
-    "14-the-data-is-stored-with-another-bit": Fault("put_new", "data/", do="flip", nth=2),
-    "10-half-of-the-data-is-stored": Fault("put_new", "data/", do="cut", nth=2),
-    "14-the-commit-is-stored-with-another-bit": Fault("put_new", "commits/", do="flip"),
+    "03-the-data": StoreFault("put_new", "data/", nth=3, times=9),
+    "03-the-commit": StoreFault("put_new", "commits/", times=9),
+    "03-the-lease-before-the-commit": StoreFault("get", "LEASE", nth=2),
+    "33-a-full-disk": StoreFault("put_new", "data/", nth=2, error=StoreError("the disk is full")),
+    "35-an-interrupt-during-the-data": StoreFault("put_new", "data/", do="interrupt", nth=2),
+    "35-an-interrupt-before-the-commit": StoreFault("put_new", "commits/", do="interrupt"),
+    "14-the-data-is-stored-with-another-bit": StoreFault("put_new", "data/", do="flip", nth=2),
+    "10-half-of-the-data-is-stored": StoreFault("put_new", "data/", do="cut", nth=2),
+    "14-the-commit-is-stored-with-another-bit": StoreFault("put_new", "commits/", do="flip"),
 }
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=name) for name, fault in FAILS.items()])
-def test_a_save_that_fails_is_loud_for_ever_and_leaves_those_before_it(store: PosixStore, fault: Fault) -> None:
+def test_a_save_that_fails_is_loud_for_ever_and_leaves_those_before_it(store: PosixStore, fault: StoreFault) -> None:
     saved(store, 1, 2)
     attempt = Attempt(FaultyStore(store, fault), 1)
     ticket = attempt.savers[0].save(contents(3), step=3, position={"step": 3})
@@ -113,22 +113,22 @@ def test_34_an_error_while_the_state_is_taken_leaves_those_before_it(store: Posi
 
 
 LOST = {
-    "08-the-data": Fault("put_new", "data/", do="lose", nth=2),
-    "08-the-commit": Fault("put_new", "commits/", do="lose"),
-    "08-a-repeated-commit": Fault("put_new", "commits/", do="lose", error=AlreadyExistsError("412")),
-    "08-repeated-data": Fault("put_new", "data/", do="lose", nth=2, error=AlreadyExistsError("412")),
-    "08-a-removal": Fault("delete", "commits/", do="lose", error=MissingError("404")),
-    "08-the-lease": Fault("swap", "LEASE", do="lose"),
-    "08-a-repeated-lease": Fault("swap", "LEASE", do="lose", error=ConflictError("412")),
-    "08-the-opening": Fault("put_new", "openings/", do="lose"),
-    "44-a-repeated-opening": Fault("put_new", "openings/", do="lose", error=AlreadyExistsError("412")),
-    "07-the-commit-that-was-not-applied": Fault("put_new", "commits/"),
-    "07-the-removal-that-was-not-applied": Fault("delete", "commits/"),
+    "08-the-data": StoreFault("put_new", "data/", do="lose", nth=2),
+    "08-the-commit": StoreFault("put_new", "commits/", do="lose"),
+    "08-a-repeated-commit": StoreFault("put_new", "commits/", do="lose", error=AlreadyExistsError("412")),
+    "08-repeated-data": StoreFault("put_new", "data/", do="lose", nth=2, error=AlreadyExistsError("412")),
+    "08-a-removal": StoreFault("delete", "commits/", do="lose", error=MissingError("404")),
+    "08-the-lease": StoreFault("swap", "LEASE", do="lose"),
+    "08-a-repeated-lease": StoreFault("swap", "LEASE", do="lose", error=ConflictError("412")),
+    "08-the-opening": StoreFault("put_new", "openings/", do="lose"),
+    "44-a-repeated-opening": StoreFault("put_new", "openings/", do="lose", error=AlreadyExistsError("412")),
+    "07-the-commit-that-was-not-applied": StoreFault("put_new", "commits/"),
+    "07-the-removal-that-was-not-applied": StoreFault("delete", "commits/"),
 }
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=name) for name, fault in LOST.items()])
-def test_a_lost_reply_is_settled_by_what_is_there(store: PosixStore, fault: Fault) -> None:
+def test_a_lost_reply_is_settled_by_what_is_there(store: PosixStore, fault: StoreFault) -> None:
     attempt = Attempt(FaultyStore(store, fault), keep_last=1)
     for step in (1, 2, 3, 4):
         attempt.save(step)
@@ -139,8 +139,8 @@ def test_a_lost_reply_is_settled_by_what_is_there(store: PosixStore, fault: Faul
 
 
 def test_08_a_commit_whose_fate_is_unknown_is_not_acknowledged_and_its_data_stays(store: PosixStore) -> None:
-    lost = Fault("put_new", "commits/", do="lose")
-    attempt = Attempt(FaultyStore(store, lost, Fault("stat", "commits/", times=9)))
+    lost = StoreFault("put_new", "commits/", do="lose")
+    attempt = Attempt(FaultyStore(store, lost, StoreFault("stat", "commits/", times=9)))
     with pytest.raises(SaveFailedError, match="is not known"):
         attempt.save(1)
     assert restored(store) == 1
@@ -201,7 +201,7 @@ def test_19_a_manifest_of_a_newer_podlift_is_an_error_and_nothing_older_is_taken
 
 def test_21_what_is_damaged_on_its_way_is_read_again(store: PosixStore) -> None:
     saved(store, 1, 2)
-    once = Fault("get", r"data/.*00001\.bin", error=restore.CorruptObjectError("other bytes"))
+    once = StoreFault("get", r"data/.*00001\.bin", error=restore.CorruptObjectError("other bytes"))
     assert check(restore.newest(FaultyStore(store, once), print)) == 2
     assert once.happened
 
@@ -210,9 +210,9 @@ def test_21_what_is_damaged_on_its_way_is_read_again(store: PosixStore) -> None:
 def test_22_a_listing_that_fails_is_an_error_and_never_a_fresh_start(store: PosixStore, prefix: str) -> None:
     saved(store, 1)
     with pytest.raises(StoreError, match="does not answer"):
-        restore.newest(FaultyStore(store, Fault("list", prefix)), print)
+        restore.newest(FaultyStore(store, StoreFault("list", prefix)), print)
     with pytest.raises(StoreError, match="does not answer"):
-        opening.open_first(FaultyStore(store, Fault("list", prefix)), 1, "me", CLOCK, log=print)
+        opening.open_first(FaultyStore(store, StoreFault("list", prefix)), 1, "me", CLOCK, log=print)
     assert files(store, "quarantine/") == []
     assert restored(store) == 1
 
@@ -220,7 +220,7 @@ def test_22_a_listing_that_fails_is_an_error_and_never_a_fresh_start(store: Posi
 def test_22_data_that_cannot_be_read_now_is_not_called_damaged(store: PosixStore) -> None:
     saved(store, 1, 2)
     with pytest.raises(StoreError, match="does not answer"):
-        restore.newest(FaultyStore(store, Fault("get", "data/", times=99)), print)
+        restore.newest(FaultyStore(store, StoreFault("get", "data/", times=99)), print)
     assert files(store, "quarantine/") == []
     assert restored(store) == 2
 
@@ -402,7 +402,7 @@ def test_12_a_save_that_does_not_end_in_time_leaves_the_checkpoint_before(store:
 @pytest.mark.parametrize("where", ["data", "commit"])
 def test_35_an_interrupt_of_the_program_leaves_no_half_of_a_checkpoint(store: PosixStore, where: str) -> None:
     saved(store, 1)
-    attempt = Attempt(FaultyStore(store, Fault("put_new", where)) if where == "commit" else store, 1)
+    attempt = Attempt(FaultyStore(store, StoreFault("put_new", where)) if where == "commit" else store, 1)
 
     def interrupting() -> memoryview:
         signal.raise_signal(signal.SIGINT)
@@ -429,7 +429,7 @@ def test_38_no_loop_of_crashes_shrinks_what_is_kept(store: PosixStore) -> None:
 
 def test_38_what_was_restored_stays_until_something_newer_is_proven(store: PosixStore) -> None:
     (first,) = saved(store, 1)
-    attempt = Attempt(FaultyStore(store, Fault("put_new", "no")), 1, keep_last=1)
+    attempt = Attempt(FaultyStore(store, StoreFault("put_new", "no")), 1, keep_last=1)
     attempt.save(2)
     assert first not in files(store, "commits/")
 

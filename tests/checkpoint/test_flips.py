@@ -50,4 +50,4 @@ def test_every_flip_of_every_bit_is_detected(tmp_path: Path) -> None:
 
 
 def restored_commit(folder: Path) -> str:
-    return catalog.entries(PosixStore(folder))[-1].key
+    return catalog.list_checkpoints(PosixStore(folder))[-1].key

@@ -22,7 +22,7 @@ from sdk.checkpoint.envelope import wrap
 from sdk.clock import SystemClock
 from sdk.errors import AccessError, AlreadyExistsError, CorruptCheckpointError, SaveFailedError, StoreError
 from sdk.storage.gcs.store import GcsStore
-from sdk.storage.retry import Patience
+from sdk.storage.retry import RetryPolicy
 from sdk.testing.faults import FaultyStore
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
 
@@ -54,9 +54,9 @@ from .test_faults import (  # noqa: F401
 
 __all__ = ["podlift_gcs", "podlift_gcs_server"]
 
-PATIENT = Patience(connect_s=5, read_s=20, total_s=60, first_s=60, wait_s=0.05)
-HASTY = Patience(connect_s=5, read_s=0.4, total_s=60, first_s=60, wait_s=0.05)
-SOON_OVER = Patience(connect_s=5, read_s=5, total_s=0.3, first_s=0.3)
+PATIENT = RetryPolicy(connect_s=5, read_s=20, total_s=60, first_s=60, wait_s=0.05)
+HASTY = RetryPolicy(connect_s=5, read_s=0.4, total_s=60, first_s=60, wait_s=0.05)
+SOON_OVER = RetryPolicy(connect_s=5, read_s=5, total_s=0.3, first_s=0.3)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def gcs(podlift_gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> GcsServer:
 
 @pytest.fixture
 def store(gcs: GcsServer) -> GcsStore:
-    return GcsStore("bucket/run/store", patience=PATIENT)
+    return GcsStore("bucket/run/store", retry=PATIENT)
 
 
 def fired(gcs: GcsServer) -> bool:
@@ -136,7 +136,7 @@ def cases(given: dict[str, Any]) -> list[Any]:
 def test_what_passes_is_waited_for_and_nothing_is_lost(gcs: GcsServer, rule: dict[str, Any]) -> None:
     # In a place of its own: a request that comes late may come in the next test.
     place = f"bucket/{uuid.uuid4().hex}/store"
-    store = GcsStore(place, patience=HASTY if rule["kind"] == "stall" else PATIENT)
+    store = GcsStore(place, retry=HASTY if rule["kind"] == "stall" else PATIENT)
     gcs.faults(rule)
     attempt = Attempt(store, keep_last=1)
     for step in (1, 2, 3):
@@ -190,7 +190,7 @@ def test_what_does_not_pass_fails_in_time_and_the_checkpoint_before_is_untouched
     gcs: GcsServer, store: GcsStore, rule: dict[str, Any], said: str, part: str
 ) -> None:
     saved(store, 1)
-    attempt = Attempt(GcsStore("bucket/run/store", patience=Patience(read_s=0.2, total_s=0.4)), 1)
+    attempt = Attempt(GcsStore("bucket/run/store", retry=RetryPolicy(read_s=0.2, total_s=0.4)), 1)
     gcs.faults({**rule, "operation": "objects.insert", "object": part})
     with pytest.raises(SaveFailedError, match=said):
         attempt.save(2)
@@ -204,7 +204,7 @@ def test_12_whoever_must_leave_soon_does_not_wait_for_a_slow_upload(gcs: GcsServ
     saved(store, 1)
     attempt = Attempt(store, 1)
     gcs.faults({"kind": "drip", "bytes_per_s": 50, "operation": "objects.insert", "object": DATA})
-    FaultyStore(store).hurry(0.3)
+    FaultyStore(store).set_deadline(0.3)
     with pytest.raises(SaveFailedError, match="step 2 was not saved"):
         attempt.save(2, reason="preempt")
     gcs.faults()
@@ -314,7 +314,7 @@ def test_22_and_25_a_page_that_fails_is_an_error_and_never_a_shorter_list(
         thread.join()
     path = prefix[:-1] if page == 1 else rf"{prefix[:-1]}.*pageToken|pageToken.*{prefix[:-1]}"
     gcs.faults({"kind": "status_before", "operation": "objects.list", "path": path})
-    hasty = GcsStore("bucket/run/store", patience=SOON_OVER)
+    hasty = GcsStore("bucket/run/store", retry=SOON_OVER)
     with pytest.raises(StoreError, match=r"Cannot list .*\(503\)"):
         restore.newest(hasty, print)
     with pytest.raises(StoreError, match=r"Cannot list .*\(503\)"):
@@ -375,7 +375,7 @@ def test_27_a_create_that_comes_again_behind_its_removal_is_never_restored_and_g
     gcs: GcsServer,
 ) -> None:
     # Its first request is held up on its way, its second one makes it, it is removed as too old, and then the first one lands.
-    store = GcsStore("bucket/other/store", patience=Patience(read_s=0.2, wait_s=0.01))
+    store = GcsStore("bucket/other/store", retry=RetryPolicy(read_s=0.2, wait_s=0.01))
     gcs.faults(on("stall", "insert", COMMIT, seconds=1.5, at="late"))
     attempt = Attempt(store, keep_last=1)
     for step in (1, 2, 3):

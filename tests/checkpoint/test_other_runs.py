@@ -37,7 +37,7 @@ def copied(tmp_path: Path, *own: int) -> tuple[PosixStore, str]:
 
 def test_a_copied_checkpoint_of_another_run_is_passed_over_and_the_sentence_names_both(tmp_path: Path) -> None:
     store, foreign = copied(tmp_path, 1, 2)
-    entry = catalog.entries(store, "mine-aaaaaa")[-1]
+    entry = catalog.list_checkpoints(store, "mine-aaaaaa")[-1]
     assert entry.key == foreign
     assert "other-bbbbbb" in str(entry.quarantined)
     assert "other-bbbbbb" in str(catalog.verify(store, foreign, "mine-aaaaaa"))
@@ -48,7 +48,7 @@ def test_a_copied_checkpoint_of_another_run_is_passed_over_and_the_sentence_name
     assert "other-bbbbbb" in attempt.said[0]
     attempt.save(3)
     attempt.close()
-    assert [e.step for e in catalog.entries(store, "mine-aaaaaa") if e.quarantined is None][-1] == 3
+    assert [e.step for e in catalog.list_checkpoints(store, "mine-aaaaaa") if e.quarantined is None][-1] == 3
 
 
 def test_a_store_with_nothing_but_another_runs_checkpoints_is_refused_and_names_the_way(tmp_path: Path) -> None:

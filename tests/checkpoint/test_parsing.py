@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from sdk.checkpoint import lease, manifest, names, opening
 from sdk.checkpoint.envelope import unwrap, wrap
-from sdk.checkpoint.manifest import ArrayEntry, BlobEntry, File, Manifest, decode, encode
-from sdk.checkpoint.names import Place
+from sdk.checkpoint.manifest import ArrayEntry, BlobEntry, FileEntry, Manifest, decode, encode
+from sdk.checkpoint.names import CheckpointId
 from sdk.checkpoint.writing import decode_receipt
 from sdk.errors import CorruptCheckpointError, CorruptObjectError, FutureFormatError, MissingError
 from sdk.storage.posix_store import PosixStore
@@ -27,9 +27,9 @@ JSON = st.recursive(
 FOLDER = "data/e000001/000000000007-01234567/"
 
 
-def file(index: int, size: int, rank: int = 0, kind: str = "arrays") -> File:
+def file(index: int, size: int, rank: int = 0, kind: str = "arrays") -> FileEntry:
     key = names.packed(FOLDER, rank, index)
-    return File(key=key, size=size, crc32c=1, generation="g", rank=rank, kind=kind)
+    return FileEntry(key=key, size=size, crc32c=1, generation="g", rank=rank, kind=kind)
 
 
 GOOD = Manifest(
@@ -90,7 +90,7 @@ def test_a_manifest_of_a_newer_format_says_so() -> None:
 
 @given(st.binary(max_size=300))
 def test_no_bytes_at_all_are_more_than_refused(data: bytes) -> None:
-    for read in (decode, lease.decode, opening._parse, lambda d: decode_receipt(d, Place(1, 2, 0), "n", 1)):
+    for read in (decode, lease.decode, opening._parse, lambda d: decode_receipt(d, CheckpointId(1, 2, 0), "n", 1)):
         with pytest.raises(CorruptCheckpointError):
             read(data)
 
@@ -147,16 +147,16 @@ def test_whatever_lies_in_the_place_of_an_object_is_refused(
 def test_the_name_of_a_commit_says_its_place_and_the_names_data_is_found_by_it(
     epoch: int, step: int, serial: int
 ) -> None:
-    place = Place(epoch, step, serial)
-    assert names.place_of(names.commit(place)) == place
+    place = CheckpointId(epoch, step, serial)
+    assert names.checkpoint_id(names.commit(place)) == place
     folder = names.folder(place, "nonce")
     assert (
-        names.folder_of(names.packed(folder, 3, 4))
-        == names.folder_of(names.receipt(folder, 3))
+        names.parse_data_key(names.packed(folder, 3, 4))
+        == names.parse_data_key(names.receipt(folder, 3))
         == (folder, epoch, step)
     )
     assert names.folder_is_of(folder, place)
-    assert not names.folder_is_of(folder, Place(epoch, step + 1, serial))
+    assert not names.folder_is_of(folder, CheckpointId(epoch, step + 1, serial))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_the_name_of_a_commit_says_its_place_and_the_names_data_is_found_by_it(
     ],
 )
 def test_what_is_no_commit_of_ours_is_none(key: str) -> None:
-    assert names.place_of(key) is None
+    assert names.checkpoint_id(key) is None
 
 
 def test_the_body_of_an_object_is_one_line_of_json() -> None:

@@ -209,4 +209,4 @@ def test_an_acknowledged_checkpoint_is_restored_whenever_the_power_goes(
                 catalog.pin(store, key, "good")
                 pinned.append(key)
         attempt.close()
-    assert len(catalog.entries(store)) == 2, "the pinned one and the last: those between are removed"
+    assert len(catalog.list_checkpoints(store)) == 2, "the pinned one and the last: those between are removed"

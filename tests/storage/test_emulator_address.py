@@ -17,7 +17,7 @@ import pytest
 import sdk
 from sdk.errors import InputError
 from sdk.storage import emulator
-from sdk.storage.gcs.files import Files
+from sdk.storage.gcs.files import BucketFiles
 from sdk.testing.gcs import GcsServer
 
 REPO = Path(sdk.__file__).parent.parent
@@ -104,7 +104,7 @@ def test_what_is_not_there_or_something_else_is_said_soon(
         monkeypatch.setenv(name, url)
         began = time.monotonic()
         with pytest.raises(InputError, match=f"The emulator that {name} names {said}") as refused:
-            Files("gs://bucket/x").read("y")
+            BucketFiles("gs://bucket/x").read("y")
         assert time.monotonic() - began < SOON_S
         assert f"Received: http://127.0.0.1:{url.split(':')[2].split('/')[0]}/..." in str(refused.value)
         assert TOKEN not in str(refused.value)

@@ -19,17 +19,17 @@ from urllib3.exceptions import MaxRetryError, NameResolutionError, NewConnection
 from sdk.errors import AccessError, ConflictError, CorruptObjectError, InputError, MissingError, StoreError
 from sdk.storage import emulator
 from sdk.storage.gcs import errors
-from sdk.storage.gcs.body import Body
-from sdk.storage.gcs.refusals import RefusedError
+from sdk.storage.gcs.body import UploadBody
+from sdk.storage.gcs.refusals import GcsStatusError
 from sdk.storage.gcs.store import OBJECT_BYTES, GcsStore
-from sdk.storage.retry import Patience
+from sdk.storage.retry import RetryPolicy
 from sdk.storage.store import DAMAGED, Store, open_store
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
 from sdk.testing.store import StoreContract
 
 __all__ = ["podlift_gcs", "podlift_gcs_server"]
 
-SHORT = Patience(connect_s=2, read_s=2, total_s=0.3, first_s=0.3)
+SHORT = RetryPolicy(connect_s=2, read_s=2, total_s=0.3, first_s=0.3)
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_an_emulator_is_named_by_either_variable_and_no_proxy_stands_before_it(
     monkeypatch.delenv("PODLIFT_EMULATOR")
     monkeypatch.setenv(name, scheme + gcs.url.removeprefix("http://"))
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    GcsStore("bucket", patience=SHORT).put_new("x", [b"1"])
+    GcsStore("bucket", retry=SHORT).put_new("x", [b"1"])
     assert gcs.client().bucket("bucket").blob("x").exists()
 
 
@@ -121,7 +121,7 @@ def test_whoever_is_not_there_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(
         StoreError, match=r"Cannot list gs://bucket/: .*cannot be reached.*Connection refused.*was tried \d"
     ):
-        list(GcsStore("bucket", patience=Patience(first_s=0.3)).list(""))
+        list(GcsStore("bucket", retry=RetryPolicy(first_s=0.3)).list(""))
 
 
 def _unresolved() -> Exception:
@@ -143,28 +143,28 @@ SENTENCES = {
     "certificate": (http.SSLError("CERTIFICATE_VERIFY_FAILED"), StoreError, False, "not to be trusted"),
     "token": (RefreshError("invalid_grant: expired"), AccessError, False, "cannot be renewed.*Next: gcloud auth"),
     "token server": (TransportError("unreachable"), StoreError, True, "cannot be renewed now"),
-    "401": (RefusedError(401, "Invalid Credentials"), AccessError, False, r"\(401\): Invalid.*Next: gcloud auth"),
+    "401": (GcsStatusError(401, "Invalid Credentials"), AccessError, False, r"\(401\): Invalid.*Next: gcloud auth"),
     "403": (
-        RefusedError(403, SERVICE_ACCOUNT),
+        GcsStatusError(403, SERVICE_ACCOUNT),
         AccessError,
         False,
         r"\(403\): job@.*objects.create.*gs://b --member=serviceAccount:job@project.iam.gserviceaccount.com --role=roles/",
     ),
     "403 rate": (
-        RefusedError(403, "x", errors=[{"reason": "userRateLimitExceeded", "message": "Slow."}]),
+        GcsStatusError(403, "x", errors=[{"reason": "userRateLimitExceeded", "message": "Slow."}]),
         StoreError,
         True,
         r"asks to slow down \(403\): Slow",
     ),
-    "404": (RefusedError(404, "No such object: b/x"), MissingError, False, "no such object"),
-    "404 bucket": (RefusedError(404, "The specified bucket does not exist."), StoreError, False, "no bucket 'b'"),
-    "412": (RefusedError(412, "x"), ConflictError, False, "generation is another one"),
-    "408": (RefusedError(408, "x"), StoreError, True, r"\(408\)"),
-    "429": (RefusedError(429, "Slow."), StoreError, True, r"slow down \(429\): Slow"),
-    "500": (RefusedError(500, "x"), StoreError, True, r"has failed \(500\)"),
-    "501": (RefusedError(501, "x"), StoreError, False, r"refuses it \(501\)"),
-    "400": (RefusedError(400, "Invalid argument."), StoreError, False, r"refuses it \(400\): Invalid argument"),
-    "400 crc": (RefusedError(400, "Provided CRC32C is wrong."), CorruptObjectError, True, "other bytes came there"),
+    "404": (GcsStatusError(404, "No such object: b/x"), MissingError, False, "no such object"),
+    "404 bucket": (GcsStatusError(404, "The specified bucket does not exist."), StoreError, False, "no bucket 'b'"),
+    "412": (GcsStatusError(412, "x"), ConflictError, False, "generation is another one"),
+    "408": (GcsStatusError(408, "x"), StoreError, True, r"\(408\)"),
+    "429": (GcsStatusError(429, "Slow."), StoreError, True, r"slow down \(429\): Slow"),
+    "500": (GcsStatusError(500, "x"), StoreError, True, r"has failed \(500\)"),
+    "501": (GcsStatusError(501, "x"), StoreError, False, r"refuses it \(501\)"),
+    "400": (GcsStatusError(400, "Invalid argument."), StoreError, False, r"refuses it \(400\): Invalid argument"),
+    "400 crc": (GcsStatusError(400, "Provided CRC32C is wrong."), CorruptObjectError, True, "other bytes came there"),
 }
 
 
@@ -231,7 +231,7 @@ def test_a_child_process_does_not_share_its_parents_connections(store: GcsStore)
 def test_the_end_of_the_time_is_the_end_of_a_slow_download(gcs: GcsServer, store: GcsStore) -> None:
     store.put_new("x", [bytes(200_000)])
     gcs.faults({"kind": "drip", "bytes_per_s": 400_000, "operation": "objects.download"})
-    hurried = GcsStore("bucket/run", patience=SHORT)
+    hurried = GcsStore("bucket/run", retry=SHORT)
     hurried.stat("x")
     with pytest.raises(StoreError, match=r"too slowly|no answer in time"):
         hurried.get("x")
@@ -239,7 +239,7 @@ def test_the_end_of_the_time_is_the_end_of_a_slow_download(gcs: GcsServer, store
 
 @given(st.lists(st.integers(0, 200_000).map(lambda size: b"%06d" % size * (size // 6)), max_size=5))
 def test_a_body_is_as_long_as_it_says_and_holds_every_part(parts: list[bytes]) -> None:
-    body = Body({"name": "x"}, parts, lambda: None)
+    body = UploadBody({"name": "x"}, parts, lambda: None)
     for _ in range(2):
         sent = b"".join(bytes(piece) for piece in body)
         assert len(sent) == len(body)

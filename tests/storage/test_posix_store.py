@@ -165,7 +165,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_what_a_living_
     assert killed.returncode == -9
     parts = Path(store.url, ".parts")
     assert len(list(parts.iterdir())) == 1
-    living = locking.Parts(store.url)
+    living = locking.TemporaryFiles(store.url)
     living._swept = True
     mine = living.new()
     PosixStore(store.url).put_new("x", [b"whole"])
@@ -186,7 +186,7 @@ def test_a_file_in_the_making_that_a_sweeper_took_away_before_it_was_locked_is_m
             os.unlink(swept[0])
         return locked(handle)
 
-    parts = locking.Parts(store.url)
+    parts = locking.TemporaryFiles(store.url)
     parts._swept = True
     monkeypatch.setattr(locking, "_locked", late)
     part = parts.new()

@@ -119,7 +119,7 @@ class Carrier:
         self._clock = clock
         self._plan = read_plan(paths)
         self._backend = Local()
-        self._store = GcsStore(self._plan.url.partition("://")[2], patience=PATIENCE, clock=clock)
+        self._store = GcsStore(self._plan.url.partition("://")[2], retry=PATIENCE, clock=clock)
         self._mirror = Mirror(paths, self._plan.url, clock, _say)
         self._done = threading.Event()
         self._replaced = threading.Event()

@@ -19,12 +19,12 @@ from ...clock import SystemClock
 from ...errors import InputError, StoreError
 from ...hardware import pricing
 from ...storage import emulator
-from ...storage.gcs.files import Files
-from ...storage.gcs.refusals import RefusedError as Refusal
-from ...storage.retry import Patience
+from ...storage.gcs.files import BucketFiles
+from ...storage.gcs.refusals import GcsStatusError as Refusal
+from ...storage.retry import RetryPolicy
 from . import client, locations
 
-_PATIENCE = Patience(connect_s=3.0, read_s=5.0, total_s=8.0, first_s=8.0)
+_PATIENCE = RetryPolicy(connect_s=3.0, read_s=5.0, total_s=8.0, first_s=8.0)
 _TIMEOUT_S = (3.0, 5.0)
 _QUOTAS = "https://serviceusage.googleapis.com"
 _SERVICE = "aiplatform.googleapis.com"
@@ -76,7 +76,7 @@ def bucket(root: str) -> Facts:
     """Return what is known of a root's bucket: whether we may use it ("there"), and how it is made ("about")."""
     name = root.removeprefix("gs://").partition("/")[0]
     try:
-        about = Files(root, patience=_PATIENCE).bucket()
+        about = BucketFiles(root, retry=_PATIENCE).bucket()
     except (StoreError, InputError) as error:
         # Whoever has answered knows; without an answer nothing is known.
         status = error.__cause__.code if isinstance(error.__cause__, Refusal) else 0

@@ -25,7 +25,7 @@ from ...records.sync.push import KEYS, PATIENCE
 from ...spec.plan import Plan
 from ...status import Progress, Reason, State, Status
 from ...storage import trees
-from ...storage.gcs.files import Files
+from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.store import GcsStore
 from ..base import LogLine, Observation
 from . import create_job, logs, states
@@ -68,8 +68,8 @@ class Watch:
         self._clock = clock
         self._options = plan.backend_options
         self._jobs = jobs or Jobs(str(self._options["project"]), clock=clock)
-        self._store = GcsStore(plan.url.partition("://")[2], patience=PATIENCE, clock=clock)
-        self._files = Files(plan.url, patience=PATIENCE, clock=clock)
+        self._store = GcsStore(plan.url.partition("://")[2], retry=PATIENCE, clock=clock)
+        self._files = BucketFiles(plan.url, retry=PATIENCE, clock=clock)
         self._ask = ask
         self._pace = pace or logs.pace()
         self._made: dict[int, Made] = {}

@@ -19,7 +19,7 @@ from ...spec.layout import RootPaths
 from ...spec.plan import Plan
 from ...status import Reason, State
 from ...storage import cache, posix
-from ...storage.gcs.files import FIRST_LOOK, Files, check_root
+from ...storage.gcs.files import INTERACTIVE, BucketFiles, check_root
 from ...storage.gcs.store import GcsStore
 from ..base import Request
 from . import client, create_job, locations, run_view
@@ -43,7 +43,7 @@ def check(request: Request) -> None:
     except client.RefusedError as error:
         raise InputError(str(error)) from error
     root, options = request.plan.root, request.plan.backend_options
-    about = check_root(root, patience=FIRST_LOOK)
+    about = check_root(root, retry=INTERACTIVE)
     locations.remember(root, about, os.environ, SystemClock().now())
     found = vertex_online.place(root, about, options) if about else []
     elsewhere = [finding.message for finding in found if finding.level == "error"]
@@ -61,7 +61,7 @@ def start(request: Request) -> None:
     """
     plan, clock = request.plan, SystemClock()
     number = generation(read_events(plan.paths, ("resumed",))) + 1
-    store = GcsStore(plan.url.partition("://")[2], patience=push.PATIENCE, clock=clock)
+    store = GcsStore(plan.url.partition("://")[2], retry=push.PATIENCE, clock=clock)
     made = create_job.read_made(store, number)
     if made is not None and made.name:
         return
@@ -111,7 +111,7 @@ def _put(store: GcsStore, key: str, data: bytes) -> bool:
 def _bring_text(url: str, text: bytes, clock: Clock) -> None:
     folder, _, name = url.partition("://")[2].rpartition("/")
     # Its name is its digest: what is there is the same.
-    _put(GcsStore(folder, patience=push.PATIENCE, clock=clock), name, text)
+    _put(GcsStore(folder, retry=push.PATIENCE, clock=clock), name, text)
 
 
 def _asked(plan: Plan, number: int, stage: str, order: str) -> Asked:
@@ -131,7 +131,7 @@ def _asked(plan: Plan, number: int, stage: str, order: str) -> Asked:
 
 def _elsewhere(plan: Plan, region: str) -> str:
     """Return why a run with this bucket cannot run in a region; "" where it can, or the bucket does not say."""
-    about = Files(plan.root, patience=FIRST_LOOK).bucket()
+    about = BucketFiles(plan.root, retry=INTERACTIVE).bucket()
     place = str(about.get("location", "")).lower()
     if about.get("locationType") == _REGIONAL and place and place != region:
         return f"the bucket lies in {place}, and Vertex AI wants it in the job's region"

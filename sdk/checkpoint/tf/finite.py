@@ -1,4 +1,4 @@
-"""Whether a state holds numbers only: training does not come back from NaN and infinity."""
+"""Whether a state contains only finite numbers: training does not recover from NaN and infinity."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import tensorflow as tf
 from ..contents import Array
 
 
-def first_other(arrays: Iterable[Array]) -> str | None:
-    """Return the path of the first array that holds NaN or infinity; None where all of them hold numbers."""
+def first_non_finite(arrays: Iterable[Array]) -> str | None:
+    """Return the path of the first array with NaN or infinity; None if there is none."""
     return next((array.path for array in arrays if not _is_finite(array)), None)
 
 
@@ -21,7 +21,7 @@ def _is_finite(array: Array) -> bool:
         return True
     values = np.frombuffer(array.data(), dtype.as_numpy_dtype)
     with np.errstate(all="ignore"):
-        # NaN and infinity reach the sum; this takes a tenth of the time, and no memory.
+        # NaN and infinity propagate to the dot product, which takes a tenth of the time and no memory.
         if values.dtype in (np.float32, np.float64) and np.isfinite(np.dot(values, values)):
             return True
         return bool(np.isfinite(values).all())

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import distributed_input, keras_feed, randomness
-from .keras_feed import Feed
+from .keras_feed import FitInput
 from .loading import assign
-from .position import Place, Position, python_state
+from .position import IteratorState, Position, python_state
 from .snapshot import components, variables_of
 
 _TRAINER = "keras.src.backend.tensorflow.trainer"
@@ -33,11 +33,11 @@ _NEVER = 1 << 60  # an epoch that no fit reaches
 
 
 @dataclass
-class _Fit:
+class _ActiveFit:
     """A `fit` that is going on; its training data is what it makes first, and later perhaps some for validation."""
 
     model: Any
-    feed: Feed | None = None
+    feed: FitInput | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +45,12 @@ class _Resume:
     """Where a `fit` begins, and what variables and generators hold there."""
 
     batch: int
-    place: Place
+    place: IteratorState
     values: tuple[tuple[Any, Any], ...]
     random: bytes
 
 
-_fits: list[_Fit] = []
+_fits: list[_ActiveFit] = []
 
 
 def install() -> None:
@@ -114,7 +114,7 @@ def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) 
     model._initial_epoch = epoch
     variables = variables_of(model=model).values()
     values = tuple((c, c.read_value()) for variable in variables for c in components(variable))
-    place = Place.decode(state) if state else feed.place_by_count(epoch, batch)
+    place = IteratorState.decode(state) if state else feed.place_by_count(epoch, batch)
     feed.resume = _Resume(batch=batch, place=place, values=values, random=randomness.capture())
 
 
@@ -155,7 +155,7 @@ def leave(model: Any) -> None:
     model._initial_epoch = None
 
 
-def _feed_of(model: Any) -> Feed | None:
+def _feed_of(model: Any) -> FitInput | None:
     return next((fit.feed for fit in reversed(_fits) if fit.model is model), None)
 
 
@@ -178,7 +178,7 @@ def _around(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
 
 
 def _run_fit(original: Callable[..., Any], model: Any, *args: Any, **options: Any) -> Any:
-    _fits.append(_Fit(model))
+    _fits.append(_ActiveFit(model))
     try:
         return original(model, *args, **options)
     finally:
@@ -191,7 +191,7 @@ def _make_data(original: Callable[..., Any], epochs: Any, *args: Any, **options:
         return
     with keras_feed.making() as order:
         original(epochs, *args, **options)
-    _fits[-1].feed = epochs.podlift_feed = Feed(epochs, order)
+    _fits[-1].feed = epochs.podlift_feed = FitInput(epochs, order)
 
 
 def _next_iterator(original: Callable[..., Any], epochs: Any) -> Any:
@@ -209,7 +209,7 @@ def _epoch(original: Callable[..., Any], epochs: Any) -> Iterator[None]:
 
 
 def _steps(original: Callable[..., Any], epochs: Any) -> Iterator[tuple[int, int, Any]]:
-    feed: Feed | None = epochs.podlift_feed
+    feed: FitInput | None = epochs.podlift_feed
     if feed is None:
         yield from original(epochs)
         return

@@ -10,20 +10,20 @@ from typing import Any
 import tensorflow as tf
 
 from . import object_state
-from .keras_order import Order
+from .keras_order import ShuffleOrder
 from .pipelines import Traits, traits_of
-from .position import Place, Position, position_of, python_state, reach, set_python
+from .position import IteratorState, Position, position_of, python_state, reach, set_python
 
 
 @contextmanager
-def making() -> Iterator[Order]:
+def making() -> Iterator[ShuffleOrder]:
     """Make the data of a `fit` in here."""
-    order = Order()
+    order = ShuffleOrder()
     with order.in_force():
         yield order
 
 
-class Feed:
+class FitInput:
     """The training data of one `fit`.
 
     Attributes:
@@ -32,7 +32,7 @@ class Feed:
         over: called when the data of an epoch was gone through.
     """
 
-    def __init__(self, epochs: Any, order: Order) -> None:
+    def __init__(self, epochs: Any, order: ShuffleOrder) -> None:
         self._epochs = epochs
         self._order = order
         self._traits = self._look_at(epochs)
@@ -95,7 +95,7 @@ class Feed:
         self._between = True
         self.over()
 
-    def begin_again(self, place: Place) -> None:
+    def begin_again(self, place: IteratorState) -> None:
         """Begin an epoch that was begun before, with what Python's part of the data was made from."""
         self.taken, self._between = 0, False
         extra = place.extra or {}
@@ -107,7 +107,7 @@ class Feed:
         if self._object:
             object_state.write(self._epochs.data_adapter.py_dataset, self._object)
 
-    def enter(self, iterator: Any, place: Place, start: str) -> Any:
+    def enter(self, iterator: Any, place: IteratorState, start: str) -> Any:
         """Return an iterator that is where the other one was.
 
         Args:
@@ -160,25 +160,25 @@ class Feed:
         iterator = self._epochs._current_iterator if between else self._current
         return position_of(iterator, place, self._traits)
 
-    def _place(self, *, batches: int, iterators: int, seen: int, between: bool) -> Place:
+    def _place(self, *, batches: int, iterators: int, seen: int, between: bool) -> IteratorState:
         extra = {"seen": seen, "num_batches": self._epochs._num_batches, "seed": self._order.seed}
         attributes = self._attributes() if between else self._object
         if attributes:
             extra["object"] = attributes
-        return Place(batches=batches, iterators=iterators, start=self._start, extra=extra)
+        return IteratorState(batches=batches, iterators=iterators, start=self._start, extra=extra)
 
-    def place_by_count(self, epoch: int, batch: int) -> Place:
+    def place_by_count(self, epoch: int, batch: int) -> IteratorState:
         """Return the place behind a batch, for a state that does not say more."""
         steps, size = self._epochs.steps_per_epoch, self._epochs._num_batches
         if steps is None:
             each = 1 if size is None else 2  # Keras makes one more behind each epoch of known size
-            return Place(batches=batch, iterators=self._iterators + 1 + each * epoch)
+            return IteratorState(batches=batch, iterators=self._iterators + 1 + each * epoch)
         taken = epoch * steps + batch
         seen = epoch * steps
         if size:
             full, taken = divmod(taken, size)
-            return Place(batches=taken, iterators=self._iterators + 1 + full, extra={"seen": taken - batch})
-        return Place(batches=taken, iterators=self._iterators + 1, extra={"seen": seen})
+            return IteratorState(batches=taken, iterators=self._iterators + 1 + full, extra={"seen": taken - batch})
+        return IteratorState(batches=taken, iterators=self._iterators + 1, extra={"seen": seen})
 
     def _makes_an_iterator(self) -> bool:
         return self._epochs.steps_per_epoch is None or self._epochs._current_iterator is None

@@ -26,7 +26,7 @@ def set_default_seed(seed: str) -> None:
     _default[:] = [seed]
 
 
-class Order:
+class ShuffleOrder:
     """The orders of one `fit`.
 
     Attributes:

@@ -27,7 +27,7 @@ _FAIL = 2  # ExternalStatePolicy: say so if the pipeline has a state that tf.dat
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class IteratorState:
     """Where an iterator is.
 
     Args:
@@ -51,7 +51,7 @@ class Place:
         return len(header).to_bytes(_LENGTH_BYTES, "little") + header + self.state
 
     @classmethod
-    def decode(cls, blob: bytes) -> Place:
+    def decode(cls, blob: bytes) -> IteratorState:
         """Read what `encode` has made; ValueError if it is something else."""
         start = _LENGTH_BYTES + int.from_bytes(blob[:_LENGTH_BYTES], "little")
         fields = json.loads(bytes(blob[_LENGTH_BYTES:start]))
@@ -78,7 +78,7 @@ class Position:
     why: str = ""
 
 
-def position_of(iterator: Any, place: Place, traits: Traits) -> Position:
+def position_of(iterator: Any, place: IteratorState, traits: Traits) -> Position:
     """Return where the iterator is.
 
     Args:
@@ -104,7 +104,7 @@ def position_of(iterator: Any, place: Place, traits: Traits) -> Position:
     return Position(kind="skip", state=place.encode(), how=f"tf.data cannot save this position: {how}", why=why)
 
 
-def reach(place: Place, made: int, make: Callable[[], Any], iterator: Any = None) -> Any:
+def reach(place: IteratorState, made: int, make: Callable[[], Any], iterator: Any = None) -> Any:
     """Return an iterator that is at a place.
 
     Every iterator over a dataset draws the seeds of its shuffles, so as many are made as there were. Restoring a state
@@ -199,7 +199,7 @@ def set_python(state: str) -> None:
         np.random.set_state({**saved["numpy"], "state": {**inner, "key": key}})
 
 
-class Feed:
+class ResumableIterator:
     """The batches of one pass over a dataset, from any place of it.
 
     Args:
@@ -210,7 +210,7 @@ class Feed:
 
     def __init__(self, data: Any, *, skip: int = 0, state: bytes | None = None) -> None:
         made = _made(data)
-        place = Place.decode(state) if state else Place(batches=skip, iterators=made + 1)
+        place = IteratorState.decode(state) if state else IteratorState(batches=skip, iterators=made + 1)
         self._traits = traits_of(data)
         self._iterators = max(place.iterators, made + 1)
         self._batches, self._failed = place.batches, False
@@ -236,7 +236,7 @@ class Feed:
 
     def position(self) -> Position:
         """Return where it is: behind the batch that was given last."""
-        place = Place(batches=self._batches, iterators=self._iterators, start=self._start)
+        place = IteratorState(batches=self._batches, iterators=self._iterators, start=self._start)
         if self._failed:
             return Position(kind="skip", state=place.encode(), why="; ".join(self._traits.downgrades))
         return position_of(self._iterator, place, self._traits)
@@ -245,7 +245,7 @@ class Feed:
 def next_pass(data: Any) -> Position:
     """Return the beginning of the next pass over a dataset, for a state between two of them."""
     why = "; ".join(traits_of(data).downgrades)
-    return Position(kind="skip", state=Place(batches=0, iterators=_made(data) + 1).encode(), why=why)
+    return Position(kind="skip", state=IteratorState(batches=0, iterators=_made(data) + 1).encode(), why=why)
 
 
 def _made(data: Any) -> int:

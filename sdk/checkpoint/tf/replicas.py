@@ -22,7 +22,7 @@ _LENGTH_BYTES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class Own:
+class ReplicaValues:
     """The values that one task's replicas had of one variable; `replicated` if a strategy made it one variable."""
 
     replicated: bool
@@ -31,7 +31,7 @@ class Own:
     values: tuple[memoryview, ...]
 
 
-def own_values(variables: Variables, *, tasks: int = 1) -> bytes:
+def replica_values(variables: Variables, *, tasks: int = 1) -> bytes:
     """Return what the replicas of this task hold for themselves, for a blob of this task; `load` takes it.
 
     Args:
@@ -58,7 +58,7 @@ def _is_distributed(variable: Any) -> bool:
     )
 
 
-def decode(blob: bytes) -> tuple[int, dict[str, Own]]:
+def decode(blob: bytes) -> tuple[int, dict[str, ReplicaValues]]:
     """Return how many tasks there were, and the values of the task that wrote the blob.
 
     Raises:
@@ -67,14 +67,14 @@ def decode(blob: bytes) -> tuple[int, dict[str, Own]]:
     view = memoryview(blob)
     start = _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")
     header = json.loads(bytes(view[_LENGTH_BYTES:start]))
-    found: dict[str, Own] = {}
+    found: dict[str, ReplicaValues] = {}
     for entry in header["variables"]:
         shape, values = tuple(entry["shape"]), []
         size = tf.as_dtype(entry["dtype"]).size * int(np.prod(shape, dtype=np.int64))
         for _ in range(entry["replicas"]):
             values.append(view[start : start + size])
             start += size
-        found[entry["path"]] = Own(
+        found[entry["path"]] = ReplicaValues(
             replicated=entry["replicated"], dtype=entry["dtype"], shape=shape, values=tuple(values)
         )
     if start != len(view):
@@ -87,7 +87,9 @@ def array_of(dtype: str, shape: tuple[int, ...], data: memoryview) -> Any:
     return np.frombuffer(data, dtype=tf.as_dtype(dtype).as_numpy_dtype).reshape(shape)
 
 
-def for_replicas(path: str, variable: Any, blobs: Mapping[int, Mapping[str, Own]], rank: int, same: bool) -> list[Any]:
+def for_replicas(
+    path: str, variable: Any, blobs: Mapping[int, Mapping[str, ReplicaValues]], rank: int, same: bool
+) -> list[Any]:
     """Return the value of each local replica, or nothing where none of the tasks has saved one.
 
     Args:

@@ -18,7 +18,7 @@ from ...errors import AlreadyExistsError, MissingError
 from ...spec.layout import RunPaths
 from ...status import Progress
 from ...storage import posix
-from ...storage.gcs.files import Files
+from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.store import GcsStore
 from ...storage.trees import put_link
 from ..events import Event, parse
@@ -42,8 +42,8 @@ class Copy:
 
     def __init__(self, paths: RunPaths, url: str, clock: Clock) -> None:
         self._paths = paths
-        self._store = GcsStore(url.partition("://")[2], patience=PATIENCE, clock=clock)
-        self._files = Files(url, patience=PATIENCE, clock=clock)
+        self._store = GcsStore(url.partition("://")[2], retry=PATIENCE, clock=clock)
+        self._files = BucketFiles(url, retry=PATIENCE, clock=clock)
         self._listed: set[str] = set()
         self._whole: set[str] = set()
         self.progress: Progress | None = None

@@ -21,19 +21,19 @@ from ...errors import AlreadyExistsError, ConflictError, MissingError, StoreErro
 from ...spec.layout import RunPaths
 from ...storage import posix
 from ...storage.checksums import crc32c, sha256
-from ...storage.gcs.files import Files
+from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.store import GcsStore
-from ...storage.retry import Patience
+from ...storage.retry import RetryPolicy
 from ...storage.trees import walk
 from ..recorder import read_file
 
 if TYPE_CHECKING:
-    from ...storage.gcs.requests import Found
+    from ...storage.gcs.requests import ObjectInfo
 
 KEYS = RunPaths("")
-PATIENCE = Patience(connect_s=5.0, read_s=30.0, total_s=60.0, first_s=30.0)
+PATIENCE = RetryPolicy(connect_s=5.0, read_s=30.0, total_s=60.0, first_s=30.0)
 # For a file of any size.
-_LONG = Patience(connect_s=5.0, read_s=60.0, total_s=600.0, first_s=60.0)
+_LONG = RetryPolicy(connect_s=5.0, read_s=60.0, total_s=600.0, first_s=60.0)
 # A piece is brought when it is so long, or so old.
 _PIECE_BYTES, _PIECE_S, _LARGEST_BYTES = 256 << 10, 1.0, 8 << 20
 _THREADS, _TRIES = 8, 3
@@ -65,8 +65,8 @@ class Mirror:
         self._clock = clock
         self._log = log
         place = url.partition("://")[2]
-        self._store = GcsStore(place, patience=PATIENCE, clock=clock)
-        self._files = Files(url, patience=_LONG, clock=clock)
+        self._store = GcsStore(place, retry=PATIENCE, clock=clock)
+        self._files = BucketFiles(url, retry=_LONG, clock=clock)
         self._known: set[str] = set()
         self._sent: dict[str, int] = {}
         self._brought: dict[str, tuple[int, int]] = {}
@@ -86,10 +86,10 @@ class Mirror:
                     self._known.add(found.key)
         self._looked = True
 
-    def hurry(self, within_s: float) -> None:
+    def set_deadline(self, within_s: float) -> None:
         """From now on give up whatever has not succeeded within so many seconds from now: this process must leave."""
-        self._store.hurry(within_s)
-        self._files.hurry(within_s)
+        self._store.set_deadline(within_s)
+        self._files.set_deadline(within_s)
 
     def push(self, *, last: bool) -> None:
         """Bring everything that is there now, in an order in which a reader misses nothing.
@@ -190,7 +190,7 @@ class Mirror:
 
     def _bring_left(self) -> None:
         """Bring what the program has left, as files that anybody can read."""
-        there: dict[str, Found] = {}
+        there: dict[str, ObjectInfo] = {}
         links: dict[str, str] = {}
         modes: list[str] = []
         todo: list[tuple[str, os.stat_result]] = []
@@ -206,7 +206,7 @@ class Mirror:
         if links or modes:
             self._index(links, modes)
 
-    def _bring(self, name: str, info: os.stat_result, known: Found | None) -> None:
+    def _bring(self, name: str, info: os.stat_result, known: ObjectInfo | None) -> None:
         if not _possible(name):
             self._log(f"not in the bucket: {name!r} can be no object's name")
             return
@@ -256,7 +256,7 @@ def publish(paths: RunPaths, url: str, bundle: str, bundle_url: str) -> None:
         StoreError: the bucket refuses.
     """
     bring_bundle(bundle, bundle_url)
-    store = GcsStore(url.partition("://")[2], patience=PATIENCE)
+    store = GcsStore(url.partition("://")[2], retry=PATIENCE)
     store.put_new(KEYS.plan, [read_file(paths.plan)])
 
 
@@ -269,7 +269,7 @@ def bring_bundle(bundle: str, bundle_url: str) -> None:
         StoreError: the bucket refuses.
     """
     folder, _, name = bundle_url.rpartition("/")
-    files = Files(folder, patience=_LONG)
+    files = BucketFiles(folder, retry=_LONG)
     found, now = files.kept(name)
     crc = crc32c([Path(bundle).read_bytes()])
     same = [each for each in found if each.name == name and each.crc32c == crc]
@@ -289,4 +289,4 @@ def fetch_bundle(bundle_url: str, bundle: str) -> None:
     with suppress(FileNotFoundError):
         if sha256(bundle) == name.removesuffix(".tar"):
             return
-    Files(folder, patience=_LONG).download(name, bundle)
+    BucketFiles(folder, retry=_LONG).download(name, bundle)

@@ -64,4 +64,4 @@ def _names(store: Store, attempt: int) -> Iterator[str]:
 
 @lru_cache(maxsize=2)
 def _store(url: str) -> Store:
-    return GcsStore(url.partition("://")[2], patience=PATIENCE)
+    return GcsStore(url.partition("://")[2], retry=PATIENCE)

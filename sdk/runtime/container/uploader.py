@@ -40,7 +40,7 @@ class Carrying:
         generation: int = 0,
     ) -> None:
         self._task, self._generation, self._paths = task, generation, paths
-        self._heartbeat = Heartbeat(GcsStore(url.partition("://")[2], patience=PATIENCE, clock=clock))
+        self._heartbeat = Heartbeat(GcsStore(url.partition("://")[2], retry=PATIENCE, clock=clock))
         self._beaten = clock.monotonic()
         self._clock = clock
         self._log = log
@@ -63,7 +63,7 @@ class Carrying:
             StoreError: the bucket refuses, or it took longer.
         """
         self._over.set()
-        self._mirror.hurry(within_s)
+        self._mirror.set_deadline(within_s)
         self._thread.join(within_s)
         self._mirror.push(last=False)
 
@@ -76,7 +76,7 @@ class Carrying:
         Raises:
             StoreError: the bucket refuses, or it took longer.
         """
-        self._mirror.hurry(within_s)
+        self._mirror.set_deadline(within_s)
         self._mirror.push(last=True)
 
     def _carry(self) -> None:

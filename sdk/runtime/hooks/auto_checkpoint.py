@@ -20,7 +20,7 @@ from ..rendezvous.files import Action, Agreement
 from .kill_points import Kills
 
 if TYPE_CHECKING:
-    from ...checkpoint.manager import Begun, Session
+    from ...checkpoint.manager import CheckpointManager, StartedPhase
     from ...checkpoint.saver import Ticket
     from ...clock import Clock
     from ...spec.payload import Payload
@@ -44,7 +44,7 @@ class Protection:
 
     def __init__(
         self,
-        session: Session,
+        session: CheckpointManager,
         agreement: Agreement,
         *,
         grace_s: float,
@@ -93,7 +93,7 @@ class Protection:
         self.agreement.listen()
         return self._open
 
-    def _tell_where(self, begun: Begun) -> None:
+    def _tell_where(self, begun: StartedPhase) -> None:
         """Say where an attempt after the first begins, in one task."""
         if begun.number == 0 and self.session.attempt > 1 and self.session.rank == 0:
             step = self.session.restored_step
@@ -143,9 +143,9 @@ class Protection:
             self._told.add(sentence)
             self.log(sentence)
 
-    def hurry(self) -> None:
+    def set_deadline(self) -> None:
         """Let nothing that is asked of the store take longer than this task still has."""
-        self.session.store.hurry(self._grace_s)
+        self.session.store.set_deadline(self._grace_s)
 
     def leave(self) -> NoReturn:
         """End this task, whose state is on its way, with the exit code that asks for another start."""
@@ -174,14 +174,14 @@ def make(
         record: takes what belongs into the run's records.
         resumed: takes the number of steps that an earlier attempt has done.
     """
-    from ...checkpoint.manager import Session
+    from ...checkpoint.manager import CheckpointManager
     from ...checkpoint.policy import Policy
 
     known = {field.name for field in fields(Policy)}
     paths = RunPaths(payload.run_url)
     together = cluster.in_step(payload.tasks)
     tasks = together if task in together else (task,)
-    session = Session(
+    session = CheckpointManager(
         payload.store or paths.store,
         run_id=payload.run_id,
         attempt=payload.attempt,
@@ -231,7 +231,7 @@ class Protected:
         in_step: True while the variables may be between those of one step and the next.
     """
 
-    def __init__(self, protection: Protection, begun: Begun, variables: Any, collect: Callable[[], Any]) -> None:
+    def __init__(self, protection: Protection, begun: StartedPhase, variables: Any, collect: Callable[[], Any]) -> None:
         self._protection = protection
         self._session = protection.session
         self._begun = begun
@@ -338,7 +338,7 @@ class Protected:
             return action  # a loop that goes on all the same
         self.interrupted = action == "stop"
         if action == "preempt":
-            self._protection.hurry()
+            self._protection.set_deadline()
             self._save("preempt")
             self._protection.leave()
         if due and not (hold and action in (None, "save")):
@@ -368,7 +368,7 @@ class Protected:
         """False where the weights are no numbers any more: such a state pushes no good one out by itself."""
         from ...checkpoint.tf import finite, snapshot
 
-        wrong = finite.first_other(snapshot.take(self.variables)) if self._session.rank == 0 else None
+        wrong = finite.first_non_finite(snapshot.take(self.variables)) if self._session.rank == 0 else None
         if wrong is not None:
             self._protection.tell_once(f"{wrong} holds NaN or infinity: ends of epochs are not saved while that is so")
         return wrong is None
@@ -436,7 +436,7 @@ class Protected:
             # An optimizer that nobody has built makes its slots in the first step.
             self.variables, self._complete = self._collect(), True
         blobs, at = (capture or self.capture)()
-        own = replicas.own_values(self.variables, tasks=len(self._session.tasks))
+        own = replicas.replica_values(self.variables, tasks=len(self._session.tasks))
         given = {"own": own, "random": randomness.capture(), **blobs}
         return State(
             stage=self._begun.number,

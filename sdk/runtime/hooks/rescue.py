@@ -16,7 +16,7 @@ from ...status import continuation
 
 if TYPE_CHECKING:
     from ...checkpoint.contents import Contents
-    from ...checkpoint.manager import Session
+    from ...checkpoint.manager import CheckpointManager
 
 # Tasks that fail alike come to the same step within moments; one that hangs in a collective never comes.
 _MEET_S, _MEET_SHARE = 5.0, 0.8
@@ -51,7 +51,7 @@ def bounded(call: Callable[[], None], within_s: float) -> bool:
     return not thread.is_alive()
 
 
-def save(session: Session, state: State | None, within_s: float, log: Callable[[str], None]) -> None:
+def save(session: CheckpointManager, state: State | None, within_s: float, log: Callable[[str], None]) -> None:
     """Save a state, end what is being saved, and say where a further attempt begins.
 
     Args:
@@ -66,7 +66,7 @@ def save(session: Session, state: State | None, within_s: float, log: Callable[[
     def work() -> None:
         try:
             # A bucket is asked no longer than this task waits.
-            session.store.hurry(within_s)
+            session.store.set_deadline(within_s)
             session.wait(within_s)
             found.append("" if state is None else _save(session, state, until))
         except PodliftError as error:
@@ -84,12 +84,12 @@ def save(session: Session, state: State | None, within_s: float, log: Callable[[
         log(continuation(session.attempt + 1, session.saved_step))
 
 
-def _save(session: Session, state: State, until: float) -> str:
+def _save(session: CheckpointManager, state: State, until: float) -> str:
     """Save, and return why not; "" where it is saved."""
     from ...checkpoint.tf import finite
 
     checked = [array for array in state.contents.arrays if array.path not in state.metrics]
-    wrong = finite.first_other(checked)
+    wrong = finite.first_non_finite(checked)
     if wrong is not None:
         return f"{wrong} holds NaN or infinity"
     if not session.meet(state.steps, min(_MEET_S, _MEET_SHARE * (until - time.monotonic()))):

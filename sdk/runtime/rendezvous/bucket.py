@@ -18,7 +18,7 @@ from ...clock import Clock
 from ...errors import AlreadyExistsError, MissingError, PodliftError, StoreError
 from ...spec.layout import RunPaths
 from ...spec.payload import Payload
-from ...storage.retry import Patience
+from ...storage.retry import RetryPolicy
 from ...storage.store import Store, open_store
 from .files import SAVING, Action, Due, Entry, nothing_due
 
@@ -30,7 +30,7 @@ _WISH_S = 1.0
 _WRITER_S, _READER_S, _WAITING_S = 0.1, 0.5, 0.05
 # Longer than anything that the first task does between two steps.
 _PATIENCE_S = 1800.0
-_PATIENCE = Patience(connect_s=5.0, read_s=20.0, total_s=60.0, first_s=30.0)
+_PATIENCE = RetryPolicy(connect_s=5.0, read_s=20.0, total_s=60.0, first_s=30.0)
 
 
 class Ahead:
@@ -199,7 +199,7 @@ class Board:
 
             url = self._payload.board
             gs = url.startswith("gs://")
-            self._store = GcsStore(url.partition("://")[2], patience=_PATIENCE) if gs else open_store(url)
+            self._store = GcsStore(url.partition("://")[2], retry=_PATIENCE) if gs else open_store(url)
         return self._store
 
     def _look_for_wishes(self, store: Store) -> None:

@@ -18,7 +18,7 @@ _PIECE = 512 << 10
 _SMALL = 64 << 10
 
 
-class Body:
+class UploadBody:
     """A multipart/related body; it may be read again from its start.
 
     Args:

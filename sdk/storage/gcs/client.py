@@ -23,14 +23,14 @@ _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Connection:
+class GcsConnection:
     """A session with credentials, and the address that it is for, such as "https://storage.googleapis.com"."""
 
     session: requests.Session
     address: str
 
 
-def connection() -> Connection:
+def connection() -> GcsConnection:
     """Return the process's connection to the storage that its environment names.
 
     Raises:
@@ -41,7 +41,7 @@ def connection() -> Connection:
 
 
 @lru_cache(maxsize=8)
-def _connected(emulated: str) -> Connection:
+def _connected(emulated: str) -> GcsConnection:
     if emulated:
         session, address = requests.Session(), emulated
         # Neither a proxy nor a .netrc of this machine has anything to do with it.
@@ -50,7 +50,7 @@ def _connected(emulated: str) -> Connection:
         session, address = _authorized()
     for scheme in ("http://", "https://"):
         session.mount(scheme, HTTPAdapter(pool_connections=4, pool_maxsize=_POOL))
-    return Connection(session=session, address=address)
+    return GcsConnection(session=session, address=address)
 
 
 def _authorized() -> tuple[requests.Session, str]:

@@ -12,7 +12,7 @@ from urllib3.exceptions import HTTPError
 
 from ...errors import AccessError, ConflictError, CorruptObjectError, MissingError, StoreError
 from .metadata import TokenError
-from .refusals import RefusedError
+from .refusals import GcsStatusError
 from .requests import DamagedError
 
 _AGAIN = (408, 429, 500, 502, 503, 504)
@@ -24,12 +24,12 @@ _UNRESOLVED = re.compile("NameResolution|name resolution|resolve|Name or service
 DAMAGES_TRIED = 3
 
 
-class SlowError(Exception):
+class OutOfTimeError(Exception):
     """The time of the call was over in the middle of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trouble:
+class RequestFailure:
     """What a failed request means.
 
     Attributes:
@@ -49,19 +49,19 @@ class Trouble:
     answered: bool = False
 
 
-def of(error: Exception, bucket: str) -> Trouble | None:
+def of(error: Exception, bucket: str) -> RequestFailure | None:
     """Return what an error means; None if it is none of the service's or the network's.
 
     Args:
         error: what a library has raised.
         bucket: whom it was about.
     """
-    if isinstance(error, RefusedError):
+    if isinstance(error, GcsStatusError):
         return _refused(error, bucket)
     if isinstance(error, DamagedError):
-        return Trouble(kind=CorruptObjectError, text=f"it is damaged: {error}", again=True, answered=True)
-    if isinstance(error, SlowError):
-        return Trouble(kind=StoreError, text="it goes too slowly, and the time for it is over", unsure=True)
+        return RequestFailure(kind=CorruptObjectError, text=f"it is damaged: {error}", again=True, answered=True)
+    if isinstance(error, OutOfTimeError):
+        return RequestFailure(kind=StoreError, text="it goes too slowly, and the time for it is over", unsure=True)
     if isinstance(error, TokenError):
         return _without_token(error)
     # Who has raised an error of google-auth has imported it; a training image need not have it.
@@ -73,35 +73,35 @@ def of(error: Exception, bucket: str) -> Trouble | None:
     return None
 
 
-def _refused(error: RefusedError, bucket: str) -> Trouble:
+def _refused(error: GcsStatusError, bucket: str) -> RequestFailure:
     code, said = error.code, _message(error)
     if code == 401:
-        return Trouble(
+        return RequestFailure(
             kind=AccessError, text=f"the credentials are not accepted (401): {said}. {_LOGIN[:-1]}", answered=True
         )
     if code == 403 and not _is_rate(error):
-        return Trouble(kind=AccessError, text=_forbidden(said, bucket), answered=True)
+        return RequestFailure(kind=AccessError, text=_forbidden(said, bucket), answered=True)
     if code == 404:
         if "bucket does not exist" in said:
-            return Trouble(
+            return RequestFailure(
                 kind=StoreError,
                 text=f"there is no bucket {bucket!r}. Next: gcloud storage buckets create gs://{bucket}, or gcloud storage ls",
                 answered=True,
             )
-        return Trouble(kind=MissingError, text="there is no such object", answered=True)
+        return RequestFailure(kind=MissingError, text="there is no such object", answered=True)
     if code == 412:
-        return Trouble(kind=ConflictError, text="its generation is another one than expected", answered=True)
+        return RequestFailure(kind=ConflictError, text="its generation is another one than expected", answered=True)
     if code in _AGAIN or code == 403:
         wait_s = _asked(error)
         what = "asks to slow down" if code in (429, 403) else "has failed"
         # Without a hint, one second: that is how often an object may be written.
         wait_s = 1.0 if wait_s is None and code == 429 else wait_s
         text = f"Google Cloud Storage {what} ({code}): {said}"
-        return Trouble(kind=StoreError, text=text, again=True, unsure=True, wait_s=wait_s, answered=True)
+        return RequestFailure(kind=StoreError, text=text, again=True, unsure=True, wait_s=wait_s, answered=True)
     if code == 400 and re.search("crc32c|checksum", said, re.IGNORECASE):
         text = f"other bytes came there than were sent (400): {said}"
-        return Trouble(kind=CorruptObjectError, text=text, again=True, answered=True)
-    return Trouble(kind=StoreError, text=f"Google Cloud Storage refuses it ({code}): {said}", answered=True)
+        return RequestFailure(kind=CorruptObjectError, text=text, again=True, answered=True)
+    return RequestFailure(kind=StoreError, text=f"Google Cloud Storage refuses it ({code}): {said}", answered=True)
 
 
 def _forbidden(said: str, bucket: str) -> str:
@@ -114,38 +114,40 @@ def _forbidden(said: str, bucket: str) -> str:
     )
 
 
-def _without_token(error: TokenError) -> Trouble:
+def _without_token(error: TokenError) -> RequestFailure:
     if error.again:
-        return Trouble(kind=StoreError, text=f"there is no access token now: {error}", again=True)
+        return RequestFailure(kind=StoreError, text=f"there is no access token now: {error}", again=True)
     text = f"there is no access token: {error}. Next: look whether this machine has a service account"
-    return Trouble(kind=AccessError, text=text)
+    return RequestFailure(kind=AccessError, text=text)
 
 
-def _unknown_to(error: Exception, auth: Any) -> Trouble:
+def _unknown_to(error: Exception, auth: Any) -> RequestFailure:
     said = _line(str(error))
     if isinstance(error, auth.DefaultCredentialsError):
-        return Trouble(kind=AccessError, text=f"there are no credentials here: {said}. {_LOGIN[:-1]}")
+        return RequestFailure(kind=AccessError, text=f"there are no credentials here: {said}. {_LOGIN[:-1]}")
     if getattr(error, "retryable", False) or "Transport" in type(error).__name__:
-        return Trouble(kind=StoreError, text=f"the credentials cannot be renewed now: {said}", again=True)
+        return RequestFailure(kind=StoreError, text=f"the credentials cannot be renewed now: {said}", again=True)
     what = "cannot be renewed" if isinstance(error, auth.RefreshError) else "are not accepted"
-    return Trouble(kind=AccessError, text=f"the credentials {what}: {said}. {_LOGIN[:-1]}")
+    return RequestFailure(kind=AccessError, text=f"the credentials {what}: {said}. {_LOGIN[:-1]}")
 
 
-def _unreached(error: http.RequestException | HTTPError) -> Trouble:
+def _unreached(error: http.RequestException | HTTPError) -> RequestFailure:
     reason = _reason(error)
     if isinstance(error, http.SSLError):
-        return Trouble(kind=StoreError, text=f"the connection is not to be trusted: {reason}. Next: check the proxy")
+        return RequestFailure(
+            kind=StoreError, text=f"the connection is not to be trusted: {reason}. Next: check the proxy"
+        )
     if isinstance(error, (http.InvalidURL, http.MissingSchema, http.InvalidSchema)):
-        return Trouble(kind=StoreError, text=f"the address is none: {reason}")
+        return RequestFailure(kind=StoreError, text=f"the address is none: {reason}")
     if isinstance(error, http.Timeout) or "ReadTimeout" in type(error).__name__ or "timed out" in reason:
         unsure = not isinstance(error, http.ConnectTimeout)
         text = "Google Cloud Storage gives no answer in time. Next: check the network"
-        return Trouble(kind=StoreError, text=text, again=True, unsure=unsure)
+        return RequestFailure(kind=StoreError, text=text, again=True, unsure=unsure)
     if _UNRESOLVED.search(reason):
         text = f"the name of the service cannot be resolved: {reason}. Next: check the network"
-        return Trouble(kind=StoreError, text=text, again=True)
+        return RequestFailure(kind=StoreError, text=text, again=True)
     text = f"Google Cloud Storage cannot be reached, or the connection broke: {reason}. Next: check the network"
-    return Trouble(kind=StoreError, text=text, again=True, unsure=True)
+    return RequestFailure(kind=StoreError, text=text, again=True, unsure=True)
 
 
 def _inner(error: BaseException) -> Any:
@@ -161,11 +163,11 @@ def _reason(error: BaseException) -> str:
     return _line(re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|HTTPS?ConnectionPool\([^)]*\):? ?", "", said))
 
 
-def _is_rate(error: RefusedError) -> bool:
+def _is_rate(error: GcsStatusError) -> bool:
     return any("ratelimit" in str(item.get("reason", "")).lower() for item in error.errors)
 
 
-def _asked(error: RefusedError) -> float | None:
+def _asked(error: GcsStatusError) -> float | None:
     given = next((value for name, value in error.headers.items() if name.lower() == "retry-after"), "")
     try:
         return max(0.0, float(given))
@@ -173,7 +175,7 @@ def _asked(error: RefusedError) -> float | None:
         return None
 
 
-def _message(error: RefusedError) -> str:
+def _message(error: GcsStatusError) -> str:
     """Return the service's own words, those of its first item where it has any."""
     said = next((str(item["message"]) for item in error.errors if item.get("message")), "")
     return _line(said or error.message)

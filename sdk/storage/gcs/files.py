@@ -20,21 +20,21 @@ from urllib.parse import quote
 from ...clock import Clock
 from ...errors import AccessError, ConflictError, InputError, MissingError, StoreError
 from ..checksums import crc32c
-from ..retry import Patience
+from ..retry import RetryPolicy
 from ..store import Buffer
 from .store import OBJECT_BYTES, GcsStore
 
 if TYPE_CHECKING:
-    from .requests import Found, Wire
+    from .requests import BucketRequests, ObjectInfo
 
 _TRIES = 3
 _TOUCHED = "podlift-touched"
 # Of a person who waits for an answer.
-FIRST_LOOK = Patience(connect_s=5.0, read_s=10.0, total_s=20.0, first_s=15.0)
+INTERACTIVE = RetryPolicy(connect_s=5.0, read_s=10.0, total_s=20.0, first_s=15.0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kept:
+class ObjectVersion:
     """One object as it is now: `Files.delete` removes this one and no other of its name.
 
     Attributes:
@@ -54,7 +54,7 @@ class Kept:
     changed: float
 
 
-class Files:
+class BucketFiles:
     """The files below a place in a bucket: the last writer of a name wins.
 
     Args:
@@ -66,18 +66,18 @@ class Files:
         InputError: that is no place in a bucket.
     """
 
-    def __init__(self, url: str, *, patience: Patience | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, url: str, *, retry: RetryPolicy | None = None, clock: Clock | None = None) -> None:
         place = url.partition("://")[2]
-        self._store = GcsStore(place, patience=patience, clock=clock)
+        self._store = GcsStore(place, retry=retry, clock=clock)
         self._url = self._store.url
         self._bucket, _, prefix = place.partition("/")
         self._prefix = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
 
-    def hurry(self, within_s: float) -> None:
+    def set_deadline(self, within_s: float) -> None:
         """From now on give up every call that has not succeeded within so many seconds from now."""
-        self._store.hurry(within_s)
+        self._store.set_deadline(within_s)
 
-    def list(self, prefix: str) -> Iterator[tuple[str, Found]]:
+    def list(self, prefix: str) -> Iterator[tuple[str, ObjectInfo]]:
         """Yield the name, below this place, and what is known of each file whose name starts so."""
         token: str | None = None
         while True:
@@ -91,7 +91,7 @@ class Files:
             f"Cannot list {self._url}/{prefix}", lambda wire: wire.page(self._prefix + prefix, token)
         )
 
-    def upload(self, name: str, path: str, known: Found | None, *, new: bool = False) -> Found:
+    def upload(self, name: str, path: str, known: ObjectInfo | None, *, new: bool = False) -> ObjectInfo:
         """Bring a file to the bucket, unless it is there already, and return what the bucket says of it.
 
         Args:
@@ -117,13 +117,13 @@ class Files:
                     known = self._stat(name)
         raise ConflictError(f"Cannot write {self._url}/{name}: somebody else writes it all the time.")
 
-    def _insert(self, name: str, data: Buffer, **about: Any) -> Found:
+    def _insert(self, name: str, data: Buffer, **about: Any) -> ObjectInfo:
         return self._store.ask(
             f"Cannot write {self._url}/{name}",
             lambda wire: wire.insert(self._prefix + name, [data], check=lambda: None, **about),
         )
 
-    def _stat(self, name: str) -> Found | None:
+    def _stat(self, name: str) -> ObjectInfo | None:
         try:
             return self._store.ask(f"Cannot look at {self._url}/{name}", lambda wire: wire.stat(self._prefix + name))
         except MissingError:
@@ -160,7 +160,7 @@ class Files:
             MissingError: there is none.
         """
 
-        def call(wire: Wire) -> float:
+        def call(wire: BucketRequests) -> float:
             response = _send(wire, "GET", self._path(name), {"fields": "updated"})
             return (parsedate_to_datetime(response.headers["Date"]) - _time(response.json()["updated"])).total_seconds()
 
@@ -182,7 +182,7 @@ class Files:
         # The console keeps an empty object for each folder.
         return folders, [file for file in files if file]
 
-    def kept(self, prefix: str) -> tuple[Sequence[Kept], float]:
+    def kept(self, prefix: str) -> tuple[Sequence[ObjectVersion], float]:
         """Return every object whose name starts so, and the service's own unix time when it began to look."""
         fields = "name,size,crc32c,generation,metageneration,updated"
         query = {"prefix": self._prefix + prefix, "fields": f"nextPageToken,items({fields})"}
@@ -192,8 +192,8 @@ class Files:
             times.append(time)
         return found, times[0]
 
-    def _kept(self, item: Mapping[str, Any]) -> Kept:
-        return Kept(
+    def _kept(self, item: Mapping[str, Any]) -> ObjectVersion:
+        return ObjectVersion(
             name=item["name"][len(self._prefix) :],
             size=int(item.get("size", 0)),
             crc32c=int.from_bytes(base64.b64decode(item["crc32c"]), "big") if "crc32c" in item else None,
@@ -205,7 +205,7 @@ class Files:
     def _pages(self, query: Mapping[str, str]) -> Iterator[tuple[Any, float]]:
         """Yield the pages of a listing, each with the service's time."""
 
-        def call(wire: Wire, asked: Mapping[str, str]) -> tuple[Any, float]:
+        def call(wire: BucketRequests, asked: Mapping[str, str]) -> tuple[Any, float]:
             response = _send(wire, "GET", "/o", asked)
             return response.json(), parsedate_to_datetime(response.headers["Date"]).timestamp()
 
@@ -216,7 +216,7 @@ class Files:
                 return
             query = {**query, "pageToken": page["nextPageToken"]}
 
-    def delete(self, kept: Kept) -> bool:
+    def delete(self, kept: ObjectVersion) -> bool:
         """Remove an object unless it has changed; false if it was gone, be it by a request of ours whose answer was lost.
 
         Raises:
@@ -267,14 +267,14 @@ class Files:
             return {}
 
 
-def check_root(url: str, *, patience: Patience) -> Mapping[str, Any]:
+def check_root(url: str, *, retry: RetryPolicy) -> Mapping[str, Any]:
     """Raise where a root in a bucket cannot be used; return what the service says of the bucket, as `Files.bucket`.
 
     Raises:
         InputError: there is no such bucket, we are not let in, or it is one of a kind that keeps no write-once objects.
     """
     try:
-        about = Files(url, patience=patience).bucket()
+        about = BucketFiles(url, retry=retry).bucket()
     except StoreError as error:
         raise InputError(f"The root: {error}") from error
     if about.get("locationType") == "zone":
@@ -285,8 +285,8 @@ def check_root(url: str, *, patience: Patience) -> Mapping[str, Any]:
     return about
 
 
-def _send(wire: Wire, method: str, path: str, query: Mapping[str, str], **more: Any) -> Any:
-    from .refusals import refusal
+def _send(wire: BucketRequests, method: str, path: str, query: Mapping[str, str], **more: Any) -> Any:
+    from .refusals import status_error
 
     response = wire.connection.session.request(
         method,
@@ -297,7 +297,7 @@ def _send(wire: Wire, method: str, path: str, query: Mapping[str, str], **more: 
         **more,
     )
     if not 200 <= response.status_code < 300:
-        raise refusal(response)
+        raise status_error(response)
     return response
 
 

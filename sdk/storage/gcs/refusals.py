@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 
-class RefusedError(Exception):
+class GcsStatusError(Exception):
     """An answer that is no success.
 
     Args:
@@ -31,7 +31,7 @@ class RefusedError(Exception):
         self.headers = dict(headers or {})
 
 
-def refusal(response: Any) -> RefusedError:
+def status_error(response: Any) -> GcsStatusError:
     """Return the error of an answer of `requests`, whatever its body is."""
     try:
         told = response.json()["error"]
@@ -39,4 +39,4 @@ def refusal(response: Any) -> RefusedError:
         message = str(told["message"])
     except (ValueError, LookupError, TypeError, AttributeError):
         items, message = [], (response.text or "").strip() or str(response.reason or "no reason given")
-    return RefusedError(response.status_code, message, errors=items, headers=response.headers)
+    return GcsStatusError(response.status_code, message, errors=items, headers=response.headers)

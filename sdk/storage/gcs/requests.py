@@ -13,9 +13,9 @@ from urllib3.exceptions import ProtocolError
 
 from ..checksums import crc32c
 from ..store import Buffer
-from .body import Body
-from .client import Connection
-from .refusals import refusal
+from .body import UploadBody
+from .client import GcsConnection
+from .refusals import status_error
 
 NONCE = "podlift-nonce"
 _PIECE = 256 << 10
@@ -29,7 +29,7 @@ class DamagedError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
+class ObjectInfo:
     """What the service says of an object.
 
     Attributes:
@@ -48,7 +48,7 @@ class Found:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wire:
+class BucketRequests:
     """One bucket, spoken to.
 
     Args:
@@ -57,13 +57,13 @@ class Wire:
         timeout: seconds to connect and to read.
     """
 
-    connection: Connection
+    connection: GcsConnection
     bucket: str
     timeout: tuple[float, float]
 
     def insert(
         self, name: str, data: Sequence[Buffer], *, crc: int, nonce: str, expected: str, check: Callable[[], None]
-    ) -> Found:
+    ) -> ObjectInfo:
         """Upload an object in one request.
 
         Args:
@@ -75,7 +75,7 @@ class Wire:
             check: raises when it is time to give up.
         """
         about = {"name": name, "crc32c": _written(crc), "metadata": {NONCE: nonce}}
-        body: Any = Body(about, data, check)
+        body: Any = UploadBody(about, data, check)
         response = self._send(
             "POST",
             "/upload",
@@ -103,11 +103,11 @@ class Wire:
         with response:
             return _received(response, into, check)
 
-    def stat(self, name: str) -> Found:
+    def stat(self, name: str) -> ObjectInfo:
         """Return what is known of an object."""
         return _found(_json(self._send("GET", "", name, {"fields": f"{_FIELDS},metadata"})))
 
-    def page(self, prefix: str, token: str | None) -> tuple[list[Found], str | None]:
+    def page(self, prefix: str, token: str | None) -> tuple[list[ObjectInfo], str | None]:
         """Return one page of a listing, and the token of the next one."""
         query = {"prefix": prefix, "maxResults": str(_PAGE), "fields": f"nextPageToken,items({_FIELDS})"}
         page = _json(self._send("GET", "", "", query if token is None else {**query, "pageToken": token}))
@@ -134,7 +134,7 @@ class Wire:
         if 200 <= response.status_code < 300:
             return response
         with response:
-            raise refusal(response)
+            raise status_error(response)
 
 
 def _json(response: requests.Response) -> Any:
@@ -168,9 +168,9 @@ def _received(response: Any, into: memoryview | None, check: Callable[[], None])
     return target.toreadonly() if into is None else into
 
 
-def _found(resource: Any) -> Found:
+def _found(resource: Any) -> ObjectInfo:
     try:
-        return Found(
+        return ObjectInfo(
             name=resource["name"],
             size=int(resource.get("size", 0)),
             crc32c=_read(resource.get("crc32c")),

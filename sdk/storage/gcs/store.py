@@ -15,11 +15,11 @@ from ...clock import Clock, SystemClock
 from ...errors import AlreadyExistsError, ConflictError, CorruptObjectError, InputError, MissingError
 from .. import emulator
 from ..checksums import crc32c, flat
-from ..retry import Patience, Tries
+from ..retry import RetryPolicy, RetryState
 from ..store import DAMAGED, Buffer, Stat, check_key
 
 if TYPE_CHECKING:
-    from .requests import Found, Wire
+    from .requests import BucketRequests, ObjectInfo
 
 OBJECT_BYTES = 64 << 20
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
@@ -38,13 +38,13 @@ class GcsStore:
         InputError: that is no place in a bucket.
     """
 
-    def __init__(self, place: str, *, patience: Patience | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, place: str, *, retry: RetryPolicy | None = None, clock: Clock | None = None) -> None:
         bucket, _, prefix = place.partition("/")
         if not _BUCKET.fullmatch(bucket):
             raise InputError(f"This is no name of a bucket. Received: {bucket!r}. Expected: gs://BUCKET/PREFIX.")
         self._bucket = bucket
         self._prefix = f"{check_key(prefix.rstrip('/'))}/" if prefix.strip("/") else ""
-        self._patience = patience or Patience()
+        self._retry = retry or RetryPolicy()
         self._clock = clock or SystemClock()
         self._answered = False
         self._until: float | None = None
@@ -53,11 +53,11 @@ class GcsStore:
     def url(self) -> str:
         return f"gs://{self._bucket}/{self._prefix}".rstrip("/")
 
-    def hurry(self, within_s: float) -> None:
+    def set_deadline(self, within_s: float) -> None:
         """From now on give up every call that has not succeeded within so many seconds from now: the process must leave."""
         self._until = self._clock.monotonic() + within_s
 
-    def ask(self, what: str, call: Callable[[Wire], _T]) -> _T:
+    def ask(self, what: str, call: Callable[[BucketRequests], _T]) -> _T:
         """Return what another request to the bucket returns, repeated and told of as the store's own: "Cannot read x"."""
         return self._call(self._tries(), what, call)
 
@@ -135,7 +135,7 @@ class GcsStore:
             )
         return _stat(key, found)
 
-    def _insert(self, key: str, data: Sequence[Buffer], crc: int, expected: str) -> Found:
+    def _insert(self, key: str, data: Sequence[Buffer], crc: int, expected: str) -> ObjectInfo:
         name, nonce, tries = self._name(key), secrets.token_hex(8), self._tries()
         check = self._checked(tries)
         try:
@@ -150,15 +150,15 @@ class GcsStore:
                 raise
             return found
 
-    def _look(self, key: str) -> Found:
+    def _look(self, key: str) -> ObjectInfo:
         name = self._name(key)
         return self._call(self._tries(), f"Cannot look at {self._at(key)}", lambda wire: wire.stat(name))
 
-    def _page(self, prefix: str, token: str | None) -> tuple[Sequence[Found], str | None]:
+    def _page(self, prefix: str, token: str | None) -> tuple[Sequence[ObjectInfo], str | None]:
         what = f"Cannot list {self.url}/{prefix}"
         return self._call(self._tries(), what, lambda wire: wire.page(self._prefix + prefix, token))
 
-    def _call(self, tries: Tries, what: str, call: Callable[[Wire], _T]) -> _T:
+    def _call(self, tries: RetryState, what: str, call: Callable[[BucketRequests], _T]) -> _T:
         """Return what a request returns, sent again as long as that may help."""
         from . import errors
 
@@ -181,29 +181,29 @@ class GcsStore:
                 after = f" It was tried {tries.count} times in {tries.spent_s:.0f} s." if tries.count > 1 else ""
                 raise trouble.kind(emulator.masked(f"{what}: {trouble.text}.{after}")) from error
 
-    def _wire(self, tries: Tries) -> Wire:
+    def _wire(self, tries: RetryState) -> BucketRequests:
         from .client import connection
-        from .requests import Wire
+        from .requests import BucketRequests
 
         left_s = max(0.1, tries.left_s)
-        timeout = (min(self._patience.connect_s, left_s), min(self._patience.read_s, left_s))
-        return Wire(connection=connection(), bucket=self._bucket, timeout=timeout)
+        timeout = (min(self._retry.connect_s, left_s), min(self._retry.read_s, left_s))
+        return BucketRequests(connection=connection(), bucket=self._bucket, timeout=timeout)
 
-    def _tries(self) -> Tries:
+    def _tries(self) -> RetryState:
         started = self._clock.monotonic()
 
         def limit() -> float:
-            until = started + (self._patience.total_s if self._answered else self._patience.first_s)
+            until = started + (self._retry.total_s if self._answered else self._retry.first_s)
             return until if self._until is None else min(until, self._until)
 
-        return Tries(self._clock, limit, self._patience.wait_s)
+        return RetryState(self._clock, limit, self._retry.wait_s)
 
-    def _checked(self, tries: Tries) -> Callable[[], None]:
+    def _checked(self, tries: RetryState) -> Callable[[], None]:
         def check() -> None:
-            from .errors import SlowError
+            from .errors import OutOfTimeError
 
             if tries.left_s <= 0:
-                raise SlowError
+                raise OutOfTimeError
 
         return check
 
@@ -221,7 +221,7 @@ class GcsStore:
         return generation
 
 
-def _stat(key: str, found: Found) -> Stat:
+def _stat(key: str, found: ObjectInfo) -> Stat:
     known = found.crc32c is not None
     return Stat(key=key, size=found.size, crc32c=found.crc32c or 0, generation=found.generation if known else DAMAGED)
 

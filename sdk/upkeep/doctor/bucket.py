@@ -7,7 +7,7 @@ from typing import Any
 
 from ...checks import buckets
 from ...errors import StoreError
-from ...storage.gcs.files import FIRST_LOOK, Files
+from ...storage.gcs.files import INTERACTIVE, BucketFiles
 from .check import Check, bad, fine
 
 _ELSEWHERE = "name another root by --root or PODLIFT_ROOT"
@@ -17,7 +17,7 @@ def bucket(url: str) -> list[Check]:
     """Look at the bucket of a root, and write nothing."""
     name = url.partition("://")[2].partition("/")[0]
     try:
-        about = Files(url, patience=FIRST_LOOK).bucket()
+        about = BucketFiles(url, retry=INTERACTIVE).bucket()
     except StoreError as error:
         said, _, fix = str(error).partition(" Next: ")
         return [bad("root", "error", said, fix.rstrip(".") or _ELSEWHERE)]

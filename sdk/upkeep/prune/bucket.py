@@ -20,7 +20,7 @@ from ...records.events import fold, parse, telling
 from ...records.sync.push import PATIENCE
 from ...spec.layout import RootPaths, RunPaths
 from ...status import State, Status
-from ...storage.gcs.files import Files, Kept
+from ...storage.gcs.files import BucketFiles, ObjectVersion
 from ...storage.gcs.store import GcsStore
 from . import copies
 from .items import NOT_OURS, SETTLED_S, Item, Look, Pruning, StaysError
@@ -39,7 +39,7 @@ _R = TypeVar("_R")
 class _Seen:
     """A run's directory as one listing shows it; how the run is, None where nobody can tell, and why it must stay."""
 
-    objects: Sequence[Kept]
+    objects: Sequence[ObjectVersion]
     now: float
     status: Status | None = None
     why: str = ""
@@ -53,7 +53,7 @@ class _Seen:
     def size_bytes(self) -> int:
         return sum(each.size for each in self.objects)
 
-    def named(self, name: str) -> Kept | None:
+    def named(self, name: str) -> ObjectVersion | None:
         return next((each for each in self.objects if each.name == name), None)
 
 
@@ -90,7 +90,7 @@ def _item(kind: str, url: str, seen: _Seen, state: str = "") -> Item:
     return Item(kind=kind, name=name, path=url, size_bytes=seen.size_bytes, age_s=seen.age_s, state=state)
 
 
-def _judge(files: Files, run: str, local: str) -> _Seen:
+def _judge(files: BucketFiles, run: str, local: str) -> _Seen:
     """Return what is there of a run, how it is doing, and why it must stay whatever its age.
 
     Args:
@@ -118,12 +118,12 @@ def _judge(files: Files, run: str, local: str) -> _Seen:
     return replace(seen, status=status, why=why)
 
 
-def _look_at(files: Files, run: str) -> _Seen:
+def _look_at(files: BucketFiles, run: str) -> _Seen:
     objects, now = files.kept(f"runs/{run}/")
     return _Seen(objects=objects, now=now)
 
 
-def _status(files: Files, run: str, seen: _Seen) -> Status:
+def _status(files: BucketFiles, run: str, seen: _Seen) -> Status:
     """Return what the records say; without a verdict a run counts as lost when nothing of it has changed for an hour.
 
     A heartbeat is written every ten seconds, and a machine that was cut off may come back.
@@ -136,13 +136,13 @@ def _status(files: Files, run: str, seen: _Seen) -> Status:
     return fold(events, supervisor_alive=seen.age_s < SETTLED_S)
 
 
-def _of_others(files: Files, run: str) -> str:
+def _of_others(files: BucketFiles, run: str) -> str:
     """Say why nobody here knows that a run without a verdict is lost; "" if that is known."""
     backend = json.loads(bytes(files.read(f"runs/{run}/{_KEYS.plan}")))["backend"]
     return "" if backend == "local" else f"it has no verdict, and only {backend} knows whether it goes on"
 
 
-def _remains(files: Files, look: Look, folder: str) -> Item | None:
+def _remains(files: BucketFiles, look: Look, folder: str) -> Item | None:
     """Return what a removal that was cut short has left of a run; it takes the records last, so that they tell."""
     url, seen = f"{look.paths.runs}/{folder}", _look_at(files, folder)
     if not ids.is_run_id(folder) or not any(each.name.startswith(_last_of(folder)) for each in seen.objects):
@@ -179,7 +179,7 @@ def remove(item: Item, pruning: Pruning) -> None:
     if {*again.objects} - {*seen.objects}:
         if first:
             with suppress(AlreadyExistsError):
-                GcsStore(item.path.partition("://")[2], patience=PATIENCE).put_new(_KEYS.plan, [text])
+                GcsStore(item.path.partition("://")[2], retry=PATIENCE).put_new(_KEYS.plan, [text])
         raise StaysError("something in it has changed")
     _remove_all(files, item.name, again)
 
@@ -198,7 +198,7 @@ def remove_remains(item: Item, pruning: Pruning) -> None:
     _remove_all(files, item.name, seen)
 
 
-def _remove_all(files: Files, run: str, seen: _Seen) -> None:
+def _remove_all(files: BucketFiles, run: str, seen: _Seen) -> None:
     for last in (False, True):
         _each(files.delete, [each for each in seen.objects if each.name.startswith(_last_of(run)) is last])
 
@@ -289,8 +289,8 @@ class Bundles:
         raise StaysError("a submit has taken it up")
 
 
-def _files(root: str) -> Files:
-    return Files(root, patience=PATIENCE)
+def _files(root: str) -> BucketFiles:
+    return BucketFiles(root, retry=PATIENCE)
 
 
 def _each(call: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:

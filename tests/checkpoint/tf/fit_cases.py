@@ -30,7 +30,7 @@ import keras  # noqa: E402
 
 from sdk.checkpoint.tf import keras_epochs, randomness  # noqa: E402
 from sdk.checkpoint.tf.loading import load  # noqa: E402
-from sdk.checkpoint.tf.replicas import own_values  # noqa: E402
+from sdk.checkpoint.tf.replicas import replica_values  # noqa: E402
 from sdk.checkpoint.tf.snapshot import components, take, variables_of  # noqa: E402
 
 keras_epochs.install()
@@ -180,7 +180,7 @@ class Watch(keras.callbacks.Callback):
             self.keep[at] = {
                 "at": at,
                 "arrays": [(a.path, a.dtype, a.shape, bytes(a.data())) for a in take(variables)],
-                "own": {RANK: own_values(variables, tasks=TASKS)},
+                "own": {RANK: replica_values(variables, tasks=TASKS)},
                 "random": randomness.capture(),
                 "data": found.state,
                 "told": (found.kind, found.how, found.why),

@@ -115,45 +115,45 @@ def unseeded():
 def test_the_same_elements_come_again(name, taken, tmp_path, monkeypatch):
     monkeypatch.setattr(position, "_CHEAP", -1)  # through the state, however few batches it would save
     tf.random.set_seed(7)  # without one, the passes behind this one are in a new order, as in any two runs
-    feed = position.Feed(EXACT[name](tmp_path))
+    feed = position.ResumableIterator(EXACT[name](tmp_path))
     for _ in range(taken):
         next(feed)
     found = feed.position()
     assert (found.kind, found.why) == ("exact", "")
     expected = rest(feed, 45)
     tf.random.set_seed(7)
-    assert rest(position.Feed(EXACT[name](tmp_path), state=found.state), 45) == expected
+    assert rest(position.ResumableIterator(EXACT[name](tmp_path), state=found.state), 45) == expected
 
 
 @pytest.mark.parametrize("name", SKIP)
 def test_where_tf_data_cannot_save_it_the_elements_are_gone_through_again(name, tmp_path):
     make, reason = SKIP[name]
     random.seed(1), np.random.seed(1)
-    feed = position.Feed(make(tmp_path))
+    feed = position.ResumableIterator(make(tmp_path))
     for _ in range(9):
         next(feed)
     found = feed.position()
     assert (found.kind, found.why) == ("skip", "") and reason in found.how
     expected = rest(feed)
     random.seed(2), np.random.seed(2)
-    assert rest(position.Feed(make(tmp_path), state=found.state)) == expected
+    assert rest(position.ResumableIterator(make(tmp_path), state=found.state)) == expected
 
 
 @pytest.mark.parametrize("name", INEXACT)
 def test_a_pipeline_that_does_not_repeat_itself_is_told_by_name(name, tmp_path):
     make, reason = INEXACT[name]
-    feed = position.Feed(make(tmp_path))
+    feed = position.ResumableIterator(make(tmp_path))
     next(feed)
     assert reason in feed.position().why
 
 
 def test_a_pipeline_that_draws_from_no_generator_leaves_the_generators_where_they_are():
     random.seed(3)
-    feed = position.Feed(D.range(9).map(lambda x: tf.py_function(lambda v: v, [x], tf.int64)))
+    feed = position.ResumableIterator(D.range(9).map(lambda x: tf.py_function(lambda v: v, [x], tf.int64)))
     next(feed)
     random.random()
     found, expected = feed.position(), random.getstate()
-    position.Feed(D.range(9).map(lambda x: tf.py_function(lambda v: v, [x], tf.int64)), state=found.state)
+    position.ResumableIterator(D.range(9).map(lambda x: tf.py_function(lambda v: v, [x], tf.int64)), state=found.state)
     assert random.getstate() == expected
 
 
@@ -189,13 +189,13 @@ else:
 
 
 def test_data_that_has_become_shorter_is_an_error():
-    feed = position.Feed(
+    feed = position.ResumableIterator(
         D.from_tensor_slices(list("abcdefgh")).map(lambda x: tf.py_function(lambda v: v, [x], tf.string))
     )
     for _ in range(6):
         next(feed)
     with pytest.raises(ValueError, match="ended behind 3 batches, and 6 were taken"):
-        position.Feed([1, 2, 3], state=feed.position().state)
+        position.ResumableIterator([1, 2, 3], state=feed.position().state)
 
 
 def test_one_cpu_under_a_strategy_has_an_exact_position():
@@ -209,9 +209,9 @@ def test_one_cpu_under_a_strategy_has_an_exact_position():
         def make(each=each):
             return each.experimental_distribute_dataset(D.range(60).shuffle(20, seed=1).batch(4))
 
-        feed = position.Feed(make())
+        feed = position.ResumableIterator(make())
         for _ in range(3):
             next(feed)
         found = feed.position()
         assert found.kind == "exact", found.how
-        assert rest(position.Feed(make(), state=found.state)) == rest(feed)
+        assert rest(position.ResumableIterator(make(), state=found.state)) == rest(feed)

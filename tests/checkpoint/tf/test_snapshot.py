@@ -9,7 +9,7 @@ keras = pytest.importorskip("keras")
 import numpy as np  # noqa: E402
 
 from sdk.checkpoint.tf.loading import load  # noqa: E402
-from sdk.checkpoint.tf.replicas import array_of, own_values  # noqa: E402
+from sdk.checkpoint.tf.replicas import array_of, replica_values  # noqa: E402
 from sdk.checkpoint.tf.snapshot import Variables, take, variables_of  # noqa: E402
 from sdk.errors import CheckpointMismatchError, InputError  # noqa: E402
 
@@ -210,7 +210,7 @@ def test_with_fewer_tasks_sums_are_added_up_and_other_numbers_averaged():
     for rank, value in enumerate((3.0, 5.0)):
         for variable in found.values():
             variable.assign(value)
-        blobs[rank] = own_values(replicated, tasks=2)
+        blobs[rank] = replica_values(replicated, tasks=2)
         saved = saved or loaded(take(replicated))
     load(replicated, saved, own=blobs, rank=1, tasks=2)
     assert [float(v) for v in held(found).values()] == [5.0, 5.0, 5.0]

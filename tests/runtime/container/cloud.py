@@ -20,7 +20,7 @@ from sdk.runtime.container.loader import LOADER
 from sdk.spec import cluster
 from sdk.spec.layout import RootPaths, RunPaths
 from sdk.spec.plan import Plan
-from sdk.storage.gcs.files import Files
+from sdk.storage.gcs.files import BucketFiles
 from sdk.storage.gcs.store import GcsStore
 from sdk.testing.gcs import GcsServer
 
@@ -72,7 +72,7 @@ class Cloud:
 
     def order(self, plan: Plan, job: int = 1, **changes) -> list[str]:
         """Bring what the containers of a vendor's job need; return the words behind the loader."""
-        files = Files(ROOT)
+        files = BucketFiles(ROOT)
         members = tuple(bundle.Member(*file) for file in plan.files)
         archive = self.folder / "bundle.tar"
         archive.unlink(missing_ok=True)
