@@ -111,7 +111,7 @@ def test_a_run_that_was_cancelled_goes_on_where_it_was(write) -> None:
     # Without its checkpoints it would begin anew: that is refused, with what is known of them.
     store = Path(run.plan.paths.store)
     store.rename(store.with_name("aside"))
-    with pytest.raises(sdk.InputError, match=r"its records say that step \d+ was saved.*submit it as a new run"):
+    with pytest.raises(sdk.InputError, match=r"according to its records step \d+ was saved.*submit a new run"):
         run.resume()
     store.with_name("aside").rename(store)
     # A newer one of another run, copied into its store, is passed over.

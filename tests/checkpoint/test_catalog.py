@@ -41,9 +41,9 @@ def test_a_damaged_checkpoint_is_listed_with_what_is_wrong_and_leaves_quarantine
     path = Path(store.url, restore.read_manifest(store, key).files[0].key)
     good = path.read_bytes()
     path.write_bytes(good[:-100])
-    assert "not the one that was written" in str(catalog.verify(store, key))
+    assert "differs from the one that was written" in str(catalog.verify(store, key))
     assert restored(store) == 1
-    assert "not the one that was written" in str(catalog.list_checkpoints(store)[1].quarantined)
+    assert "differs from the one that was written" in str(catalog.list_checkpoints(store)[1].quarantined)
     path.write_bytes(good)
     # Whoever was found damaged stays out until somebody has looked at all of it.
     assert restored(store) == 1
@@ -85,7 +85,7 @@ def test_38_where_a_pin_is_damaged_nothing_is_removed(store: PosixStore) -> None
 @pytest.mark.parametrize("name", ["", "../x", "Capital", "a/b", "x" * 41, "-x", "a.b"])
 def test_a_name_that_is_no_pins_is_refused(store: PosixStore, name: str) -> None:
     key = Attempt(store).save(1)
-    with pytest.raises(InputError, match="no name of a pin"):
+    with pytest.raises(InputError, match="Invalid name of a pin"):
         catalog.pin(store, key, name)
     with pytest.raises(InputError, match="no pin of that name"):
         catalog.unpin(store, name)
@@ -111,7 +111,7 @@ def test_39_a_metric_that_is_no_number_is_said_once_and_the_best_before_it_stays
     assert files(store, "commits/") == [best, last]
     said = [line for line in attempt.said if "val_loss" in line]
     assert len(said) == 1
-    assert "is nan: such a checkpoint is never the best one" in said[0]
+    assert "is nan, so this checkpoint cannot be the best one" in said[0]
     assert restore.read_manifest(store, last).best == {
         "metric": "val_loss",
         "mode": "min",

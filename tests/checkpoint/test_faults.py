@@ -184,7 +184,7 @@ def test_what_is_damaged_is_found_put_into_quarantine_and_not_restored(
     said: list[str] = []
     assert check(restore.newest(store, said.append)) == 2
     assert len(files(store, "quarantine/")) == 1
-    assert any(commits[-1] in line and "Looking at an older one" in line for line in said)
+    assert any(commits[-1] in line and "Trying an older one" in line for line in said)
     # The next attempt goes on from there, keeps what is good, and is the newest.
     saved(store, 3, number=1)
     assert restored(store) == 3
@@ -332,7 +332,7 @@ def test_29_without_the_part_of_another_task_nothing_is_committed(store: PosixSt
     attempt.save(1)
     chief = attempt.saver(0, 2, receipts_s=0.05)
     ticket = chief.save(contents(2), step=2)
-    with pytest.raises(SaveFailedError, match="worker-1 has not written its part within"):
+    with pytest.raises(SaveFailedError, match="worker-1 did not write its part within"):
         ticket.wait(20)
     assert restored(store, 2) == 1
 

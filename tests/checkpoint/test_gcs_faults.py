@@ -287,7 +287,7 @@ def test_15_a_bit_that_changes_where_it_is_stored_is_found(gcs: GcsServer, store
     said: list[str] = []
     assert check(restore.newest(store, said.append)) == 1
     assert len(files(store, "quarantine/")) == 1
-    assert any("Looking at an older one" in line for line in said)
+    assert any("Trying an older one" in line for line in said)
 
 
 def test_20_a_manifest_that_names_a_file_of_nobody_is_not_restored(gcs: GcsServer, store: GcsStore) -> None:

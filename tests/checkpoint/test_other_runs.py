@@ -14,7 +14,7 @@ from sdk.storage.posix_store import PosixStore
 from .parts import CLOCK, Attempt
 
 OF_ANOTHER = (
-    r"checkpoint of the run 'other-bbbbbb', and this is the store of the run 'mine-aaaaaa'.*"
+    r"checkpoint of the run 'other-bbbbbb' that was copied into the store of the run 'mine-aaaaaa'.*"
     r"resume_from='other-bbbbbb@7'"
 )
 
@@ -44,7 +44,7 @@ def test_a_copied_checkpoint_of_another_run_is_passed_over_and_the_sentence_name
     attempt = Attempt(store, 9, run_id="mine-aaaaaa")
     assert attempt.opening.manifest is not None
     assert (attempt.opening.manifest.step, attempt.opening.manifest.run_id) == (2, "mine-aaaaaa")
-    assert "Looking at an older one." in attempt.said[0]
+    assert "Trying an older one." in attempt.said[0]
     assert "other-bbbbbb" in attempt.said[0]
     attempt.save(3)
     attempt.close()
@@ -74,7 +74,7 @@ def test_another_task_does_not_restore_another_runs_checkpoint_either(tmp_path: 
 
 def test_an_empty_store_is_no_fresh_start_where_the_records_know_of_a_checkpoint(tmp_path: Path) -> None:
     store = PosixStore(tmp_path / "store")
-    with pytest.raises(CorruptCheckpointError, match=r"mine-aaaaaa are gone: its records say that step 4 was saved"):
+    with pytest.raises(CorruptCheckpointError, match=r"mine-aaaaaa are missing: according to its records step 4 was saved"):
         opening.open_first(store, 2, "me", CLOCK, log=print, run_id="mine-aaaaaa", saved=4)
     assert opening.open_first(store, 2, "me", CLOCK, log=print, run_id="mine-aaaaaa").commit is None
 

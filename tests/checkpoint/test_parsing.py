@@ -62,14 +62,14 @@ def test_a_manifest_comes_back_as_it_was() -> None:
     ("change", "said"),
     [
         ({"files": (*GOOD.files, GOOD.files[0])}, "a file twice"),
-        ({"files": GOOD.files[1:], "total_bytes": 13}, "its arrays are not what its files hold"),
-        ({"files": (*GOOD.files, file(9, 10)), "total_bytes": 87}, "its arrays are not what its files hold"),
+        ({"files": GOOD.files[1:], "total_bytes": 13}, "its arrays do not match its files"),
+        ({"files": (*GOOD.files, file(9, 10)), "total_bytes": 87}, "its arrays do not match its files"),
         ({"files": GOOD.files[:-1], "total_bytes": 73}, "the blobs of rank 1"),
         ({"total_bytes": 1}, "do not add up"),
-        ({"ranks": 1}, "of a task that it does not know"),
+        ({"ranks": 1}, "a file of an unknown task"),
         ({"arrays": (GOOD.arrays[0], GOOD.arrays[0])}, "an array twice"),
-        ({"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], offset=0))}, "its arrays are not"),
-        ({"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], nbytes=1 << 50))}, "its arrays are not"),
+        ({"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], offset=0))}, "its arrays do not match"),
+        ({"arrays": (GOOD.arrays[0], replace(GOOD.arrays[1], nbytes=1 << 50))}, "its arrays do not match"),
         ({"blobs": (GOOD.blobs[0], GOOD.blobs[0])}, "a blob twice"),
         ({"blobs": (GOOD.blobs[0], replace(GOOD.blobs[1], offset=1))}, "the blobs of rank 1"),
         ({"reason": "because"}, "'reason' is 'because'"),
@@ -84,7 +84,7 @@ def test_a_manifest_that_contradicts_itself_is_refused(change: dict[str, Any], s
 
 
 def test_a_manifest_of_a_newer_format_says_so() -> None:
-    with pytest.raises(FutureFormatError, match="its format is 2, and this podlift knows 1"):
+    with pytest.raises(FutureFormatError, match="its format is 2; this podlift reads 1"):
         decode(wrap("manifest", {**body_of(GOOD), "format_version": 2}))
 
 
@@ -148,7 +148,7 @@ def test_the_name_of_a_commit_says_its_place_and_the_names_data_is_found_by_it(
     epoch: int, step: int, serial: int
 ) -> None:
     place = CheckpointId(epoch, step, serial)
-    assert names.checkpoint_id(names.commit(place)) == place
+    assert names.parse_commit(names.commit(place)) == place
     folder = names.folder(place, "nonce")
     assert (
         names.parse_data_key(names.packed(folder, 3, 4))
@@ -169,7 +169,7 @@ def test_the_name_of_a_commit_says_its_place_and_the_names_data_is_found_by_it(
     ],
 )
 def test_what_is_no_commit_of_ours_is_none(key: str) -> None:
-    assert names.checkpoint_id(key) is None
+    assert names.parse_commit(key) is None
 
 
 def test_the_body_of_an_object_is_one_line_of_json() -> None:

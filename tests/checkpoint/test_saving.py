@@ -58,7 +58,7 @@ def test_all_tasks_join_what_the_first_one_chose_and_have_their_own_blobs_back(s
 
 
 def test_those_who_join_wait_for_the_first_task_and_not_for_ever(store: PosixStore) -> None:
-    with pytest.raises(StoreError, match="has not chosen a checkpoint within 0 s"):
+    with pytest.raises(StoreError, match="did not choose a checkpoint within 0 s"):
         opening.join(store, 0, SystemClock(), 0)
     late = threading.Timer(0.1, lambda: opening.open_first(store, 0, "late", SystemClock(), log=print))
     late.start()
@@ -78,7 +78,7 @@ def test_a_busy_saver_skips_a_save_by_interval_and_no_other(store: PosixStore) -
     first = saver.save(Contents((Array("a", "uint8", (4,), slow),)), step=1)
     assert saver.busy
     assert saver.save(contents(2), step=2) is None
-    with pytest.raises(WaitTimeoutError, match="step 1 is not written"):
+    with pytest.raises(WaitTimeoutError, match="step 1 was not written"):
         first.wait(0)
     with pytest.raises(WaitTimeoutError):
         saver.wait(0)

@@ -82,7 +82,7 @@ class Loop:
             return
         position = importlib.import_module("...checkpoint.tf.position", __package__)
         (self._batch, state), self._skip = self._skip, (0, None)
-        self._feed = position.Feed(self._data, skip=self._batch, state=state)
+        self._feed = position.ResumableIterator(self._data, skip=self._batch, state=state)
         for batch in self._feed:
             self._batch += 1
             if self._stage is not None:
