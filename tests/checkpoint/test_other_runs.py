@@ -74,7 +74,9 @@ def test_another_task_does_not_restore_another_runs_checkpoint_either(tmp_path: 
 
 def test_an_empty_store_is_no_fresh_start_where_the_records_know_of_a_checkpoint(tmp_path: Path) -> None:
     store = PosixStore(tmp_path / "store")
-    with pytest.raises(CorruptCheckpointError, match=r"mine-aaaaaa are missing: according to its records step 4 was saved"):
+    with pytest.raises(
+        CorruptCheckpointError, match=r"mine-aaaaaa are missing: according to its records step 4 was saved"
+    ):
         opening.open_first(store, 2, "me", CLOCK, log=print, run_id="mine-aaaaaa", saved=4)
     assert opening.open_first(store, 2, "me", CLOCK, log=print, run_id="mine-aaaaaa").commit is None
 
