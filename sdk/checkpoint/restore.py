@@ -194,8 +194,8 @@ def _compare(store: Store, manifest: Manifest) -> None:
             raise CorruptCheckpointError(f"Its file {file.key!r} is missing.")
         if (stat.size, stat.crc32c, stat.generation) != (file.size, file.crc32c, file.generation):
             raise CorruptCheckpointError(
-                f"Its file {file.key!r} differs from the one that was written: {stat.size} bytes, generation {stat.generation}; "
-                f"written: {file.size} bytes, generation {file.generation}."
+                f"Its file {file.key!r} differs from the one that was written: {stat.size} bytes, generation "
+                f"{stat.generation}; written: {file.size} bytes, generation {file.generation}."
             )
 
 

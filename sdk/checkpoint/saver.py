@@ -313,7 +313,8 @@ class AsyncSaver:
                 "The best earlier one is kept."
             )
         elif name not in save.metrics and save.metrics:
-            warning = f"The best checkpoint cannot be chosen: there is no metric {name!r}. {nearest(name, sorted(save.metrics))}"
+            known = nearest(name, sorted(save.metrics))
+            warning = f"The best checkpoint cannot be chosen: there is no metric {name!r}. {known}"
         else:
             return
         if warning not in self._warned:

@@ -166,14 +166,14 @@ tf.random.set_seed(5)
 data = tf.data.Dataset.range(12).shuffle(12).map(lambda x: tf.numpy_function(lambda v: v, [x], tf.int64))
 read = lambda feed: [int(x) for x in feed]
 if sys.argv[1] == "whole":
-    first, second = read(position.Feed(data)), read(position.Feed(data))
+    first, second = read(position.ResumableIterator(data)), read(position.ResumableIterator(data))
     between = position.next_pass(data)
-    feed = position.Feed(data)
+    feed = position.ResumableIterator(data)
     begun = [int(next(feed)) for _ in range(4)]
-    print(json.dumps([begun + read(feed), read(position.Feed(data)), between.state.hex()]))
+    print(json.dumps([begun + read(feed), read(position.ResumableIterator(data)), between.state.hex()]))
 else:
     state = bytes.fromhex(sys.argv[2])
-    print(json.dumps([read(position.Feed(data, state=state)), read(position.Feed(data))]))
+    print(json.dumps([read(position.ResumableIterator(data, state=state)), read(position.ResumableIterator(data))]))
 """
     env = os.environ | {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
