@@ -122,12 +122,7 @@ class AsyncSaver:
         receipts_s: float = 120.0,
         object_bytes: int = OBJECT_BYTES,
     ) -> None:
-        unknown = [
-            f"Unknown field of a manifest. Received: {name!r}. {nearest(name, _ABOUT)}"
-            for name in set(about) - {*_ABOUT}
-        ]
-        if unknown:
-            raise InputError(unknown)
+        _check_about(about)
         self._opening, self._policy = opening, policy
         self._rank, self._ranks = rank, len(tasks)
         self._clock, self._log = clock, log
@@ -320,3 +315,11 @@ class AsyncSaver:
         if warning not in self._warned:
             self._warned.add(warning)
             self._log(f"{warning} (step {save.checkpoint_id.step})")
+
+
+def _check_about(about: Mapping[str, Any]) -> None:
+    unknown = sorted({*about} - {*_ABOUT})
+    if unknown:
+        raise InputError(
+            [f"Unknown field of a manifest. Received: {name!r}. {nearest(name, _ABOUT)}" for name in unknown]
+        )
