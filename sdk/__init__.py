@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if __name__ == "sdk":
-    # Found by the name of its folder: the package is loaded once, as `podlift`, and `sdk` is another name of it.
+    # The folder is named `sdk`: load the package once as `podlift`, with `sdk` as an alias.
     import sys
     from importlib.machinery import SourceFileLoader
     from types import ModuleType
@@ -21,7 +21,7 @@ if __name__ == "sdk":
     SourceFileLoader(_names.__name__, f"{__path__[0]}/names.py").exec_module(_names)
     sys.modules[__name__] = _names.load(__path__[0])
 
-# Where each public name lives. They load at their first use: `import sdk` stays as light as the standard library.
+# The module of each public name. Names load at first use, so that `import sdk` stays as light as the standard library.
 _PUBLIC = {
     "plan": "api",
     "submit": "api",
@@ -57,7 +57,7 @@ _PUBLIC = {
 }
 __all__ = [*_PUBLIC]
 
-if TYPE_CHECKING:  # `as`: for a strict type checker of a user's program these names are public
+if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .api import attach as attach
     from .api import plan as plan
     from .api import runs as runs

@@ -1,4 +1,4 @@
-"""The whole story on one screen: plan, submit, attach, runs."""
+"""plan, submit, attach, runs: the entry points of the package."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
 
 
 def plan(what: str | Path | Callable[..., Any] | Job, **settings: Unpack[Keywords]) -> Plan:
-    """Decide everything about a run, and change nothing: `print(sdk.plan("train.py", workers=2))`.
+    """Decide everything about a run without changing anything: `print(sdk.plan("train.py", workers=2))`.
 
     Args:
         what: the path of a script, of a notebook, or of a folder with a `__main__.py`; `package.module`,
-            `package.module:function`, a function, or a Job. A function of a notebook or of `__main__` travels as source
-            text, with the values that it uses as JSON.
+            `package.module:function`, a function, or a Job. A function from a notebook or from `__main__` is sent as source
+            code, with the values that it uses as JSON.
         **settings: each setting is a keyword: `max_steps=20`, `timeout_s=600`, `vertex_project="mine"`. See Settings in
             docs/reference/api.md.
 
@@ -53,35 +53,35 @@ def plan(what: str | Path | Callable[..., Any] | Job, **settings: Unpack[Keyword
 
 
 def submit(what: str | Path | Callable[..., Any] | Job | Plan, **settings: Unpack[Keywords]) -> Run:
-    """Start a run and return its handle; never waits for the training: `sdk.submit("train.py", workers=2).result()`.
+    """Start a run and return its handle without waiting for the training: `sdk.submit("train.py", workers=2).result()`.
 
     Args:
-        what: what `plan` takes, or a Plan, which is executed exactly.
-        **settings: as for `plan`; none beside a Plan.
+        what: what `plan` accepts, or a Plan, which is executed exactly.
+        **settings: as for `plan`; not allowed with a Plan.
 
     Raises:
-        InputError: with every mistake that was found, before anything was written or started.
+        InputError: with every mistake that was found; nothing was written or started.
     """
     if isinstance(what, Plan):
         refuse_inside_task("submit")
-        refuse_keywords(settings, "a Plan, which has decided them")
+        refuse_keywords(settings, "a Plan, which already fixes them")
         return execute(what)
     given, target = from_keywords(settings)
     return execute(make_plan(what, given, target, os.environ, verb="submit"), exact=False)
 
 
 def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
-    """Return the handle of a run that exists: `sdk.attach("digits-k3f9aa")`.
+    """Return the handle of an existing run: `sdk.attach("digits-k3f9aa")`.
 
     Args:
-        url_or_id: its directory, which may be gs://BUCKET/PREFIX/runs/ID; or below `root` its id, the beginning of one, or
-            "latest".
+        url_or_id: the run's directory, which may be gs://BUCKET/PREFIX/runs/ID; or a run below `root`: its id, a prefix of
+            its id, or "latest".
         root: as for `plan`.
 
     Raises:
-        RunNotFoundError: there is none.
-        InputError: several ids begin like that; it names them.
-        CorruptRunError: the directory is not podlift's, or it is damaged.
+        RunNotFoundError: there is no such run.
+        InputError: the prefix is ambiguous; the message lists the runs.
+        CorruptRunError: the directory is not a run of podlift, or it is damaged.
     """
     text = str(url_or_id)
     url = references.url_of(text, root, os.environ)
@@ -91,19 +91,21 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
     with usable("The run", text):
         there = Path(url).is_dir()
     if not there:
-        raise RunNotFoundError(f"No run is there. Received: {text!r}. Looked at {url!r}. Next: podlift runs.")
+        raise RunNotFoundError(f"No such run. Received: {text!r}. Looked at {url!r}. Next: podlift runs.")
     try:
         found = read_plan(paths)
     except OSError as error:
         why = f"{error.strerror or error}: plan.json"
-        # Its folder has the run's name, and the run lies elsewhere.
+        # `podlift get` names its folder after the run.
         if isinstance(error, FileNotFoundError) and Path(url, posix.MARKER).is_file():
-            why = "it holds what podlift get has brought. Next: name the root in which the run lies (--root)"
-        raise CorruptRunError(f"{paths.url!r} is no run of podlift: {why}.") from None
+            why = "it holds the outputs that podlift get copied. Next: name the root of the run (--root)"
+        raise CorruptRunError(f"{paths.url!r} is not a run of podlift: {why}.") from None
     root, run_id = paths.root, paths.run_id
     if found.run_id != run_id:
-        raise CorruptRunError(f"{paths.url!r} holds the run {found.run_id!r}: a run's directory has the run's name.")
-    # A directory that was copied, or is mounted elsewhere, is read where it is found.
+        raise CorruptRunError(
+            f"{paths.url!r} holds the run {found.run_id!r}: a run's directory must be named after the run."
+        )
+    # Read a copied or differently mounted directory in place.
     return Run(replace(found, root=root, local=""))
 
 
@@ -115,20 +117,20 @@ def runs(
     state: str | Sequence[str] = (),
     name: str | None = None,
 ) -> list[RunInfo]:
-    """Return the newest runs below a root, newest first; damaged ones too, with what is wrong with them.
+    """Return the runs below a root, newest first; damaged ones are included, with the problem.
 
-    Usage: `sdk.runs(state="FAILED", name="digits*")`. Of a run that has ended its summary is read, where it has one:
-    `Run.status` reads its records.
+    Usage: `sdk.runs(state="FAILED", name="digits*")`. Ended runs are read from their summaries if they have one;
+    `Run.status` always reads the records.
 
     Args:
         root: as for `plan`.
-        limit: at most this many; None for all.
-        backend: only those of this one, in the root where its runs usually live.
-        state: only those in this state, or in one of several, such as "RUNNING".
-        name: only those whose name, or id, is this one; `*` stands for anything.
+        limit: the maximum number of runs; None for all.
+        backend: only runs of this backend, in its usual root.
+        state: only runs in this state, or in one of several, such as "RUNNING".
+        name: only runs with this name or id; `*` matches anything.
 
     Raises:
-        InputError: there is no such state or backend, or the root cannot be listed.
+        InputError: the state or the backend is unknown, or the root cannot be listed.
     """
     wanted = _states([state] if isinstance(state, str) else state)
     if limit is not None and limit < 1:
@@ -147,15 +149,15 @@ def runs(
     if in_bucket(place):
         every = limit if backend is None and not wanted and name is None else None
         urls = [url for url in remote.runs(place, every) if _is_named(url.rpartition("/")[2], name)]
-        # Several at a time, and no more than it takes.
+        # Read several at a time, but not more than needed.
         size = limit or len(urls) or 1
         chunks = (urls[at : at + size] for at in range(0, len(urls), size))
-        looked = (info for chunk in chunks for info in remote.each(chunk, _distant_info))
-        return list(itertools.islice(filter(fits, looked), limit))
+        found = (info for chunk in chunks for info in remote.each(chunk, _remote_info))
+        return list(itertools.islice(filter(fits, found), limit))
     folder = RootPaths(place).runs
     newest_first = sorted(references.candidates(folder), reverse=True)
-    found = (_info(f"{folder}/{run}", whole=whole) for _, run, whole in newest_first if _is_named(run, name))
-    return list(itertools.islice(filter(fits, found), limit))
+    infos = (_info(f"{folder}/{run}", whole=whole) for _, run, whole in newest_first if _is_named(run, name))
+    return list(itertools.islice(filter(fits, infos), limit))
 
 
 def _states(names: Sequence[str]) -> list[State]:
@@ -175,44 +177,34 @@ def _is_named(run: str, pattern: str | None) -> bool:
 
 
 def _info(url: str, *, whole: bool) -> RunInfo | None:
-    """Return one line of the list; None for a run that was removed meanwhile."""
+    """Return the run in a folder; None if it was removed meanwhile."""
     name = url.rpartition("/")[2]
     summary = summaries.read(RunPaths(url)) if whole else None
     if summary is not None:
         return RunInfo(id=name, url=url, status=summary.status, **vars(summary.shown))
     try:
-        return _looked_at(url)
+        return _read_info(url)
     except Exception as error:  # one broken directory must not hide the others
         if not os.path.lexists(url):
             return None
         return RunInfo(id=name, url=url, status=None, problem=str(error) or repr(error))
 
 
-def _distant_info(url: str) -> RunInfo:
+def _remote_info(url: str) -> RunInfo:
     try:
-        return _looked_at(url)
+        return _read_info(url)
     except Exception as error:  # one broken directory must not hide the others
         return RunInfo(id=url.rpartition("/")[2], url=url, status=None, problem=str(error) or repr(error))
 
 
-def _looked_at(url: str) -> RunInfo:
+def _read_info(url: str) -> RunInfo:
     run = attach(url)
     status = run.status()
     return RunInfo(id=run.id, url=url, status=status, **vars(summaries.shown(run.plan.paths)))
 
 
 def execute(made: Plan, *, exact: bool = True) -> Run:
-    """Do what a plan says.
-
-    Args:
-        made: the plan.
-        exact: refuse if the project's files are not those that the plan was made for; else they are taken as they are now,
-            as the same call that has made the plan does.
-
-    Raises:
-        InputError: the files changed since, or the plan was executed before.
-        PodliftError: the disk refused.
-    """
+    """Execute a plan; with `exact`, raise InputError if the project's files have changed since it was made."""
     try:
         return _execute(made, exact)
     except OSError as error:
@@ -230,7 +222,7 @@ def _execute(made: Plan, exact: bool) -> Run:
     else:
         made = packaged(made)
     request = backend.render(made)
-    # Before the plan, which makes it a run: a run whose records are gone is damaged.
+    # The plan makes the folder a run, and a run without a records folder counts as damaged: create that first.
     Path(made.paths.events).mkdir(parents=True, exist_ok=True)
     try:
         posix.put_new(made.paths.plan, made.to_json().encode())

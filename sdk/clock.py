@@ -1,4 +1,4 @@
-"""Time as a parameter: whatever needs it takes a Clock, so that a test can hand in its own."""
+"""Time as a parameter: code that needs it accepts a Clock, so that a test can pass its own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own."""
+    """The clock of this machine."""
 
     def now(self) -> float:
         return time.time()

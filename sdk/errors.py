@@ -1,27 +1,27 @@
 """Everything podlift raises on purpose, and the exit code of each.
 
     PodliftError                  3
-    ├── InputError (ValueError)   2   something you gave us is wrong; all mistakes at once
+    ├── InputError (ValueError)   2   invalid input; lists all mistakes at once
     │   ├── RunNotFoundError      2   (LookupError) no run of that name or URL
-    │   ├── CorruptRunError       2   a run directory that we did not write, or that is damaged
-    │   ├── InsideTaskError       2   submit or plan called by the program that is being run
-    │   ├── FutureFormatError     2   a checkpoint that a newer podlift wrote
-    │   └── CheckpointMismatchError 2 a checkpoint of another model; every name and shape that differs
-    ├── StoreError                3   a store could not do what it was asked; nothing is known to have changed
-    │   ├── AlreadyExistsError    3   write-once, and somebody wrote it before
+    │   ├── CorruptRunError       2   not a run directory of podlift, or a damaged one
+    │   ├── InsideTaskError       2   submit or plan called by the running program itself
+    │   ├── FutureFormatError     2   a checkpoint written by a newer podlift
+    │   └── CheckpointMismatchError 2 a checkpoint of another model; lists every name and shape that differs
+    ├── StoreError                3   an operation of a store failed; nothing is known to have changed
+    │   ├── AlreadyExistsError    3   a write-once object that exists already
     │   ├── MissingError          3   (LookupError) no object of that name
-    │   ├── ConflictError         3   another generation than the expected one is there
-    │   ├── AccessError           3   it does not let us in: credentials or a permission are missing
+    │   ├── ConflictError         3   the object has another generation than the expected one
+    │   ├── AccessError           3   credentials or a permission are missing
     │   └── CorruptObjectError    3   an object's bytes are not those that were written
     ├── CheckpointError           3   a checkpoint could not be saved or read
-    │   ├── CorruptCheckpointError 3  it does not verify; the sentence names the file
-    │   ├── FencedError           3   a newer attempt has taken the store over: stop writing
+    │   ├── CorruptCheckpointError 3  it does not verify; the message names the file
+    │   ├── FencedError           3   a newer attempt has taken over the store: stop writing
     │   └── SaveFailedError       3   a save in the background failed
-    ├── RunError                  3   the run ended badly; .status says how
+    ├── RunError                  3   the run did not succeed; see `.status`
     │   ├── RunFailedError        1   the user's program failed
     │   ├── RunCancelledError     4
-    │   └── RunCheckpointedError 75   it saved its state and asks to be started again
-    └── WaitTimeoutError          3   (TimeoutError) still going after `timeout_s`
+    │   └── RunCheckpointedError 75   it saved its state and requests a restart
+    └── WaitTimeoutError          3   (TimeoutError) still running after `timeout_s`
 
 Exit codes are stable: 0 done, 1 user error in the job, 2 bad input, 3 infrastructure, 4 cancelled, 75 checkpointed.
 """
@@ -45,16 +45,16 @@ EXIT_CHECKPOINTED = 75
 
 
 class PodliftError(Exception):
-    """The root of the tree."""
+    """The base class of all errors that podlift raises on purpose."""
 
     exit_code = EXIT_INFRASTRUCTURE
 
 
 class InputError(PodliftError, ValueError):
-    """What you gave is wrong. `problems` holds one sentence for each mistake; nothing was written or started.
+    """The input is invalid. `problems` holds one message for each mistake; nothing was written or started.
 
     Args:
-        problems: a sentence, or several.
+        problems: one message, or several.
     """
 
     exit_code = EXIT_INPUT
@@ -70,29 +70,26 @@ class InputError(PodliftError, ValueError):
 
 
 class RunNotFoundError(InputError, LookupError):
-    """No run directory is where the name or URL points."""
+    """There is no run of that name or URL."""
 
 
 class CorruptRunError(InputError):
-    """A run directory holds something that podlift did not write, or no longer holds what it wrote."""
+    """The directory is not a run of podlift, or it is damaged."""
 
 
 class InsideTaskError(InputError, RuntimeError):
-    """`submit` or `plan` was called by the very program that is being run."""
+    """`submit` or `plan` was called by the running program itself."""
 
 
 class FutureFormatError(InputError):
-    """A checkpoint was written by a newer podlift than this one."""
+    """The checkpoint was written by a newer podlift than this one."""
 
 
 class CheckpointMismatchError(InputError):
-    """A checkpoint is of another model: each name, shape and dtype that differs is a problem of the list.
+    """The checkpoint belongs to another model; `problems` lists each name, shape and dtype that differs.
 
-    Args:
-        problems: a sentence for each.
-        missing: paths that only the checkpoint has.
-        extra: paths that only the program has.
-        different: what differs, by path.
+    `missing` are the paths that only the checkpoint has, `extra` those that only the program has, and `different` says what
+    differs, by path.
     """
 
     def __init__(
@@ -108,11 +105,11 @@ class CheckpointMismatchError(InputError):
 
 
 class StoreError(PodliftError):
-    """A store could not do what it was asked: the disk is full, read-only, not there, or does not answer."""
+    """An operation of a store failed: the disk is full, read-only, missing, or does not respond."""
 
 
 class AlreadyExistsError(StoreError):
-    """An object of that name exists, and objects are written once."""
+    """An object of that name exists already, and objects are written once."""
 
 
 class MissingError(StoreError, LookupError):
@@ -120,15 +117,15 @@ class MissingError(StoreError, LookupError):
 
 
 class ConflictError(StoreError):
-    """The object has another generation than the expected one: somebody else wrote it."""
+    """The object has another generation than the expected one: another process wrote it."""
 
 
 class AccessError(StoreError):
-    """The store does not let us in: credentials or a permission are missing, and the sentence says how to get them."""
+    """Credentials or a permission are missing; the message says how to get them."""
 
 
 class CorruptObjectError(StoreError):
-    """The bytes of an object are not the ones that were written."""
+    """The bytes of an object are not those that were written."""
 
 
 class CheckpointError(PodliftError):
@@ -140,20 +137,15 @@ class CorruptCheckpointError(CheckpointError):
 
 
 class FencedError(CheckpointError):
-    """A newer attempt has taken over: this one may write no more."""
+    """A newer attempt has taken over the store: this one must stop writing."""
 
 
 class SaveFailedError(CheckpointError):
-    """A save that went on in the background has failed; what was committed before it is untouched."""
+    """A save in the background has failed; earlier checkpoints are intact."""
 
 
 class RunError(PodliftError):
-    """A run ended otherwise than by success.
-
-    Args:
-        message: what happened, with the task, its traceback and where the logs are.
-        status: the run's last status.
-    """
+    """A run did not succeed. The message holds the task, its traceback and where its logs are; `status` is the last status."""
 
     def __init__(self, message: str, status: Status) -> None:
         super().__init__(message)
@@ -167,23 +159,23 @@ class RunFailedError(RunError):
 
 
 class RunCancelledError(RunError):
-    """Somebody cancelled the run."""
+    """The run was cancelled."""
 
     exit_code = EXIT_CANCELLED
 
 
 class RunCheckpointedError(RunError):
-    """The program saved its state and left with 75: start it again."""
+    """The program saved its state and exited with 75: resume the run."""
 
     exit_code = EXIT_CHECKPOINTED
 
 
 class WaitTimeoutError(PodliftError, TimeoutError):
-    """The run was still going when the time given to `wait` or `result` was over. The run goes on."""
+    """The run was still going after the timeout of `wait` or `result`. The run continues."""
 
 
 class Problems:
-    """Collects the mistakes of several independent checks, so that the user sees all of them at once."""
+    """Collects the mistakes of several independent checks into one error."""
 
     def __init__(self) -> None:
         self.found: list[str] = []
@@ -191,7 +183,7 @@ class Problems:
 
     @contextmanager
     def collect(self) -> Iterator[None]:
-        """Swallow an InputError of the block and keep its sentences for `raise_if_any`."""
+        """Catch an InputError of the block and keep its messages for `raise_if_any`."""
         try:
             yield
         except InputError as error:
@@ -199,12 +191,12 @@ class Problems:
             self._cause = self._cause or error.__cause__
 
     def raise_if_any(self) -> None:
-        """Raise one InputError with every sentence collected so far."""
+        """Raise one InputError with every message collected so far."""
         if self.found:
             raise InputError(self.found) from self._cause
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """Return "Did you mean 'x'?" or, with nothing near, "Known: a, b."."""
+    """Return "Did you mean 'x'?" or, if nothing is close, "Known: a, b."."""
     near = get_close_matches(word, known, n=1)
     return f"Did you mean {near[0]!r}?" if near else f"Known: {', '.join(sorted(known))}."

@@ -1,4 +1,4 @@
-"""Names of runs: what is legal, what to make of an illegal one, and fresh ids."""
+"""Names and ids of runs."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ from pathlib import PurePosixPath
 
 from .errors import InputError
 
-# Labels of the clouds allow lowercase letters, digits and dashes, 63 characters; the id adds 7 to the name.
+# Cloud labels allow lowercase letters, digits and dashes, 63 characters; the id adds 7 to the name.
 MAX_NAME = 40
 _NAME = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 _RUN_ID = re.compile(r"[a-z][a-z0-9-]*-[a-z2-7]{6}")
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
-# File names that say nothing about what is trained: the folder's name is better.
+# File names that say nothing about the training: the folder's name is better.
 _GENERIC = {"train", "trainer", "main", "__main__", "run", "task", "model", "script"}
 
 
 def check_name(name: str) -> str:
-    """Return `name` if it can be a label in every cloud.
-
-    Raises:
-        InputError: it cannot; the sentence holds the nearest name that can.
-    """
+    """Return `name` if it is valid as a label in every cloud, else raise InputError with the nearest valid name."""
     if _NAME.fullmatch(name) and len(name) <= MAX_NAME:
         return name
     raise InputError(
@@ -33,14 +29,14 @@ def check_name(name: str) -> str:
 
 
 def slug(text: str) -> str:
-    """Return the legal name that is nearest to `text`."""
+    """Return the valid name that is nearest to `text`."""
     cleaned = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
     cleaned = re.sub(r"^[^a-z]+", "", cleaned)[:MAX_NAME].rstrip("-")
     return cleaned or "run"
 
 
 def default_name(entry: str, folder: str = "") -> str:
-    """Name a run after its entry: the script or module, or the folder that holds it when its own name is generic."""
+    """Name a run after its script or module, or after the folder if that name is generic."""
     target = entry.partition(":")[0]
     if target.endswith(".py"):
         parts = [*PurePosixPath(folder).parts[-1:], PurePosixPath(target).stem]
@@ -51,15 +47,14 @@ def default_name(entry: str, folder: str = "") -> str:
 
 
 def new_run_id(name: str, choose: Callable[[str], str] = secrets.choice) -> str:
-    """Return `name` with six random characters behind it (a billion of them for each name)."""
+    """Return `name` with a random suffix of six characters (a billion for each name)."""
     return f"{name}-{''.join(choose(_ALPHABET) for _ in range(6))}"
 
 
 def is_run_id(text: str) -> bool:
-    """True for what `new_run_id` makes."""
     return _RUN_ID.fullmatch(text) is not None
 
 
 def name_of(run_id: str) -> str:
-    """Return the name that a run was given: its id without the random characters."""
+    """Return the name of a run: its id without the random suffix."""
     return run_id.rpartition("-")[0] if is_run_id(run_id) else run_id

@@ -1,8 +1,8 @@
-"""podlift's two names: `podlift` and `sdk` are one package, and each of its modules is loaded once, as `podlift.X`.
+"""podlift's two import names: `podlift` and `sdk` are one package, and each module is loaded once, as `podlift.X`.
 
-A project may have a top-level `sdk` or `podlift` of its own. Its own comes first, as it does without podlift; then podlift goes
-by the other name, or by a third one that is for nothing else. See docs/explanation/decisions/import-name.md. Nothing here may
-import another module of podlift: this file is run by its path, before any name is known.
+A project may have a top-level `sdk` or `podlift` of its own. The project's module wins, as it does without podlift; then
+podlift uses the other name, or a third, reserved one. See docs/explanation/decisions/import-name.md. Nothing here may import
+another module of podlift: this file is executed by its path, before the package has a name.
 """
 
 from __future__ import annotations
@@ -21,29 +21,19 @@ _FIRST_WORD = b'"""podlift:'
 
 
 def load(folder: str, real: str = "") -> ModuleType:
-    """Return the package whose files lie in a folder; it is loaded once, whatever it is asked for by.
-
-    Args:
-        folder: of this file.
-        real: the name that its modules get; by default `podlift`, where that is free.
-    """
+    """Return the package in a folder, loaded once under whatever name; `real` defaults to `podlift` if that is free."""
     before = next((finder.podlift_name for finder in sys.meta_path if hasattr(finder, "podlift_name")), "")
     if before in sys.modules:
         return sys.modules[before]
     real = real or (NAMES[0] if _is_free(NAMES[0]) else _SPARE)
-    sys.meta_path.insert(0, Names(folder, real))
-    # What a file of that name has begun.
+    sys.meta_path.insert(0, PackageFinder(folder, real))
+    # A partial import under that name.
     sys.modules.pop(real, None)
     return importlib.import_module(real)
 
 
 def settle(own: Iterable[str], real: str = "") -> None:
-    """Leave those of podlift's names to the project that it has modules of, and take the others, whatever the path holds.
-
-    Args:
-        own: the project's.
-        real: the name that podlift was loaded by.
-    """
+    """Release the names in `own`, which the project has modules of, and claim the others, whatever sys.path holds."""
     package = sys.modules[real or str(__package__)]
     for name in set(NAMES) - {package.__name__}:
         if name not in own:
@@ -55,12 +45,12 @@ def settle(own: Iterable[str], real: str = "") -> None:
 
 
 def real_name(own: Iterable[str]) -> str:
-    """Return the name that podlift goes by in a task of a project which has those of its names."""
+    """Return podlift's own name in a task, given the names that the project uses for modules of its own."""
     return _SPARE if NAMES[0] in own else NAMES[0]
 
 
 def is_podlift(file: str) -> bool:
-    """Return whether an `__init__.py` is podlift's, of any version."""
+    """Return whether an `__init__.py` belongs to podlift, of any version."""
     try:
         with open(file, "rb") as text:
             return text.read(len(_FIRST_WORD)) == _FIRST_WORD
@@ -68,13 +58,8 @@ def is_podlift(file: str) -> bool:
         return False
 
 
-class Names:
-    """Finds the package by its real name, and by the others where nothing else has them.
-
-    Args:
-        folder: of the package.
-        real: the name of its modules.
-    """
+class PackageFinder:
+    """Finds the package by its real name, and by the other names unless something else has them."""
 
     def __init__(self, folder: str, real: str) -> None:
         self._folder = folder
@@ -93,37 +78,33 @@ class Names:
         if inner:
             same = sys.modules.get(top) is sys.modules.get(real)
             found = importlib.util.find_spec(f"{real}.{inner}") if same else None
-            return None if found is None else _other_name(fullname, found)
-        found = self._of_others(fullname, path, target)
+            return None if found is None else _alias_spec(fullname, found)
+        found = self._find_elsewhere(fullname, path, target)
         if found is not None and not is_podlift(found.origin or ""):
             return found
-        return _other_name(fullname, importlib.import_module(real).__spec__)
+        return _alias_spec(fullname, importlib.import_module(real).__spec__)
 
-    def _of_others(self, *asked: Any) -> ModuleSpec | None:
-        place = next((place for place, finder in enumerate(sys.meta_path) if finder is self), -1)
-        for finder in sys.meta_path[place + 1 :]:
+    def _find_elsewhere(self, *arguments: Any) -> ModuleSpec | None:
+        position = next((index for index, finder in enumerate(sys.meta_path) if finder is self), -1)
+        for finder in sys.meta_path[position + 1 :]:
             find = getattr(finder, "find_spec", None)
-            spec: ModuleSpec | None = None if find is None else find(*asked)
+            spec: ModuleSpec | None = None if find is None else find(*arguments)
             if spec is not None:
                 return spec
         return None
 
 
-def _other_name(name: str, found: ModuleSpec | None) -> ModuleSpec:
+def _alias_spec(name: str, found: ModuleSpec | None) -> ModuleSpec:
     if found is None:
         raise ImportError(f"podlift was loaded without its import system: {name!r} cannot be found.", name=name)
-    loader: Any = _OtherName(found)
+    loader: Any = _AliasLoader(found)
     spec = ModuleSpec(name, loader, origin=found.origin)
     spec.submodule_search_locations = found.submodule_search_locations
     return spec
 
 
-class _OtherName:
-    """Loads a module by another name: it is the same module.
-
-    Args:
-        found: where it is, by its real name.
-    """
+class _AliasLoader:
+    """Loads a module under another name: the same module object."""
 
     def __init__(self, found: ModuleSpec) -> None:
         self._found = found
@@ -135,25 +116,23 @@ class _OtherName:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import system has given it the other name's.
+        # The import system has set the alias's spec.
         module.__spec__ = self._spec
 
     def get_code(self, name: str) -> Any:
-        """Return what `python -m` runs."""
+        """Return the code for `python -m`."""
         loader: Any = self._found.loader
         return loader.get_code(self._found.name)
 
     def get_source(self, name: str) -> Any:
-        """Return the text, for tracebacks of `python -m`."""
+        """Return the source, for tracebacks of `python -m`."""
         loader: Any = self._found.loader
         return loader.get_source(self._found.name)
 
     def get_filename(self, name: str) -> Any:
-        """Return the file."""
         return self._found.origin
 
     def is_package(self, name: str) -> bool:
-        """Return whether it is one."""
         return self._found.submodule_search_locations is not None
 
 
@@ -162,5 +141,5 @@ def _is_free(name: str) -> bool:
     if loaded is not None:
         return is_podlift(getattr(loaded, "__file__", None) or "")
     found = PathFinder.find_spec(name)
-    # A folder without an `__init__.py` counts only where nothing else has its name.
+    # A folder without an `__init__.py` counts only if nothing else has its name.
     return found is None or found.origin is None or is_podlift(found.origin)

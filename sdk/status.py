@@ -1,4 +1,4 @@
-"""The words for how a run is doing. The one place that maps them to exit codes."""
+"""Run states, reasons and their exit codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from . import errors
 
 
 class State(str, Enum):
-    """Where a run is in its life."""
+    """The state of a run."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -21,7 +21,7 @@ class State(str, Enum):
 
     @property
     def terminal(self) -> bool:
-        """True when nothing more will happen to the run."""
+        """True if the run has ended."""
         return self not in (State.PENDING, State.RUNNING)
 
 
@@ -68,14 +68,14 @@ _USER_FAULTS = (Reason.USER_ERROR, Reason.IMPORT_ERROR, Reason.WRONG_ENTRY, Reas
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a training is, by what its first task has noted.
+    """The progress of a training, as reported by its first task.
 
     Args:
         step: training steps of the run, those of earlier attempts included.
-        epoch: which epoch of `fit` goes on, from 1; None where no `fit` does.
-        epochs: after which one it ends; None where nobody knows.
-        epoch_step: steps of this epoch that are over.
-        epoch_steps: steps of an epoch; None while that is unknown.
+        epoch: the current epoch of `fit`, from 1; None outside of `fit`.
+        epochs: the last epoch of `fit`; None if unknown.
+        epoch_step: completed steps of this epoch.
+        epoch_steps: steps of an epoch; None if unknown.
     """
 
     step: int
@@ -86,7 +86,7 @@ class Progress:
 
     @property
     def left(self) -> int | None:
-        """Steps until `fit` ends; None where nobody knows."""
+        """Steps until `fit` ends; None if unknown."""
         if self.epoch is None or self.epochs is None or self.epoch_steps is None or self.epoch_step is None:
             return None
         return max(0, (self.epochs - self.epoch + 1) * self.epoch_steps - self.epoch_step)
@@ -100,41 +100,34 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """The first real failure of a run.
+    """The first real failure of a run."""
 
-    Args:
-        task: the task it happened in, such as "chief-0"; "" when it belongs to none.
-        message: one line.
-        traceback: the user's own traceback, or the last log lines; may be "".
-        log: path of the task's whole log; may be "".
-    """
-
-    task: str
-    message: str
-    traceback: str = ""
-    log: str = ""
+    task: str  # such as "chief-0"; "" if it belongs to none
+    message: str  # one line
+    traceback: str = ""  # of the user's program, or the last log lines
+    log: str = ""  # path of the task's whole log
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """What the records say about a run.
+    """The status of a run, as its records give it.
 
     Args:
-        state: where it is in its life.
-        reason: why.
-        attempts: how often the whole gang was started.
-        failure: the root cause, for a run that failed.
-        value: what the entry function of the first task returned; None for a script.
+        state: its state.
+        reason: why it is in this state.
+        attempts: how many attempts were started.
+        failure: the root cause of a failed run.
+        value: the return value of the entry function in the first task; None for a script.
         timings: seconds from submit to each milestone: `started`, `entry`, `first_step`, `finished`.
         created: unix time of the submit, in seconds.
-        since: unix time at which it came into this state, in seconds; for a lost run, its last sign of life.
-        saved_step: training step of the last checkpoint; None where there is none.
-        saved_at: unix time of it, in seconds: what was trained since is at risk.
-        continued_step: training step at which the last of several attempts has continued, 0 where nothing was saved and it
-            began anew; None in a first attempt, and until it is known.
-        vendor: the cloud's own word for its job, such as "JOB_STATE_QUEUED", known to podlift or not; "" for none.
-        console: where a browser shows that job; "" for none.
-        findings: what is worth knowing and fails nothing, such as tasks that do not talk to each other; of the last attempt.
+        since: unix time at which it entered this state, in seconds; for a lost run, the time of its last record.
+        saved_step: training step of the last checkpoint; None without one.
+        saved_at: unix time of the last checkpoint, in seconds; training since then is at risk.
+        continued_step: training step from which the last of several attempts continues, 0 if it starts from the beginning;
+            None in a first attempt, and until it is known.
+        vendor: the cloud's own state of its job, such as "JOB_STATE_QUEUED"; "" for none.
+        console: URL of the job's page in the cloud's console; "" for none.
+        findings: remarks about the last attempt that do not fail it, such as tasks that do not communicate.
     """
 
     state: State
@@ -154,24 +147,19 @@ class Status:
 
     @property
     def user_fault(self) -> bool:
-        """True where starting it again without a change would end the same way."""
+        """True if another start without a change would fail in the same way."""
         return self.state is State.FAILED and self.reason in _USER_FAULTS
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code that this state stands for; None while the run is going on."""
+        """The exit code of this state; None while the run is going."""
         if self.state is State.FAILED:
             return errors.EXIT_USER if self.user_fault else errors.EXIT_INFRASTRUCTURE
         return _EXIT_CODES[self.state]
 
 
 def continuation(attempt: int, step: int | None) -> str:
-    """Return where an attempt begins: "attempt 2 continues at step 480".
-
-    Args:
-        attempt: counts from 1.
-        step: training steps that were saved before it; None or 0 where nothing was.
-    """
-    return (
-        f"attempt {attempt} continues at step {step}" if step else f"nothing was saved: attempt {attempt} begins anew"
-    )
+    """Return where an attempt starts: "attempt 2 continues at step 480"."""
+    if step:
+        return f"attempt {attempt} continues at step {step}"
+    return f"no checkpoint was saved: attempt {attempt} starts from the beginning"

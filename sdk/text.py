@@ -60,7 +60,7 @@ def money(usd: float | None) -> str:
 
 def counted(number: int, noun: str) -> str:
     """Return a number of things: "1 file", "3 files"."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def and_more(names: Sequence[str], shown: int) -> str:

@@ -1,7 +1,7 @@
-"""Tracebacks for the person who wrote the program: frames of other people's code folded, project paths, long texts cut.
+"""Tracebacks for the author of a program: foreign frames folded, paths relative to the project, long texts clipped.
 
-They work on text, so that the frames inside TensorFlow's and Keras's own messages, chained exceptions and exception groups
-are treated alike, and what another process has printed into a log too. Pure.
+These functions work on text, so that frames inside messages of TensorFlow and Keras, chained exceptions, exception groups and
+the logs of other processes are all treated alike. Pure.
 """
 
 from __future__ import annotations
@@ -10,17 +10,19 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from .text import counted
+
 _FRAME = re.compile(r'(?P<lead>[ |]*)File "(?P<path>[^"\n]+)", line \d+(?P<within>, in .*)?')
 _REPEATED = re.compile(r"[ |]*\[Previous line repeated (\d+) more times?\]")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-# A task runs a copy of the project: what lies below it is named as in the project.
+# A task runs a copy of the project: paths are shown relative to it.
 _COPY = re.compile(r".*/attempts/\d{4}/tasks/[^/]+/code/(?=.)")
 _INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\]([^/\\]+)")
 _STANDARD = re.compile(r"<frozen |.*[/\\]lib(?:64)?[/\\](?:python3(?:\.\d+)?t?|python3\d+\.zip)[/\\]")
 _GENERATED = re.compile(r".*[/\\]__autograph_generated_file")
 _OURS = __file__.rpartition("/")[0] + "/"
 _LIBRARY = "the standard library"
-# What stands before the cause in messages of Keras and TensorFlow.
+# Lines before the cause in messages of Keras and TensorFlow.
 _PREAMBLE = re.compile(
     r"Graph execution error:|Detected at node .*|in user code:|Exception encountered when calling .*"
     r"|Traceback \(most recent call last\):|<stack traces unavailable>"
@@ -32,11 +34,11 @@ _WHOLE = "the task's log has them"
 
 
 @dataclass
-class _Part:
-    """A frame with its source lines, or a line of something else, which has no owner."""
+class _TraceLines:
+    """A frame with its source lines, or another line, which has no owner."""
 
     lines: list[str]
-    owner: str | None = None  # "" for the user
+    owner: str | None = None  # whose code; "" for the user's
     lead: str = ""
     count: int = 1
     within: bool = True
@@ -44,18 +46,18 @@ class _Part:
 
 
 def fold(text: str) -> str:
-    """Return a traceback in which runs of foreign frames are one line each, and the program's have project paths.
+    """Fold each run of foreign frames into one line, and give the program's own frames project paths.
 
-    The middle of a line that nobody would read is left out, and terminal colours are.
-    Where no frame is the program's, the last one stays: it is all that says where.
+    Terminal colours and the middle of very long lines are dropped. If no frame is the program's, the last one stays: it is the
+    only hint at the place.
     """
     parts = list(_parts(_COLOUR.sub("", text)))
-    nobodys = not any(part.owner == "" for part in parts)
+    all_foreign = not any(part.owner == "" for part in parts)
     found: list[str] = []
-    foreign: list[_Part] = []
+    foreign: list[_TraceLines] = []
     for number, part in enumerate(parts):
         after = parts[number + 1] if number + 1 < len(parts) else None
-        last = nobodys and (after is None or after.owner is None)
+        last = all_foreign and (after is None or after.owner is None)
         if part.owner and part.within and not last:
             foreign.append(part)
             continue
@@ -65,7 +67,7 @@ def fold(text: str) -> str:
 
 
 def shorten(text: str) -> str:
-    """Return the beginning and the end of what is long in a folded traceback, with how much was left out."""
+    """Clip the long parts of a folded traceback to their beginning and end."""
     shown: list[str] = []
     group: list[list[str]] = []
     framed = False
@@ -82,7 +84,7 @@ def shorten(text: str) -> str:
 
 
 def clip(text: str, limit: int) -> str:
-    """Return at most about `limit` characters of a text: its beginning and its end, with how much was left out."""
+    """Clip a text to about `limit` characters: its beginning and its end."""
     if len(text) <= limit:
         return text
     half = limit // 2
@@ -90,25 +92,25 @@ def clip(text: str, limit: int) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return what an error's message says, in one line: without the frames in it, and what Keras says before the cause."""
-    said = [line for part in _parts(_COLOUR.sub("", text)) if part.owner is None for line in part.lines]
-    causes = [line for line in said if line.strip() and not _PREAMBLE.fullmatch(line.strip())]
-    words = " ".join(" ".join(causes or said).split())
+    """Return an error's message in one line, without the frames in it and without the preamble of Keras."""
+    lines = [line for part in _parts(_COLOUR.sub("", text)) if part.owner is None for line in part.lines]
+    causes = [line for line in lines if line.strip() and not _PREAMBLE.fullmatch(line.strip())]
+    words = " ".join(" ".join(causes or lines).split())
     return words if len(words) <= _ONE_LINE else f"{words[:_ONE_LINE].rstrip()}..."
 
 
-def _parts(text: str) -> Iterator[_Part]:
+def _parts(text: str) -> Iterator[_TraceLines]:
     lines = text.rstrip("\n").split("\n")
     at = 0
     while at < len(lines):
         found = _FRAME.match(lines[at])
         if found is None:
-            yield _Part([lines[at]])
+            yield _TraceLines([lines[at]])
             at += 1
             continue
         path, lead = found["path"], found["lead"]
         shown = _COPY.sub("", path)
-        part = _Part(
+        part = _TraceLines(
             [lines[at].replace(f'"{path}"', f'"{shown}"', 1)], _owner(path), lead, within=bool(found["within"])
         )
         at += 1
@@ -138,24 +140,24 @@ def _owner(path: str) -> str:
     return _LIBRARY if _STANDARD.match(path) else ""
 
 
-def _folded(parts: Sequence[_Part]) -> list[str]:
-    """Return foreign frames in one line: how many are whose."""
+def _folded(parts: Sequence[_TraceLines]) -> list[str]:
+    """Return one line for foreign frames: how many belong to which package."""
     counts: dict[str, int] = {}
     for part in parts:
         counts[part.owner or ""] = counts.get(part.owner or "", 0) + part.count
     if not counts:
         return []
     (name, count), *more = counts.items()
-    said = [f"{count} frame{'' if count == 1 else 's'} of {name}", *(f"{n} of {owner}" for owner, n in more)]
-    return [f"{parts[0].lead}... {', '.join(said)} ..."]
+    words = [f"{counted(count, 'frame')} of {name}", *(f"{n} of {owner}" for owner, n in more)]
+    return [f"{parts[0].lead}... {', '.join(words)} ..."]
 
 
 def _ends(group: list[list[str]], framed: bool) -> list[str]:
     first, last = _FRAMES if framed else _LINES
     if len(group) > first + last + 1:
         lead = re.match(r"[ |]*", group[first][0])
-        said = f"{len(group) - first - last} {'frames' if framed else 'lines'} left out: {_WHOLE}"
-        group = [*group[:first], [f"{lead[0] if lead else ''}... {said} ..."], *group[-last:]]
+        omitted = f"{len(group) - first - last} {'frames' if framed else 'lines'} left out: {_WHOLE}"
+        group = [*group[:first], [f"{lead[0] if lead else ''}... {omitted} ..."], *group[-last:]]
     return [line for lines in group for line in lines]
 
 

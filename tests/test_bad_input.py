@@ -81,7 +81,7 @@ def test_keywords_beside_a_job_or_a_plan_are_refused(write) -> None:
     write("train.py", "print(1)")
     with pytest.raises(sdk.InputError, match="workers: not beside a Job"):
         sdk.plan(sdk.Job("train.py"), workers=2)
-    with pytest.raises(sdk.InputError, match="name: not beside a Plan"):
+    with pytest.raises(sdk.InputError, match="name: cannot be combined with a Plan"):
         sdk.submit(sdk.plan("train.py"), name="x")
 
 
@@ -108,20 +108,20 @@ def test_a_name_that_no_system_takes_is_no_run(ref: str, write) -> None:
 
 @pytest.mark.parametrize("ref", ["digits-aaaaaa", "nowhere/digits"])
 def test_a_run_that_is_not_there_is_reported(ref: str, write) -> None:
-    with pytest.raises(sdk.RunNotFoundError, match="No run is there"):
+    with pytest.raises(sdk.RunNotFoundError, match="No such run"):
         sdk.attach(ref)
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "is no run of podlift"),
-        ("", "is no plan of podlift"),
-        ("{}", "is no plan of podlift"),
+        (None, "is not a run of podlift"),
+        ("", "is not a plan of podlift"),
+        ("{}", "is not a plan of podlift"),
         ('{"version": 99}', "written by another podlift: version 99"),
         ('{"version": 1}', "it is damaged"),
-        ("[]", "is no plan of podlift"),
-        ("\x00\xff", "is no plan of podlift"),
+        ("[]", "is not a plan of podlift"),
+        ("\x00\xff", "is not a plan of podlift"),
     ],
 )
 def test_a_foreign_or_damaged_run_directory_is_reported_and_left_alone(

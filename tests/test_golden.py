@@ -41,11 +41,11 @@ def test_an_old_run_can_be_attached_and_read_from_wherever_it_lies(path: Path, t
     [
         ("0000.supervisor.000003.final.json", b"", "damaged"),
         ("0000.supervisor.000003.final.json", b'{"version": 7}', "version 1"),
-        ("0000.supervisor.000003.final.json", b'{"version": 1, "time": 1, "data": {}}', "make no sense"),
+        ("0000.supervisor.000003.final.json", b'{"version": 1, "time": 1, "data": {}}', "are damaged"),
         (
             "0000.supervisor.000003.final.json",
             b'{"version":1,"time":1,"data":{"state":"ODD","reason":"done"}}',
-            "make no sense",
+            "are damaged",
         ),
         ("notes.txt", b"hello", "not the name of a record"),
     ],

@@ -75,7 +75,7 @@ def test_unknown_and_contradicting_keywords_are_named_together_with_the_nearest_
     assert "entry: not as a keyword" in said
     with pytest.raises(sdk.InputError, match="max_steps: not beside a Job"):
         sdk.plan(sdk.Job("hello.py"), max_steps=20)
-    with pytest.raises(sdk.InputError, match="max_steps: not beside a Plan"):
+    with pytest.raises(sdk.InputError, match="max_steps: cannot be combined with a Plan"):
         sdk.submit(sdk.plan("hello.py"), max_steps=20)
 
 

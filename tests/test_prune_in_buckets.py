@@ -143,7 +143,7 @@ def test_what_is_damaged_or_strange_stays_with_a_sentence_and_a_bundle_that_may_
     found = find()
     assert names(found) == ["b-aaaaaa"]
     said = why(found)
-    assert said.pop("a-aaaaaa").startswith("its records make no sense: ")
+    assert said.pop("a-aaaaaa").startswith("its records are damaged: ")
     assert said == dict.fromkeys(["notes.txt", "mine", "x-aaaaaa", "mine.zip"], "it is not podlift's")
     assert names(found, "bundle") == ["b" * 64]
     put("runs/a-aaaaaa/plan.json", b"{}")

@@ -1,4 +1,4 @@
-"""What a plan has to say about itself: small pure functions (resources, code, facts) -> findings."""
+"""The checks of a plan: small pure functions (job, target, facts) -> findings."""
 
 from __future__ import annotations
 
@@ -22,25 +22,18 @@ def run_all(
     run_id: str = "",
     strategies: Sequence[str] = (),
 ) -> list[Finding]:
-    """Return the findings of every check of a backend, in a fixed order and each once.
+    """Return the findings of every check of a backend, in a fixed order and without duplicates.
 
-    Args:
-        job: the Job as JSON.
-        facts: what was asked of the world.
-        backend: who runs it.
-        target: the backend's own value as JSON, such as a Vertex.
-        root: where the run will live; "" where that is not decided.
-        run_id: its id, likewise.
-        strategies: names of the classes of tf.distribute that the program mentions (`strategies_in`).
+    `job` and `target` (such as a Vertex) are JSON; `root` and `run_id` are "" if not decided yet; `strategies` are the names
+    that `strategies_in` found in the program.
     """
     if backend == "vertex":
         found = vertex.run(job, target or {}, facts, root=root, run_id=run_id, strategies=strategies)
     else:
         found = local.run(job, facts)
-    # Several checks may come to one verdict.
     return list({(finding.level, finding.message): finding for finding in found}.values())
 
 
 def errors(findings: Sequence[Sequence[str]]) -> list[str]:
-    """Return the sentences of those (level, message) pairs that stop a submit."""
+    """Return the messages of those (level, message) pairs that stop a submit."""
     return [message for level, message in findings if level == "error"]

@@ -1,4 +1,4 @@
-"""What a plan for this machine has to say about itself."""
+"""The checks of a plan for local mode."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from .vertex_hardware import one_task
 
 
 def run(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
-    """Return the findings of a plan that runs here."""
-    checks = (_hardware, _one_task, _tensorflow, _legacy_keras, _isolation, _open_ports, _crowding, _of_clouds)
+    checks = (_hardware, _one_task, _tensorflow, _legacy_keras, _isolation, _open_ports, _crowding, _cloud_settings)
     return [finding for check in checks for finding in check(job, facts)]
 
 
@@ -24,19 +23,19 @@ def _hardware(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
         return []
     return [
         error(
-            f"Local mode has no {asked}: it runs tasks on this machine's CPUs; backend='vertex' gets one",
+            f"Local mode has no {asked}: tasks run on this machine's CPUs; backend='vertex' has it",
             {"resources.accelerator": "cpu"},
         )
     ]
 
 
 def _one_task(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
-    """What Vertex AI refuses of a TPU has no stand-in either."""
+    # The TPU stand-in follows Vertex AI's rule.
     return one_task(job, {})
 
 
 def tpu_replicas(job: Mapping[str, Any], environ: Mapping[str, str]) -> list[Finding]:
-    """Return what is wrong with the number of replicas that the caller's environment asks for."""
+    """Check the number of replicas that the caller's environment requests."""
     row = accelerators.row(job["resources"]["accelerator"])
     if row.family != "tpu" or "local" not in row.backends:
         return []
@@ -65,7 +64,7 @@ def _tensorflow(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
     return [
         Finding(
             "warning",
-            f"TensorFlow {facts.tensorflow} is outside the range that podlift was tried with: "
+            f"TensorFlow {facts.tensorflow} is outside the range that podlift is tested with: "
             f"{low[0]}.{low[1]} to {high[0]}.{high[1]}.",
         )
     ]
@@ -80,7 +79,7 @@ def _legacy_keras(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
 def _isolation(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
     if job["resources"]["network"] != "isolated" or facts.isolation is None:
         return []
-    return [Finding("error", f"network='isolated' cannot be had here: {facts.isolation} Use network='host'.")]
+    return [Finding("error", f"network='isolated' is not available here: {facts.isolation} Use network='host'.")]
 
 
 def _open_ports(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
@@ -89,7 +88,7 @@ def _open_ports(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
     return [
         Finding(
             "note",
-            "TensorFlow's servers listen on every network interface while this runs, without authentication. On an "
+            "While this runs, TensorFlow's servers listen on every network interface, without authentication. On an "
             "untrusted network use network='isolated' (docs/explanation/security.md).",
         )
     ]
@@ -100,18 +99,20 @@ def _crowding(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
     if tasks <= 4 * facts.cpus:
         return []
     return [
-        Finding("warning", f"{tasks} tasks share {facts.cpus} CPUs: expect about {tasks}/{facts.cpus} of the time.")
+        Finding(
+            "warning",
+            f"{tasks} tasks share {facts.cpus} CPUs: each step takes about {tasks / facts.cpus:.0f} times as long.",
+        )
     ]
 
 
-def _of_clouds(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
-    """Settings that mean something on rented machines only."""
+def _cloud_settings(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
     asked, limits = job["resources"], job["limits"]
-    said = {
+    given = {
         "provisioning": asked.get("provisioning", "standard") != "standard",
         "machine": asked.get("machine") is not None,
         "disk_gb": asked.get("disk_gb", 100) != 100,
         "max_cost_usd": limits.get("max_cost_usd") is not None,
     }
-    named = ", ".join(name for name, given in said.items() if given)
-    return [Finding("note", f"{named}: for machines of a cloud; on this one it changes nothing.")] if named else []
+    named = ", ".join(name for name, differs in given.items() if differs)
+    return [Finding("note", f"{named}: ignored in local mode, where there are no cloud machines.")] if named else []

@@ -1,21 +1,17 @@
-"""Which strategies of tf.distribute a program names: read from its text, nothing is imported."""
+"""Which strategies of tf.distribute a program mentions: read from its source, nothing is imported."""
 
 from __future__ import annotations
 
 import ast
 
 PARAMETER_SERVER = "ParameterServerStrategy"
-# Every task holds the whole model and all take each step together.
+# Every task holds the whole model, and all of them take each step together.
 SYNCHRONOUS = ("MirroredStrategy", "MultiWorkerMirroredStrategy", "TPUStrategy")
 _KNOWN = (*SYNCHRONOUS, PARAMETER_SERVER, "CentralStorageStrategy", "OneDeviceStrategy")
 
 
 def strategies_in(source_text: str) -> tuple[str, ...]:
-    """Return the names of the strategies that a module's code mentions, each once, in their order.
-
-    Args:
-        source_text: Python; of text that is none, nothing is known.
-    """
+    """Return the strategies that a module mentions, each once, in their order; nothing for text that is not Python."""
     try:
         tree = ast.parse(source_text)
     except (SyntaxError, ValueError, RecursionError):
@@ -24,7 +20,6 @@ def strategies_in(source_text: str) -> tuple[str, ...]:
 
 
 def strategies_of(tree: ast.AST) -> tuple[str, ...]:
-    """Return the names of the strategies that code mentions, each once, in their order."""
     places: dict[str, tuple[int, int]] = {}
     for node in ast.walk(tree):
         for name in _names(node):

@@ -1,4 +1,4 @@
-"""What a plan for Vertex AI has to say about itself. Every refusal names the nearest plan that is not refused for it."""
+"""The checks of a plan for Vertex AI. Every error names the nearest plan that passes the check."""
 
 from __future__ import annotations
 
@@ -32,20 +32,10 @@ _CHECKS = (
 def run(
     job: Json, target: Json, facts: Facts, *, root: str = "", run_id: str = "", strategies: Sequence[str] = ()
 ) -> list[Finding]:
-    """Return the findings of a plan that runs on Vertex AI.
-
-    Args:
-        job: the Job as JSON.
-        target: the Vertex as JSON.
-        facts: what was asked of the world.
-        root: where the run will live; "" where that is not decided.
-        run_id: its id, likewise.
-        strategies: names of the classes of tf.distribute that the program mentions.
-    """
     found = [finding for check in _CHECKS for finding in check(job, target)]
     found += vertex_hardware.tensorflow(job, target, facts)
     found += vertex_limits.roles(job, target, strategies)
     found += vertex_limits.display_name(run_id)
     found += vertex_target.place(job, target, root)
-    found += vertex_online.asked(job, target, facts, root)
+    found += vertex_online.run(job, target, facts, root)
     return found

@@ -1,44 +1,48 @@
-"""Checks of what a job for Vertex AI runs on: accelerator, machine, region, how the machines are had.
+"""Checks of what a job for Vertex AI runs on: accelerator, machine, region, provisioning.
 
-Each takes the Job and the Vertex as JSON and returns what it has to say. The sources are those of the table of hardware.
+Each takes the Job and the Vertex as JSON. The sources are those of the table of hardware.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any
 
 from ..hardware import Release, accelerators, machines, regions
 from ..hardware.accelerators import Accelerator
 from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
+from ..text import and_more
 
 WEEK_S = 7 * 86400.0
 _PROVISIONING = ("standard", "spot", "flex")
+_SHOWN = 4
 _IMAGE_RELEASE = re.compile(r"/?tensorflow[a-z-]*:(\d+)\.(\d+)")
 
 Json = Mapping[str, Any]
 
 
 def hardware(job: Json) -> Accelerator:
-    """Return the row that a job gets: of one that nobody gets, the row that is nearest to it."""
+    """Return the row that a job gets; for a refused row, the nearest one that is available."""
     asked = accelerators.lookup(job["resources"]["accelerator"])
     return accelerators.row(asked.instead) if asked.refused else asked
 
 
 def offered(job: Json, target: Json) -> list[Finding]:
-    """An accelerator that no training job gets, or not with TensorFlow, or not without a reservation."""
+    """An accelerator that is not available for training, or not with TensorFlow, or only with a reservation."""
     asked = accelerators.lookup(job["resources"]["accelerator"])
     if asked.refused:
         return [
-            error(f"No job gets accelerator={asked.name!r}: {asked.refused}", {"resources.accelerator": asked.instead})
+            error(
+                f"accelerator={asked.name!r} is not available: {asked.refused}",
+                {"resources.accelerator": asked.instead},
+            )
         ]
     if asked.reservation and "reservationAffinity" not in str(target.get("raw", "")):
         return [
             error(
-                f"{asked.name} can be had with a reservation only, and Vertex(raw=...) sets no reservationAffinity in a "
-                "machineSpec",
+                f"{asked.name} needs a reservation, but Vertex(raw=...) sets no reservationAffinity in a machineSpec",
                 {"resources.accelerator": "b200:8"},
             )
         ]
@@ -60,39 +64,40 @@ def one_task(job: Json, target: Json) -> list[Finding]:
 
 
 def machine(job: Json, target: Json) -> list[Finding]:
-    """A machine type that training may not have, or that does not carry this accelerator so many times."""
+    """A machine type that is not available for training, or that does not come with this accelerator."""
     asked, row = job["resources"].get("machine"), hardware(job)
     if asked is None:
         return []
     if row.family == "cpu":
-        return [] if machines.allowed(asked) else [_plain(asked)]
+        return [] if machines.allowed(asked) else [_not_for_cpu(asked)]
     if asked not in row.machines:
-        return [_carrying(asked, row)]
+        return [_without_accelerator(asked, row)]
     if asked in machines.TIGHT:
-        return [warning(f"{asked} has so little memory beside an accelerator that the logs may stop")]
+        return [warning(f"{asked} has so little memory that with an accelerator its logs may stop")]
     return []
 
 
-def _plain(asked: str) -> Finding:
+def _not_for_cpu(asked: str) -> Finding:
     owners = [row for row in accelerators.ROWS if asked in row.machines and row.family != "cpu"]
     attached = [row for row in owners if asked in machines.N1]
     if owners and not attached:
         row = min(owners, key=lambda row: (bool(row.refused), row.hosts, row.chips))
         name = row.instead or row.name
         change: dict[str, Any] = {"resources.accelerator": name, "resources.machine": accelerators.row(name).machine}
-        return error(f"A machine {asked!r} comes with an accelerator, and accelerator='cpu' asks for none", change)
+        return error(f"The machine type {asked!r} includes an accelerator, but accelerator='cpu' requests none", change)
     return error(
-        f"Training may not have the machine type {asked!r}: e2, n1, n2, n4, c2 and m1 machines are allowed, and of n1 none "
-        "that is smaller than n1-standard-4",
+        f"The machine type {asked!r} is not available for training. Known: e2, n1 from n1-standard-4 on, n2, n4, c2 and m1 "
+        "machines",
         {"resources.machine": machines.nearest(asked)},
     )
 
 
-def _carrying(asked: str, row: Accelerator) -> Finding:
+def _without_accelerator(asked: str, row: Accelerator) -> Finding:
     same = [other for other in accelerators.ROWS if asked in other.machines and _kind(other) == _kind(row)]
-    spread = next((f"; there it would be on {other.hosts} machines" for other in same if other.chips == row.chips), "")
+    spread = next((f" (it would take {other.hosts} of them)" for other in same if other.chips == row.chips), "")
     said = (
-        f"The machine type {asked!r} does not come with {row.name}{spread}: {row.name} comes with {_some(row.machines)}"
+        f"The machine type {asked!r} does not come with {row.name}{spread}: {row.name} comes with "
+        f"{and_more(row.machines, _SHOWN)}"
     )
     if len(same) == 1 and not same[0].refused and asked not in machines.N1:
         return error(said, {"resources.accelerator": same[0].name})
@@ -103,12 +108,8 @@ def _kind(row: Accelerator) -> str:
     return row.name.partition(":")[0] if row.family == "gpu" else row.name.partition("-")[0]
 
 
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
 def region(job: Json, target: Json) -> list[Finding]:
-    """An accelerator that a region does not have, or of which it is not known."""
+    """An accelerator that a region does not have, or may not have."""
     row = hardware(job)
     asked = [name for name in target.get("regions") or () if regions.is_region(name)]
     if row.regions is not None:
@@ -116,26 +117,26 @@ def region(job: Json, target: Json) -> list[Finding]:
         if not bad:
             return []
         left = [name for name in asked if name in row.regions] or [regions.nearby(bad[0], row.regions)]
-        has = f"{row.name} can be trained on in {', '.join(row.regions)}, not in {', '.join(bad)}"
+        has = f"{row.name} is available in {', '.join(row.regions)}, not in {', '.join(bad)}"
         return [error(has, {"target.regions": left})]
     doubt = [name for name in asked if name not in row.seen_in]
     if not doubt or row.family == "cpu":
         return []
-    return [warning(f"It is not known whether {', '.join(doubt)} has {row.name}; {', '.join(row.seen_in)} has")]
+    return [warning(f"It is unknown whether {', '.join(doubt)} has {row.name}; {', '.join(row.seen_in)} has it")]
 
 
 def provisioning(job: Json, target: Json) -> list[Finding]:
-    """Spot and flex-start where they cannot be had."""
+    """Spot or flex-start for hardware that is not offered that way."""
     asked, row = job["resources"].get("provisioning", "standard"), hardware(job)
     standard = {"resources.provisioning": "standard"}
     if asked not in _PROVISIONING:
         near = get_close_matches(str(asked), _PROVISIONING, n=1) or ["standard"]
         said = f"Unknown provisioning. Received: {asked!r}. Known: {', '.join(_PROVISIONING)}"
         return [error(said, {"resources.provisioning": near[0]})]
-    # Judged by what was asked for: the nearest row may have one machine where that has many.
+    # Judge the requested row: its nearest row may have one machine instead of many.
     hosts = accelerators.lookup(job["resources"]["accelerator"]).hosts
     if asked == "spot" and hosts > 1:
-        return [error("Spot machines cannot be had for TPUs on several machines", standard)]
+        return [error("TPUs on several machines are not available as spot machines", standard)]
     return _flex(job, row, standard) if asked == "flex" else []
 
 
@@ -148,7 +149,7 @@ def _flex(job: Json, row: Accelerator, standard: dict[str, Any]) -> list[Finding
         said = f"Flex-start is offered for {', '.join(listed)}. Received: accelerator={row.name!r}"
         found.append(error(said, standard))
     elif row.flex is None:
-        found.append(warning(f"It is not known whether flex-start is offered for {row.name}"))
+        found.append(warning(f"It is unknown whether flex-start is offered for {row.name}"))
     different = sorted({(pool.machine, pool.accelerator.name) for pool in accelerators.pools(job["resources"])})
     if len(different) > 1:
         said = ", ".join(f"{machine} with {name}" for machine, name in different)
@@ -162,21 +163,21 @@ def _flex(job: Json, row: Accelerator, standard: dict[str, Any]) -> list[Finding
 
 
 def supported(row: Accelerator) -> tuple[Release, Release]:
-    """Return the oldest and the newest TensorFlow that podlift was tried with and that the hardware runs."""
+    """Return the oldest and the newest TensorFlow that podlift is tested with and that the hardware runs."""
     low, high = TENSORFLOW_RANGE
     return (low, high) if row.tensorflow is None else (max(low, row.tensorflow[0]), min(high, row.tensorflow[1]))
 
 
 def tensorflow(job: Json, target: Json, facts: Facts) -> list[Finding]:
-    """A TensorFlow that the hardware does not run: what is in the image counts, so this is a hint."""
+    """A TensorFlow that the hardware does not run. A warning only: the one in the image counts."""
     row = hardware(job)
     low, high = supported(row)
     span = f"{low[0]}.{low[1]} to {high[0]}.{high[1]}"
-    why = f"{row.name} needs TensorFlow" if row.tensorflow else "podlift was tried with TensorFlow"
+    why = f"{row.name} needs TensorFlow" if row.tensorflow else "podlift is tested with TensorFlow"
     found = []
     tagged = _IMAGE_RELEASE.search(target.get("image") or "")
     if tagged and not low <= (int(tagged[1]), int(tagged[2])) <= high:
-        found.append(warning(f"{why} {span}, and the image's name says {tagged[1]}.{tagged[2]}"))
+        found.append(warning(f"{why} {span}, but the image's name says {tagged[1]}.{tagged[2]}"))
     here = re.match(r"(\d+)\.(\d+)", facts.tensorflow or "")
     if here and not tagged and not low <= (int(here[1]), int(here[2])) <= high:
         ends = f": tensorflow-tpu ends with {high[0]}.{high[1]}" if row.tensorflow else ""

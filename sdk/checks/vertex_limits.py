@@ -1,4 +1,4 @@
-"""Checks of what Vertex AI has no room for, and of settings that mean nothing there."""
+"""Checks of Vertex AI's limits, and of local-mode settings that it cannot honour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .vertex_hardware import WEEK_S, Json
 DISK_GB = (100, 64_000)
 MAX_VARIABLES = 100
 MAX_DISPLAY_NAME = 128
-# Seconds that a spot machine's containers get at most before they are gone; Vertex AI promises none.
+# The longest notice that containers on a spot machine get before they are killed; Vertex AI guarantees none.
 _NOTICE_S = 15.0
 _OWN_VARIABLES = ("PODLIFT_RUN", "PODLIFT_TASKS")
 
@@ -55,24 +55,22 @@ def display_name(run_id: str) -> list[Finding]:
 
 
 def shape(job: Json, target: Json) -> list[Finding]:
-    """Settings of local mode that Vertex AI cannot follow."""
+    """Settings of local mode that Vertex AI cannot honour."""
     asked, found = job["resources"], []
     if asked.get("network", "host") != "host":
         said = f"network={asked['network']!r} is for local mode: on Vertex AI the tasks share the network of the project's jobs"
         found.append(error(said, {"resources.network": "host"}))
     if asked.get("cluster", "chief") != "chief":
-        said = f"Vertex AI always gives a chief. Received: cluster={asked['cluster']!r}"
+        said = f"Vertex AI always creates a chief. Received: cluster={asked['cluster']!r}"
         found.append(error(said, {"resources.cluster": "chief"}))
     if job["code"].get("isolated"):
-        said = (
-            "isolated=True is for local mode: on Vertex AI the image is the environment, and what it lacks is installed"
-        )
+        said = "isolated=True is for local mode: on Vertex AI the image is the environment, and requirements are added to it"
         found.append(error(said, {"code.isolated": False}))
     return found
 
 
 def roles(job: Json, target: Json, strategies: Sequence[str] = ()) -> list[Finding]:
-    """Parameter servers that nobody would use, and more than one evaluator."""
+    """Parameter servers that would stay unused, and more than one evaluator."""
     asked, found = job["resources"], []
     servers, together = asked.get("ps", 0), [name for name in strategies if name in SYNCHRONOUS]
     if servers and together and PARAMETER_SERVER not in strategies:
@@ -80,30 +78,28 @@ def roles(job: Json, target: Json, strategies: Sequence[str] = ()) -> list[Findi
         found.append(error(said, {"resources.ps": 0}))
     if servers and asked.get("workers", 1) == 1:
         said = f"Parameter servers without workers: the chief only coordinates. Received: workers=1, ps={servers}"
-        found.append(warning(f"{said}; workers=2 is the least that trains"))
+        found.append(warning(f"{said}; training needs at least workers=2"))
     if int(asked.get("evaluator", False)) > 1:
-        said = f"There is one evaluator at most. Received: evaluator={asked['evaluator']!r}"
+        said = f"A job has at most one evaluator. Received: evaluator={asked['evaluator']!r}"
         found.append(error(said, {"resources.evaluator": True}))
     return found
 
 
 def times(job: Json, target: Json) -> list[Finding]:
-    """How long the job may run, and how much of what was set Vertex AI keeps."""
+    """How long the job may run, and time limits that Vertex AI does not keep."""
     limits, found = job["limits"], []
     timeout_s = limits.get("timeout_s")
     if timeout_s is None:
         found.append(note("No timeout_s: Vertex AI stops the job after 7 days"))
     elif timeout_s > WEEK_S and job["resources"].get("provisioning") != "flex":
-        found.append(
-            warning(f"No source says that a job may run longer than 7 days. Received: timeout_s={timeout_s:g}")
-        )
+        found.append(warning(f"Vertex AI documents no jobs of more than 7 days. Received: timeout_s={timeout_s:g}"))
     if limits.get("hang_s") is not None:
-        found.append(note("hang_s is for local mode: on Vertex AI a job that hangs goes on until its timeout"))
+        found.append(note("hang_s is for local mode: on Vertex AI a hung job runs until its timeout"))
     exit_wait_s = limits.get("exit_wait_s", 0.0)
     if timeout_s is not None and exit_wait_s >= timeout_s:
-        said = f"exit_wait_s={exit_wait_s:g} is as long as the job may run at all: timeout_s={timeout_s:g}"
+        said = f"exit_wait_s={exit_wait_s:g} is not below the limit of the whole job: timeout_s={timeout_s:g}"
         found.append(warning(said))
     if limits.get("grace_s", 0.0) > _NOTICE_S and job["resources"].get("provisioning") == "spot":
-        said = f"grace_s={limits['grace_s']:g} is more than a spot machine gives: {_NOTICE_S:g} s at best"
+        said = f"grace_s={limits['grace_s']:g} is more than the notice of a spot machine: {_NOTICE_S:g} s at best"
         found.append(warning(said))
     return found

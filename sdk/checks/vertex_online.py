@@ -1,4 +1,4 @@
-"""What the cloud's answers mean for a plan, where it was asked (`--online`). Each sentence ends with the next step."""
+"""Findings from what the cloud answered (`--online`) about the bucket, the image and the quotas."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ from .vertex_hardware import Json
 _ROLE = "roles/artifactregistry.reader"
 
 
-def asked(job: Json, target: Json, facts: Facts, root: str = "") -> list[Finding]:
-    """What was learnt of the bucket, the image and the quotas."""
+def run(job: Json, target: Json, facts: Facts, root: str = "") -> list[Finding]:
     known = facts.online
     if "bucket" not in known:
-        found = _not_looked_at(root, target)
+        found = _not_checked(root, target)
     elif "seen" in known["bucket"]:
-        found = _seen(root, known["bucket"], target)
+        found = _checked_before(root, known["bucket"], target)
     else:
         found = [*_bucket(known["bucket"], target)]
     found += [_image(known["image"], str(target.get("image")))] if "image" in known else []
@@ -30,10 +29,10 @@ def asked(job: Json, target: Json, facts: Facts, root: str = "") -> list[Finding
 def _bucket(known: Mapping[str, Any], target: Json) -> Iterator[Finding]:
     name, about = known["name"], known["about"]
     if known["there"] is None:
-        yield Finding("note", f"The bucket gs://{name} was not looked at. {known['said']}")
+        yield Finding("note", f"The bucket gs://{name} was not checked. {known['said']}")
         return
     if not known["there"]:
-        # Without a location it becomes one of several regions, which training does not take.
+        # The default location is multi-regional, which training does not accept.
         create = f"gcloud storage buckets create gs://{name} --location={target['regions'][0]}"
         missing = f"There is no bucket gs://{name}. Next: {create}, or gcloud storage ls."
         yield Finding("error", missing if known["status"] == 404 else str(known["said"]))
@@ -41,7 +40,7 @@ def _bucket(known: Mapping[str, Any], target: Json) -> Iterator[Finding]:
     if not about:
         describe = f"gcloud storage buckets describe gs://{name}"
         yield Finding(
-            "note", f"Objects of gs://{name} can be listed; where it lies is not told to us. Next: {describe}."
+            "note", f"Objects of gs://{name} can be listed, but its location cannot be read. Next: {describe}."
         )
         return
     yield from _place(name, about, target)
@@ -53,68 +52,60 @@ def _bucket(known: Mapping[str, Any], target: Json) -> Iterator[Finding]:
             yield Finding("warning", f"{said[0].upper()}{said[1:]}. Next: {buckets.update(name, option)}.")
 
 
-def _not_looked_at(root: str, target: Json) -> list[Finding]:
-    """A bucket of which nothing is known here."""
+def _not_checked(root: str, target: Json) -> list[Finding]:
     if not root.startswith("gs://") or root.startswith("gs://<"):
         return []
     name = root.removeprefix("gs://").partition("/")[0]
-    said = f"Whether gs://{name} is there, and in a region of the job ({', '.join(target['regions'])}), was not checked"
+    said = f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target['regions'])})"
     return [Finding("note", f"{said}. Next: podlift plan --online.")]
 
 
-def _seen(root: str, known: Mapping[str, Any], target: Json) -> list[Finding]:
-    """A bucket that was looked at before, or that an emulator has."""
-    when = f" Seen on {known['seen']}; podlift plan --online looks again." if known["seen"] else ""
+def _checked_before(root: str, known: Mapping[str, Any], target: Json) -> list[Finding]:
+    """A bucket that was checked before, or one of an emulator."""
+    when = f" Checked on {known['seen']}; podlift plan --online checks again." if known["seen"] else ""
     return [replace(finding, message=finding.message + when) for finding in place(root, known["about"], target)]
 
 
 def place(root: str, about: Mapping[str, Any], target: Json) -> list[Finding]:
-    """Return what there is to say about where the bucket of a root lies.
-
-    Args:
-        root: gs://BUCKET/PREFIX.
-        about: the bucket as Cloud Storage shows it.
-        target: the Vertex as JSON.
-    """
+    """Check the kind and the region of a root's bucket; `about` is its resource in Cloud Storage."""
     return [*_place(root.removeprefix("gs://").partition("/")[0], about, target)]
 
 
 def _place(name: str, about: Mapping[str, Any], target: Json) -> Iterator[Finding]:
-    """A bucket's kind, and its region beside those of the job."""
     place, kind, regions = str(about.get("location", "")).lower(), about.get("locationType"), list(target["regions"])
     create = f"gcloud storage buckets create gs://NAME --location={regions[0]}"
     if kind == "zone":
-        said = f"gs://{name} is a zonal bucket, whose objects are seen before they are whole"
+        said = f"gs://{name} is a zonal bucket, where objects are visible before they are complete"
         yield Finding("error", f"{said}. Next: {create}.")
     elif kind in ("multi-region", "dual-region"):
         said = (
-            f"gs://{name} is a {kind} bucket ({place.upper()}), and training on Vertex AI takes buckets of one region"
+            f"gs://{name} is a {kind} bucket ({place.upper()}), but training on Vertex AI needs one in a single region"
         )
         yield Finding("error", f"{said}. Next: {create}.")
     elif place not in regions:
-        said = f"gs://{name} lies in {place}, and Vertex AI wants it in the job's region. Received: regions={regions!r}"
+        said = f"gs://{name} is in {place}, but Vertex AI needs it in the job's region. Received: regions={regions!r}"
         yield error(said, {"target.regions": [place]})
     else:
-        yield Finding("note", f"gs://{name} is there, in {place}.")
+        yield Finding("note", f"gs://{name} exists, in {place}.")
         elsewhere = [region for region in regions if region != place]
         if elsewhere:
-            said = f"gs://{name} lies in {place}: the job will not be asked for in {', '.join(elsewhere)}"
-            yield Finding("warning", f"{said}. Next: name regions={[place]!r} alone.")
+            said = f"gs://{name} is in {place}: the job will not be created in {', '.join(elsewhere)}"
+            yield Finding("warning", f"{said}. Next: regions={[place]!r}.")
 
 
 def _image(known: Mapping[str, Any], name: str) -> Finding:
     describe = f"gcloud artifacts docker images describe {name}"
     if known["there"] is None:
-        return Finding("note", f"The image {name} was not looked at: {known['said'].rstrip('.')}. Next: {describe}.")
+        return Finding("note", f"The image {name} was not checked: {known['said'].rstrip('.')}. Next: {describe}.")
     if not known["there"]:
         listed = f"gcloud artifacts docker images list {name.partition('@')[0].rpartition('/')[0]}"
         said = f"There is no image {name!r} ({known['said'].rstrip('.')})"
-        return Finding("error", f"{said}. Next: push it, or look at what is there: {listed}.")
-    return Finding("note", f"The image {name} is there; Vertex AI's own agent pulls it, and needs {_ROLE}.")
+        return Finding("error", f"{said}. Next: push it, or list the images: {listed}.")
+    return Finding("note", f"The image {name} exists; Vertex AI's service agent needs {_ROLE} to pull it.")
 
 
 def _quotas(known: Mapping[str, Any], job: Json, target: Json) -> Iterator[Finding]:
-    """A limit that is lower than what the job takes, in each region that it may run in."""
+    """A quota that is lower than the job needs, in each region that it may run in."""
     unknown: dict[str, list[str]] = {}
     for needed in pricing.quotas(job):
         of_metric = known.get(needed.metric or "")
@@ -130,20 +121,21 @@ def _quotas(known: Mapping[str, Any], job: Json, target: Json) -> Iterator[Findi
             yield _quota(needed, limit, ", ".join(regions), str(target.get("project")))
     for said, metrics in unknown.items():
         listed = _command(str(target.get("project")))
-        yield Finding("note", f"Quotas were not looked at: {said.rstrip('.')} ({', '.join(metrics)}). Next: {listed}.")
+        yield Finding("note", f"Quotas were not checked: {said.rstrip('.')} ({', '.join(metrics)}). Next: {listed}.")
 
 
 def _quota(needed: pricing.Quota, limit: int | None, where: str, project: str) -> Finding:
     if limit is None:
-        said = f"Of {needed.metric} no limit is told for {where}; {needed.amount} are needed"
+        said = f"No limit of {needed.metric} is known for {where}; {needed.amount} are needed"
         return Finding("note", f"{said}. Next: {_command(project)}.")
     if 0 <= limit < (needed.amount or 0):
-        said = f"The quota {needed.metric} is {limit} in {where}, and {needed.amount} are needed ({needed.what})"
+        said = f"The quota {needed.metric} is {limit} in {where}, but {needed.amount} are needed ({needed.what})"
         page = f"https://console.cloud.google.com/iam-admin/quotas?project={project}"
         return Finding(
-            "warning", f"{said}: the job would be refused. Next: ask for more at {page}, or name another region."
+            "warning",
+            f"{said}: Vertex AI would reject the job. Next: request more at {page}, or choose another region.",
         )
-    amount = "without a limit" if limit < 0 else f"{limit}"
+    amount = "unlimited" if limit < 0 else f"{limit}"
     return Finding("note", f"The quota {needed.metric} is {amount} in {where}; {needed.amount} are needed.")
 
 

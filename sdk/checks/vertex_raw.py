@@ -1,4 +1,4 @@
-"""Checks of what `Vertex(raw=...)` does to the pools. Everything else in it is Vertex AI's to judge."""
+"""Checks of what `Vertex(raw=...)` changes in the worker pools. Vertex AI judges the rest of it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from ..spec.findings import Finding, error, warning
 from .vertex_hardware import Json, hardware
 
 MAX_POOLS = 4
-# No number of machines has more.
+# More digits than any number of machines.
 _DIGITS = 9
 
 
 def replicas(job: Json, target: Json) -> list[Finding]:
-    """Pools that Vertex AI does not take: too many, several chiefs, several evaluators, a second replica of a TPU."""
+    """Pools that Vertex AI rejects: too many, several chiefs, several evaluators, a second replica of a TPU."""
     patched = dict(_patched(target))
     found = []
     if any(index >= MAX_POOLS for index in patched):
-        said = f"A job has at most {MAX_POOLS} pools. Received: number {max(patched)} in raw"
+        said = f"A job has at most {MAX_POOLS} pools. Received: pool {max(patched)} in raw"
         kept = {index: pool for index, pool in patched.items() if index < MAX_POOLS}
         found.append(error(said, {"target.raw": _with_pools(target, kept)}))
     tpu = hardware(job).family == "tpu"
@@ -28,7 +28,7 @@ def replicas(job: Json, target: Json) -> list[Finding]:
         count = _number(pool.get("replicaCount"))
         if count is None or count <= 1:
             continue
-        what = {0: "There is one chief, in pool 0", 3: "There is one evaluator at most, in pool 3"}.get(index)
+        what = {0: "A job has one chief, in pool 0", 3: "A job has at most one evaluator, in pool 3"}.get(index)
         if what is None and tpu:
             what = "A job with TPUs has exactly one task"
         if what:
@@ -38,9 +38,9 @@ def replicas(job: Json, target: Json) -> list[Finding]:
 
 
 def mixed(job: Json, target: Json) -> list[Finding]:
-    """Accelerators of several kinds in one job: they must be had in one zone."""
+    """Accelerators of several kinds in one job, which must be in one zone."""
     own = {pool.index: pool.accelerator.type for pool in pools(job["resources"])}
-    # A row whose machine type says everything has no type of its own.
+    # Some TPUs are named by their machine type alone.
     own[0] = own[0] or (hardware(job).name if hardware(job).family == "tpu" else None)
     found = []
     for index, pool in _patched(target):
@@ -53,10 +53,10 @@ def mixed(job: Json, target: Json) -> list[Finding]:
         if "TPU" in kind or hardware(job).family == "tpu":
             found.append(error(f"A job with TPUs has one pool, without GPUs. {beside}", fixed))
         elif apart := _apart(kind, others, target):
-            found.append(error(f"Accelerators of one job must be in one zone, and {apart}. {beside}", fixed))
+            found.append(error(f"Accelerators of one job must be in one zone, but {apart}. {beside}", fixed))
         else:
             found.append(
-                warning(f"Accelerators of one job must be in one zone; it is not known where both are. {beside}")
+                warning(f"Accelerators of one job must be in one zone; it is unknown where both are. {beside}")
             )
     return found
 
@@ -71,7 +71,7 @@ def _apart(kind: str, others: list[str], target: Json) -> str:
 
 
 def _patched(target: Json) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    """Yield the pools that raw touches, by their place. What makes no sense there is Vertex AI's to refuse."""
+    """Yield the pools that raw changes, with their index; Vertex AI rejects malformed ones."""
     spec = (target.get("raw") or {}).get("jobSpec")
     named = spec.get("workerPoolSpecs") if isinstance(spec, Mapping) else None
     if isinstance(named, list):
@@ -83,7 +83,7 @@ def _patched(target: Json) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _number(value: Any) -> int | None:
-    """Return the number that JSON holds as such or as a text, None for anything else."""
+    """Return a number from JSON, also if it is written as text; None for anything else."""
     text = "" if isinstance(value, bool) else str(value)
     return int(text[:_DIGITS]) if text.isdecimal() else None
 
@@ -95,7 +95,7 @@ def _kind(pool: Mapping[str, Any]) -> str:
 
 
 def _with_pools(target: Json, kept: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return raw with these pools alone, as a list where it is one."""
+    """Return raw with these pools only, in the form (list or object) that it has."""
     raw = copy.deepcopy(dict(target["raw"]))
     whole = isinstance(raw["jobSpec"]["workerPoolSpecs"], list)
     pools = {index: dict(pool) for index, pool in kept.items()}

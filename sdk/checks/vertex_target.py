@@ -14,13 +14,13 @@ from ..spec.findings import Finding, error, warning
 from .vertex_hardware import Json, hardware, supported
 
 MAX_LABEL = 64
-# Set by podlift on every job.
+# podlift sets these on every job.
 OWN_LABELS = ("podlift-run", "podlift-job", "podlift-project")
 _PROJECT = re.compile(r"([a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]|[0-9]+")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9](/[^\s*?\[\]{}\\]*)?")
 _ACCOUNT = re.compile(r"[a-z0-9][a-z0-9-]*@[a-z0-9][a-z0-9.-]*\.gserviceaccount\.com")
 _RETIRED = re.compile(r"(?:us|europe|asia)-docker\.pkg\.dev/vertex-ai/training/tf-([a-z]+)[.-]([^:@]*)")
-# When images that Google had built stopped being available (training/pre-built-containers, read 2026-11-20).
+# When Google's prebuilt images stopped being available (training/pre-built-containers, read 2026-11-20).
 _GONE = {
     ("cpu", "2-17"): "2026-07-11", ("gpu", "2-17"): "2026-07-11", ("cpu", "2-16"): "2026-06-28", ("gpu", "2-16"): "2026-06-28",
     ("cpu", "2-15"): "2025-11-14", ("gpu", "2-15"): "2025-11-14", ("tpu", "2-15"): "2025-10-23",
@@ -28,15 +28,15 @@ _GONE = {
 
 
 def regions(job: Json, target: Json) -> list[Finding]:
-    """Regions that are none, or that nobody knows."""
+    """Regions that are malformed, repeated or unknown."""
     asked = list(target.get("regions") or ())
     if not asked:
-        return [error("No region is named", {"target.regions": [known_regions.DEFAULT]})]
+        return [error("No region is given", {"target.regions": [known_regions.DEFAULT]})]
     found = []
     mended = list(dict.fromkeys(_region(name) for name in asked))
     bad = [name for name in asked if not known_regions.is_region(name)]
     if bad:
-        said = f"{', '.join(map(repr, bad))} is no region: a job runs in a region, not in a zone or a continent"
+        said = f"Not a region: {', '.join(map(repr, bad))}. A job runs in a region, not in a zone or a continent"
         found.append(error(said, {"target.regions": mended}))
     twice = sorted({name for name in asked if asked.count(name) > 1})
     if twice:
@@ -45,12 +45,12 @@ def regions(job: Json, target: Json) -> list[Finding]:
         if known_regions.is_region(name) and name not in known_regions.KNOWN:
             near = get_close_matches(name, known_regions.KNOWN, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            found.append(warning(f"{name!r} is no region of Vertex AI that is known here.{hint}".rstrip(".")))
+            found.append(warning(f"{name!r} is not a known region of Vertex AI.{hint}".rstrip(".")))
     return found
 
 
 def _region(name: str) -> str:
-    """Return the region that somebody meant: of a zone its own, of a continent one of it."""
+    """Return the region that was probably meant: that of a zone, or one on a continent."""
     text = name.strip().lower().replace("_", "-")
     text = re.sub(r"(\d)-[a-z]$", r"\1", text)
     if known_regions.is_region(text):
@@ -64,7 +64,7 @@ def _region(name: str) -> str:
 
 
 def project(job: Json, target: Json) -> list[Finding]:
-    """A project's id that cannot be one."""
+    """A malformed project id."""
     asked = target.get("project")
     if asked is None or _PROJECT.fullmatch(asked):
         return []
@@ -80,7 +80,7 @@ def project(job: Json, target: Json) -> list[Finding]:
 
 
 def place(job: Json, target: Json, root: str = "") -> list[Finding]:
-    """A bucket that is none, and a run's root outside of it."""
+    """A malformed bucket name, and a root outside the bucket."""
     found = []
     asked = target.get("bucket")
     bucket = (asked or "").removeprefix("gs://").strip("/")
@@ -95,18 +95,19 @@ def place(job: Json, target: Json, root: str = "") -> list[Finding]:
         more = "" if bucket else ". Next: root='gs://BUCKET/podlift', or Vertex(bucket=...)"
         found.append(
             error(
-                f"Machines of Vertex AI see buckets only, no folder of this one. Received: root={root!r}{more}", change
+                f"Machines of Vertex AI can use buckets, but no folder of this machine. Received: root={root!r}{more}",
+                change,
             )
         )
     elif root and bucket and root.removeprefix("gs://").partition("/")[0] != bucket.partition("/")[0]:
-        said = f"Two buckets are named. Received: root={root!r}, bucket={asked!r}"
-        # What stands for a bucket in a plan that has none is no bucket.
+        said = f"Two buckets are given. Received: root={root!r}, bucket={asked!r}"
+        # A plan without a bucket shows a placeholder.
         found += [] if root.startswith("gs://<") else [error(said, {"root": beside})]
     return found
 
 
 def account(job: Json, target: Json) -> list[Finding]:
-    """A service account that is none."""
+    """A malformed service account."""
     asked = target.get("service_account")
     if asked is None or _ACCOUNT.fullmatch(asked):
         return []
@@ -117,18 +118,18 @@ def account(job: Json, target: Json) -> list[Finding]:
     change: dict[str, Any] = {
         "target.service_account": f"{name}@{owner}.iam.gserviceaccount.com" if usable else None,
     }
-    said = "A job runs as a service account, not as a person" if person else "This is no service account"
+    said = "A job runs as a service account, not as a person" if person else "This is not a service account"
     return [error(f"{said}: NAME@PROJECT.iam.gserviceaccount.com. Received: {asked!r}", change)]
 
 
 def image(job: Json, target: Json) -> list[Finding]:
-    """An image that cannot be pulled any more, or a name that is none."""
+    """An image that is no longer available, or a malformed name."""
     asked = target.get("image")
     if asked is None:
         return []
     if "://" in asked or re.search(r"\s", asked):
         mended = re.sub(r"\s", "", asked.partition("://")[2] or asked)
-        said = f"An image is named without a scheme and without spaces. Received: {asked!r}"
+        said = f"An image's name has neither a scheme nor spaces. Received: {asked!r}"
         return [error(said, {"target.image": mended})]
     retired = _RETIRED.match(asked)
     if retired is None:
@@ -137,26 +138,26 @@ def image(job: Json, target: Json) -> list[Finding]:
     when = _GONE.get((kind, version))
     release = _release(version, hardware(job))
     mine = f"{first_region(target)}-docker.pkg.dev/{target.get('project') or 'PROJECT'}/images/tensorflow:{release}"
-    gone = f"has not been available since {when}" if when else "is one of those that are no longer kept up"
+    gone = f"has not been available since {when}" if when else "is no longer maintained"
     return [
         error(
-            f"Google's image {asked!r} {gone}: no prebuilt image for TensorFlow is left. Any image with Python and TensorFlow "
-            "works, such as one made FROM tensorflow/tensorflow:*-gpu, in a registry of the same region",
+            f"Google's image {asked!r} {gone}, and no prebuilt image for TensorFlow remains. Any image with Python and "
+            "TensorFlow works, such as one made FROM tensorflow/tensorflow:*-gpu, in a registry of the same region",
             {"target.image": mine},
         )
     ]
 
 
 def _release(version: str, row: Accelerator) -> str:
-    """Return the release nearest to that of an image's name ("2-15") that podlift was tried with and the hardware runs."""
+    """Return the supported release that is nearest to that of an image's name ("2-15")."""
     low, high = supported(row)
-    told = re.fullmatch(r"(\d+)-(\d+)", version)
-    wanted = (int(told[1]), int(told[2])) if told else low
+    found = re.fullmatch(r"(\d+)-(\d+)", version)
+    wanted = (int(found[1]), int(found[2])) if found else low
     return ".".join(map(str, min(max(wanted, low), high)))
 
 
 def labels(job: Json, target: Json) -> list[Finding]:
-    """Labels that Google does not take, or that are podlift's."""
+    """Labels that Google rejects, or that podlift sets."""
     asked: Mapping[str, str] = target.get("labels") or {}
     problems = [f"{key!r} is set by podlift" for key in asked if key in OWN_LABELS]
     problems += [f"the key {key!r} {why}" for key in asked if (why := _wrong(key, key=True))]
@@ -178,7 +179,7 @@ def _wrong(text: str, *, key: bool = False) -> str:
 
 
 def _fits(char: str) -> bool:
-    # Letters of any alphabet, as long as they are not capital ones.
+    # Letters of any alphabet, except capitals.
     return char in "-_" or (char.isalnum() and char == char.lower())
 
 

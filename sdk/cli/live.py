@@ -13,9 +13,9 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from ..records.explain import duration
 from ..run import Run
 from ..status import Status
+from ..text import duration
 from .output import numbers
 from .watch import Heads, place
 

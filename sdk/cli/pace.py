@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 
 from ..clock import Clock
-from ..records.explain import duration
 from ..status import Progress
+from ..text import duration
 
 # A rate is that of the last seconds: what is compiled or validated counts as long as that, and no longer.
 _WINDOW_S = 60.0

@@ -1,7 +1,6 @@
-"""What a run on Vertex AI may cost, and the quotas it needs. Pure: from the table of hardware alone.
+"""What a run on Vertex AI may cost, and the quotas it needs. Pure: computed from the table of hardware alone.
 
-A price is known where each of its parts is: one that no source tells makes the whole unknown, and the parts that are known
-are a lower bound.
+A price is known only if each of its parts is known. Otherwise the known parts are a lower bound.
 """
 
 from __future__ import annotations
@@ -10,59 +9,40 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..text import duration, joined, money
 from . import Provisioning, Rate, machines, regions
 from .accelerators import Pool, pools
 
 CURRENCY = "USD"
-# Of Vertex AI, for a job that names no timeout.
+# Vertex AI's limit for a job without a timeout.
 DEFAULT_TIMEOUT_S = 7 * 86400.0
 _METRIC = "aiplatform.googleapis.com/custom_model_training_"
-# Families of machines whose CPUs one quota counts; those of a2 and a3 machines are not limited.
+# The CPU quota of each machine family; the CPUs of a2 and a3 machines are not limited.
 _CPU_QUOTAS = {"n1": "cpus", "e2": "cpus", "n2": "n2_cpus"}
+_PROVISIONING_WORDS = {"standard": "on demand", "spot": "on spot", "flex": "as flex-start"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Price:
-    """What all machines of a job cost together, in US dollars; boot disks come on top.
-
-    Args:
-        region: where.
-        per_hour: one hour on demand; None where a part of it is not known.
-        spot: one hour on spot machines; likewise.
-        own: one hour as the job asks for it: on demand, spot or flex-start; likewise.
-        at_least: the parts of `own` that are known.
-        timeout_s: after how long the job is stopped, in seconds.
-        cap: the most it can cost: `own` for all of `timeout_s`.
-        missing: parts of `own` that are not known.
-        exact: False for an estimate.
-        source: who says so.
-        date: when; of several, the oldest.
-        currency: always "USD".
-    """
+    """What all machines of a job cost together, in US dollars, without their boot disks."""
 
     region: str
-    per_hour: float | None
-    spot: float | None
-    own: float | None
-    at_least: float
+    per_hour: float | None  # on demand; None if a part of it is unknown
+    spot: float | None  # one hour on spot machines; likewise
+    own: float | None  # one hour with the job's own provisioning; likewise
+    at_least: float  # the known parts of `own`
     timeout_s: float
-    cap: float | None
-    missing: tuple[str, ...]
-    exact: bool
+    cap: float | None  # the most the job can cost: `own` for all of `timeout_s`
+    missing: tuple[str, ...]  # the unknown parts of `own`
+    exact: bool  # False for an estimate
     source: str
-    date: str
+    date: str  # of the oldest source
     currency: str = CURRENCY
 
 
 @dataclass(frozen=True, kw_only=True)
 class Quota:
-    """A limit of the project that a job counts against.
-
-    Args:
-        metric: its full name; None where it is not known.
-        amount: how much of it the job takes; None likewise.
-        what: what is counted, for people.
-    """
+    """A limit of the project that a job counts against; `metric` and `amount` are None if unknown."""
 
     metric: str | None
     amount: int | None
@@ -70,17 +50,11 @@ class Quota:
 
 
 def price(job: Mapping[str, Any], target: Mapping[str, Any], region: str | None = None) -> Price:
-    """Return what a job costs.
-
-    Args:
-        job: the Job as JSON.
-        target: the Vertex as JSON.
-        region: where; by default the first of the target's.
-    """
+    """Return what a job costs in a region, by default the first of the target's."""
     region = region or first_region(target)
-    asked: Provisioning = job["resources"].get("provisioning", "standard")
+    provisioning: Provisioning = job["resources"].get("provisioning", "standard")
     parts = [part for pool in pools(job["resources"]) for part in _parts(pool)]
-    own = [(what, _rate(rates, asked, region), times) for what, rates, times in parts]
+    own = [(what, _rate(rates, provisioning, region), times) for what, rates, times in parts]
     found = [rate for _, rate, _ in own if rate]
     missing = tuple(dict.fromkeys(what for what, rate, _ in own if rate is None))
     at_least = sum(rate.on_vertex * times for _, rate, times in own if rate)
@@ -101,19 +75,18 @@ def price(job: Mapping[str, Any], target: Mapping[str, Any], region: str | None 
 
 
 def of_row(pool: Pool, region: str, kind: Provisioning) -> float | None:
-    """Return what one machine of a pool costs for one hour, None where that is not known."""
+    """Return the price of one machine of a pool for one hour; None if unknown."""
     return _sum([(what, rates, 1) for what, rates, _ in _parts(pool)], kind, region)
 
 
 def first_region(target: Mapping[str, Any]) -> str:
-    """Return the region that is asked for first."""
     return next(iter(target.get("regions") or ()), regions.DEFAULT)
 
 
-_Part = tuple[str, tuple[Rate, ...], int]
+_PricePart = tuple[str, tuple[Rate, ...], int]
 
 
-def _parts(pool: Pool) -> Iterator[_Part]:
+def _parts(pool: Pool) -> Iterator[_PricePart]:
     row = pool.accelerator
     if row.family == "cpu":
         yield pool.machine, machines.RATES.get(pool.machine, ()), pool.replicas
@@ -127,7 +100,7 @@ def _rate(rates: tuple[Rate, ...], kind: Provisioning, region: str) -> Rate | No
     return next((rate for rate in rates if rate.kind == kind and region in rate.regions), None)
 
 
-def _sum(parts: list[_Part], kind: Provisioning, region: str) -> float | None:
+def _sum(parts: list[_PricePart], kind: Provisioning, region: str) -> float | None:
     total = 0.0
     for _, rates, times in parts:
         rate = _rate(rates, kind, region)
@@ -140,21 +113,21 @@ def _sum(parts: list[_Part], kind: Provisioning, region: str) -> float | None:
 def quotas(job: Mapping[str, Any]) -> list[Quota]:
     """Return the quotas that a job counts against, in every region that it may run in."""
     resources = job["resources"]
-    borrowed = resources.get("provisioning", "standard") in ("spot", "flex")
-    counted: dict[tuple[str | None, str], int | None] = {}
+    preemptible = resources.get("provisioning", "standard") in ("spot", "flex")
+    totals: dict[tuple[str | None, str], int | None] = {}
     for pool in pools(resources):
-        for name, what, each in _counted(pool, resources.get("disk_gb", 100)):
-            metric = _metric(name, pool, borrowed=borrowed)
-            before = counted.get((metric, what), 0)
-            counted[metric, what] = None if each is None or before is None else before + each * pool.replicas
-    return [Quota(metric=metric, amount=amount, what=what) for (metric, what), amount in counted.items()]
+        for name, what, each in _quotas_of_machine(pool, resources.get("disk_gb", 100)):
+            metric = _metric(name, preemptible=preemptible)
+            before = totals.get((metric, what), 0)
+            totals[metric, what] = None if each is None or before is None else before + each * pool.replicas
+    return [Quota(metric=metric, amount=amount, what=what) for (metric, what), amount in totals.items()]
 
 
-def _counted(pool: Pool, disk_gb: int) -> Iterator[tuple[str | None, str, int | None]]:
+def _quotas_of_machine(pool: Pool, disk_gb: int) -> Iterator[tuple[str | None, str, int | None]]:
     """Yield the name of each quota of one machine, what it counts, and how many."""
     row = pool.accelerator
     if row.family != "cpu":
-        # Whether a TPU's quota counts cores or chips is not documented.
+        # It is not documented whether a TPU's quota counts cores or chips.
         yield row.quota, row.title, row.count if row.family == "gpu" else None
     family = pool.machine.partition("-")[0]
     if family in _CPU_QUOTAS:
@@ -162,64 +135,43 @@ def _counted(pool: Pool, disk_gb: int) -> Iterator[tuple[str | None, str, int | 
     yield "pd_ssd", "GB of boot disks", disk_gb
 
 
-def _metric(name: str | None, pool: Pool, *, borrowed: bool) -> str | None:
+def _metric(name: str | None, *, preemptible: bool) -> str | None:
     if name is None:
         return None
-    if not borrowed or name == "pd_ssd":
+    if not preemptible or name == "pd_ssd":
         return f"{_METRIC}{name}"
-    # Spot and flex-start count against quotas of their own; of TPUs and of n2 machines their names are not known.
+    # Spot and flex-start have quotas of their own; their names are unknown for TPUs and n2 machines.
     return None if name.startswith("tpu") or name == "n2_cpus" else f"{_METRIC}preemptible_{name}"
 
 
 def lines(job: Mapping[str, Any], target: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what a plan says about money and quotas, as (label, text).
-
-    Args:
-        job: the Job as JSON.
-        target: the Vertex as JSON.
-    """
+    """Return what a plan prints about money and quotas, as (label, text)."""
     found = price(job, target)
-    kind = {"standard": "on demand", "spot": "on spot", "flex": "as flex-start"}
-    asked = kind[job["resources"].get("provisioning", "standard")]
-    amount = "unknown" if found.own is None else f"{money(found.own)} an hour"
-    hourly = [f"{amount} {asked} in {found.region}"]
-    if asked != "on spot" and found.spot is not None:
-        hourly.append(f"{money(found.spot)} on spot")
-    if asked != "on demand" and found.per_hour is not None:
-        hourly.append(f"{money(found.per_hour)} on demand")
-    if found.missing:
-        hourly.append(f"no source tells the price of {_and(found.missing)}")
-        hourly += [f"the rest is {money(found.at_least)} an hour"] if found.at_least else []
-    if found.source:
-        hourly.append(f"{'' if found.exact else 'an estimate: '}{found.source}, {found.date}; boot disks come on top")
-    text = [("price", "; ".join(hourly))]
     limit = "Vertex AI's default timeout" if job["limits"].get("timeout_s") is None else "the timeout"
-    text.append(
-        (
-            "cap",
-            f"{money(found.cap)}{'' if found.cap is None else ' at most'}, for {duration(found.timeout_s)}: {limit}",
-        )
-    )
-    return [*text, *(("quota", _quota(quota)) for quota in quotas(job))]
+    at_most = "unknown" if found.cap is None else f"{money(found.cap)} at most"
+    return [
+        ("price", "; ".join(_hourly(found, job["resources"].get("provisioning", "standard")))),
+        ("cap", f"{at_most}, for {duration(found.timeout_s)}: {limit}"),
+        *(("quota", _quota(quota)) for quota in quotas(job)),
+    ]
+
+
+def _hourly(price: Price, provisioning: Provisioning) -> Iterator[str]:
+    amount = "unknown" if price.own is None else f"{money(price.own)} an hour"
+    yield f"{amount} {_PROVISIONING_WORDS[provisioning]} in {price.region}"
+    if provisioning != "spot" and price.spot is not None:
+        yield f"{money(price.spot)} on spot"
+    if provisioning != "standard" and price.per_hour is not None:
+        yield f"{money(price.per_hour)} on demand"
+    if price.missing:
+        yield f"no source gives the price of {joined(price.missing, 'and')}"
+        if price.at_least:
+            yield f"the rest is {money(price.at_least)} an hour"
+    if price.source:
+        estimate = "" if price.exact else "an estimate: "
+        yield f"{estimate}{price.source}, {price.date}; boot disks are extra"
 
 
 def _quota(quota: Quota) -> str:
     amount = "" if quota.amount is None else f": {quota.amount}"
     return f"{quota.metric or 'unknown name'}{amount} ({quota.what})"
-
-
-def money(usd: float | None) -> str:
-    """Return an amount in words: "1.38 USD", "unknown"."""
-    return "unknown" if usd is None else f"{usd:.4f} USD" if usd < 0.01 else f"{usd:,.2f} USD"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds in the largest unit that divides them, or in hours: "7 days", "90 min", "5.7 h"."""
-    for unit, length in (("days", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= length and seconds % length == 0 and (unit != "min" or seconds <= 7200):
-            return f"{seconds / length:.0f} {'day' if unit == 'days' and seconds == length else unit}"
-    return f"{seconds:g} s" if seconds < 600 else f"{seconds / 3600:.1f} h"
-
-
-def _and(words: tuple[str, ...]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"

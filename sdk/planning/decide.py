@@ -32,22 +32,8 @@ def make_plan(
 ) -> Plan:
     """Decide everything about a run.
 
-    Args:
-        job: the Job as JSON.
-        argv: words for a script or module.
-        kwargs: keyword arguments for a function.
-        run_id: the new run's id.
-        root: where it will live.
-        backend: who runs it.
-        source: kind, target, function, project, roots, only, cwd and outside of the entry.
-        bundle: digest, files, left_out and generated.
-        facts: what was asked of the world.
-        inputs: where data lies, by name.
-        requirements: source, lines and options.
-        notes: what the callers found on their way here.
-        preload: modules that tasks could share, and what certainly or perhaps speaks against it; None where nobody looked.
-        warm_start: the checkpoint to start with.
-        options: the backend's own value as JSON.
+    `source` holds the Plan's fields about the entry, `bundle` those about the archive, `notes` earlier findings, and `preload`
+    the modules that tasks could share, with reasons against it (None if the imports were not checked).
     """
     named = tuple(preload["strategies"]) if preload else ()
     found = checks.run_all(
@@ -56,7 +42,7 @@ def make_plan(
     findings = [*notes, *found]
     fresh = _why_fresh(job, facts, preload) if backend == "local" else "each task has a machine of its own"
     if fresh and job["code"]["start"] == "fork":
-        findings.append(Finding("warning", f"start='fork' is not followed: {fresh}."))
+        findings.append(Finding("warning", f"start='fork' is ignored: {fresh}."))
     return Plan(
         run_id=run_id,
         root=root,
@@ -81,12 +67,12 @@ def make_plan(
 
 
 def _why_fresh(job: Mapping[str, Any], facts: Facts, preload: Mapping[str, Any] | None) -> str:
-    """Return why each task starts in a Python of its own, "" where they are forked from one."""
+    """Return why each task starts a Python of its own, "" if tasks are forked from one."""
     start = job["code"]["start"]
     if start == "spawn":
         return "start='spawn'"
     if preload is None:
-        return "nobody has looked at what it imports"
+        return "the program's imports were not checked"
     backend = job["env"].get("KERAS_BACKEND", "tensorflow")
     if preload["certain"] or backend != "tensorflow":
         return str(preload["certain"]) or "KERAS_BACKEND is not tensorflow"
@@ -95,7 +81,7 @@ def _why_fresh(job: Mapping[str, Any], facts: Facts, preload: Mapping[str, Any] 
     if facts.tensorflow is None and not job["code"]["isolated"]:
         return "TensorFlow is not installed"
     if job["resources"]["accelerator"] != "cpu":
-        return "it was never tried with an accelerator"
+        return "forking is not tested with an accelerator"
     if start == "auto" and len(cluster.members(job["resources"])) == 1:
-        return "a single task has nobody to share an import with"
+        return "a single task has no imports to share"
     return ""

@@ -1,4 +1,4 @@
-"""From settings to a plan: gathers what was given, runs every check, and says all that is wrong in one error."""
+"""From settings to a plan: gathers the settings, runs every check, and reports all mistakes in one error."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ from ..spec.layout import RootPaths
 from ..spec.plan import Plan
 from ..storage import cache, data
 from ..storage.gcs import files as gcs_files
-from . import decide, references
-from . import preflight_cache as remembered
+from . import decide, preflight_cache, references
 from .roots import check_writable, cloud_root, in_bucket, resolve_root
 from .settings import table
 from .settings.merge import Entry, Settings, Target, gather, missing_variables
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Packed:
-    """The code of a run: where it starts, what is required, which files there are, and what was found to say."""
+class _PackedCode:
+    """The code of a run: its entry, its requirements, its files, and findings about them."""
 
     source: Source
     needed: Requirements
@@ -47,7 +46,7 @@ class _Packed:
 
 
 @dataclass(frozen=True)
-class _Never:
+class _Excluded:
     """What is never packaged: the root of runs, podlift's cache, the files that this process writes."""
 
     root: str
@@ -64,18 +63,10 @@ def make_plan(
     verb: str = "plan",
     output: Path | None = None,
 ) -> Plan:
-    """Return the plan for flat settings: what `plan`, `submit` and the command have in common.
+    """Return the plan for flat settings, or raise InputError with every mistake: for `plan`, `submit` and the command.
 
-    Args:
-        what: an entry or a Job; UNNAMED when `PODLIFT_ENTRY` or the project's file names the entry.
-        given: flat settings that were given as arguments.
-        target: where the run goes.
-        environ: where `PODLIFT_*` variables are looked for.
-        verb: who asks, for the errors.
-        output: the file that the plan will be written to, which is none of the program's.
-
-    Raises:
-        InputError: with every mistake that was found.
+    `what` is an entry or a Job, or UNNAMED if `PODLIFT_ENTRY` or the project's file names the entry. `output` is the file that
+    the plan will be written to: it is not packaged.
     """
     refuse_inside_task(verb)
     problems = Problems()
@@ -100,9 +91,11 @@ def make_plan(
     places: dict[str, str] = {}
     with problems.collect():
         if isinstance(entry, str) or callable(entry):
-            never = _Never(local or root, _cache(environ), own.streams() | own.targets([output] if output else []))
+            excluded = _Excluded(
+                local or root, _cache(environ), own.streams() | own.targets([output] if output else [])
+            )
             packed = _package(
-                entry, settings.job.get("project"), job, never, facts, elsewhere=backend in backends.IN_CLOUD
+                entry, settings.job.get("project"), job, excluded, facts, elsewhere=backend in backends.IN_CLOUD
             )
     notes: list[Finding] = []
     with problems.collect(), usable("The current folder", "."):
@@ -121,7 +114,7 @@ def make_plan(
     where = {"run_id": ids.new_run_id(label), "root": root, "backend": backend, "options": options}
     made = _decide(job, packed, facts, places, where)
     made = replace(made, local=local, warm_start=warm)
-    notes += [*backends.load(backend).review(made, starting=verb != "plan"), *remembered.note(made, environ, verb)]
+    notes += [*backends.load(backend).review(made, starting=verb != "plan"), *preflight_cache.note(made, environ, verb)]
     made = replace(made, findings=[*([note.level, note.message] for note in notes), *made.findings])
     bad = checks.errors(made.findings)
     if bad:
@@ -138,7 +131,7 @@ def _facts(
     *,
     online: bool,
 ) -> Facts | None:
-    """Return what is asked of the world; `online`, of the cloud too, about a `place`: the backend's value and the root."""
+    """Probe this machine and, if `online`, the cloud about a `place`: the backend's own options and the root."""
     if job is None:
         return None
     asked = job.model_dump(mode="json")
@@ -153,12 +146,12 @@ def _package(
     entry: str | Callable[..., Any],
     project: str | None,
     job: Job | None,
-    never: _Never,
+    excluded: _Excluded,
     facts: Facts | None,
     *,
     elsewhere: bool,
-) -> _Packed:
-    """Find the code, read what it needs, choose its files, and read its modules for what would fail."""
+) -> _PackedCode:
+    """Find the code, read its requirements, choose its files, and check its modules for what would fail."""
     problems = Problems()
     source = locate(entry, project)
     code = None if job is None else job.code
@@ -169,16 +162,16 @@ def _package(
         source = widen(source, [*(() if code is None else code.include), *needed.folders])
     packed = bundle.build(
         source,
-        never=_roots_own(Path(never.root), source.home, never.cache),
+        never=_own_folders(Path(excluded.root), source.home, excluded.cache),
         exclude=() if code is None else code.exclude,
-        cache=never.cache,
-        own_files=never.files,
+        cache=excluded.cache,
+        own_files=excluded.files,
     )
     bundle.check_entry(source, packed)
     kwargs = None if job is None else job.args if isinstance(job.args, dict) else {}
     isolated = code is not None and code.isolated
     notes = [*_alone(source), *source.notes, *needed.notes, *packed.notes]
-    # What an image holds is not known here.
+    # The content of an image is unknown here.
     notes += [] if elsewhere else _compared(needed, isolated=isolated)
     shared = Preload()
     with problems.collect():
@@ -199,11 +192,11 @@ def _package(
         )
         notes += found
     problems.raise_if_any()
-    return _Packed(source=source, needed=needed, bundle=packed, notes=tuple(notes), preload=shared)
+    return _PackedCode(source=source, needed=needed, bundle=packed, notes=tuple(notes), preload=shared)
 
 
 def _compared(needed: Requirements, *, isolated: bool) -> list[Finding]:
-    """Return where the environment of the tasks is not what is asked for."""
+    """Return the differences between the requirements and the environment of the tasks."""
     if isolated:
         bare = "The fresh environment will hold nothing but Python: no requirements were found (requirements=)."
         return [] if needed.lines else [Finding("warning", bare)]
@@ -217,7 +210,7 @@ def _named(source: Source) -> str:
     return f"{source.notebook.removesuffix('.ipynb')}.py" if source.notebook else source.target
 
 
-def _decide(job: Job, packed: _Packed, facts: Facts, inputs: dict[str, str], where: dict[str, Any]) -> Plan:
+def _decide(job: Job, packed: _PackedCode, facts: Facts, inputs: dict[str, str], where: dict[str, Any]) -> Plan:
     source, needed = packed.source, packed.needed
     return decide.make_plan(
         job=job.model_dump(mode="json"),
@@ -240,13 +233,10 @@ def _decide(job: Job, packed: _Packed, facts: Facts, inputs: dict[str, str], whe
 
 
 def packaged(plan: Plan) -> Plan:
-    """Write the archive of a plan that was just made, and return the plan of what is in it.
+    """Write the archive of a plan that was just made, and return the plan updated to its content.
 
-    Files that changed meanwhile, as logs do, are taken as they are now. A plan that was written down is to be followed
-    exactly instead: `bundle.write`.
-
-    Raises:
-        InputError: the entry was removed meanwhile.
+    Files that changed meanwhile, as logs do, are packaged as they are now. A plan from a file is executed exactly instead:
+    see `bundle.write`.
     """
     before = bundle.Bundle(plan.digest, tuple(bundle.Member(*file) for file in plan.files), generated=plan.generated)
     place = RootPaths(plan.local or plan.root).bundle
@@ -255,7 +245,7 @@ def packaged(plan: Plan) -> Plan:
         return plan
     now = {member.path: member for member in made.members}
     changed = ", ".join(member.path for member in before.members if now.get(member.path) != member)
-    note = ["note", f"Changed after the checks had looked, and packaged as it was then: {changed}."]
+    note = ["note", f"Changed while the plan was made, and packaged with the later content: {changed}."]
     return replace(
         plan,
         digest=made.digest,
@@ -266,34 +256,25 @@ def packaged(plan: Plan) -> Plan:
 
 
 def refuse_keywords(given: Mapping[str, Any], beside: str) -> None:
-    """Raise if any of the keywords was given.
-
-    Raises:
-        InputError: names them.
-    """
     names = [name for name, value in given.items() if value is not None]
     if names:
-        raise InputError(f"{', '.join(names)}: not beside {beside}.")
+        raise InputError(f"{', '.join(names)}: cannot be combined with {beside}.")
 
 
 def refuse_inside_task(verb: str) -> None:
-    """Raise if this process belongs to a run.
-
-    Raises:
-        InsideTaskError: with the way out.
-    """
+    """Raise InsideTaskError if this process is a task of a run."""
     task = inside_task()
     if task is not None:
         raise InsideTaskError(
-            f"sdk.{verb} was called inside the task {task}: the program that is being run would start itself again. "
-            "Put the training into a function and submit that by name, under a guard that no task passes:\n"
+            f"sdk.{verb} was called inside the task {task}: the program would start itself again. Put the training into a "
+            "function and submit it by name, under a guard that is false in a task:\n"
             "    if __name__ == '__main__':\n"
             "        sdk.submit('train:main')"
         )
 
 
 def _backend(settings: Settings, problems: Problems, *, starting: bool) -> tuple[str, dict[str, Any]]:
-    """Return the backend's name and its own value as JSON; what is wrong with them goes to `problems`."""
+    """Return the backend's name and its own options as JSON; mistakes go to `problems`."""
     name = settings.values.get("backend", "local")
     with problems.collect():
         backends.check_name(name)
@@ -308,7 +289,7 @@ def _backend(settings: Settings, problems: Problems, *, starting: bool) -> tuple
 def _root(
     backend: str, options: Mapping[str, Any], settings: Settings, environ: Mapping[str, str], problems: Problems
 ) -> str:
-    """Return where runs live; what is wrong with that goes to `problems`."""
+    """Return the root of runs; mistakes go to `problems`."""
     given, root = settings.target.root, "/"
     with problems.collect():
         if backend in backends.IN_CLOUD:
@@ -322,45 +303,33 @@ def _root(
 
 
 def _local(root: str, job: Job | None, environ: Mapping[str, str], *, ask: bool) -> str:
-    """Return where the files of a root in a bucket lie on this machine, "" for a root that is a folder.
-
-    Args:
-        root: the root.
-        job: what is to run there.
-        environ: this process's variables.
-        ask: whether the bucket is asked if it can be used.
-
-    Raises:
-        InputError: the bucket cannot be used, or not by such a job.
-    """
+    """Return the folder on this machine for a root in a bucket, "" for a root that is a folder; `ask` checks the bucket."""
     if not in_bucket(root):
         return ""
     if job is not None and job.resources.network == "isolated":
         raise InputError(
-            f"network='isolated' leaves no way to the checkpoints of a root in a bucket. Received: root={root!r}. Next: "
-            "name a folder."
+            f"network='isolated' cannot reach checkpoints in a bucket. Received: root={root!r}. Next: use a folder as the root."
         )
-    remembered = _cache(environ)
-    if remembered is None:
+    cache_folder = _cache(environ)
+    if cache_folder is None:
         raise InputError(
-            "A root in a bucket needs a cache folder here, and nobody's home is known. Set XDG_CACHE_HOME."
+            "A root in a bucket needs a cache folder here, but there is no home directory. Set XDG_CACHE_HOME."
         )
     if ask:
         gcs_files.check_root(root, retry=gcs_files.INTERACTIVE)
-    return cache.bucket_folder(remembered, root)
+    return cache.bucket_folder(cache_folder, root)
 
 
 def _cache(environ: Mapping[str, str]) -> Path | None:
     try:
         return cache.cache_folder(environ)
     except RuntimeError:
-        # Nobody's home is known: nothing is remembered.
-        return None
+        return None  # there is no home directory: nothing is cached
 
 
-def _roots_own(root: Path, home: Path, remembered: Path | None) -> dict[Path, str]:
-    """Return the folders that belong to podlift, and are left out wherever they lie."""
-    own = {} if remembered is None else {Path(os.path.realpath(remembered)): "podlift's cache"}
+def _own_folders(root: Path, home: Path, cache_folder: Path | None) -> dict[Path, str]:
+    """Return podlift's own folders, which are never packaged."""
+    own = {} if cache_folder is None else {Path(os.path.realpath(cache_folder)): "podlift's cache"}
     if root != home:
         return {**own, root: "the root of runs"}
     paths = RootPaths(str(root))
@@ -393,5 +362,5 @@ def _alone(source: Source) -> list[Finding]:
     if not source.alone:
         return []
     folder = str(source.project)
-    reason = f"Only the script is packaged: {folder!r} is shared with other things. Name project= to change that."
+    reason = f"Only the script is packaged: {folder!r} is shared with other things. Set project= to change that."
     return [Finding("note", reason)]

@@ -65,11 +65,11 @@ def _named(word: str, root: str) -> str:
         return here
     if not names:
         raise RunNotFoundError(
-            f"No run is there. Received: {word!r}. {root!r} holds no runs (--root names another root)."
+            f"No such run. Received: {word!r}. {root!r} holds no runs (--root selects another root)."
         )
     hint = nearest(word, names)
     known = hint if hint.startswith("Did") else f"The newest is {names[0]!r}."
-    raise RunNotFoundError(f"No run is there. Received: {word!r}. Looked below {root!r}. {known} Next: podlift runs.")
+    raise RunNotFoundError(f"No such run. Received: {word!r}. Looked below {root!r}. {known} Next: podlift runs.")
 
 
 def _newest(root: str) -> list[str]:

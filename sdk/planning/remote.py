@@ -77,10 +77,10 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
     try:
         copy.plan()
     except MissingError:
-        raise RunNotFoundError(f"No run is there. Received: {url!r}. Next: podlift runs --root {root}.") from None
+        raise RunNotFoundError(f"No such run. Received: {url!r}. Next: podlift runs --root {root}.") from None
     found = read_plan(paths)
     if found.run_id != run_id:
-        raise CorruptRunError(f"{url!r} holds the run {found.run_id!r}: a run's directory has the run's name.")
+        raise CorruptRunError(f"{url!r} holds the run {found.run_id!r}: a run's directory must be named after the run.")
     # A root may be called by another name since, as that of a bucket that was copied.
     found = replace(found, root=root, local=paths.root)
     if not remote.is_own(found):

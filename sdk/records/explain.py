@@ -13,6 +13,7 @@ from datetime import datetime, tzinfo
 from .. import tracebacks
 from ..spec.layout import RunPaths
 from ..status import Reason, State, Status, continuation
+from ..text import and_more, duration
 from .events import Event, error_of, first_failure, is_collateral, since_resumed
 
 _NAMED = 6
@@ -95,17 +96,6 @@ def explain(events: Sequence[Event], status: Status, about: About) -> str:
     return "\n".join(line for line in [story.head(), *said, *last] if line)
 
 
-def duration(seconds: float) -> str:
-    """Return a time span for people: "12.3 s", "2 min 3 s", "1 h 4 min"."""
-    if seconds < 60:
-        return f"{max(seconds, 0.0):.1f} s"
-    whole = int(seconds)
-    for size, unit, smaller, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // smaller} {name}"
-    raise AssertionError("unreachable")  # pragma: no cover
-
-
 class _Story:
     """The parts of an explanation: each method returns lines."""
 
@@ -165,7 +155,7 @@ class _Story:
             cause = Reason(event.data["reason"]) if event and "reason" in event.data else None
             yield f"{MEANINGS[reason]} Why: {cause.value}." if cause else MEANINGS[reason]
             left = self._still_there()
-            yield f"Waiting for the end of {_names(left)}." if left else "Collecting what it leaves."
+            yield f"Waiting for the end of {and_more(left, _NAMED)}." if left else "Collecting what it leaves."
             yield from self._cause()
         else:
             yield from self._stage()
@@ -238,10 +228,14 @@ class _Story:
                 "its tasks to find each other." if self._about.cloud else "ports, and for the tasks to be started."
             )
         elif set(tasks) - entered - self._exited():
-            yield f"Waiting for {_names([t for t in tasks if t not in entered])} to reach the program."
+            yield f"Waiting for {and_more([t for t in tasks if t not in entered], _NAMED)} to reach the program."
         elif done:
             left = [task for task in tasks if task not in done]
-            yield f"{_names(done)} is done; waiting for {_names(left)}." if left else "Every task is done."
+            yield (
+                f"{and_more(done, _NAMED)} is done; waiting for {and_more(left, _NAMED)}."
+                if left
+                else "Every task is done."
+            )
         elif self._has("first_step"):
             yield f"It trains, since {self._clock(self._first_time('first_step'))}."
             yield self._continued()
@@ -283,8 +277,8 @@ class _Story:
                 task = str(event.data.get("task"))
                 if task not in {cause, *failed}:
                     echoes.append(f"{task} ({_ending(event.data['code'])})")
-        yield f"Failed as well: {_names(others)}." if others else ""
-        yield f"Its peers after that: {_names(echoes)}." if echoes else ""
+        yield f"Failed as well: {and_more(others, _NAMED)}." if others else ""
+        yield f"Its peers after that: {and_more(echoes, _NAMED)}." if echoes else ""
 
     def _earlier(self) -> Iterator[str]:
         ends: dict[int, str] = {}
@@ -341,8 +335,3 @@ def _ending(code: int) -> str:
 
 def _capital(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
-
-
-def _names(words: Sequence[str]) -> str:
-    more = len(words) - _NAMED
-    return ", ".join(words[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,4 +1,4 @@
-"""A Plan: everything that was decided about a run before it starts, as pure data. No I/O, no clock, no environment."""
+"""A Plan: everything that is decided about a run before it starts, as pure data. No I/O, no clock, no environment."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ class Plan:
 
     Args:
         run_id: the run's id.
-        root: the folder below which it will live.
-        backend: who runs it.
+        root: the folder or the URL below which the run will live.
+        backend: the name of the backend.
         job: the Job as JSON.
         kind: "script", "module" or "function".
         target: the script's path in the bundle, or the module.
-        function: its name, or "".
-        argv: words behind the script's or module's name.
+        function: the function's name, or "".
+        argv: command-line arguments of the script or module.
         kwargs: keyword arguments of the function.
         project: the folder that is packaged.
-        roots: folders of the bundle that go first on sys.path.
-        only: the one file that is packaged, or "" for all of the project.
+        roots: folders of the bundle that come first on sys.path.
+        only: the single file that is packaged, or "" for the whole project.
         digest: sha256 of the bundle.
-        files: (path, bytes, sha256, executable) of each file in it; a path that ends with "/" is an empty folder.
-        left_out: what of the project is not packaged, and why.
-        tasks: names of the tasks; the first one decides about success.
-        facts: what was asked of the world.
+        files: (path, bytes, sha256, executable) of each file in the bundle; a path that ends with "/" is an empty folder.
+        left_out: files of the project that are not packaged, with the reason.
+        tasks: names of the tasks; the first one determines success.
+        facts: what was probed before planning.
         findings: (level, message) of every check.
         cwd: the folder of the bundle in which the program starts, "" for the top.
-        generated: text of the files of the bundle that podlift wrote, by path.
-        inputs: where data lies, by name; absolute paths and URLs.
-        requirements: "source" they were read from, "lines" and "options" as pip takes them.
+        generated: content of the files of the bundle that podlift wrote, by path.
+        inputs: absolute paths and URLs of the data, by name.
+        requirements: the "source" they were read from, "lines" and "options" in pip's syntax.
         dropped: names of the caller's environment variables that no task sees.
         outside: folders of the caller's machine from which no module of the project may load.
-        preload: modules that are imported once for all tasks, which are forked then; none where each starts fresh.
-        fresh: why each does, "" where none does.
-        own_names: those of podlift's import names that the project has modules of.
-        warm_start: the checkpoint of another run to start with, as `STORE#COMMIT`; "" for none.
-        drill: "kills" of tasks on purpose and the "seed" of everything random; {} where nobody drills.
-        backend_options: the backend's own value as JSON, such as a Vertex; {} for "local".
-        local: where files of a root in a bucket lie on this machine, "" for a root that is a folder; not in its JSON.
+        preload: modules that are imported once, before the tasks are forked; empty if each task starts fresh.
+        fresh: why each task starts fresh; "" if tasks are forked.
+        own_names: import names of podlift that the project uses for modules of its own.
+        warm_start: the checkpoint of another run to start from, as `STORE#COMMIT`; "" for none.
+        drill: the "kills" and the random "seed" of a drill; {} otherwise.
+        backend_options: the backend's own options as JSON, such as a Vertex; {} for "local".
+        local: this machine's copy of a root in a bucket, "" for a root that is a folder; not part of the JSON.
     """
 
     run_id: str
@@ -90,22 +90,22 @@ class Plan:
 
     @property
     def paths(self) -> RunPaths:
-        """Where the run's files lie on this machine."""
+        """The run's files on this machine."""
         return RootPaths(self.local or self.root).run(self.run_id)
 
     @property
     def url(self) -> str:
-        """The run's directory: a folder, or one in a bucket."""
+        """The run's directory: a folder, or a gs:// URL."""
         return RootPaths(self.root).run(self.run_id).url
 
     @property
     def bundle(self) -> str:
-        """Path of the archive on this machine."""
+        """The path of the archive on this machine."""
         return RootPaths(self.local or self.root).bundle(self.digest)
 
     @property
     def members(self) -> tuple[cluster.Task, ...]:
-        """The cluster's tasks."""
+        """The tasks of the cluster."""
         return cluster.members(self.job["resources"])
 
     def to_json(self) -> str:
@@ -115,20 +115,20 @@ class Plan:
 
     @staticmethod
     def from_json(text: str | bytes, where: str) -> Plan:
-        """Read what `to_json` wrote.
+        """Parse the output of `to_json`.
 
         Args:
             text: the file's content.
             where: its path, for the error.
 
         Raises:
-            CorruptRunError: it is damaged, foreign, or of a later podlift.
+            CorruptRunError: it is damaged, not a plan, or was written by a later podlift.
         """
         try:
             data = json.loads(text)
             if data["version"] != VERSION:
                 raise CorruptRunError(
-                    f"{where!r} was written by another podlift: version {data['version']!r}, known is {VERSION}."
+                    f"{where!r} was written by another podlift: version {data['version']!r}, known: {VERSION}."
                 )
             data.pop("local", None)
             known = {item.name: data[item.name] for item in fields(Plan) if item.name in data or _required(item)}
@@ -139,11 +139,11 @@ class Plan:
             if isinstance(error, CorruptRunError):
                 raise
             raise CorruptRunError(
-                f"{where!r} is no plan of podlift, or it is damaged ({type(error).__name__}: {error}). Nothing was changed."
+                f"{where!r} is not a plan of podlift, or it is damaged ({type(error).__name__}: {error}). Nothing was changed."
             ) from None
 
     def payload(self, attempt: int) -> Payload:
-        """Return what the tasks of one attempt have to read."""
+        """Return the payload that the tasks of an attempt read."""
         row = accelerators.row(self.job["resources"]["accelerator"])
         return Payload(
             run_id=self.run_id,
@@ -181,12 +181,12 @@ class Plan:
 
 
 def _required(item: Any) -> bool:
-    """True for a field that every podlift has written, false for one that was added later."""
+    """True for a field that every version of podlift writes, False for one that was added later."""
     return item.default is MISSING and item.default_factory is MISSING
 
 
 def _options(plan: Plan) -> dict[str, Any]:
-    """Return the backend's value as this podlift writes it: an earlier one knew less of it, and a later one knows more."""
+    """Return the backend's options with the fields of this version: others may lack some or have more."""
     if plan.backend != "vertex":
         return plan.backend_options
     from .policies import Vertex
@@ -196,7 +196,7 @@ def _options(plan: Plan) -> dict[str, Any]:
 
 
 def _check(plan: Plan) -> None:
-    """Raise where a plan that was read cannot be one that was written."""
+    """Raise if a parsed plan is inconsistent."""
     kinds = {"str": str, "list": list, "dict": dict}
     for item in fields(Plan):
         value = getattr(plan, item.name)
@@ -211,7 +211,7 @@ def _check(plan: Plan) -> None:
             isinstance(size, int) and isinstance(executable, bool) and (path.endswith("/") or _DIGEST.fullmatch(sha256))
         ):
             raise ValueError(f"file {path!r}")
-    # A plan may come from elsewhere: what it packages and starts lies in its own folder.
+    # A plan may come from elsewhere: its paths must stay inside its own folder.
     for path in [*(file[0] for file in plan.files), *plan.roots, *plan.generated, plan.cwd]:
         if path.startswith("/") or ".." in path.split("/") or "\0" in path:
             raise ValueError(f"path {path!r} leaves its folder")

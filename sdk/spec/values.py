@@ -1,4 +1,4 @@
-"""What the values of a job have in common: frozen, strict, and their mistakes told in sentences, all at once."""
+"""The base class of a job's values: frozen and strict, with all mistakes in one readable error."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from ..errors import InputError, nearest
+from ..text import clipped
 
 SHOWN = 300
 
@@ -19,11 +20,11 @@ class Value(BaseModel):
         try:
             super().__init__(**data)
         except ValidationError as error:
-            raise InputError(_sentences(error, type(self))) from None
+            raise InputError(_messages(error, type(self))) from None
 
 
 def is_utf8(text: str) -> bool:
-    """False for a text that was made of other bytes, as words of a shell may be."""
+    """False for a text with surrogates, which words of a shell may contain."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -32,7 +33,6 @@ def is_utf8(text: str) -> bool:
 
 
 def as_text(value: Any) -> Any:
-    """Read a path as its text."""
     return str(value) if isinstance(value, PurePath) else value
 
 
@@ -43,18 +43,17 @@ def _texts(value: Any) -> Any:
 
 
 def text_or_texts(value: Any) -> Any:
-    """Read a text, or a list of them."""
     return as_text(value) if isinstance(value, (str, PurePath)) else _texts(value)
 
 
 Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
 
 
-def _sentences(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    return [sentence for item in error.errors() for sentence in _sentence(dict(item), model)]
+def _messages(error: ValidationError, model: type[BaseModel]) -> list[str]:
+    return [message for item in error.errors() for message in _message(dict(item), model)]
 
 
-def _sentence(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, ...]:
+def _message(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, ...]:
     path = [str(part) for part in item["loc"] if not str(part).startswith(("list[", "dict[", "constrained-", "float"))]
     where = ".".join(path)
     if item["type"] == "extra_forbidden":
@@ -63,21 +62,21 @@ def _sentence(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, ...]:
     cause = item.get("ctx", {}).get("error")
     if isinstance(cause, InputError):
         return cause.problems
-    said = str(cause) if cause else item["msg"].replace("Input should be", "Must be")
+    message = str(cause) if cause else item["msg"].replace("Input should be", "Must be")
     if item["type"] == "string_unicode":
-        said = "Holds bytes that are not UTF-8"
-    # The environment's values may be secrets, and URLs may hold some: their sentences give names only.
+        message = "Holds bytes that are not UTF-8"
+    # Environment values may be secrets and URLs may contain some: their messages give names only.
     silent = item["type"] == "missing" or path[:1] in (["env"], ["inputs"])
-    return (f"{where}: {said.rstrip('.')}." + ("" if silent else f" Received: {shown(item['input'])}."),)
+    return (f"{where}: {message.rstrip('.')}." + ("" if silent else f" Received: {shown(item['input'])}."),)
 
 
 def shown(value: Any) -> str:
-    """Return how a value is written, cut to what fits into a sentence; its type where it cannot be written."""
+    """Return a value's repr, clipped to the length of a message; its type if it has no repr."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):
         return f"a {type(value).__qualname__}"
-    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+    return clipped(text, SHOWN)
 
 
 def _model_at(model: type[BaseModel], path: list[str]) -> type[BaseModel]:

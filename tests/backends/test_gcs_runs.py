@@ -374,7 +374,7 @@ def test_roots_that_cannot_be_used_are_told_before_anything_is_written(gcs, writ
         sdk.submit("train.py", root="gs://fast/podlift")
     assert objects(gcs, "") == {}
     assert not (tmp_path / "here" / "podlift" / "gs").exists()
-    with pytest.raises(sdk.RunNotFoundError, match="No run is there"):
+    with pytest.raises(sdk.RunNotFoundError, match="No such run"):
         sdk.attach(f"{ROOT}/runs/train-aaaaaa")
 
 

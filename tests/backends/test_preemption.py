@@ -157,5 +157,5 @@ def test_another_run_starts_with_the_state_of_this_one(write) -> None:
     assert texts(second)[-1] == "chief-0: done 110"
     with pytest.raises(sdk.InputError, match=r"There is no such checkpoint.*'7'.*Known steps: 10"):
         sdk.plan(job(checkpoints=sdk.Checkpoints(resume_from=f"{first.id}@7")))
-    with pytest.raises(sdk.InputError, match="No run is there"):
+    with pytest.raises(sdk.InputError, match="No such run"):
         sdk.plan(job(checkpoints=sdk.Checkpoints(resume_from="nobody-aaaaaa")))

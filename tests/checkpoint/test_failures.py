@@ -167,7 +167,7 @@ def test_a_loop_that_was_ended_by_an_exception_goes_on_to_the_same_weights(
     run = submit(program)
     assert (run.status().reason, run.status().saved_step) == (sdk.Reason.USER_ERROR, step), run.why() + texts(run)
     if step is None:
-        assert "nothing was saved: attempt 2 begins anew" in texts(run), "half a step is no state"
+        assert "no checkpoint was saved: attempt 2 starts from the beginning" in texts(run), "half a step is no state"
     run.resume()
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why() + texts(run)
     assert sums(run) == undisturbed["loop"][0]
@@ -180,7 +180,7 @@ def test_a_failure_does_not_save_what_is_no_number(monkeypatch, tmp_path) -> Non
     run = submit(fit((1, "batch_end", 3), fault), checkpoints=sdk.Checkpoints(every_s=None))
     assert run.checkpoints() == []
     assert "not saved on the way out: sequential/dense/kernel holds NaN or infinity" in texts(run)
-    assert "If it is resumed, nothing was saved: attempt 2 begins anew." in run.why()
+    assert "If it is resumed, no checkpoint was saved: attempt 2 starts from the beginning." in run.why()
 
 
 @pytest.mark.full

@@ -94,7 +94,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("p100", {R + "accelerator": "p100"}, "support for P100 ended on 2026-09-15", "accelerator='t4'"),
     ("p100:4", {R + "accelerator": "p100:4"}, "support for P100 ended", "accelerator='t4:4'"),
     ("k80", {R + "accelerator": "k80"}, "K80 is no longer offered", "accelerator='t4'"),
-    ("gb200 unreserved", {R + "accelerator": "gb200:4"}, "with a reservation only", "accelerator='b200:8'"),
+    ("gb200 unreserved", {R + "accelerator": "gb200:4"}, "gb200:4 needs a reservation", "accelerator='b200:8'"),
     # A TPU with more than one task.
     ("a TPU twice", {R + "accelerator": "v5e-8", R + "workers": 2}, "exactly one task", "Nearest: workers=1."),
     ("a TPU and servers", {R + "accelerator": "v2-8", R + "ps": 1}, "Received: ps=1", "Nearest: ps=0."),
@@ -109,23 +109,23 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (
         "n1-standard-1",
         {R + "machine": "n1-standard-1"},
-        "may not have the machine type 'n1-standard-1'",
+        "'n1-standard-1' is not available for training",
         "'n1-standard-4'",
     ),
-    ("n1-standard-2", {R + "machine": "n1-standard-2"}, "none that is smaller", "machine='n1-standard-4'"),
-    ("n1-highcpu-8", {R + "machine": "n1-highcpu-8"}, "may not have", "machine='n1-highcpu-16'"),
-    ("e2-standard-2", {R + "machine": "e2-standard-2"}, "may not have", "machine='e2-standard-4'"),
-    ("e2-standard-64", {R + "machine": "e2-standard-64"}, "may not have", "machine='e2-standard-32'"),
-    ("c2-standard-8x", {R + "machine": "c2-standard-8x"}, "may not have", "machine='c2-standard-8'"),
-    ("c3", {R + "machine": "c3-standard-8"}, "e2, n1, n2, n4, c2 and m1", "machine='c2-standard-8'"),
-    ("n2 misspelt", {R + "machine": "n2standard16"}, "may not have", "machine='n2-standard-16'"),
+    ("n1-standard-2", {R + "machine": "n1-standard-2"}, "n1 from n1-standard-4 on", "machine='n1-standard-4'"),
+    ("n1-highcpu-8", {R + "machine": "n1-highcpu-8"}, "is not available for training", "machine='n1-highcpu-16'"),
+    ("e2-standard-2", {R + "machine": "e2-standard-2"}, "is not available for training", "machine='e2-standard-4'"),
+    ("e2-standard-64", {R + "machine": "e2-standard-64"}, "is not available for training", "machine='e2-standard-32'"),
+    ("c2-standard-8x", {R + "machine": "c2-standard-8x"}, "is not available for training", "machine='c2-standard-8'"),
+    ("c3", {R + "machine": "c3-standard-8"}, "n2, n4, c2 and m1 machines", "machine='c2-standard-8'"),
+    ("n2 misspelt", {R + "machine": "n2standard16"}, "is not available for training", "machine='n2-standard-16'"),
     ("no machine type at all", {R + "machine": "big"}, "'big'", "machine="),
-    ("a GPU's machine", {R + "machine": "a2-highgpu-1g"}, "comes with an accelerator", "accelerator='a100'"),
-    ("a TPU's machine", {R + "machine": "ct5lp-hightpu-4t"}, "comes with an accelerator", "accelerator='v5e-4'"),
+    ("a GPU's machine", {R + "machine": "a2-highgpu-1g"}, "includes an accelerator", "accelerator='a100'"),
+    ("a TPU's machine", {R + "machine": "ct5lp-hightpu-4t"}, "includes an accelerator", "accelerator='v5e-4'"),
     (
         "a v6e's machine",
         {R + "machine": "ct6e-standard-8t"},
-        "comes with",
+        "includes an accelerator",
         "accelerator='v5e-8', machine='ct5lp-hightpu-8t'",
     ),
     (
@@ -161,7 +161,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (
         "eight chips on four",
         {R + "accelerator": "v5e-8", R + "machine": "ct5lp-hightpu-4t"},
-        "there it would be on 2 machines",
+        "it would take 2 of them",
         "machine='ct5lp-hightpu-8t'",
     ),
     (
@@ -192,7 +192,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     (
         "V100 on the other coast",
         {R + "accelerator": "v100", T + "regions": ["us-west2"]},
-        "v100 can be trained on in us-central1, us-east1",
+        "v100 is available in us-central1, us-east1",
         "regions=['us-central1']",
     ),
     (
@@ -202,14 +202,14 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "regions=['europe-west4']",
     ),
     ("a zone", {T + "regions": ["us-central1-a"]}, "not in a zone or a continent", "regions=['us-central1']"),
-    ("a continent", {T + "regions": ["europe"]}, "'europe' is no region", "regions=['europe-central2']"),
+    ("a continent", {T + "regions": ["europe"]}, "Not a region: 'europe'", "regions=['europe-central2']"),
     ("a region twice", {T + "regions": ["us-east1", "us-east1"]}, "more than once", "regions=['us-east1']"),
-    ("no region", {T + "regions": []}, "No region is named", "regions=['us-central1']"),
+    ("no region", {T + "regions": []}, "No region is given", "regions=['us-central1']"),
     # Spot and flex-start.
     (
         "spot on a TPU pod",
         {R + "accelerator": "v5e-16", R + "provisioning": "spot"},
-        "Spot machines cannot be had for TPUs on several machines",
+        "TPUs on several machines are not available as spot machines",
         "provisioning='standard'",
     ),
     (
@@ -256,7 +256,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     # Settings of local mode.
     ("an isolated network", {R + "network": "isolated"}, "network='isolated' is for local mode", "network='host'"),
-    ("no chief", {R + "cluster": "workers", R + "workers": 2}, "always gives a chief", "cluster='chief'"),
+    ("no chief", {R + "cluster": "workers", R + "workers": 2}, "always creates a chief", "cluster='chief'"),
     ("an isolated environment", {C + "isolated": True}, "the image is the environment", "isolated=False"),
     # Roles.
     (
@@ -271,7 +271,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         "MirroredStrategy trains without",
         "ps=0",
     ),
-    ("two evaluators", {R + "evaluator": 2}, "one evaluator at most. Received: evaluator=2", "evaluator=True"),
+    ("two evaluators", {R + "evaluator": 2}, "at most one evaluator. Received: evaluator=2", "evaluator=True"),
     # Where it goes.
     ("a project's name", {T + "project": "My Project"}, "A project's id has", "project='my-project'"),
     (
@@ -282,13 +282,13 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ),
     ("a short project", {T + "project": "ab"}, "6 to 30", ""),
     ("a capital bucket", {T + "bucket": "My_Bucket!", "root": ""}, "A bucket's name", "bucket='my_bucket'"),
-    ("a folder", {"root": "/home/me/runs"}, "buckets only, no folder", "root='gs://my-bucket/podlift'"),
+    ("a folder", {"root": "/home/me/runs"}, "buckets, but no folder", "root='gs://my-bucket/podlift'"),
     ("a folder, no bucket", {"root": "/r", T + "bucket": None}, "Next: root='gs://BUCKET/podlift'", ""),
-    ("two buckets", {"root": "gs://other/podlift"}, "Two buckets are named", "root='gs://my-bucket/podlift'"),
+    ("two buckets", {"root": "gs://other/podlift"}, "Two buckets are given", "root='gs://my-bucket/podlift'"),
     (
         "a short account",
         {T + "service_account": "trainer"},
-        "This is no service account: NAME@PROJECT.iam.gserviceaccount.com. Received: 'trainer'",
+        "This is not a service account: NAME@PROJECT.iam.gserviceaccount.com. Received: 'trainer'",
         "service_account='trainer@my-project.iam.gserviceaccount.com'",
     ),
     ("a person", {T + "service_account": "me@example.com"}, "not as a person", "service_account=None"),
@@ -303,10 +303,20 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
         f"image='{MINE}2.16'",
     ),
     ("prebuilt for TPUs", {T + "image": TF + "tpu.2-15.cp310:latest"}, "since 2025-10-23", f"image='{MINE}2.16'"),
-    ("an old prebuilt", {T + "image": TF + "cpu.2-11:latest"}, "no longer kept up", f"image='{MINE}2.16'"),
-    ("the base of pods", {T + "image": TF + "tpu-pod-base-cp310:latest"}, "no longer kept up", f"image='{MINE}2.16'"),
-    ("an image with a scheme", {T + "image": "https://gcr.io/p/tf:1"}, "without a scheme", "image='gcr.io/p/tf:1'"),
-    ("an image with a space", {T + "image": "gcr.io/p/tf :1"}, "without spaces", "image='gcr.io/p/tf:1'"),
+    ("an old prebuilt", {T + "image": TF + "cpu.2-11:latest"}, "no longer maintained", f"image='{MINE}2.16'"),
+    (
+        "the base of pods",
+        {T + "image": TF + "tpu-pod-base-cp310:latest"},
+        "no longer maintained",
+        f"image='{MINE}2.16'",
+    ),
+    (
+        "an image with a scheme",
+        {T + "image": "https://gcr.io/p/tf:1"},
+        "neither a scheme nor spaces",
+        "image='gcr.io/p/tf:1'",
+    ),
+    ("an image with a space", {T + "image": "gcr.io/p/tf :1"}, "nor spaces", "image='gcr.io/p/tf:1'"),
     # Labels.
     ("a capital label", {T + "labels": {"Team": "ml"}}, "the key 'Team' holds 'T'", "labels={'team': 'ml'}"),
     ("a label with a dot", {T + "labels": {"team": "a.b c"}}, "of 'team' holds '. '", "labels={'team': 'a-b-c'}"),
@@ -315,7 +325,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("podlift's label", {T + "labels": {"podlift-run": "x"}}, "'podlift-run' is set by podlift", "labels={}"),
     # Pools that raw changes.
     ("two chiefs", {T + "raw": in_raw(0, replicaCount="2")}, "one chief, in pool 0. Received: replicaCount 2", "raw="),
-    ("two evaluators in raw", {T + "raw": in_raw(3, replicaCount=2)}, "one evaluator at most, in pool 3", "raw="),
+    ("two evaluators in raw", {T + "raw": in_raw(3, replicaCount=2)}, "at most one evaluator, in pool 3", "raw="),
     ("five pools", {T + "raw": in_raw(4, replicaCount=1)}, "at most 4 pools", "raw="),
     (
         "a TPU twice in raw",
@@ -337,56 +347,56 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
             T + "regions": ["us-east4"],
             T + "raw": in_raw(1, machineSpec={"acceleratorType": "NVIDIA_TESLA_V100"}),
         },
-        "must be in one zone, and NVIDIA_TESLA_V100 is in us-central1",
+        "must be in one zone, but NVIDIA_TESLA_V100 is in us-central1",
         "raw=",
     ),
     # Money.
     (
         "too long for the money",
         {R + "workers": 4, L + "timeout_s": 10 * 3600.0, L + "max_cost_usd": 5.0},
-        "It may cost 8.74 USD: 0.87 USD an hour for 10 h in us-central1. Received: max_cost_usd=5",
+        "may cost 8.74 USD, at 0.87 USD an hour for 10 h in us-central1. Received: max_cost_usd=5",
         "timeout_s=20580.0",
     ),
     (
         "no limit of time",
         {L + "timeout_s": None, L + "max_cost_usd": 1.0},
-        "It may cost 36.71 USD",
+        "Cost limit exceeded: the run may cost 36.71 USD",
         "timeout_s=16440.0",
     ),
     (
         "spot would do",
         {R + "accelerator": "v5e-8", L + "timeout_s": 10 * 3600.0, L + "max_cost_usd": 30.0},
-        "It may cost 110.40 USD: 11.04 USD an hour for 10 h in us-central1",
+        "may cost 110.40 USD, at 11.04 USD an hour for 10 h in us-central1",
         "provisioning='spot'",
     ),
     (
         "too little for anything",
         {R + "accelerator": "h100", L + "max_cost_usd": 0.5},
-        "No run of 10 min fits",
+        "The limit does not pay for a run of 10 min",
         "max_cost_usd=11.16",
     ),
     (
         "an unknown price",
         {R + "accelerator": "l4", L + "max_cost_usd": 1000.0},
-        "no source tells what the machine g2-standard-4 costs",
+        "no source gives the price of the machine g2-standard-4",
         "allow_unknown_price=True",
     ),
     (
         "an unknown price of flex-start",
         {R + "accelerator": "a100", R + "provisioning": "flex", L + "max_cost_usd": 1000.0},
-        "a100 costs as flex-start",
+        "a100 as flex-start",
         "allow_unknown_price=True",
     ),
     (
         "an unknown price elsewhere",
         {T + "regions": ["us-central1", "europe-west4"], L + "max_cost_usd": 1000.0},
-        "n1-standard-4 costs in europe-west4",
+        "n1-standard-4 in europe-west4",
         "allow_unknown_price=True",
     ),
     (
         "known parts that are too dear",
         {R + "accelerator": "l4:8", L + "timeout_s": DAY, L + "max_cost_usd": 100.0, L + "allow_unknown_price": True},
-        "It may cost at least 123.65 USD",
+        "may cost at least 123.65 USD",
         "timeout_s=69840.0",
     ),
 ]
@@ -459,24 +469,27 @@ def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({T + "regions": ["us-centrall1"]}, "no region of Vertex AI that is known here. Did you mean 'us-central1'?"),
-        ({T + "regions": ["mars-north1"]}, "'mars-north1' is no region of Vertex AI that is known here"),
-        ({R + "accelerator": "l4", T + "regions": ["us-east4"]}, "not known whether us-east4 has l4; us-central1 has"),
-        ({R + "accelerator": "a100-80gb", R + "provisioning": "flex"}, "not known whether flex-start is offered"),
-        ({R + "accelerator": "t4", R + "machine": "n1-highmem-2"}, "so little memory beside an accelerator"),
+        ({T + "regions": ["us-centrall1"]}, "not a known region of Vertex AI. Did you mean 'us-central1'?"),
+        ({T + "regions": ["mars-north1"]}, "'mars-north1' is not a known region of Vertex AI"),
+        ({R + "accelerator": "l4", T + "regions": ["us-east4"]}, "unknown whether us-east4 has l4; us-central1 has it"),
+        ({R + "accelerator": "a100-80gb", R + "provisioning": "flex"}, "unknown whether flex-start is offered"),
+        (
+            {R + "accelerator": "t4", R + "machine": "n1-highmem-2"},
+            "so little memory that with an accelerator its logs may stop",
+        ),
         (
             {R + "accelerator": "v5e-8", "facts": "2.21.0"},
             "v5e-8 needs TensorFlow 2.16 to 2.20 in the image: tensorflow-tpu",
         ),
-        ({"facts": "2.14.1"}, "podlift was tried with TensorFlow 2.16 to 2.21 in the image; here it is 2.14.1"),
-        ({T + "image": "tensorflow/tensorflow:2.13.0-gpu"}, "2.16 to 2.21, and the image's name says 2.13"),
+        ({"facts": "2.14.1"}, "podlift is tested with TensorFlow 2.16 to 2.21 in the image; here it is 2.14.1"),
+        ({T + "image": "tensorflow/tensorflow:2.13.0-gpu"}, "2.16 to 2.21, but the image's name says 2.13"),
         (
             {R + "accelerator": "v5e-4", T + "image": "x/tensorflow-tpu:2.21"},
-            "v5e-4 needs TensorFlow 2.16 to 2.20, and",
+            "v5e-4 needs TensorFlow 2.16 to 2.20, but",
         ),
-        ({L + "timeout_s": 8 * DAY}, "No source says that a job may run longer than 7 days"),
-        ({L + "timeout_s": 30.0}, "exit_wait_s=60 is as long as the job may run at all: timeout_s=30"),
-        ({R + "provisioning": "spot", L + "grace_s": 60.0}, "more than a spot machine gives: 15 s at best"),
+        ({L + "timeout_s": 8 * DAY}, "Vertex AI documents no jobs of more than 7 days"),
+        ({L + "timeout_s": 30.0}, "exit_wait_s=60 is not below the limit of the whole job: timeout_s=30"),
+        ({R + "provisioning": "spot", L + "grace_s": 60.0}, "more than the notice of a spot machine: 15 s at best"),
         ({R + "ps": 1}, "Parameter servers without workers"),
         (
             {
@@ -484,7 +497,7 @@ def test_its_near_miss_is_accepted(changes: dict[str, Any]) -> None:
                 R + "workers": 2,
                 T + "raw": in_raw(1, machineSpec={"acceleratorType": "NVIDIA_TESLA_T4"}),
             },
-            "it is not known where both are. Received: 'NVIDIA_TESLA_T4' in raw beside NVIDIA_L4",
+            "it is unknown where both are. Received: 'NVIDIA_TESLA_T4' in raw beside NVIDIA_L4",
         ),
     ],
 )
@@ -634,9 +647,9 @@ def test_a_machine_type_that_is_nonsense_is_only_refused(machine: str) -> None:
 
 def test_a_plan_says_what_vertex_does_although_nobody_has_asked() -> None:
     notes = [finding.message for finding in Asked({L + "timeout_s": None}).of("note")]
-    hangs = "hang_s is for local mode: on Vertex AI a job that hangs goes on until its timeout."
+    hangs = "hang_s is for local mode: on Vertex AI a hung job runs until its timeout."
     unseen = (
-        "Whether gs://my-bucket is there, and in a region of the job (us-central1), was not checked. Next: podlift plan "
+        "It was not checked whether gs://my-bucket exists, in a region of the job (us-central1). Next: podlift plan "
         "--online."
     )
     assert notes == ["No timeout_s: Vertex AI stops the job after 7 days.", hangs, unseen]

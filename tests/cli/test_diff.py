@@ -89,7 +89,7 @@ def test_the_plan_in_words_names_pools_image_price_and_quotas(write, here) -> No
     ("words", "said"),
     [
         (("--root", "somewhere"), "see no folder of this one. Received: root='somewhere'"),
-        (("--root", "gs://one-bucket/x", "--vertex-bucket", "another"), "Two buckets are named"),
+        (("--root", "gs://one-bucket/x", "--vertex-bucket", "another"), "Two buckets are given"),
         (("--vertex-bucket", "B"), "This is no place in a bucket"),
         (("--vertex-regions", ","), "must name one at least"),
         (("--vertex-raw", "["), "--vertex-raw: must be JSON"),

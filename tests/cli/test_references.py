@@ -50,7 +50,7 @@ def test_a_run_that_goes_on_from_another_may_name_it_in_the_same_ways(made, writ
         ("latest", "run digits-bbbbbb. Received: 'last'"),
         ("digits-a@7", "run digits-aaaaaa. Received: '7'"),
         ("digits", "resume_from: 2 runs begin like that"),
-        ("nothing", "resume_from: No run is there"),
+        ("nothing", "resume_from: No such run"),
     ):
         with pytest.raises(sdk.InputError, match="(?s)" + said.replace("(", r"\(")):
             sdk.plan(sdk.Job("train.py", checkpoints=sdk.Checkpoints(resume_from=name)))
@@ -115,7 +115,7 @@ def test_every_verb_finds_a_run_in_the_folder_into_which_it_was_brought(write, h
     assert "has succeeded" in here("resume", run.id).stderr
     assert "has no checkpoints at all" in here("plan", "train.py", "--resume-from", run.id).stderr
     shown = here("status", run.id, "--root", str(tmp_path / "other"))
-    assert "it holds what podlift get has brought. Next: name the root in which the run lies (--root)." in shown.stderr
+    assert "it holds the outputs that podlift get copied. Next: name the root of the run (--root)." in shown.stderr
 
 
 def test_what_is_no_run_is_not_the_latest(made, root: Path) -> None:

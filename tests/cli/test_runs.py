@@ -55,7 +55,7 @@ def test_the_list_says_state_age_duration_metric_and_backend(made, here, root: P
     assert rows["digits-aaaaaa"] == ["SUCCEEDED", "2 h", "3 min 12 s", "val_loss 0.1235", "local"]
     assert rows["mnist-bbbbbb"] == ["FAILED user_error", "3 min", "3 min 12 s", "acc nan", "local"]
     assert rows["broken"][:4] == ["UNREADABLE", "-", "-", "-"]
-    assert "is no run of podlift" in rows["broken"][4]
+    assert "is not a run of podlift" in rows["broken"][4]
 
 
 def test_a_summary_that_an_earlier_podlift_wrote_is_read_with_what_it_lacks(made, here) -> None:

@@ -42,7 +42,9 @@ def test_metrics_of_a_further_attempt_have_a_head(capsys: pytest.CaptureFixture[
     screen = io.StringIO()
     with Live(console=Console(file=screen, force_terminal=True, width=100), auto_refresh=False) as drawn:
         live.Turning(drawn).show(run, replace(again, continued_step=0), records, "")
-    assert screen.getvalue().index("epoch 5") < screen.getvalue().index("nothing was saved: attempt 2 begins anew:")
+    assert screen.getvalue().index("epoch 5") < screen.getvalue().index(
+        "no checkpoint was saved: attempt 2 starts from the beginning:"
+    )
 
 
 def test_a_root_may_have_any_name(tmp_path: Path, here, monkeypatch: pytest.MonkeyPatch) -> None:

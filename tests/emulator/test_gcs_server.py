@@ -154,7 +154,7 @@ def test_the_documented_bucket_is_one_that_the_documented_plan_accepts(tmp_path,
             process.communicate(timeout=LIMIT_S)
     said = capsys.readouterr()
     assert code == 0, said.err
-    assert f"gs://mine is there, in {region}." in said.out + said.err
+    assert f"gs://mine exists, in {region}." in said.out + said.err
 
 
 @pytest.mark.parametrize("serve", [all_services.serve, storage_alone.serve])

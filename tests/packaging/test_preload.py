@@ -102,7 +102,7 @@ def test_what_is_certain_is_not_overruled_but_said(write) -> None:
     write("train.py", FRESH[2][0])
     made = plan(start="fork")
     assert made.preload == []
-    assert ["warning", f"start='fork' is not followed: {made.fresh}."] in made.findings
+    assert ["warning", f"start='fork' is ignored: {made.fresh}."] in made.findings
 
 
 def test_a_single_task_is_forked_only_if_that_is_asked_for(write) -> None:

@@ -110,7 +110,7 @@ def _judge(files: BucketFiles, run: str, local: str) -> _Seen:
         gone = seen.named(f"runs/{run}/{_KEYS.plan}") is None
         return seen if gone else replace(seen, why="it has changed while it was looked at")
     except (CorruptRunError, CorruptObjectError, *_NONSENSE) as error:
-        return replace(seen, why=f"its records make no sense: {error}".rstrip("."))
+        return replace(seen, why=f"its records are damaged: {error}".rstrip("."))
     if not status.state.terminal:
         why = f"the run is {status.state.value}"
     elif local and copies.is_unbrought(RootPaths(local).run(run)):

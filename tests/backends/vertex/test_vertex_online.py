@@ -64,21 +64,21 @@ def test_a_bucket_elsewhere_is_refused_offline_where_its_place_is_known(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(podlift_vertex, "in-europe", location="EUROPE-WEST4")
-    elsewhere = r"gs://in-europe lies in europe-west4, and Vertex AI wants it .*Nearest: regions=\['europe-west4'\]\.$"
+    elsewhere = r"gs://in-europe is in europe-west4, but Vertex AI needs it .*Nearest: regions=\['europe-west4'\]\.$"
     with pytest.raises(InputError, match=elsewhere):
         plan(online=None, bucket="in-europe")
     near = plan(online=None, bucket="in-europe", regions="europe-west4")
-    assert "gs://in-europe is there, in europe-west4." in said(near, "note")
+    assert "gs://in-europe exists, in europe-west4." in said(near, "note")
     # Of Google's buckets a plan knows what an earlier look has seen, and says what it does not know.
     about = online.bucket("gs://in-europe/podlift")["about"]
     monkeypatch.delenv("PODLIFT_EMULATOR")
     unseen = (
-        "Whether gs://in-europe is there, and in a region of the job (us-central1), was not checked. Next: podlift plan"
+        "It was not checked whether gs://in-europe exists, in a region of the job (us-central1). Next: podlift plan"
     )
     assert unseen in said(plan(online=None, bucket="in-europe"), "note")
     locations.remember("gs://in-europe/podlift", about, os.environ, now=1_790_000_000)
     with pytest.raises(
-        InputError, match=r"lies in europe-west4.* Seen on 2026-09-21; podlift plan --online looks again\.$"
+        InputError, match=r"is in europe-west4.* Checked on 2026-09-21; podlift plan --online checks again\.$"
     ):
         plan(online=None, bucket="in-europe")
     assert (
@@ -93,7 +93,7 @@ def test_a_submit_into_a_bucket_elsewhere_is_refused_before_anything_is_written(
     with monkeypatch.context() as nothing_known:
         nothing_known.delenv("PODLIFT_EMULATOR")
         made = plan(online=None, bucket="in-europe")
-    with pytest.raises(InputError, match=r"lies in europe-west4, and Vertex AI wants it in the job's region"):
+    with pytest.raises(InputError, match=r"is in europe-west4, but Vertex AI needs it in the job's region"):
         sdk.submit(made)
     assert not Path(made.bundle).exists()
     assert podlift_vertex.ask("GET", "/storage/v1/b/in-europe/o").get("items", []) == []
@@ -103,8 +103,8 @@ def test_what_the_cloud_says_stands_among_the_facts_and_the_findings(plan: Calla
     made = plan()
     assert made.facts["online"]["bucket"]["about"]["locationType"] == "region"
     assert made.facts["online"]["quotas"][N1] == {"there": True, "said": "", "limits": {"us-central1": -1}}
-    assert "gs://podlift-runs is there, in us-central1." in said(made, "note")
-    assert f"The quota {N1} is without a limit in us-central1; 4 are needed." in said(made, "note")
+    assert "gs://podlift-runs exists, in us-central1." in said(made, "note")
+    assert f"The quota {N1} is unlimited in us-central1; 4 are needed." in said(made, "note")
     assert sdk.Plan.from_json(made.to_json(), "here").facts == made.facts
 
 
@@ -130,7 +130,7 @@ def test_a_bucket_that_lets_us_not_in_is_refused_with_the_role_that_is_missing(
 
 def test_a_bucket_that_tells_nothing_of_itself_is_a_note(podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]) -> None:
     podlift_vertex.faults({"kind": "status_before", "operation": "buckets.get", "status": 403})
-    told = "Objects of gs://podlift-runs can be listed; where it lies is not told to us. Next: gcloud storage buckets describe"
+    told = "Objects of gs://podlift-runs can be listed, but its location cannot be read. Next: gcloud storage buckets describe"
     assert told in said(plan(), "note")
 
 
@@ -146,25 +146,27 @@ def test_a_bucket_of_another_region_is_refused_with_the_region_that_fits(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
     create(podlift_vertex, "in-europe", location="europe-west4")
-    with pytest.raises(InputError, match=r"lies in europe-west4.*Nearest: regions=\['europe-west4'\]"):
+    with pytest.raises(InputError, match=r"is in europe-west4.*Nearest: regions=\['europe-west4'\]"):
         plan(bucket="in-europe")
-    assert "is there, in europe-west4" in said(plan(bucket="in-europe", regions=("europe-west4",)), "note")
+    assert "exists, in europe-west4" in said(plan(bucket="in-europe", regions=("europe-west4",)), "note")
 
 
 def test_of_several_regions_those_without_the_bucket_are_named(plan: Callable[..., sdk.Plan]) -> None:
     made = plan(regions=("us-central1", "us-east1"))
-    assert "will not be asked for in us-east1. Next: name regions=['us-central1'] alone." in said(made, "warning")
+    assert "will not be created in us-east1. Next: regions=['us-central1']." in said(made, "warning")
 
 
 def test_what_a_bucket_keeps_and_nobody_needs_is_told_as_the_doctor_tells_it(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
     found = said(plan(), "warning")
-    assert "soft delete is on. Next: gcloud storage buckets update gs://podlift-runs --clear-soft-delete." in found
+    assert (
+        "billed for another 7 days. Next: gcloud storage buckets update gs://podlift-runs --clear-soft-delete." in found
+    )
     change(podlift_vertex, softDeletePolicy={"retentionDurationSeconds": "0"}, versioning={"enabled": True})
     found = said(plan(), "warning")
     assert "soft delete" not in found
-    assert "versioning is on. Next: gcloud storage buckets update gs://podlift-runs --no-versioning." in found
+    assert "kept and billed forever. Next: gcloud storage buckets update gs://podlift-runs --no-versioning." in found
 
 
 def test_a_quota_that_is_too_small_is_a_warning_with_the_place_to_ask_for_more(
@@ -172,7 +174,7 @@ def test_a_quota_that_is_too_small_is_a_warning_with_the_place_to_ask_for_more(
 ) -> None:
     podlift_vertex.faults({"api": "vertex", "kind": "quota"})
     found = said(plan(), "warning")
-    assert f"The quota {N1} is 0 in us-central1, and 4 are needed (CPUs of n1 machines)" in found
+    assert f"The quota {N1} is 0 in us-central1, but 4 are needed (CPUs of n1 machines)" in found
     assert f"iam-admin/quotas?project={podlift_vertex.project}" in found
 
 
@@ -181,7 +183,7 @@ def test_quotas_that_nobody_tells_are_a_note_with_the_command_that_shows_them(
 ) -> None:
     podlift_vertex.faults({"api": "vertex", "kind": "status_before", "operation": "quotas.get", "status": 403})
     found = said(plan(), "note")
-    assert "Quotas were not looked at: 403" in found
+    assert "Quotas were not checked: 403" in found
     assert (
         "Next: gcloud alpha services quota list --service=aiplatform.googleapis.com --consumer=projects/podlift"
         in found
@@ -190,7 +192,7 @@ def test_quotas_that_nobody_tells_are_a_note_with_the_command_that_shows_them(
 
 def test_the_emulator_knows_no_images_and_the_plan_says_so(plan: Callable[..., sdk.Plan]) -> None:
     found = said(plan(image=IMAGE), "note")
-    assert f"The image {IMAGE} was not looked at: the emulator knows no images." in found
+    assert f"The image {IMAGE} was not checked: the emulator knows no images." in found
 
 
 def test_a_cloud_that_gives_no_answer_makes_notes_and_no_error(
@@ -201,8 +203,8 @@ def test_a_cloud_that_gives_no_answer_makes_notes_and_no_error(
     monkeypatch.setattr(emulator, "_patient", True)
     monkeypatch.setattr(online, "_PATIENCE", online.Patience(connect_s=0.2, read_s=0.2, total_s=0.3, first_s=0.3))
     found = said(plan(), "note")
-    assert "The bucket gs://podlift-runs was not looked at." in found
-    assert "Quotas were not looked at: ConnectionError" in found
+    assert "The bucket gs://podlift-runs was not checked." in found
+    assert "Quotas were not checked: ConnectionError" in found
 
 
 def test_without_credentials_a_plan_is_made_and_says_how_to_get_some(
@@ -215,8 +217,8 @@ def test_without_credentials_a_plan_is_made_and_says_how_to_get_some(
     found = said(plan(image=IMAGE), "note")
     assert "there are no credentials here" in found
     assert "Next: gcloud auth application-default login." in found
-    assert f"The image {IMAGE} was not looked at: There are no credentials for Google Cloud" in found
-    assert "Quotas were not looked at: There are no credentials for Google Cloud" in found
+    assert f"The image {IMAGE} was not checked: There are no credentials for Google Cloud" in found
+    assert "Quotas were not checked: There are no credentials for Google Cloud" in found
 
 
 def test_what_is_not_configured_is_not_asked_for(plan: Callable[..., sdk.Plan]) -> None:
@@ -304,7 +306,7 @@ def test_a_registry_that_is_not_googles_gets_none_of_its_credentials(monkeypatch
         (
             {"there": False, "said": "404: Not Found"},
             "error",
-            "Next: push it, or look at what is there: gcloud artifacts",
+            "Next: push it, or list the images: gcloud artifacts",
         ),
         ({"there": None, "said": "403: Forbidden"}, "note", "Next: gcloud artifacts docker images describe"),
     ],
