@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -71,38 +71,27 @@ def make_plan(
     refuse_inside_task(verb)
     problems = Problems()
     settings = gather(what, given, target, environ, problems)
-    entry = settings.function or settings.job.get("entry")
-    if entry is None:
-        problems.found.append("No entry. Name a script, a notebook, package.module or package.module:function.")
-    job = None
-    with problems.collect():
-        job = Job(**table.nested({**settings.job, "entry": settings.job.get("entry", "none")}))
+    job = _job(settings, problems)
     backend, options = _backend(settings, problems, starting=verb in ("submit", "resume"))
     root = _root(backend, options, settings, environ, problems)
-    name = settings.target.name
-    if name is not None:
-        with problems.collect():
-            ids.check_name(name)
+    with problems.collect():
+        if settings.target.name is not None:
+            ids.check_name(settings.target.name)
     local = warm = ""
     with problems.collect():
         local = _local(root, job, environ, ask=backend == "local")
     facts = _facts(backend, job, environ, problems, (options, root), online=bool(settings.target.online))
     packed = None
-    places: dict[str, str] = {}
     with problems.collect():
-        if isinstance(entry, str) or callable(entry):
-            excluded = _Excluded(
-                local or root, _cache(environ), own.streams() | own.targets([output] if output else [])
-            )
-            packed = _package(
-                entry, settings.job.get("project"), job, excluded, facts, elsewhere=backend in backends.IN_CLOUD
-            )
+        excluded = _Excluded(local or root, _cache(environ), own.streams() | own.targets([output] if output else []))
+        packed = _package(settings, job, excluded, facts, elsewhere=backend in backends.IN_CLOUD)
+    inputs: dict[str, str] = {}
     notes: list[Finding] = []
     with problems.collect(), usable("The current folder", "."):
         if job is not None and job.inputs:
-            places, notes = data.resolve(job.inputs, Path.cwd())
+            inputs, notes = data.resolve(job.inputs, Path.cwd())
             network = job.resources.network != "isolated"
-            notes += data.refusals(places, disk=facts is None or facts.disk, network=network)
+            notes += data.refusals(inputs, disk=facts is None or facts.disk, network=network)
     with problems.collect():
         if job is not None and job.checkpoints.resume_from is not None:
             warm = warm_start(job.checkpoints.resume_from, lambda run: references.url_of(run, root, environ))
@@ -110,9 +99,9 @@ def make_plan(
     problems.raise_if_any()
     if job is None or packed is None or facts is None:
         raise AssertionError("a check failed without a problem")
-    label = ids.default_name(_named(packed.source), packed.source.home.name) if name is None else name
+    label = settings.target.name or ids.default_name(_named(packed.source), packed.source.home.name)
     where = {"run_id": ids.new_run_id(label), "root": root, "backend": backend, "options": options}
-    made = _decide(job, packed, facts, places, where)
+    made = _decide(job, packed, facts, inputs, where)
     made = replace(made, local=local, warm_start=warm)
     notes += [*backends.load(backend).review(made, starting=verb != "plan"), *preflight_cache.note(made, environ, verb)]
     made = replace(made, findings=[*([note.level, note.message] for note in notes), *made.findings])
@@ -120,6 +109,14 @@ def make_plan(
     if bad:
         raise InputError(settings.sourced(bad))
     return made
+
+
+def _job(settings: Settings, problems: Problems) -> Job | None:
+    if settings.function is None and settings.job.get("entry") is None:
+        problems.found.append("No entry. Name a script, a notebook, package.module or package.module:function.")
+    with problems.collect():
+        return Job(**table.nested({**settings.job, "entry": settings.job.get("entry", "none")}))
+    return None
 
 
 def _facts(
@@ -143,17 +140,19 @@ def _facts(
 
 
 def _package(
-    entry: str | Callable[..., Any],
-    project: str | None,
+    settings: Settings,
     job: Job | None,
     excluded: _Excluded,
     facts: Facts | None,
     *,
     elsewhere: bool,
-) -> _PackedCode:
+) -> _PackedCode | None:
     """Find the code, read its requirements, choose its files, and check its modules for what would fail."""
+    entry = settings.function or settings.job.get("entry")
+    if not isinstance(entry, str) and not callable(entry):
+        return None
     problems = Problems()
-    source = locate(entry, project)
+    source = locate(entry, settings.job.get("project"))
     code = None if job is None else job.code
     needed = Requirements()
     with problems.collect():
