@@ -102,7 +102,7 @@ def test_inside_a_task_submit_and_plan_raise_with_the_guard_as_the_fix(write, mo
 
 @pytest.mark.parametrize("ref", ["a\0b", "~nosuchuser/x", "x" * 5000])
 def test_a_name_that_no_system_takes_is_no_run(ref: str, write) -> None:
-    with pytest.raises(sdk.InputError, match="The run is no usable path"):
+    with pytest.raises(sdk.InputError, match="The run is not a usable path"):
         sdk.attach(ref)
 
 

@@ -1,4 +1,4 @@
-"""What the operating system has to say about a path that a user gave, as a sentence instead of a traceback."""
+"""Turns errors of the operating system about a path that a user gave into an InputError."""
 
 from __future__ import annotations
 
@@ -13,14 +13,9 @@ _SHOWN = 200
 
 @contextmanager
 def usable(what: str, received: object) -> Iterator[None]:
-    """Turn what goes wrong with a path inside the block into an InputError.
+    """Raise an InputError for what goes wrong with a path in the block: too long, a loop of links, no permission, ...
 
-    Args:
-        what: what the path is for: "The project".
-        received: what the user gave.
-
-    Raises:
-        InputError: too long, a loop of links, an unknown home, no permission, a current folder that was removed.
+    Usage: `with usable("The project", folder): ...`
     """
     try:
         yield
@@ -28,8 +23,9 @@ def usable(what: str, received: object) -> Iterator[None]:
         raise
     except (OSError, RuntimeError, ValueError) as error:
         text = str(received)
-        text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-        raise InputError(f"{what} is no usable path: {_reason(error)}. Received: {text!r}.") from None
+        if len(text) > _SHOWN:
+            text = f"{text[:_SHOWN]}..."
+        raise InputError(f"{what} is not a usable path: {_reason(error)}. Received: {text!r}.") from None
 
 
 def _reason(error: OSError | RuntimeError | ValueError) -> str:
@@ -43,15 +39,15 @@ def _reason(error: OSError | RuntimeError | ValueError) -> str:
 
 
 def destination(dest: str | Path, run_dir: Path) -> str:
-    """Return the absolute path of a folder that may take files, whether it exists or not."""
+    """Return the absolute path of a folder in which outputs may be written, whether it exists or not."""
     if not isinstance(dest, (str, PurePath)) or not str(dest) or "://" in str(dest):
-        raise InputError(f"The destination is no folder of this machine. Received: {dest!r}.")
+        raise InputError(f"The destination is not a folder of this machine. Received: {dest!r}.")
     with usable("The destination", dest):
         target = Path(dest).expanduser().resolve()
-        # What lies there is taken for runs.
+        # Everything in that folder is listed as a run.
         if target.is_relative_to(run_dir.resolve().parent):
             raise InputError(
-                f"The destination lies among the runs. Received: {str(dest)!r}. Next: name a folder elsewhere."
+                f"The destination is in the folder of runs. Received: {str(dest)!r}. Next: name a folder elsewhere."
             )
         if target.exists() and not target.is_dir():
             raise InputError(f"The destination is a file. Received: {str(dest)!r}. Next: name a folder.")

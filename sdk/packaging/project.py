@@ -1,4 +1,4 @@
-"""Which folder is the project: the nearest one with a project's marks, below every wall; and where its sources lie."""
+"""Finds the project's folder, its source roots, and the folders outside it that are packaged too."""
 
 from __future__ import annotations
 
@@ -22,16 +22,21 @@ MARKS = ("podlift.toml", "pyproject.toml", "setup.py", "requirements.txt", "uv.l
 
 
 def above(folder: Path) -> Path | None:
-    """Return the nearest project at or above a folder, None if a wall comes first.
+    """Return the nearest project at or above a folder, None if there is none.
 
-    Walls are the home folder, folders in which anybody may write, the top of the file system, and its border to another
-    one: what lies there or above belongs to others, and so does a requirements.txt that somebody left in it.
+    The search ends at the home folder, at a world-writable folder, at the top of the file system and at its border to another
+    one: a requirements.txt that lies there does not belong to the program.
     """
-    return next((place for place in _inside_walls(folder) if any((place / mark).exists() for mark in MARKS)), None)
+    for place in (folder, *folder.parents):
+        if not is_private(place) or place.stat().st_dev != folder.stat().st_dev:
+            return None
+        if any((place / mark).exists() for mark in MARKS):
+            return place
+    return None
 
 
 def is_private(folder: Path) -> bool:
-    """False for the home folder, the top of the file system, and folders in which anybody may write."""
+    """False for the home folder, the top of the file system, and world-writable folders."""
     try:
         home = Path.home().resolve()
     except RuntimeError:
@@ -39,20 +44,8 @@ def is_private(folder: Path) -> bool:
     return folder not in (home, Path(folder.anchor)) and not folder.stat().st_mode & stat.S_IWOTH
 
 
-def _inside_walls(folder: Path) -> Iterator[Path]:
-    device = folder.stat().st_dev
-    for place in (folder, *folder.parents):
-        if not is_private(place) or place.stat().st_dev != device:
-            return
-        yield place
-
-
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return what a TOML file holds, {} when there is none.
-
-    Raises:
-        InputError: it cannot be read, or it is no TOML.
-    """
+    """Return the content of a TOML file, {} when there is none."""
     try:
         found: dict[str, Any] = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
         return found
@@ -61,13 +54,14 @@ def read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{str(path)!r} is no TOML: {error}.") from None
+        raise InputError(f"{str(path)!r} is not TOML: {error}.") from None
 
 
 def source_roots(project: Path) -> tuple[str, ...]:
-    """Return the folders of a project, "/" between their parts, that its build or its habit puts on sys.path; "" is itself.
+    """Return the folders of a project that belong on sys.path; "" is the project itself.
 
-    Read are setuptools' `package-dir` and `packages.find.where`, hatch's `packages` and poetry's `from`; else `src` counts.
+    They are named by setuptools' `package-dir` and `packages.find.where`, hatch's `packages` and poetry's `from`; `src` and
+    the project itself always count.
     """
     tool = read_toml(project / "pyproject.toml").get("tool")
     named = [*_named(tool)] if isinstance(tool, dict) else []
@@ -101,32 +95,20 @@ def _below(project: Path, root: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Extent:
-    """A project and the folders beside it that are packaged with it.
+    """A project, and the folders outside it that are packaged too. All paths but `patterns` are relative to `top`."""
 
-    Args:
-        top: the folder that holds all of them; the bundle mirrors what lies below it.
-        base: the project below `top`, "" for `top` itself.
-        parts: the folders and files beside the project, below `top`.
-        patterns: those includes that are patterns inside the project.
-        roots: folders below `top` that the parts add to sys.path.
-    """
-
-    top: Path
-    base: str
-    parts: tuple[str, ...] = ()
-    patterns: tuple[str, ...] = ()
-    roots: tuple[str, ...] = ()
+    top: Path  # the folder that contains all of them
+    base: str  # the project, "" for `top` itself
+    parts: tuple[str, ...] = ()  # the folders and files outside the project
+    patterns: tuple[str, ...] = ()  # includes inside the project, relative to it
+    roots: tuple[str, ...] = ()  # folders that the includes add to sys.path
 
 
 def extent(project: Path, include: Sequence[str]) -> Extent:
-    """Return how far a bundle of the project reaches.
-
-    Args:
-        project: the project's folder.
-        include: paths and patterns, relative to it; those that lead out of it name folders beside it.
+    """Return what a bundle of the project covers; an include is a path or a pattern, relative to the project.
 
     Raises:
-        InputError: one that leads out names nothing, or lies so far off that nothing private holds both.
+        InputError: one outside the project does not exist, or has no private folder in common with the project.
     """
     patterns, outside, problems = [], [], []
     inside: list[Path] = []
@@ -135,8 +117,9 @@ def extent(project: Path, include: Sequence[str]) -> Extent:
             place = Path(os.path.normpath(project / Path(text).expanduser()))
         if place != project and place.is_relative_to(project):
             patterns.append(place.relative_to(project).as_posix())
-            # Of an included folder only one that is a project by itself is more than data.
-            inside += [place] if any((place / mark).is_file() for mark in ("pyproject.toml", "setup.py")) else []
+            # An included folder is data, unless it is a project itself.
+            if any((place / mark).is_file() for mark in ("pyproject.toml", "setup.py")):
+                inside.append(place)
         elif place.exists() and not project.is_relative_to(place):
             outside.append(place)
         else:
@@ -144,8 +127,8 @@ def extent(project: Path, include: Sequence[str]) -> Extent:
     top = Path(os.path.commonpath([project, *outside]))
     if outside and not is_private(top):
         problems.append(
-            f"An include lies too far from the project: {', '.join(map(repr, map(str, outside)))} and {str(project)!r} have "
-            f"only {str(top)!r} in common, which is shared with other things. Put both below one folder."
+            f"An include is too far from the project: {', '.join(map(repr, map(str, outside)))} and {str(project)!r} have "
+            f"only {str(top)!r} in common, which is shared with other files. Next: put both below one folder."
         )
     if problems:
         raise InputError(problems)
@@ -158,9 +141,7 @@ def extent(project: Path, include: Sequence[str]) -> Extent:
 
 def _no_include(text: str, place: Path, project: Path) -> str:
     if project.is_relative_to(place):
-        return (
-            f"An include holds the project itself. Received: {text!r}. Name project={str(place)!r} (--project) instead."
-        )
+        return f"An include contains the project itself. Received: {text!r}. Next: project={str(place)!r} (--project) instead."
     known = sorted(item.name for item in place.parent.iterdir()) if place.parent.is_dir() else []
     hint = nearest(place.name, known[:20]) if known else ""
     return (

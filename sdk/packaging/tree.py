@@ -1,4 +1,4 @@
-"""Which files of a project go into its bundle, and why the others do not."""
+"""Selects the files of a project that go into its bundle, with the reason for each that does not."""
 
 from __future__ import annotations
 
@@ -11,50 +11,31 @@ from pathlib import Path
 
 from ..checks import Finding
 from ..errors import InputError
-from . import own_files as own
-from .ignore import Rules
+from . import never_packaged
+from .ignore import IgnoreRules
 
 MAX_FILES = 100_000
-_SKIPPED_FOLDERS = {
-    ".git", ".hg", ".svn", "__pycache__", ".venv", "venv", "node_modules", ".tox", ".nox", ".mypy_cache", ".ruff_cache",
-    ".pytest_cache", ".hypothesis", ".ipynb_checkpoints", ".eggs",
-}  # fmt: skip
-_SECRET_NAMES = re.compile(
-    r"\.env(\..+)?|\.netrc|\.pypirc|\.npmrc|\.git-credentials|\.htpasswd|id_(rsa|dsa|ecdsa|ed25519)|.+\.(p12|pfx|jks|keystore)|"
-    r"(.*[-_.])?(service[-_]?account|client[-_]secrets?|credentials?)([-_.].*)?\.json|application_default_credentials\.json",
-    re.IGNORECASE,
-)
-_SAMPLES = re.compile(r".*\.(example|sample|template|dist)", re.IGNORECASE)
 _PATTERN = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)
-class Found:
-    """A file or an empty folder that may be packaged: its path in the bundle, and what the disk says of it."""
+class TreeEntry:
+    """A file or an empty folder to package: its path in the bundle, "/" at the end of a folder's, and its stat."""
 
     path: str
     stat: os.stat_result
 
 
 @dataclass
-class Tree:
-    """What was found.
+class ProjectTree:
+    """The files of a project."""
 
-    Args:
-        found: sorted by path; an empty folder's path ends in "/".
-        left_out: paths that were passed over, with the reason.
-        secrets: paths that were left out because their name says that they hold a secret.
-        unreadable: files and folders that the system does not let this process read, with its reason.
-        notes: warnings about the rules.
-        forced: paths that an include names: no rule and no look leaves them out.
-    """
-
-    found: list[Found] = field(default_factory=list)
-    left_out: list[str] = field(default_factory=list)
-    secrets: list[str] = field(default_factory=list)
-    unreadable: list[str] = field(default_factory=list)
+    found: list[TreeEntry] = field(default_factory=list)  # sorted by path
+    left_out: list[str] = field(default_factory=list)  # "path (reason)"
+    secrets: list[str] = field(default_factory=list)  # paths left out because of a name such as .env
+    unreadable: list[str] = field(default_factory=list)  # "path (reason)"
     notes: list[Finding] = field(default_factory=list)
-    forced: set[str] = field(default_factory=set)
+    forced: set[str] = field(default_factory=set)  # paths that an include names: they are never left out
 
 
 def read(
@@ -63,39 +44,33 @@ def read(
     *,
     parts: Sequence[str] = (),
     include: Sequence[str] = (),
-    rules: Rules,
+    rules: IgnoreRules,
     never: Mapping[Path, str],
-    own_files: Mapping[own.Identity, str] | None = None,
-) -> Tree:
-    """Return what of a project is packaged.
+    own_files: Mapping[never_packaged.FileIdentity, str] | None = None,
+) -> ProjectTree:
+    """Return the files of the project `top`/`base` and of `parts`; of `parts` alone if `base` is None.
 
-    Args:
-        top: the folder to which paths are relative.
-        base: the project below it, "" for itself; None for the parts alone.
-        parts: folders and files beside the project that are packaged too.
-        include: paths and patterns, relative to the project, which no rule leaves out.
-        rules: those of the settings.
-        never: folders that are left out wherever they lie, with what they are.
-        own_files: files that are left out whatever their name, with the reason.
+    What `include` names is never left out. Folders in `never` and files in `own_files` are left out whatever their name.
 
     Raises:
-        InputError: a file of rules cannot be read, there are too many files, or an include names nothing.
+        InputError: an ignore file cannot be read, there are too many files, or an include does not match any file.
     """
     walk = _Walk(top, never, own_files or {})
-    for folder in dict.fromkeys([*([] if base is None else [base]), *parts]):
+    folders = parts if base is None else [base, *parts]
+    for folder in dict.fromkeys(folders):
         if (top / folder).is_file():
             walk.take(str(top / folder), folder)
         else:
             walk.into(folder, _above(top, folder, rules, walk.tree.notes))
     for pattern in include:
         walk.force(base or "", pattern)
-    # Of a folder that is given twice, as a part of itself, every file was found twice.
+    # One folder may contain another one.
     walk.tree.found = [found for _, found in sorted({found.path: found for found in walk.tree.found}.items())]
     return walk.tree
 
 
-def _above(top: Path, folder: str, rules: Rules, notes: list[Finding]) -> Rules:
-    """Return the rules that hold on the way down to a folder."""
+def _above(top: Path, folder: str, rules: IgnoreRules, notes: list[Finding]) -> IgnoreRules:
+    """Return the rules of the folders above a folder."""
     prefix, place = "", top
     for part in folder.split("/") if folder else []:
         rules = rules.enter(place, prefix, _names(place), notes)
@@ -111,17 +86,19 @@ def _names(folder: Path) -> list[str]:
 
 
 class _Walk:
-    """Goes through folders, and sorts what it meets into a Tree."""
+    """Walks through folders, and sorts their files into a ProjectTree."""
 
-    def __init__(self, top: Path, never: Mapping[Path, str], own_files: Mapping[own.Identity, str]) -> None:
-        self.tree = Tree()
+    def __init__(
+        self, top: Path, never: Mapping[Path, str], own_files: Mapping[never_packaged.FileIdentity, str]
+    ) -> None:
+        self.tree = ProjectTree()
         self._own_files = own_files
         self._top = top
         self._real_top = Path(os.path.realpath(top))
         self._never = never
 
-    def into(self, folder: str, rules: Rules, *, forced: bool = False) -> None:
-        """Take what a folder holds; `forced` leaves the rules aside."""
+    def into(self, folder: str, rules: IgnoreRules, *, forced: bool = False) -> None:
+        """Take the content of a folder; `forced` ignores the rules."""
         waiting = [(folder, rules)]
         while waiting:
             where, above = waiting.pop()
@@ -129,20 +106,24 @@ class _Walk:
             if len(self.tree.found) > MAX_FILES:
                 raise InputError(self._too_many())
 
-    def _folder(self, where: str, above: Rules, forced: bool, *, named: bool = False) -> list[tuple[str, Rules]]:
-        """Take one folder's files; return the folders in it that are to be taken, with their rules."""
+    def _folder(
+        self, where: str, above: IgnoreRules, forced: bool, *, named: bool = False
+    ) -> list[tuple[str, IgnoreRules]]:
+        """Take the files of one folder; return the folders in it that are to be taken too, with their rules."""
         prefix = f"{where}/" if where else ""
         entries = self._scan(where)
         names = {entry.name for entry in entries or ()}
-        whose = None if named or forced else own.folder(self._top / where, names)
-        if entries is None or whose is not None:
-            self.tree.left_out += [] if whose is None else [f"{_shown(where)}/ ({whose})"]
+        if entries is None:
+            return []
+        owner = None if named or forced else never_packaged.why_folder_by_content(self._top / where, names)
+        if owner is not None:
+            self.tree.left_out.append(f"{_shown(where)}/ ({owner})")
             return []
         rules = above.enter(self._top / where, prefix, sorted(names), self.tree.notes)
         inner, taken, leftover = [], len(self.tree.found), False
         for entry in entries:
             path = f"{prefix}{entry.name}"
-            # A folder that holds nothing but stale bytecode is what remains of one that was deleted.
+            # A folder with nothing but stale bytecode is the rest of a deleted one.
             leftover = leftover or entry.name == "__pycache__"
             if _is_folder(entry):
                 reason = self._why_not_folder(entry) or (None if forced else rules.why(f"{path}/"))
@@ -159,12 +140,12 @@ class _Walk:
         return inner
 
     def _scan(self, where: str) -> list[os.DirEntry[str]] | None:
-        """Return what a folder holds; None, and it is left out, where that cannot be known."""
+        """Return the content of a folder; None, and it is left out, if it cannot be read."""
         try:
             with os.scandir(self._top / where) as entries:
                 return sorted(entries, key=lambda entry: entry.name)
         except (FileNotFoundError, NotADirectoryError):
-            # A folder that came and went is nobody's mistake.
+            # It was removed meanwhile.
             return []
         except OSError as error:
             self._cannot_read(f"{where or '.'}/", error)
@@ -177,65 +158,66 @@ class _Walk:
 
     def _take_empty(self, where: str) -> None:
         try:
-            self.tree.found.append(Found(f"{where}/", (self._top / where).stat()))
+            self.tree.found.append(TreeEntry(f"{where}/", (self._top / where).stat()))
         except FileNotFoundError:
             pass
 
     def take(self, place: str, path: str, *, forced: bool = False) -> None:
         """Take one file, or say why not."""
         name = path.rpartition("/")[2]
-        # Not worth a word.
+        # These are not reported.
         if name.endswith((".pyc", ".pyo")) or name == ".DS_Store":
             return
         if forced:
             self.tree.forced.add(path)
         try:
-            about, reason = self._look(place)
+            about, reason = self._stat(place)
         except OSError as error:
             self._cannot_read(path, error)
             return
         reason = reason or _odd_name(path)
         if about is not None and reason is None and not forced:
-            reason = own.file(name, about, self._own_files)
-        if about is not None and reason is None and not forced and _is_secret(name):
-            self.tree.secrets.append(path)
-            reason = "looks like a secret"
+            if never_packaged.is_swap_file(name):
+                reason = "an editor's swap file"
+            elif (about.st_dev, about.st_ino) in self._own_files:
+                reason = self._own_files[about.st_dev, about.st_ino]
+            elif never_packaged.is_secret_name(name):
+                self.tree.secrets.append(path)
+                reason = "looks like a secret"
         if reason is not None:
             self.tree.left_out.append(f"{_shown(path)} ({reason})")
         elif about is not None:
-            self.tree.found.append(Found(path, about))
+            self.tree.found.append(TreeEntry(path, about))
 
     def force(self, base: str, pattern: str) -> None:
-        """Take what an include inside the project names, whatever the rules say."""
+        """Take what an include names, whatever the rules say."""
         project = self._top / base
         matches = sorted(project.glob(pattern)) if _PATTERN.search(pattern) else [project / pattern]
         before = len(self.tree.forced) + len(self.tree.found)
         for place in matches:
             path = place.relative_to(self._top).as_posix()
             if place.is_dir() and not place.is_symlink():
-                self.into(path, Rules(), forced=True)
+                self.into(path, IgnoreRules(), forced=True)
             elif os.path.lexists(place):
                 self.take(str(place), path, forced=True)
         if len(self.tree.forced) + len(self.tree.found) == before:
             raise InputError(
-                f"An include names nothing. Received: {pattern!r}. Paths are relative to {str(project)!r}."
+                f"An include does not match any file. Received: {pattern!r}. Paths are relative to {str(project)!r}."
             )
         self.tree.left_out = [text for text in self.tree.left_out if text.rpartition(" (")[0] not in self.tree.forced]
         self.tree.secrets = [path for path in self.tree.secrets if path not in self.tree.forced]
 
     def _why_not_folder(self, entry: os.DirEntry[str]) -> str | None:
-        if entry.name in _SKIPPED_FOLDERS or entry.name.endswith(".egg-info"):
-            return "never packaged"
-        # pathlib's exists() and resolve() raise where the folder cannot be read.
-        if any(os.access(os.path.join(entry.path, mark), os.F_OK) for mark in ("pyvenv.cfg", "conda-meta")):
-            return "a virtual environment"
-        own = self._never.get(Path(os.path.realpath(entry.path)))
-        if own is not None:
-            return own
+        # pathlib's resolve() raises if the folder cannot be read.
+        reason = never_packaged.why_folder_by_name(entry.path, entry.name) or self._never.get(
+            Path(os.path.realpath(entry.path))
+        )
+        if reason is not None:
+            return reason
         return "a link to a folder" if entry.is_symlink() else _odd_name(entry.name)
 
-    def _look(self, place: str) -> tuple[os.stat_result | None, str | None]:
-        """Return what the disk says of a file and why it is left out; neither for one that came and went."""
+    def _stat(self, place: str) -> tuple[os.stat_result | None, str | None]:
+        """Return the stat of a file and the reason to leave it out; neither for one that was removed meanwhile."""
         link = os.path.islink(place)
         # pathlib's resolve() raises at a loop of links.
         if link and not Path(os.path.realpath(place)).is_relative_to(self._real_top):
@@ -258,8 +240,8 @@ class _Walk:
         fullest = sorted(counts, key=lambda name: (-counts[name], name))[:5]
         names = ", ".join(f"{_shown(name)}/ ({counts[name]})" for name in fullest)
         return (
-            f"The project holds more than {MAX_FILES} files: {str(self._top)!r}. Fullest so far: {names}. "
-            "Move data out, exclude it, or name a smaller project= (--project)."
+            f"The project contains more than {MAX_FILES} files: {str(self._top)!r}. Largest folders so far: {names}. "
+            "Next: move data out, exclude it, or name a smaller project= (--project)."
         )
 
 
@@ -276,24 +258,10 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         return False
 
 
-def _is_secret(name: str) -> bool:
-    return bool(_SECRET_NAMES.fullmatch(name)) and not _SAMPLES.fullmatch(name)
-
-
 def why_left_out(path: str, left_out: Sequence[str]) -> str:
-    """Return what of a tree's `left_out` is about a file or a folder that holds it, "" for nothing."""
-    # Of a folder, all that lies in it is left out with it.
+    """Return the entry of `left_out` for a file or for a folder that contains it, "" if there is none."""
     places = {path, *(f"{folder}/" for folder in _folders(path))}
     return next((text for text in left_out if text.rpartition(" (")[0] in places), "")
-
-
-def looks_secret(data: bytes) -> bool:
-    """True for a private key, the key file of a service account, and what `podlift emulator` printed: its URL is a key."""
-    return (
-        bool(re.match(rb"\s*-----BEGIN [A-Z ]*PRIVATE KEY-----", data))
-        or (data.lstrip()[:1] == b"{" and b'"private_key"' in data and b"PRIVATE KEY-----" in data)
-        or re.search(rb"http://[\w.\[\]:]+:\d+/[0-9a-f]{32}\b", data) is not None
-    )
 
 
 def _odd_name(path: str) -> str | None:

@@ -12,13 +12,12 @@ from .. import backends, checks, ids
 from ..checkpoint.run_checkpoints import warm_start
 from ..checks import Facts, Finding
 from ..errors import InputError, InsideTaskError, Problems
-from ..packaging import bundle
-from ..packaging import own_files as own
+from ..packaging import bundle, never_packaged
 from ..packaging.audit import imports
 from ..packaging.audit.installed import Installed
 from ..packaging.audit.preload import Preload
 from ..packaging.bundle import Bundle
-from ..packaging.entry import Source, locate, widen
+from ..packaging.entry import LocatedEntry, locate, widen
 from ..packaging.paths import usable
 from ..packaging.requirements import read
 from ..packaging.requirements.read import Requirements
@@ -38,7 +37,7 @@ from .settings.merge import Entry, Settings, Target, gather, missing_variables
 class _PackedCode:
     """The code of a run: its entry, its requirements, its files, and findings about them."""
 
-    source: Source
+    source: LocatedEntry
     needed: Requirements
     bundle: Bundle
     notes: tuple[Finding, ...]
@@ -51,7 +50,7 @@ class _Excluded:
 
     root: str
     cache: Path | None
-    files: Mapping[own.Identity, str]
+    files: Mapping[never_packaged.FileIdentity, str]
 
 
 def make_plan(
@@ -83,7 +82,7 @@ def make_plan(
     facts = _facts(backend, job, environ, problems, (options, root), online=bool(settings.target.online))
     packed = None
     with problems.collect():
-        excluded = _Excluded(local or root, _cache(environ), own.streams() | own.targets([output] if output else []))
+        excluded = _Excluded(local or root, _cache(environ), never_packaged.files_being_written(output))
         packed = _package(settings, job, excluded, facts, elsewhere=backend in backends.IN_CLOUD)
     inputs: dict[str, str] = {}
     notes: list[Finding] = []
@@ -205,7 +204,7 @@ def _compared(needed: Requirements, *, isolated: bool) -> list[Finding]:
     return [*read.pins(needed, here), *read.differences(needed, here)]
 
 
-def _named(source: Source) -> str:
+def _named(source: LocatedEntry) -> str:
     return f"{source.notebook.removesuffix('.ipynb')}.py" if source.notebook else source.target
 
 
@@ -335,7 +334,7 @@ def _own_folders(root: Path, home: Path, cache_folder: Path | None) -> dict[Path
     return {**own, Path(paths.runs): "the root of runs", Path(paths.bundle("")).parent: "the root of runs"}
 
 
-def _source_data(source: Source) -> dict[str, Any]:
+def _source_data(source: LocatedEntry) -> dict[str, Any]:
     return {
         "kind": source.kind,
         "target": source.target,
@@ -357,7 +356,7 @@ def _bundle_data(packed: Bundle) -> dict[str, Any]:
     }
 
 
-def _alone(source: Source) -> list[Finding]:
+def _alone(source: LocatedEntry) -> list[Finding]:
     if not source.alone:
         return []
     folder = str(source.project)

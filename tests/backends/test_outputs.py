@@ -381,7 +381,7 @@ def test_a_destination_that_can_take_no_files_is_refused(left: sdk.Run, tmp_path
         (Path(left.url).parent, "among the runs"),
         ("", "no folder"),
         ("gs://bucket/home", "no folder"),
-        ("x\0", "no usable path"),
+        ("x\0", "not a usable path"),
     ]:
         with pytest.raises(sdk.InputError, match=said):
             left.download(dest)

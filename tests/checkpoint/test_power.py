@@ -11,7 +11,7 @@ import pytest
 from sdk.checkpoint import catalog, restore
 from sdk.clock import SystemClock
 from sdk.packaging import bundle
-from sdk.packaging.entry import Source
+from sdk.packaging.entry import LocatedEntry
 from sdk.records import outputs
 from sdk.records.recorder import Recorder, read_events
 from sdk.spec.layout import RootPaths
@@ -99,7 +99,7 @@ def test_a_plan_is_never_there_without_its_code(tmp_path: Path, watch: Watch) ->
     project = tmp_path / "project"
     project.mkdir()
     (project / "train.py").write_text("print(1)")
-    source = Source(project=project, kind="script", target="train.py", function="", file="train.py", roots=("",))
+    source = LocatedEntry(project=project, kind="script", target="train.py", function="", file="train.py", roots=("",))
     made = bundle.build(source, never={})
     written = submitted = False
 

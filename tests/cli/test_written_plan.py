@@ -99,4 +99,4 @@ def test_a_plan_that_is_not_there_is_a_sentence(here) -> None:
 def test_an_output_that_cannot_be_written_is_a_sentence(write, here) -> None:
     write("train.py", "print(1)")
     shown = here("plan", "train.py", "-o", "no/such/folder/p.json")
-    assert (shown.code, "The output is no usable path" in shown.stderr) == (2, True)
+    assert (shown.code, "The output is not a usable path" in shown.stderr) == (2, True)

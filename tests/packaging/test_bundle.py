@@ -15,7 +15,7 @@ import sdk
 from sdk.errors import InputError
 from sdk.packaging import bundle
 from sdk.packaging import tree as trees
-from sdk.packaging.entry import Source
+from sdk.packaging.entry import LocatedEntry
 from sdk.runtime.container import entrypoint
 from sdk.runtime.unpack import BadBundleError, unpack
 
@@ -24,7 +24,7 @@ NOWHERE = Path("/nonexistent")
 
 def build(folder: Path, *, never: Path = NOWHERE, exclude: tuple[str, ...] = (), **about) -> bundle.Bundle:
     about = {"kind": "script", "target": "train.py", "function": "", "file": "train.py", "roots": ("",), **about}
-    return bundle.build(Source(project=folder, **about), never={never: "the root of runs"}, exclude=exclude)
+    return bundle.build(LocatedEntry(project=folder, **about), never={never: "the root of runs"}, exclude=exclude)
 
 
 def tree(folder: Path, files: dict[str, str]) -> Path:

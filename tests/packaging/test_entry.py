@@ -49,13 +49,13 @@ def test_a_script_in_a_subfolder_of_a_named_project_sees_its_folder_and_the_proj
     ("entry", "said"),
     [
         ("tran.py", "Did you mean 'train.py'?"),
-        ("nowhere/train.py", "holds no script"),
-        ("train.py:main", "Write 'train:main'"),
+        ("nowhere/train.py", "does not contain a script"),
+        ("train.py:main", "write 'train:main'"),
         ("pkg", "cannot be run: it has no __main__.py"),
         ("pkg.trian", "Did you mean 'train'?"),
         ("pkg.train:mian", "Did you mean 'main'?"),
         ("pkgs.train", "Did you mean 'pkg'?"),
-        ("pkg-train", "is no script, module or function"),
+        ("pkg-train", "is not a script, module or function"),
         (".", "is a folder"),
         ("notes.ipynb", "No such entry"),
         ("data.txt", "Looked for 'data'"),
@@ -128,7 +128,7 @@ def test_in_a_folder_that_anybody_may_write_only_the_script_is_packaged(write) -
     plan = sdk.plan("train.py")
     assert [file[0] for file in plan.files] == ["train.py"]
     assert "shared with other things" in str(plan)
-    with pytest.raises(sdk.InputError, match="shared with other things"):
+    with pytest.raises(sdk.InputError, match="shared with other files"):
         sdk.plan("train:main")
 
 

@@ -236,14 +236,14 @@ def test_arguments_that_fit_or_cannot_be_judged_are_accepted(write, text: str, a
     [
         "from sdk.model import W\n",
         "from sdk import model\n",
-        "import sdk.planning.settings.table\n",
+        "import sdk.errors\n",
         "from sdk import W\n",
     ],
 )
 def test_a_project_imports_from_its_own_sdk(write, text: str) -> None:
     write("sdk/__init__.py", "W = 1")
     write("sdk/model.py", "W = 1")
-    write("sdk/config.py")
+    write("sdk/errors.py")
     write("train.py", text)
     assert findings() == []
     assert sdk.plan("train.py").own_names == ["sdk"]

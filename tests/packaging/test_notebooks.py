@@ -72,10 +72,10 @@ def test_code_cells_follow_each_other_with_their_lines_where_they_were(tmp_path:
          ["1: dropped `%%prun -s time`; kept the rest of the cell", "2: dropped `%%time`; kept the rest of the cell",
           "4: dropped `%who`"]),
         ("%%capture out\nx = 1", "\nx = 1", ["1: dropped `%%capture out`; 'out' is then undefined"]),
-        ("%%bash\nif then 'x", "\n", ["1: dropped `%%bash`; and the rest of the cell"]),
-        ("%%html\n<b>", "\n", ["1: dropped `%%html`; and the rest of the cell"]),
-        ("!pip install x\n%pip install y", "\n", ["1: dropped `!pip install x`; name what it installs as a requirement",
-         "2: dropped `%pip install y`; name what it installs as a requirement"]),
+        ("%%bash\nif then 'x", "\n", ["1: dropped `%%bash`; with the rest of the cell"]),
+        ("%%html\n<b>", "\n", ["1: dropped `%%html`; with the rest of the cell"]),
+        ("!pip install x\n%pip install y", "\n", ["1: dropped `!pip install x`; add what it installs to the requirements",
+         "2: dropped `%pip install y`; add what it installs to the requirements"]),
         ("%run a.py\n%cd b", "\n", ["1: dropped `%run a.py`", "2: dropped `%cd b`"]),
         ("%env API=abc", "", ["1: dropped `%env ...`"]),
         ("!wandb login 0123abc", "", ["1: dropped `!wandb ...`"]),
@@ -157,10 +157,10 @@ def test_the_mistakes_of_all_cells_are_said_at_once(tmp_path: Path) -> None:
         "cell 11 is neither code, markdown nor raw.",
         "cell 12 is neither code, markdown nor raw.",
         "cell 2 line 1: syntax error: invalid syntax.",
-        "cell 3 line 2: syntax error: 'await' outside function; only a notebook waits outside a function: use asyncio.run()",
+        "cell 3 line 2: syntax error: 'await' outside function; only a notebook can await outside a function: use asyncio",
         "cell 4 line 1: syntax error: 'return' outside function.",
         "cell 5 line 1: syntax error: asynchronous comprehension outside of an asynchronous function; only a notebook",
-        "cell 6 line 1: a character that no file can hold.",
+        "cell 6 line 1: a character that UTF-8 cannot encode.",
         "cell 7 line 1",
         "cell 8 line 1",
         "cell 9 has no text",
@@ -179,8 +179,8 @@ def test_what_only_a_notebook_has_stands_for_itself_outside_of_one(tmp_path: Pat
     done = subprocess.run([sys.executable, "-c", found.text], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["a", "2", "None"]
     assert found.notes[1:] == (
-        "outside of a notebook display prints text",
-        "outside of a notebook get_ipython() is None",
+        "outside of a notebook display() prints text",
+        "outside of a notebook get_ipython() returns None",
     )
 
 
@@ -213,22 +213,22 @@ def test_a_notebook_that_has_its_own_display_keeps_it(tmp_path: Path, cell: str)
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ("{", "This is no notebook, because no JSON: Expecting property name"),
-        (b"\xff\xfe\xff", "because no JSON"),
+        ("{", "Not a notebook, because it is not JSON: Expecting property name"),
+        (b"\xff\xfe\xff", "because it is not JSON"),
         ("[" * 100_000, "it is nested too deeply"),
-        ("9" * 5000, "This is no notebook"),
-        ("3", "it has no number as nbformat"),
-        ("{}", "it has no number as nbformat"),
-        ({"nbformat": True}, "it has no number as nbformat"),
-        ({"nbformat": 3, "worksheets": []}, "format is not 4. Received: nbformat 3. Next: save it with a current Jupyter"),
-        ({"nbformat": 5}, "format is not 4. Received: nbformat 5"),
-        ({"nbformat": 4}, "its cells are no list"),
+        ("9" * 5000, "Not a notebook"),
+        ("3", "its nbformat is not a number"),
+        ("{}", "its nbformat is not a number"),
+        ({"nbformat": True}, "its nbformat is not a number"),
+        ({"nbformat": 3, "worksheets": []}, "format of the notebook is not 4. Received: nbformat 3. Next: save it with a"),
+        ({"nbformat": 5}, "format of the notebook is not 4. Received: nbformat 5"),
+        ({"nbformat": 4}, "its cells are not a list"),
         ({"nbformat": 4, "cells": []}, "has no code cell"),
         ({"nbformat": 4, "cells": [{"cell_type": "raw"}]}, "has no code cell"),
-        (notebook("1", metadata=3), "its metadata.kernelspec.language is no text"),
-        (notebook("1", metadata={"kernelspec": {"language": 3}}), "its metadata.kernelspec.language is no text"),
+        (notebook("1", metadata=3), "its metadata.kernelspec.language is not a string"),
+        (notebook("1", metadata={"kernelspec": {"language": 3}}), "its metadata.kernelspec.language is not a string"),
         (notebook("1", metadata={"kernelspec": {"language": "R"}}), "Received: metadata.kernelspec.language = 'R'"),
-        (notebook("1", metadata={"language_info": {"name": "julia"}}), "not in Python. Received: metadata.language_info"),
+        (notebook("1", metadata={"language_info": {"name": "julia"}}), "not written in Python. Received: metadata.language"),
     ],
 )  # fmt: skip
 def test_what_is_no_notebook_in_python_is_said(tmp_path: Path, data: Any, said: str) -> None:
@@ -254,7 +254,7 @@ def test_a_python_kernel_is_taken_whatever_it_is_called(tmp_path: Path) -> None:
 def test_a_notebook_that_is_not_there_or_too_large_is_said(tmp_path: Path) -> None:
     with pytest.raises(sdk.InputError, match="No such notebook"):
         script(tmp_path / "gone.ipynb")
-    with pytest.raises(sdk.InputError, match="no usable path"):
+    with pytest.raises(sdk.InputError, match="not a usable path"):
         script(Path("x" * 5000))
     with (tmp_path / "large.ipynb").open("wb") as file:
         file.truncate(100 * 1024 * 1024 + 1)
@@ -286,7 +286,7 @@ def test_files_that_cells_write_are_written_into_the_copy_of_the_run_in_the_orde
     assert plan.run_id.startswith("keras-")
     said = [text for _, text in plan.findings if text.startswith("keras.ipynb: cell")]
     assert len([text for text in said if "writes" in text]) == 5
-    assert len([text for text in said if "is not written: it has to lie below the notebook's folder" in text]) == 4
+    assert len([text for text in said if "is not written: it must be below the notebook's folder" in text]) == 4
     run = sdk.submit(plan)
     run.result(60)
     assert [line.text for line in run.logs(task="worker-0")] == [

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from sdk.packaging.requirements.read.read import Requirements, differences, gather, pins
+
+from sdk.packaging.requirements.read import Requirements, differences, gather, pins
 
 
 def read(setting: str | tuple[str, ...] = "auto") -> Requirements:

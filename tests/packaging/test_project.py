@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pathspec import GitIgnoreSpec
 
 import sdk
-from sdk.packaging.ignore import Rules
+from sdk.packaging.ignore import IgnoreRules
 
 
 def files(plan: sdk.Plan) -> list[str]:
@@ -92,7 +92,7 @@ def test_the_mark_that_some_editors_put_before_a_file_is_no_content(write) -> No
 def test_a_project_file_that_is_no_toml_is_named(write) -> None:
     write("pyproject.toml", "[tool")
     write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError, match=r"pyproject\.toml' is no TOML"):
+    with pytest.raises(sdk.InputError, match=r"pyproject\.toml' is not TOML"):
         sdk.plan("train.py")
 
 
@@ -154,12 +154,12 @@ def test_a_project_inside_the_project_that_a_requirement_names_loads_from_its_so
     ("include", "said"),
     [
         ("../comon", "Did you mean 'common'?"),
-        ("..", "holds the project itself"),
-        (".", "holds the project itself"),
+        ("..", "contains the project itself"),
+        (".", "contains the project itself"),
         ("/etc/hostname", "only '/' in common, which is shared"),
-        ("data/*.csv", "names nothing. Received: 'data/*.csv'"),
-        ("missing.txt", "names nothing"),
-        ("a\0b", "names nothing. Received: 'a\\x00b'"),
+        ("data/*.csv", "does not match any file. Received: 'data/*.csv'"),
+        ("missing.txt", "does not match any file"),
+        ("a\0b", "does not match any file. Received: 'a\\x00b'"),
     ],
 )
 def test_an_include_that_leads_nowhere_is_named(write, monkeypatch, include: str, said: str) -> None:
@@ -239,7 +239,7 @@ def test_a_file_that_no_rule_matches_is_judged_as_one_that_some_do(lines: list[s
         spec = GitIgnoreSpec.from_lines(lines)
     except ValueError:
         return
-    assert (Rules.of(lines, "").why(path + end) is not None) == bool(spec.check_file(path + end).include)
+    assert (IgnoreRules.of(lines, "").why(path + end) is not None) == bool(spec.check_file(path + end).include)
 
 
 def test_a_gitignore_above_the_project_counts_only_with_a_folder_beside_it(write, monkeypatch) -> None:

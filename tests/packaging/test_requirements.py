@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
-from sdk.packaging.requirements.read.read import Requirements, gather
 
 import sdk
+from sdk.packaging.requirements.read import Requirements, gather
 
 
 def read(setting: str | tuple[str, ...] = "auto") -> Requirements:
@@ -232,7 +232,7 @@ def test_mistakes_in_pyproject_have_a_line(write) -> None:
     write("pyproject.toml", "[project]\ndependencies = 'numpy'\n")
     assert "is no list of texts" in refused()[0]
     write("pyproject.toml", "[project\n")
-    assert "no TOML" in refused()[0]
+    assert "not TOML" in refused()[0]
 
 
 def test_sources_of_uv_are_followed(write) -> None:
@@ -324,7 +324,7 @@ def test_the_first_file_that_says_anything_wins_and_the_others_are_named(write) 
         ("numpy>=1", "One requirement is a list of one"),
         ("poetry.lock", "poetry export"),
         ("config.yaml", "This is no file of requirements"),
-        ("x" * 5000, "no usable path"),
+        ("x" * 5000, "not a usable path"),
         ("", "No such file"),
     ],
 )

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from packaging.markers import Marker
-from sdk.packaging.requirements.read.read import Requirements, gather
 
 import sdk
-from sdk.packaging.requirements.read import markers
+from sdk.packaging.requirements import markers
+from sdk.packaging.requirements.read import Requirements, gather
 
 LOCK = Path(__file__).with_name("app.uv.lock")
 
@@ -123,7 +123,7 @@ def test_a_workspaces_lock_counts_for_its_members_from_wherever_packages_come(
     [
         ("version = 2\n", "its version is 2"),
         ("version = 1\n", "does not know this project"),
-        ("version =\n", "no TOML"),
+        ("version =\n", "not TOML"),
         (LOCKED.replace("packages/app", ".").replace("//torch", "//u:S3CRET@torch"), "credentials"),
         (LOCKED.replace("packages/app", ".").replace('version = "1.0+local"', ""), "neither a version"),
     ],

@@ -13,10 +13,9 @@ from typing import Any
 
 from ...checks import Finding, strategies
 from ...errors import Problems
-from ..entry import Source
+from ..entry import LocatedEntry
 from ..requirements.read import Requirements
-from ..source import functions
-from . import cluster_lint, preload, shadowed, variables
+from . import cluster_lint, lint, preload, shadowed, variables
 from .import_sources import Level, Origins, Trouble
 from .preload import Preload
 from .program import Import, Program
@@ -31,7 +30,7 @@ _PATHS = re.compile(r"sys\.(path|modules|meta_path|path_hooks)|site(\..*)?|__pat
 
 
 def check(
-    source: Source,
+    source: LocatedEntry,
     members: Iterable[str],
     kwargs: Mapping[str, Any] | None = None,
     *,
@@ -79,10 +78,10 @@ def check(
     reading = _Reading(program, origins, problems)
     start = reading.trees.get(source.file)
     if start is not None and source.function:
-        problems.found += functions.check(start, source, kwargs)
+        problems.found += lint.check(start, source, kwargs)
         if words:
             modules = _reachable(program, {**reading.trees, **reading.later}).values()
-            problems.found += functions.unread_words(start, source, words, modules)
+            problems.found += lint.unread_words(start, source, words, modules)
     doubts = reading.judge()
     trees = reading.trees
     reachable = _reachable(program, {**trees, **reading.later})

@@ -12,7 +12,7 @@ from typing import TypeGuard
 
 from ...errors import InputError
 from ...runtime import cells
-from ..entry import Source
+from ..entry import LocatedEntry
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Program:
         members: paths of the bundle, with "/"; those of empty folders end in it.
     """
 
-    def __init__(self, source: Source, members: Iterable[str]) -> None:
+    def __init__(self, source: LocatedEntry, members: Iterable[str]) -> None:
         self.source = source
         self.files = {path for path in members if not path.endswith("/")}
         self.folders = {".", *(path.rstrip("/") for path in members if path.endswith("/"))}

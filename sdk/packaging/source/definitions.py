@@ -1,20 +1,25 @@
-"""The functions and classes that a file or a live notebook cell defines, as text, and whether that text is what runs."""
+"""The functions and classes that a file or a live notebook cell defines, and whether their text is what runs."""
 
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import functools
 import inspect
+import linecache
 import symtable
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-# Python reads an encoding from the first two lines; without this a cell's comment could set another.
+from ...errors import InputError
+
+# Python reads the encoding from the first two lines; without this a comment of a cell could set another one.
 HEADER = "# -*- coding: utf-8 -*-"
 FUTURE = annotations.compiler_flag
 _FIXED = (type(None), bool, int, float, str, bytes, tuple)
@@ -24,8 +29,8 @@ _AT_ONCE = ("listcomp", "setcomp", "dictcomp", "genexpr")
 
 
 def spliced(lines: list[str], edits: Mapping[Any, str]) -> list[str]:
-    """Return lines with the text of some nodes replaced, as many lines as before."""
-    # A tree counts its columns in bytes.
+    """Return lines with the text of some nodes replaced; the number of lines stays the same."""
+    # A tree counts columns in bytes.
     found = [line.encode("utf-8", "surrogatepass") for line in lines]
     for node in sorted(edits, key=lambda node: (node.lineno, node.col_offset), reverse=True):
         first, last = node.lineno - 1, node.end_lineno - 1
@@ -36,12 +41,12 @@ def spliced(lines: list[str], edits: Mapping[Any, str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Definition:
-    """A function or class as a file or a live cell has it."""
+    """A function or class in the text of a file or a live cell."""
 
     node: Any
     file: str
     text: str  # all of the file's
-    around: frozenset[str]  # names that the functions around it bind
+    around: frozenset[str]  # names that the enclosing functions bind
 
     @property
     def line(self) -> int:
@@ -51,13 +56,13 @@ class Definition:
         return {name for node in ast.walk(self.node) if isinstance(node, kind) for name in node.names}
 
     def place(self, name: str) -> str:
-        """Return where it uses a name, for sentences."""
+        """Return where it uses a name, for messages."""
         lines = (node.lineno for node in ast.walk(self.node) if isinstance(node, ast.Name) and node.id == name)
         line = next(lines, self.line)
         return f"{Path(self.file).name}:{line}" if Path(self.file).is_file() else f"line {line} of its cell"
 
     def holds(self, text: str, codes: list[CodeType], flags: int) -> bool:
-        """True if these functions are what `text`, or the lines here, compile to; what pytest rewrote is not compared."""
+        """True if `text`, or the lines here, compile to these functions; functions that pytest rewrote are not compared."""
         # How a call compiles depends on the imports that are compiled with it.
         flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         try:
@@ -69,7 +74,7 @@ class Definition:
         return all(same or "@pytest_ar" in code.co_names for same, code in zip(kept, codes, strict=True))
 
     def module(self, maker: str, free: Iterable[str], function: FunctionType | None) -> str:
-        """Return it as a module; if `maker`, inside a function of this name, which takes `free` and returns it."""
+        """Return it as a module; with `maker`, inside a function of that name, which takes `free` and returns it."""
         edits = {} if function is None else _defaults(self.node.args, function)
         lines = spliced(self.text.split("\n"), edits)[self.line - 1 : self.node.end_lineno]
         indent = lines[0][: len(lines[0]) - len(lines[0].lstrip())]
@@ -80,7 +85,7 @@ class Definition:
 
 @functools.lru_cache(maxsize=8)
 def definitions(file: str, text: str) -> tuple[Definition, ...]:
-    """Return what is defined in a file, or in the live cell that the code of its functions calls so."""
+    """Return what a file defines, or a live cell, whose functions have a made-up name as their file."""
     waiting: list[tuple[ast.AST, frozenset[str]]] = []
     found = []
     with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
@@ -104,7 +109,7 @@ def _places(text: str, flags: int) -> frozenset[tuple[object, int]]:
 
 
 def _defaults(args: ast.arguments, function: FunctionType) -> dict[ast.expr, str]:
-    """Return the default values that a literal can give, by their expressions."""
+    """Return those default values that a literal can express, by their nodes."""
     named, found = function.__kwdefaults__ or {}, {}
     pairs = [*zip(args.defaults, function.__defaults__ or (), strict=False)]
     pairs += [(node, named.get(arg.arg)) for arg, node in zip(args.kwonlyargs, args.kw_defaults, strict=True) if node]
@@ -116,7 +121,7 @@ def _defaults(args: ast.arguments, function: FunctionType) -> dict[ast.expr, str
 
 
 def names_used(text: str, at_once: str) -> tuple[set[str], set[str]]:
-    """Return the globals that a module needs when it runs, as its function `at_once` does, and those needed later."""
+    """Return the globals that a module needs when it runs, its function `at_once` included, and those needed later."""
     now, later = set[str](), set[str]()
     top = symtable.symtable(text, "module", "exec")
     waiting = [(top, now)]
@@ -132,7 +137,7 @@ def names_used(text: str, at_once: str) -> tuple[set[str], set[str]]:
 
 
 def _shape(code: CodeType) -> tuple[object, ...]:
-    """Return what makes a code the function that it is, wherever it stands."""
+    """Return what identifies a function's code, wherever it is defined."""
     # Before Python 3.11 the name of an inner function holds those of the functions around it.
     consts = (_shape(c) if isinstance(c, CodeType) else repr(c).rpartition("<locals>.")[2] for c in code.co_consts)
     return (code.co_name, code.co_code, code.co_names, code.co_varnames, code.co_freevars, *consts)
@@ -146,7 +151,7 @@ def _codes(code: object) -> Iterator[CodeType]:
 
 
 def undecorated(value: Any) -> FunctionType | None:
-    """Return the function below decorators, None for what is no function; tf.function has it as python_function."""
+    """Return the function below decorators, None if there is none; tf.function has it as python_function."""
     if isinstance(value, (type, ModuleType, MethodType, functools.partial)):
         return None
     inner = inspect.unwrap(getattr(value, "python_function", value))
@@ -154,7 +159,7 @@ def undecorated(value: Any) -> FunctionType | None:
 
 
 def methods(cls: type) -> list[FunctionType]:
-    """Return the functions that a class's text defines; those of a dataclass are made from texts that nobody keeps."""
+    """Return the functions that a class's text defines; the text of those that a dataclass generates is not kept."""
     found = [undecorated(getattr(value, "__func__", getattr(value, "fget", value))) for value in vars(cls).values()]
     own = [raw for raw in found if raw and raw.__module__ == cls.__module__ and raw.__code__.co_filename != "<string>"]
     return [raw for raw in own if raw.__qualname__.startswith(cls.__qualname__)]
@@ -165,3 +170,144 @@ def importable(path: str) -> ModuleType | None:
     module = sys.modules.get(path)
     real = isinstance(module, ModuleType) and path not in MAINS and getattr(module, "__spec__", None)
     return module if real else None
+
+
+@dataclass(frozen=True)
+class NameUse:
+    """A name that the text of a function uses."""
+
+    name: str
+    where: str  # the function, its file and line
+    scope: dict[str, Any]  # the function's globals
+
+    def cannot_send(self, why: str, advice: str) -> InputError:
+        used = f", used in {self.where}" if self.where else ""
+        return InputError(f"{self.name!r} cannot be sent{used}: {why}. Next: {advice}.")
+
+    def cannot_send_value(self, value: Any) -> InputError:
+        kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+        shape = getattr(value, "shape", None)
+        if isinstance(shape, tuple):
+            kind += f" of shape {shape}"
+        elif type(value) is float:
+            kind += f" ({value})"
+        return self.cannot_send(
+            f"it is a {kind}", "make it inside the function, or load it there from a file of the project"
+        )
+
+    def value(self) -> Any:
+        if self.name in self.scope:
+            return self.scope[self.name]
+        if self.name in vars(builtins):
+            return vars(builtins)[self.name]
+        near = get_close_matches(self.name, self.scope, n=1)
+        raise self.cannot_send("it is not defined", f"write {near[0]!r}" if near else "define it, or remove it")
+
+
+@dataclass(frozen=True)
+class DefinedObject:
+    """A function or a class whose source text is to be found."""
+
+    value: Any
+    raw: FunctionType | None  # the function below decorators, None for a class
+    functions: list[FunctionType]  # that function, or the methods of the class
+    name: str  # in its own text
+    qualname: str
+    use: NameUse  # with the globals of its functions
+
+    @staticmethod
+    def of(value: Any, use: NameUse) -> DefinedObject:
+        raw = undecorated(value)
+        if raw is not None:
+            use = replace(use, scope=raw.__globals__)
+            return DefinedObject(value, raw, [raw], raw.__code__.co_name, raw.__qualname__, use)
+        functions = methods(value)
+        if functions:
+            use = replace(use, scope=functions[0].__globals__)
+        return DefinedObject(value, None, functions, value.__name__, value.__qualname__, use)
+
+    @property
+    def is_local(self) -> bool:
+        """True if it is defined inside a function."""
+        return "<locals>" in self.qualname
+
+    @property
+    def codes(self) -> list[CodeType]:
+        return [function.__code__ for function in self.functions]
+
+    def check_name(self, name: str) -> None:
+        """Raise unless its text, run again, would bind `name`."""
+        if "." in self.qualname.rpartition("<locals>.")[2] or self.name == "<lambda>":
+            raise self.use.cannot_send(
+                f"it is {self.qualname}, which has no definition of its own", "write a `def` that does the same"
+            )
+        is_global = self.name == name and self.use.scope.get(name, self.value) is self.value
+        if not is_global and not self.is_local:
+            raise self.use.cannot_send(
+                f"it is {self.name!r} renamed, wrapped or defined again", "use one name, and functools.wraps"
+            )
+
+    def check_decorators(self, definition: Definition) -> None:
+        """Raise if the function is the result of a call that its text does not show."""
+        if self.raw is None:
+            return
+        decorated = bool(definition.node.decorator_list)
+        if self.value is self.raw:
+            shown = not (decorated and self.is_local and self.use.name != self.name)
+        else:
+            shown = decorated
+        # functools.singledispatch keeps functions that its own text does not name.
+        if not shown or hasattr(self.value, "dispatch"):
+            raise self.use.cannot_send(
+                "it is the result of a call that its text does not show", "use a decorator, with functools.wraps"
+            )
+
+    def closure(self) -> dict[str, Any]:
+        """Return the values of its free variables."""
+        cells: dict[str, CellType] = {}
+        for function in self.functions:
+            cells |= zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        if CellType() in cells.values():
+            raise self.use.cannot_send("its closure is not complete", "let the enclosing function return first")
+        # Inside its own text its name is bound by the definition itself.
+        return {
+            word: cell.cell_contents
+            for word, cell in cells.items()
+            if word != "__class__"
+            and not (word == self.name and (cell.cell_contents is self.value or cell.cell_contents is self.raw))
+        }
+
+    @property
+    def postpones_annotations(self) -> bool:
+        return any(code.co_flags & FUTURE for code in self.codes)
+
+    def find(self, maker: str, free: Iterable[str]) -> tuple[Definition, str]:
+        """Return the definition that made it, and the text of that as a module."""
+        flags = FUTURE if self.postpones_annotations else 0
+        found: dict[str, Definition] = {}
+        for file in dict.fromkeys(self._files()):
+            for definition in definitions(file, "".join(linecache.getlines(file, self.use.scope))):
+                is_class = isinstance(definition.node, ast.ClassDef)
+                same_line = bool(self.codes) and definition.line == self.codes[0].co_firstlineno
+                if definition.node.name == self.name and (is_class or same_line):
+                    text = definition.module(maker, free, None if is_class else self.functions[0])
+                    if definition.holds(text, self.codes, flags):
+                        found[text] = definition
+        # `In` holds a notebook's cells, in the order in which they ran: the last one counts.
+        cells: Any = self.use.scope.get("In")
+        if type(cells) is list:
+            ran = [text for cell in cells for text in found if text.strip() in str(cell)]
+            found = {ran[-1]: found[ran[-1]]} if ran else found
+        if len(found) != 1:
+            why = "several cells define it" if found else "its text was changed since, or is not kept anywhere"
+            raise self.use.cannot_send(why, "define it in a file, or in one cell without %%magic, and run that")
+        ((text, definition),) = found.items()
+        return definition, text
+
+    def _files(self) -> list[str]:
+        """Return the names under which linecache may hold its text."""
+        if self.functions:
+            return [code.co_filename for code in self.codes]
+        # A class without methods does not know its file. An entry without a modification time is a live cell.
+        cells = [file for file, entry in linecache.cache.items() if entry[1:2] == (None,)]
+        return [str(self.use.scope.get("__file__")), *cells]

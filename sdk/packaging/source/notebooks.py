@@ -1,4 +1,4 @@
-"""A notebook as one script: its code cells in order, without what only a notebook understands; files that cells write are."""
+"""A notebook as one Python script: its code cells in order, without magics; `%%writefile` becomes a statement."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _MARK = re.compile(r"#|'''|\"\"\"|['\"()\[\]{}]")
 _HELP = re.compile(r"\s*%{0,2}[^\W\d][\w*.]*\?{1,2}\s*")
 _ASSIGNED = re.compile(r"(\s*[^\s=#%!?][^=#]*?)\s*=\s*([%!].*)")
 _TIMED = re.compile(r"%time\s+([^\s-].*)")
-# What can be dropped without a change to what the program computes: it shows, measures, or asks for help.
+# Dropping these changes nothing that the program computes: they show, measure, or ask for help.
 _HARMLESS = re.compile(
     r"%{1,2}(matplotlib|config|load_ext|reload_ext|autoreload|time|timeit|prun|capture|html|HTML|javascript|js|latex|markdown|svg|"
     r"who|whos|pwd|ls|history|hist|pinfo|doc|env$|lsmagic|debug|pdb|xmode|precision|tensorboard|notebook|reset_selective)\b"
     r"|\?|[^\W\d%!][\w*.]*\?"
 )
-# What a notebook has beside Python's own names, as it is outside of one: plain text, and nobody there.
-_STAND_INS = {
-    "display": ("def display(*objects, **_): print(*objects, sep='\\n')", "display prints text"),
-    "get_ipython": ("def get_ipython(): return None", "get_ipython() is None"),
+# Names that a notebook has beside Python's own, with what replaces them in a script.
+_REPLACEMENTS = {
+    "display": ("def display(*objects, **_): print(*objects, sep='\\n')", "display() prints text"),
+    "get_ipython": ("def get_ipython(): return None", "get_ipython() returns None"),
 }
-# Beside the notebook, as in Jupyter, whose current folder that is.
+# Relative to the notebook's folder, which is the current folder in Jupyter.
 _WRITE = (
     "def _podlift_write(name, mode, text): import os; "
     "file = open(os.path.join(os.path.dirname(os.path.abspath(__file__)), name), mode, encoding='utf-8'); "
@@ -48,16 +48,14 @@ _PRIVATE = re.compile(r"key|token|secret|passw|login|credential|env\b|://[^/\s]*
 class Script:
     """A notebook as one program."""
 
-    text: str  # line n of a cell is the n-th line below the comment of its number
-    files: Mapping[
-        str, str
-    ]  # what cells have written at the end, by path from the notebook's folder; not what is there already
-    notes: tuple[str, ...]  # what was dropped or moved, a sentence for each
-    warnings: tuple[str, ...]  # those of them after which the program may do something else than the notebook
+    text: str  # line n of a cell is the n-th line below the comment with its number
+    files: Mapping[str, str]  # text of the new files that cells write, by path from the notebook's folder
+    notes: tuple[str, ...]  # what was dropped or moved
+    warnings: tuple[str, ...]  # those notes after which the program may behave differently from the notebook
 
 
 @dataclass
-class _Cell:
+class _CodeCell:
     number: int  # counted from 1, over cells of every kind
     lines: list[str]
     notes: list[str] = field(default_factory=list)
@@ -70,78 +68,77 @@ class _Cell:
         shown = text.strip()
         if _PRIVATE.search(shown) or len(shown) > 60:
             shown = f"{shown.split()[0]:.60} ..."
-        self.notes.append(f"{self.place(line)}: dropped `{shown}`{more and '; '}{more}")
+        note = f"{self.place(line)}: dropped `{shown}`"
+        if more:
+            note += f"; {more}"
+        self.notes.append(note)
         if not _HARMLESS.match(text.strip()) and not _PIP.match(text.strip()):
-            self.warnings.append(self.notes[-1])
+            self.warnings.append(note)
 
 
 @dataclass
-class _Files:
-    """What cells write with `%%writefile`, in their order."""
+class _CellFiles:
+    """The files that cells write with `%%writefile`, in the order of the cells."""
 
     folder: Path
     texts: dict[str, str] = field(default_factory=dict)
 
     def write(self, name: str, text: str, *, append: bool) -> str:
         """Return the statement that writes a file."""
-        there = name in self.texts or (self.folder / name).is_file()
-        self.texts[name] = (self.texts.get(name, "") if append else "") + text
-        return f"_podlift_write({name!r}, {'a' if append and there else 'w'!r}, {text!r})"
+        appends = append and (name in self.texts or (self.folder / name).is_file())
+        self.texts[name] = self.texts.get(name, "") + text if append else text
+        return f"_podlift_write({name!r}, {'a' if appends else 'w'!r}, {text!r})"
 
 
 def script(path: Path) -> Script:
-    """Return the notebook at `path` as a Python script.
-
-    Args:
-        path: an `.ipynb` of format 4 whose cells are Python.
+    """Return an `.ipynb` of format 4 as a Python script.
 
     Raises:
-        InputError: no such notebook, or cells that are no Python program; all mistakes of all cells.
+        InputError: no such notebook, or cells that are not a Python program: the mistakes of all cells.
     """
-    problems, futures, files = Problems(), list[str](), _Files(path.parent)
+    problems, futures, files = Problems(), list[str](), _CellFiles(path.parent)
     cells = _cells(path, problems)
     for cell in cells:
         with problems.collect():
             _drop_magics(cell, files)
             futures += _futures(_tree("\n".join([*cell.lines, ""]), cell.place), cell)
     problems.raise_if_any()
-    needed = _stand_ins(cells)
-    lines = [
-        HEADER,
-        *dict.fromkeys(futures),
-        *(_STAND_INS[name][0] for name in needed),
-        *([_WRITE] if files.texts else []),
-    ]
+    replaced = _replaced_names(cells)
+    lines = [HEADER, *dict.fromkeys(futures), *(_REPLACEMENTS[name][0] for name in replaced)]
+    if files.texts:
+        lines.append(_WRITE)
     places = dict[int, str]()
     for cell in cells:
         places |= {len(lines) + 1 + line: cell.place(line) for line in range(1, len(cell.lines) + 1)}
         lines += [cells_of.mark(cell.number, len(cell.lines)), *cell.lines]
     text = "\n".join([*lines, ""])
     _tree(text, lambda line: places.get(line, "all cells together"))
-    told = [f"outside of a notebook {_STAND_INS[name][1]}" for name in needed]
-    new = {name: body for name, body in files.texts.items() if not (path.parent / name).exists()}
-    warned = tuple(warning for cell in cells for warning in cell.warnings)
+    notes = [note for cell in cells for note in cell.notes]
+    notes += [f"outside of a notebook {_REPLACEMENTS[name][1]}" for name in replaced]
     return Script(
-        text=text, files=new, notes=(*(note for cell in cells for note in cell.notes), *told), warnings=warned
+        text=text,
+        files={name: body for name, body in files.texts.items() if not (path.parent / name).exists()},
+        notes=tuple(notes),
+        warnings=tuple(warning for cell in cells for warning in cell.warnings),
     )
 
 
-def _cells(path: Path, problems: Problems) -> list[_Cell]:
-    """Return the code cells; what is wrong with one goes to `problems`, with the whole notebook is raised."""
+def _cells(path: Path, problems: Problems) -> list[_CodeCell]:
+    """Return the code cells. Mistakes in one cell go to `problems`; one that concerns the whole notebook is raised."""
     data = _json(path)
     if not isinstance(data, dict) or type(data.get("nbformat")) is not int:
-        raise InputError(f"This is no notebook: it has no number as nbformat. Received: {str(path)!r}.")
+        raise InputError(f"Not a notebook: its nbformat is not a number. Received: {str(path)!r}.")
     if data["nbformat"] != 4:
         advice = "Next: save it with a current Jupyter, or run `jupyter nbconvert --to notebook` on it."
-        raise InputError(f"The notebook's format is not 4. Received: nbformat {data['nbformat']:.20g}. {advice}")
+        raise InputError(f"The format of the notebook is not 4. Received: nbformat {data['nbformat']:.20g}. {advice}")
     _check_language(data.get("metadata", {}))
     if not isinstance(data.get("cells"), list):
-        raise InputError(f"This is no notebook: its cells are no list. Received: {str(path)!r}.")
+        raise InputError(f"Not a notebook: its cells are not a list. Received: {str(path)!r}.")
     found = []
     for number, cell in enumerate(data["cells"], 1):
         kind, source = (cell.get("cell_type"), cell.get("source")) if isinstance(cell, dict) else (None, None)
         if kind == "code" and isinstance(source, (str, list)) and all(isinstance(part, str) for part in source):
-            found.append(_Cell(number, re.split(r"\r\n|\r|\n", "".join(source))))
+            found.append(_CodeCell(number, re.split(r"\r\n|\r|\n", "".join(source))))
         elif kind == "code":
             problems.found.append(f"cell {number} has no text: its source is neither a string nor a list of strings.")
         elif kind not in ("markdown", "raw"):
@@ -163,7 +160,7 @@ def _json(path: Path) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else f"{error}"
-        raise InputError(f"This is no notebook, because no JSON: {reason:.200}. Received: {str(path)!r}.") from None
+        raise InputError(f"Not a notebook, because it is not JSON: {reason:.200}. Received: {str(path)!r}.") from None
 
 
 def _check_language(metadata: object) -> None:
@@ -171,83 +168,89 @@ def _check_language(metadata: object) -> None:
         inner = metadata.get(part, {}) if isinstance(metadata, dict) else None
         language = inner.get(key, "python") if isinstance(inner, dict) else None
         if not isinstance(language, str):
-            raise InputError(f"This is no notebook: its metadata.{part}.{key} is no text.")
+            raise InputError(f"Not a notebook: its metadata.{part}.{key} is not a string.")
         if not re.fullmatch(r"i?python[\d.]*", language.lower()):
-            raise InputError(f"The notebook is not in Python. Received: metadata.{part}.{key} = {language[:50]!r}.")
+            raise InputError(
+                f"The notebook is not written in Python. Received: metadata.{part}.{key} = {language[:50]!r}."
+            )
 
 
-def _drop_magics(cell: _Cell, files: _Files) -> None:
+def _drop_magics(cell: _CodeCell, files: _CellFiles) -> None:
     """Replace what only a notebook understands; no line changes its number."""
     lines = cell.lines
     at, depth, quote, joined = 0, 0, "", False
     while at < len(lines) and (not lines[at].strip() or lines[at].startswith("%%")):
         name, *options = lines[at].lstrip("%").split() or [""]
-        if name in _WRITES and (written := _written(cell, at, files)):
-            lines[at:] = [written, *[""] * (len(lines) - at - 1)]
+        if name in _WRITES and (statement := _write_statement(cell, at, files)):
+            lines[at:] = [statement, *[""] * (len(lines) - at - 1)]
         elif lines[at].strip() and name not in _KEEPS_BODY:
-            cell.drop(at + 1, lines[at], "and the rest of the cell")
+            cell.drop(at + 1, lines[at], "with the rest of the cell")
             lines[at:] = [""] * (len(lines) - at)
         elif lines[at].strip():
-            lost = [option for option in options if name == "capture" and option.isidentifier()]
-            cell.drop(at + 1, lines[at], f"{lost[0]!r} is then undefined" if lost else "kept the rest of the cell")
+            output = next((option for option in options if option.isidentifier()), "") if name == "capture" else ""
+            cell.drop(at + 1, lines[at], f"{output!r} is then undefined" if output else "kept the rest of the cell")
             lines[at] = ""
         at += 1
     while at < len(lines):
-        at = at if depth or quote or joined else _drop_magic(cell, at)
+        if not (depth or quote or joined):
+            at = _drop_line_magics(cell, at)
         for line in lines[at : at + 1]:
             depth, quote, joined = _scan(line, depth, quote)
         at += 1
 
 
-def _written(cell: _Cell, at: int, files: _Files) -> str:
-    """Return the statement for a `%%writefile` at a line; "" where it does not say a file of the run's copy."""
+def _write_statement(cell: _CodeCell, at: int, files: _CellFiles) -> str:
+    """Return the statement for a `%%writefile` at a line, "" if its file is not below the notebook's folder."""
     words = re.findall(r"'[^']*'|\"[^\"]*\"|\S+", cell.lines[at])[1:]
     append = any(word in ("-a", "--append") for word in words)
     names = [word.strip("'\"") for word in words if word not in ("-a", "--append")]
     path = PurePosixPath(names[0]) if len(names) == 1 else PurePosixPath("/")
     if path.is_absolute() or ".." in path.parts or not path.name or path.parts[0] == "~" or set(names[0]) & {*"{}$\\"}:
-        cell.notes.append(f"{cell.place(at + 1)}: its file is not written: it has to lie below the notebook's folder")
+        cell.notes.append(f"{cell.place(at + 1)}: its file is not written: it must be below the notebook's folder")
         cell.warnings.append(cell.notes[-1])
         return ""
     body = "\n".join(cell.lines[at + 1 :])
-    body += "\n" * (bool(body) and not body.endswith("\n"))
+    if body and not body.endswith("\n"):
+        body += "\n"
     try:
         body.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{cell.place(at + 1)}: a character that no file can hold.") from None
-    cell.notes.append(f"{cell.place(at + 1)}: writes {path} into the run's copy")
+        raise InputError(f"{cell.place(at + 1)}: a character that UTF-8 cannot encode.") from None
+    cell.notes.append(f"{cell.place(at + 1)}: writes {path} into the run's copy of the project")
     return files.write(path.as_posix(), body, append=append)
 
 
-def _drop_magic(cell: _Cell, at: int) -> int:
+def _drop_line_magics(cell: _CodeCell, at: int) -> int:
     """Replace the magics from line `at` on, counted from 0; return the first line that is Python."""
     lines = cell.lines
     while at < len(lines):
         line, end = lines[at], at + 1
         indent = line[: len(line) - len(line.lstrip())]
-        left, magic = "", line.strip()
+        name, magic = "", line.strip()
         assigned = _ASSIGNED.fullmatch(line)
         if assigned and _scan(assigned[1], 0, "") == (0, "", False):
-            left, magic = assigned[1].strip(), assigned[2]
+            name, magic = assigned[1].strip(), assigned[2]
         elif not magic.startswith(("%", "!", "?")) and not _HELP.fullmatch(line):
             return at
         timed = _TIMED.fullmatch(magic)
         if timed:
             cell.notes.append(f"{cell.place(at + 1)}: dropped `%time`, kept its statement")
-            lines[at] = f"{indent}{left and f'{left} = '}{timed[1]}"
+            lines[at] = f"{indent}{name} = {timed[1]}" if name else f"{indent}{timed[1]}"
             return at
         while end < len(lines) and lines[end - 1].endswith("\\"):
             end += 1
-        more = f"{left!r} is then undefined" if left else ""
-        cell.drop(at + 1, line, "name what it installs as a requirement" if _PIP.fullmatch(magic) else more)
-        # A suite needs a statement.
+        more = f"{name!r} is then undefined" if name else ""
+        if _PIP.fullmatch(magic):
+            more = "add what it installs to the requirements"
+        cell.drop(at + 1, line, more)
+        # An indented block needs a statement.
         lines[at:end] = [f"{indent}pass" if indent else ""] + [""] * (end - at - 1)
         at = end
     return at
 
 
 def _scan(line: str, depth: int, quote: str) -> tuple[int, str, bool]:
-    """Return how many brackets and which string are open after a line, and whether a backslash joins the next one."""
+    """Return the number of open brackets after a line, the open string's quote, and whether a backslash joins the next line."""
     at = 0
     while at < len(line):
         if quote:
@@ -262,7 +265,10 @@ def _scan(line: str, depth: int, quote: str) -> tuple[int, str, bool]:
         if mark[0] == "#":
             return depth, "", False
         at = mark.end()
-        depth = max(0, depth + (mark[0] in "([{") - (mark[0] in ")]}"))
+        if mark[0] in "([{":
+            depth += 1
+        elif mark[0] in ")]}":
+            depth = max(0, depth - 1)
         quote = mark[0] if mark[0][0] in "'\"" else ""
     return depth, quote, line.endswith("\\")
 
@@ -274,20 +280,20 @@ def _tree(text: str, place: Callable[[int], str]) -> ast.Module:
             compile(text.encode(), "notebook", "exec", dont_inherit=True)
             return ast.parse(text)
     except SyntaxError as error:
-        waits = "await" in error.msg or "async" in error.msg
-        more = "; only a notebook waits outside a function: use asyncio.run()" * waits
-        said, line = f"syntax error: {error.msg}{more}", error.lineno or 1
+        wrong, line = f"syntax error: {error.msg}", error.lineno or 1
+        if "await" in error.msg or "async" in error.msg:
+            wrong += "; only a notebook can await outside a function: use asyncio.run()"
     except UnicodeEncodeError as error:
-        said, line = "a character that no file can hold", text.count("\n", 0, error.start) + 1
+        wrong, line = "a character that UTF-8 cannot encode", text.count("\n", 0, error.start) + 1
     except ValueError as error:
-        said, line = f"not Python source: {error}", 1
+        wrong, line = f"not Python source: {error}", 1
     except (RecursionError, MemoryError):
-        said, line = "nested too deeply for Python to compile it", 1
-    raise InputError(f"{place(line)}: {said}.")
+        wrong, line = "nested too deeply for Python to compile it", 1
+    raise InputError(f"{place(line)}: {wrong}.")
 
 
-def _stand_ins(cells: list[_Cell]) -> list[str]:
-    """Return which names of the notebook's own its cells use, and do not bind."""
+def _replaced_names(cells: list[_CodeCell]) -> list[str]:
+    """Return the names that only a notebook defines, and that its cells use without binding them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         nodes = [node for cell in cells for node in ast.walk(ast.parse("\n".join([*cell.lines, ""])))]
@@ -299,11 +305,11 @@ def _stand_ins(cells: list[_Cell]) -> list[str]:
             bound.add(node.name)
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             bound |= {alias.asname or alias.name for alias in node.names}
-    return [name for name in _STAND_INS if name in used - bound]
+    return [name for name in _REPLACEMENTS if name in used - bound]
 
 
-def _futures(tree: ast.Module, cell: _Cell) -> list[str]:
-    """Take the `from __future__` imports out of a cell, and return them."""
+def _futures(tree: ast.Module, cell: _CodeCell) -> list[str]:
+    """Remove the `from __future__` imports from a cell, and return them."""
     nodes = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     cell.lines = spliced(cell.lines, {node: "pass" for node in nodes})
     for node in nodes:

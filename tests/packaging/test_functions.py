@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sdk
-from sdk.packaging.source.callables import Written, named, written
+from sdk.packaging.source.functions import FunctionModule, function_module, import_name
 
 REPO = Path(__file__).resolve().parent.parent.parent
 COUNTER = itertools.count()
@@ -38,7 +38,7 @@ def notebook(*cells: str) -> dict[str, Any]:
     return scope
 
 
-def elsewhere(found: Written, tmp_path: Path, **kwargs: Any) -> Any:
+def elsewhere(found: FunctionModule, tmp_path: Path, **kwargs: Any) -> Any:
     """What the function returns in a Python that has only its module; the repr of it, as a value."""
     (tmp_path / "moved.py").write_text(found.text, encoding="utf-8")
     code = f"import sys, json; sys.path.insert(0, {str(tmp_path)!r}); import moved; "
@@ -50,7 +50,7 @@ def elsewhere(found: Written, tmp_path: Path, **kwargs: Any) -> Any:
 
 def problems(function: object) -> str:
     with pytest.raises(sdk.InputError) as caught:
-        written(function)  # type: ignore[arg-type]
+        function_module(function)  # type: ignore[arg-type]
     return str(caught.value)
 
 
@@ -106,9 +106,9 @@ def test_a_function_of_a_notebook_gives_the_same_in_another_process(
     cells: list[str], value: Any, tmp_path: Path
 ) -> None:
     scope = notebook(*cells)
-    found = written(scope["main"])
+    found = function_module(scope["main"])
     assert elsewhere(found, tmp_path) == (scope["main"]() if value is None else value)
-    assert written(scope["main"]) == found
+    assert function_module(scope["main"]) == found
 
 
 def test_closures_of_one_function_keep_their_own_values(tmp_path: Path) -> None:
@@ -126,15 +126,15 @@ def main():
     return [slow(), fast(), log]
 """
     scope = notebook(text)
-    assert elsewhere(written(scope["main"]), tmp_path) == [1, 2, [1, 2]]
+    assert elsewhere(function_module(scope["main"]), tmp_path) == [1, 2, [1, 2]]
     (tmp_path / "alone").mkdir()
-    assert elsewhere(written(scope["fast"]), tmp_path / "alone") == 2
-    assert written(scope["fast"]).values == ("rate", "seen")
+    assert elsewhere(function_module(scope["fast"]), tmp_path / "alone") == 2
+    assert function_module(scope["fast"]).values == ("rate", "seen")
 
 
 def test_indented_source_keeps_its_strings_as_they_are(tmp_path: Path) -> None:
     scope = notebook("def make():\n\tdef inner():\n\t\treturn '''a\n\tb\nc'''\n\treturn inner\nmain = make()\n")
-    assert elsewhere(written(scope["main"]), tmp_path) == "a\n\tb\nc"
+    assert elsewhere(function_module(scope["main"]), tmp_path) == "a\n\tb\nc"
 
 
 DECORATED = """
@@ -154,7 +154,7 @@ def main(n=1): return n
 
 def test_decorators_are_applied_once_and_find_what_they_use(tmp_path: Path) -> None:
     scope = notebook("SIZE = 8", DECORATED)
-    found = written(scope["main"])
+    found = function_module(scope["main"])
     assert elsewhere(found, tmp_path, n=5) == 10
     assert "def main(n=1): return n" in found.text
 
@@ -169,8 +169,8 @@ def test_what_keeps_its_function_as_tensorflow_does_is_written_with_its_decorato
     cell = "import fakeflow as ff\n@ff.function\ndef step(n): return n\ndef main(): return step(1)\n"
     cell += "made = ff.function(main)"
     scope = notebook(cell)
-    assert elsewhere(written(scope["main"]), tmp_path) == (1, "graph")
-    assert written(scope["step"]).name == "step"
+    assert elsewhere(function_module(scope["main"]), tmp_path) == (1, "graph")
+    assert function_module(scope["step"]).name == "step"
     assert "it is 'main' renamed, wrapped or defined again" in problems(scope["made"])
 
 
@@ -183,11 +183,11 @@ def test_a_projects_own_modules_are_imported_not_copied(tmp_path: Path, monkeypa
         "import helping\nfrom helping import build as b, lock, Net\ndef main():\n"
         " with lock: return b().size, helping.Net is Net"
     )
-    found = written(scope["main"])
+    found = function_module(scope["main"])
     assert found.modules == ("helping",)
     assert "class Net" not in found.text
     assert elsewhere(found, tmp_path) == (4, True)
-    assert named(scope["b"]) == "helping:build"
+    assert import_name(scope["b"]) == "helping:build"
 
 
 def test_a_closure_of_an_importable_module_takes_the_rest_from_there(
@@ -198,17 +198,17 @@ def test_a_closure_of_an_importable_module_takes_the_rest_from_there(
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     main = __import__("owner").make(3)
-    assert named(main) is None
-    assert elsewhere(written(main), tmp_path) == [3]
+    assert import_name(main) is None
+    assert elsewhere(function_module(main), tmp_path) == [3]
 
 
 def test_annotations_stay_unevaluated_where_they_were(tmp_path: Path) -> None:
     scope = notebook(
         "from __future__ import annotations", "def main(x: NotThere = 1) -> Never: return main.__annotations__"
     )
-    assert elsewhere(written(scope["main"]), tmp_path) == {"x": "NotThere", "return": "Never"}
+    assert elsewhere(function_module(scope["main"]), tmp_path) == {"x": "NotThere", "return": "Never"}
     scope = notebook("T = int", "def main(x: T = 1): return main.__annotations__['x'].__name__")
-    assert elsewhere(written(scope["main"]), tmp_path) == "int"
+    assert elsewhere(function_module(scope["main"]), tmp_path) == "int"
 
 
 plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -225,7 +225,7 @@ exact_values = st.recursive(
 def test_values_of_globals_closures_and_defaults_arrive_as_they_were(tmp_path: Path, one: Any, two: Any) -> None:
     scope = notebook("def make(two):\n def main(three=two):\n  return one, two, three\n return main")
     scope["one"] = one
-    found = elsewhere(written(scope["make"](two)), tmp_path)
+    found = elsewhere(function_module(scope["make"](two)), tmp_path)
     assert found == (one, two, two)
     assert types(found) == types((one, two, two))
 
@@ -240,7 +240,7 @@ def types(value: Any) -> Any:
     return (type(value), str(value))
 
 
-def test_all_that_cannot_travel_is_named_at_once(tmp_path: Path) -> None:
+def test_all_that_cannot_be_sent_is_named_at_once(tmp_path: Path) -> None:
     numpy = pytest.importorskip("numpy")
     scope = notebook(
         "import threading\nlock = threading.Lock()\n",
@@ -254,14 +254,14 @@ def test_all_that_cannot_travel_is_named_at_once(tmp_path: Path) -> None:
     assert said[0] == "8 problems:"
     text = "\n".join(sorted(said))
     for part in (
-        "'lock' cannot travel, used in main (line 2 of its cell): it is a _thread.lock. Next: make it inside",
-        "'file' cannot travel, used in main (line 2 of its cell): it is a _io.TextIOWrapper. Next: make it inside",
-        "'array' cannot travel, used in main (line 2 of its cell): it is a numpy.ndarray of shape (2, 3). Next: make it",
-        "\"table['deep'][0]\" cannot travel, used in main (line 2 of its cell): it is a float (nan)",
-        "\"table['deep'][1]\" cannot travel, used in main (line 2 of its cell): it is a object",
-        "\"table['big']\" cannot travel, used in main (line 2 of its cell): its text has more than 1 MB",
-        "'helpr' cannot travel, used in main (line 2 of its cell): it is not defined. Next: write 'helper'",
-        "'one' cannot travel, used in helper (line 3 of its cell): it is a numpy.float32",
+        "'lock' cannot be sent, used in main (line 2 of its cell): it is a _thread.lock. Next: make it inside",
+        "'file' cannot be sent, used in main (line 2 of its cell): it is a _io.TextIOWrapper. Next: make it inside",
+        "'array' cannot be sent, used in main (line 2 of its cell): it is a numpy.ndarray of shape (2, 3). Next: make it",
+        "\"table['deep'][0]\" cannot be sent, used in main (line 2 of its cell): it is a float (nan)",
+        "\"table['deep'][1]\" cannot be sent, used in main (line 2 of its cell): it is a object",
+        "\"table['big']\" cannot be sent, used in main (line 2 of its cell): its text is longer than 1 MB",
+        "'helpr' cannot be sent, used in main (line 2 of its cell): it is not defined. Next: write 'helper'",
+        "'one' cannot be sent, used in helper (line 3 of its cell): it is a numpy.float32",
     ):
         assert part in text
 
@@ -289,45 +289,45 @@ def yielding() -> Any:
         (len, "len is a builtin"),
         (waiting, "is an async function: calling it would run nothing. Next: give a plain function that calls asyncio"),
         (yielding, "is a generator: calling it would run nothing. Next: give one without `yield`"),
-        (3, "this int is no function"),
-        (None, "this NoneType is no function"),
+        (3, "this int is not a function"),
+        (None, "this NoneType is not a function"),
     ],
 )
 def test_what_cannot_be_the_function_of_a_task_says_why(function: object, said: str) -> None:
     assert said in problems(function)
-    assert named(function) is None or function in (waiting, yielding)  # type: ignore[arg-type]
+    assert import_name(function) is None or function in (waiting, yielding)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("cells", "said"),
     [
         (["f = lambda: 1\n"
-          "def main(): f()"], "'f' cannot travel, used in main (line 2 of its cell): it is no function of its own"),
+          "def main(): f()"], "'f' cannot be sent, used in main (line 2 of its cell): it is <lambda>, which has no"),
         (["def d(f):\n def g(): return f()\n return g\n@d\n"
           "def main(): pass"], "'main' renamed, wrapped or defined again"),
         (["def main(): pass\nold = main", "def main(): pass", "main = old\n"
-          "def main(): return old"], "'old' cannot travel"),
+          "def main(): return old"], "'old' cannot be sent"),
         (["def make():\n n = 0\n def main():\n  nonlocal n\n  n += 1\n return main\n"
           "main = make()"], "changed by `nonlocal`"),
         (["lr = 1\ndef make(lr):\n @print_it(lr)\n def main(): pass\n return main\n"
-          "def print_it(n): return lambda f: f\nmain = make(2)"], "only there while"),
-        (["class A:\n def f(self): pass\nf = A.f\ndef main(): f()"], "it is no function of its own, but A.f"),
+          "def print_it(n): return lambda f: f\nmain = make(2)"], "existed only while"),
+        (["class A:\n def f(self): pass\nf = A.f\ndef main(): f()"], "it is A.f, which has no definition of its own"),
         (["class A: pass\na = A()\ndef main(): return a"], "it is a __main__.A. Next: make it inside the function"),
         (["class A: pass\ndef f(self): pass\nA.f = f\n"
-          "def main(): return A"], "'A.f' cannot travel, used in main (line 4 of its cell): it was added later"),
+          "def main(): return A"], "'A.f' cannot be sent, used in main (line 4 of its cell): it was added later"),
         (["import functools\n@functools.lru_cache\ndef f(n): return n\ng = functools.lru_cache(f)\n"
           "def main(): return g(1)"], "it is 'f' renamed, wrapped or defined again"),
-        (["def main(): return eval_it(1)\neval_it = eval('lambda n: n')"], "it is no function of its own"),
+        (["def main(): return eval_it(1)\neval_it = eval('lambda n: n')"], "which has no definition of its own"),
         (["from functools import singledispatch\n@singledispatch\ndef f(x): return 0\n@f.register\n"
-          "def _(x: int): return 1\ndef main(): return f(2)"], "a call made it"),
+          "def _(x: int): return 1\ndef main(): return f(2)"], "the result of a call"),
         (["REG = {}\ndef reg(f):\n REG[f.__name__] = f\n return f\n@reg\ndef one(): return 1\n"
-          "def main(): return REG['one']()"], "Each needs another before it is there: one, REG"),
-        (["exec('def f(): return 1')\ndef main(): return f()"], "its text was changed since, or is kept nowhere"),
+          "def main(): return REG['one']()"], "These need each other while they are defined: one, REG"),
+        (["exec('def f(): return 1')\ndef main(): return f()"], "its text was changed since, or is not kept anywhere"),
         (["class A: pass", "class A: x = 1", "def main(): return A\nIn = []"], "several cells define it"),
         (["loop = []\nloop.append(loop)\ndef main(): return loop"], "holds itself"),
         (["import types\nmade = types.ModuleType('made')\ndef main(): return made"], "it is a module"),
         (["def make():\n def a(): return b()\n def b(): return a()\n return a\n"
-          "main = make()"], "Each needs another before it is there: _b_1, a"),
+          "main = make()"], "These need each other while they are defined: _b_1, a"),
     ],
 )  # fmt: skip
 def test_what_would_not_be_the_same_elsewhere_is_refused(cells: list[str], said: str) -> None:
@@ -339,7 +339,7 @@ def test_a_function_inside_a_test_can_be_written_although_pytest_changes_its_ass
         assert n > 0
         return n
 
-    assert elsewhere(written(inner), tmp_path, n=2) == 2
+    assert elsewhere(function_module(inner), tmp_path, n=2) == 2
 
 
 def test_a_file_that_was_changed_since_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,7 +349,7 @@ def test_a_file_that_was_changed_since_is_refused(tmp_path: Path, monkeypatch: p
     main = __import__("changing").make()
     path.write_text("def make():\n def main(): return 2\n def other(): return 1\n return main\n")
     linecache.clearcache()
-    assert "its text was changed since, or is kept nowhere. Next: define it in a file" in problems(main)
+    assert "its text was changed since, or is not kept anywhere. Next: define it in a file" in problems(main)
     path.write_text("def make(:")
     linecache.clearcache()
     assert "its text was changed since" in problems(main)
@@ -363,12 +363,11 @@ def run(*command: str, cwd: Path, text: str = "") -> str:
 
 
 def test_a_script_and_a_module_run_by_its_name_know_their_functions(tmp_path: Path) -> None:
-    text = (
-        "import sys\nfrom sdk.packaging.source.callables import named, written\nclass C: pass\n"
-        "def main(): return C.__name__\n"
-    )
+    text = "import sys\nfrom sdk.packaging.source.functions import import_name, function_module\n"
+    text += "class C: pass\ndef main(): return C.__name__\n"
     text += "if __name__ == '__main__':\n"
-    text += " print(named(main), 'def main' in written(main).text, written(main).file.endswith('train.py'))\n"
+    text += " found = function_module(main)\n"
+    text += " print(import_name(main), 'def main' in found.text, found.file.endswith('train.py'))\n"
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "train.py").write_text(text)
     assert run("pkg/train.py", cwd=tmp_path) == "None True True\n"
@@ -376,21 +375,22 @@ def test_a_script_and_a_module_run_by_its_name_know_their_functions(tmp_path: Pa
 
 
 def test_a_function_typed_without_source_is_refused(tmp_path: Path) -> None:
-    text = "from sdk.packaging.source.callables import written\ndef main(): pass\ntry: written(main)\n"
+    text = "from sdk.packaging.source.functions import function_module\ndef main(): pass\ntry: function_module(main)\n"
     text += "except ValueError as e: print(e)\n"
-    assert "'main' cannot travel: its text was changed since, or is kept nowhere. Next: define it in a file" in run(
-        "-", cwd=tmp_path, text=text
+    assert (
+        "'main' cannot be sent: its text was changed since, or is not kept anywhere. Next: define it in a file"
+        in run("-", cwd=tmp_path, text=text)
     )
 
 
-def test_only_functions_that_their_name_leads_to_are_named() -> None:
-    assert named(problems) == f"{__name__}:problems"
-    assert named(threading.Thread.start) is None
-    assert named(notebook("def main(): pass")["main"]) is None
-    assert named(functools.wraps(problems)(lambda: 1)) is None
+def test_only_functions_that_their_name_leads_to_are_import_name() -> None:
+    assert import_name(problems) == f"{__name__}:problems"
+    assert import_name(threading.Thread.start) is None
+    assert import_name(notebook("def main(): pass")["main"]) is None
+    assert import_name(functools.wraps(problems)(lambda: 1)) is None
 
 
-def test_paths_loggers_and_patterns_travel_as_what_makes_them(tmp_path: Path) -> None:
+def test_paths_loggers_and_patterns_are_sent_as_what_makes_them(tmp_path: Path) -> None:
     cell = """
 import logging, re
 from pathlib import Path, PurePosixPath
@@ -402,5 +402,5 @@ PLACES = {"one": Path("1")}
 def main():
     return [str(DATA), str(PURE), log.name, WORD.findall("Ab 1"), str(PLACES["one"]), type(DATA).__name__]
 """
-    found = written(notebook(cell)["main"])
+    found = function_module(notebook(cell)["main"])
     assert elsewhere(found, tmp_path) == ["data/x.csv", "/a", "training", ["Ab"], "1", "PosixPath"]
