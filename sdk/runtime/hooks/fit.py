@@ -182,7 +182,7 @@ class _Fit:
     def __init__(self, protection: Protection, callbacks: Any) -> None:
         self._legacy = _is_legacy(type(callbacks).__module__)
         self._epochs = importlib.import_module(
-            f"..checkpoint.{'legacy' if self._legacy else 'keras'}_epochs", __package__
+            f"...checkpoint.tf.{'legacy' if self._legacy else 'keras'}_epochs", __package__
         )
         self._callback_state = importlib.import_module("...checkpoint.tf.callback_state", __package__)
         self._callback_state.watch(callbacks.callbacks)
