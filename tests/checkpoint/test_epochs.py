@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import LIMIT_S
 
 import sdk
 from sdk.checkpoint import restore
 from sdk.storage.store import open_store
 
-LIMIT_S = 180
 # The first epoch takes so long that a save costs little beside it.
 PROGRAM = """
 import glob, os, time, keras, numpy as np, tensorflow as tf, sdk

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import LIMIT_S
 
 import sdk
 from sdk.checkpoint import restore
@@ -21,7 +22,6 @@ from sdk.records.recorder import read_events
 from sdk.runtime.hooks import rescue
 from sdk.storage.store import open_store
 
-LIMIT_S = 180
 # A fault that comes in the first attempt, and not again.
 HEAD = """
 import os, time, keras, numpy as np, tensorflow as tf, sdk

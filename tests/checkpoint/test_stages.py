@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import LIMIT_S
 
 import sdk
 from sdk.checkpoint import restore
 from sdk.storage.store import open_store
 
-LIMIT_S = 120
 TWO_FITS = """
 import keras, numpy as np
 x = np.random.default_rng(0).normal(size=(80, 4)).astype("float32")

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import REPO
 
 import sdk
 from sdk import checks
 from sdk.checks import Facts, Finding, strategies_in
 from sdk.hardware.accelerators import ROWS
 
-REPO = Path(sdk.__file__).parent.parent
 FACTS = Facts(
     python="3.11.9", executable="python3", tensorflow="2.19.0", keras="3.10.0", tf_keras=None, cpus=2, isolation=None
 )

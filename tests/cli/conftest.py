@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support import LIMIT_S
 
 import sdk
 from sdk.cli import app
 
 COMMAND = [sys.executable, "-m", "sdk"]
-LIMIT_S = 60
 
 
 class Shown(NamedTuple):

@@ -11,11 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+from support import GOLDEN_FILES
 
 import sdk
 from sdk.planning.settings import table
 
-GOLDEN = next((Path(__file__).parent.parent / "golden").glob("v0.1.0/runs/*"))
+GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 KEYS = {
     "version",
     "progress",

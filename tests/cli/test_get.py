@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import GOLDEN_FILES, LIMIT_S
 
 import sdk
 from sdk.records.recorder import read_events
 
-GOLDEN = Path(__file__).parent.parent / "golden/v0.1.0/runs/golden-bxswa7"
-LIMIT_S = 60
+GOLDEN = GOLDEN_FILES / "v0.1.0/runs/golden-bxswa7"
 LEAVE = """
     import os, sdk
     with open(os.path.join(sdk.context().dirs.model, "m.keras"), "w") as file:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import GOLDEN_FILES, REPO
 
 import sdk
 from sdk.cli import emulator
@@ -19,9 +20,9 @@ from sdk.runtime.progress import Progress
 from sdk.spec.layout import RunPaths
 from sdk.upkeep.doctor.check import Check
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = GOLDEN_FILES
 RUN = next(GOLDEN.glob("v0.1.0/runs/*"))
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "json.md").read_text()
+PAGE = (REPO / "docs" / "reference" / "json.md").read_text()
 
 
 def documented(verb: str) -> tuple[set[str], set[str]]:

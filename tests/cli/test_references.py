@@ -7,10 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support import GOLDEN_FILES
 
 import sdk
 
-GOLDEN = next((Path(__file__).parent.parent / "golden").glob("v0.1.0/runs/*"))
+GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 
 
 @pytest.fixture

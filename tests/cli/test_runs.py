@@ -9,13 +9,14 @@ import time
 from pathlib import Path
 
 import pytest
+from support import GOLDEN_FILES
 
 import sdk
 from sdk.cli import look
 from sdk.records import summaries
 from sdk.spec.layout import RunPaths
 
-GOLDEN = next((Path(__file__).parent.parent / "golden").glob("v0.1.0/runs/*"))
+GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 
 
 @pytest.fixture

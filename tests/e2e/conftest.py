@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-
-REPO = Path(__file__).resolve().parents[2]
-LIMIT_S = 240
+from support import LIMIT_S, REPO
 
 
 class Shown(NamedTuple):

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support import REPO
 
 import sdk
-
-REPO = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture(scope="module")

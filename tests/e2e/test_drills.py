@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import LONG_LIMIT_S as LIMIT_S
+from support import REPO
 
 import sdk
 from sdk.drill import Report, run_drill, runs
 from sdk.testing import tasks
-
-REPO = Path(__file__).resolve().parent.parent.parent
-LIMIT_S = 400
 
 FIT = """
     import keras

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support import LONG_LIMIT_S as LIMIT_S
+from support import REPO
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-LIMIT_S = 300
+EXAMPLES = REPO / "examples"
 
 
 def steps() -> list[dict]:

@@ -9,12 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import LIMIT_S, REPO
 
 import sdk
 from sdk.records.recorder import read_events
 
-REPO = Path(__file__).resolve().parents[2]
-LIMIT_S = 120
 OWN_SDK = {
     "requirements.txt": "",
     "sdk/__init__.py": "VALUE = 42\nclass Thing: ...\n",

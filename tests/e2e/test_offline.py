@@ -10,11 +10,10 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from support import LIMIT_S
 
 import sdk
 from sdk.process import namespaces
-
-LIMIT_S = 240
 
 # What a process sees of the network. Connecting a datagram socket sends nothing: it fails where there is no route. The
 # addresses: one that is reserved for documents, the metadata server of Google's machines, this machine.

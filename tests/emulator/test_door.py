@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 from google.cloud.storage import Client
+from support import LIMIT_S
 
 import sdk
 from sdk.emulator.administration import MAX_BYTES
@@ -26,7 +27,6 @@ from sdk.emulator.gcs.server import bind, listen, make_server
 from sdk.process.redirect import tokens
 from sdk.process.redirect.tokens import ReplicaIdentity
 
-LIMIT_S = 60
 TOKEN = "0123456789abcdef" * 2
 REPLICA = tokens.replica_token(TOKEN, ReplicaIdentity(job="7", name="workerpool0-1"))
 OWN = {"host": "127.0.0.1:80"}

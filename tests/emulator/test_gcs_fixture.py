@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 import requests
+from support import LIMIT_S
 
 import sdk
 
 pytest_plugins = ["pytester"]
-
-LIMIT_S = 120
 
 
 @pytest.fixture

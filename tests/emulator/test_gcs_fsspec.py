@@ -8,9 +8,9 @@ import sys
 import textwrap
 
 import pytest
+from support import LIMIT_S
 
 pytest.importorskip("gcsfs")
-LIMIT_S = 120
 
 PRELUDE = """
 import os, gcsfs, fsspec

@@ -7,8 +7,8 @@ import shutil
 import subprocess
 
 import pytest
+from support import LONG_LIMIT_S as LIMIT_S
 
-LIMIT_S = 300
 pytestmark = [
     pytest.mark.full,
     pytest.mark.skipif(shutil.which("gcloud") is None, reason="gcloud is not installed"),

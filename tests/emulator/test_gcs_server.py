@@ -15,14 +15,11 @@ from urllib.parse import urlsplit
 
 import pytest
 import requests
+from support import LIMIT_S, REPO
 
-import sdk
 from sdk.cli import app
 from sdk.emulator import server as all_services
 from sdk.emulator.gcs import server as storage_alone
-
-REPO = Path(sdk.__file__).parent.parent
-LIMIT_S = 60
 
 
 @pytest.mark.parametrize(

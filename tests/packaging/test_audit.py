@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import REPO
 
 import sdk
 from sdk.packaging.audit.installed import Installed
 
-REPO = Path(sdk.__file__).resolve().parent.parent
 AUDITED = ("imports", "reads", "sets")
 
 

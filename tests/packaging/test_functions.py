@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support import REPO
 
 import sdk
 from sdk.packaging.source.functions import FunctionModule, function_module, import_name
 
-REPO = Path(__file__).resolve().parent.parent.parent
 COUNTER = itertools.count()
 
 

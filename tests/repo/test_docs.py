@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import yaml
+from support import REPO
 
-REPO = Path(__file__).resolve().parents[2]
 DOCS = REPO / "docs"
 
 

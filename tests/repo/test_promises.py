@@ -12,10 +12,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support import REPO
 
 import sdk
 
-REPO = Path(__file__).resolve().parent.parent.parent
 SOURCES = sorted((REPO / "sdk").rglob("*.py"))
 # One package or module per layer where DESIGN says so; each may import itself and those before it.
 LAYERS = [

@@ -9,10 +9,11 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
-import gang
 import pytest
+import task_processes
 from hypothesis import given
 from hypothesis import strategies as st
+from support import PROGRAMS
 
 from sdk.runtime.patches.task_files import ChiefFiles, TaskFiles, as_text, is_own_already, mirror
 
@@ -205,8 +206,8 @@ def test_nothing_outside_the_temporary_folder_is_ever_forgotten(files):
 
 def train(folder, tasks, *mode, **environment):
     arguments = [str(folder / "shared"), str(folder / "temp"), *mode]
-    return gang.run(
-        HERE / "sharing.py", arguments, folder / "-".join(["run", *mode]), tasks, timeout_s=400, **environment
+    return task_processes.run(
+        PROGRAMS / "sharing.py", arguments, folder / "-".join(["run", *mode]), tasks, timeout_s=400, **environment
     )
 
 
@@ -304,7 +305,9 @@ def test_a_task_that_is_not_the_chief_leaves_the_shared_folder_empty(tmp_path):
 @pytest.mark.full
 def test_a_program_that_takes_worker_0_for_the_chief_still_leaves_its_model(tmp_path):
     (tmp_path / "shared").mkdir()
-    results = gang.run(HERE / "mistaken.py", [str(tmp_path / "shared"), str(tmp_path / "temp")], tmp_path / "run", 2)
+    results = task_processes.run(
+        PROGRAMS / "mistaken.py", [str(tmp_path / "shared"), str(tmp_path / "temp")], tmp_path / "run", 2
+    )
     assert [code for code, _ in results] == [0, 0], results
     assert [path.name for path in (tmp_path / "shared").iterdir()] == ["model.keras"]
 
@@ -312,7 +315,9 @@ def test_a_program_that_takes_worker_0_for_the_chief_still_leaves_its_model(tmp_
 def resume_with_nothing_left(folder, backup, *mode, **environment):
     for tenses in ("die",), mode:
         arguments = [str(folder / backup), str(folder / "temp"), *tenses]
-        results = gang.run(HERE / "late.py", arguments, folder / "-".join(["run", *tenses]), 2, **environment)
+        results = task_processes.run(
+            PROGRAMS / "late.py", arguments, folder / "-".join(["run", *tenses]), 2, **environment
+        )
     return results
 
 
@@ -338,7 +343,7 @@ def test_a_backup_on_a_disk_of_the_chief_alone_fails_with_a_reason(tmp_path):
 def test_backups_that_are_damaged_interrupted_kept_or_removed(tmp_path):
     (tmp_path / "shared").mkdir()
     folders = [str(tmp_path / "shared"), str(tmp_path / "temp")]
-    [(code, output)] = gang.run(HERE / "resuming.py", folders, tmp_path / "run", 1)
+    [(code, output)] = task_processes.run(PROGRAMS / "resuming.py", folders, tmp_path / "run", 1)
     assert code == 0, output
     assert not (tmp_path / "temp").exists()
 
@@ -356,6 +361,8 @@ def test_tflite_conversion_still_finds_the_model_that_it_saves_in_between(tmp_pa
         "assert tf.lite.TFLiteConverter.from_keras_model(model).convert()\n"
         "model.export(sys.argv[2], verbose=False)\n"
     )
-    [(code, output)] = gang.run(script, [str(tmp_path / "temp"), str(tmp_path / "exported")], tmp_path / "run", 1)
+    [(code, output)] = task_processes.run(
+        script, [str(tmp_path / "temp"), str(tmp_path / "exported")], tmp_path / "run", 1
+    )
     assert code == 0, output
     assert not (tmp_path / "exported").exists()

@@ -6,14 +6,15 @@ import sys
 import textwrap
 from pathlib import Path
 
-import gang
 import pytest
+import task_processes
+from support import PROGRAMS, REPO
 
 import sdk
 
 np = pytest.importorskip("numpy")
 
-SCRIPT = Path(__file__).with_name("agreement.py")
+SCRIPT = PROGRAMS / "agreement.py"
 QUICK = ["dense_sgd-fit-even", "dense_sgd-fit-sample_weight", "conv_adam-fit-tiny_last", "dense_sgd-loop-uneven"]
 FULL = [
     *(f"{model}-fit-{shape}" for model in ("dense_sgd", "conv_adam") for shape in ("uneven", "tiny_last")),
@@ -127,7 +128,7 @@ def test_callbacks_see_the_same_numbers_on_all_tasks_after_every_step(full, task
 
 @pytest.mark.full
 def test_keras_without_the_cure_still_fails_so_the_cure_is_still_needed(tmp_path):
-    outcomes = gang.run(SCRIPT, QUICK[:1], tmp_path, 2, patched=False, timeout_s=120)
+    outcomes = task_processes.run(SCRIPT, QUICK[:1], tmp_path, 2, patched=False, timeout_s=120)
     assert any("PerReplica" in output for code, output in outcomes if code)
 
 
@@ -145,7 +146,7 @@ lines = []
 def program(text):
     """Run a program in a process of its own; it fails by an assertion."""
     command = [sys.executable, "-c", PRELUDE + textwrap.dedent(text)]
-    done = subprocess.run(command, cwd=gang.ROOT, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=REPO, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-3000:]
 
 

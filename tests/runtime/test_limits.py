@@ -9,10 +9,10 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+from support import LONG_LIMIT_S as LIMIT_S
 
 import sdk
 
-LIMIT_S = 300
 MAX_STEPS = 20
 KERASES = ["keras", "tf_keras"]
 

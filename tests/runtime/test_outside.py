@@ -9,10 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import LIMIT_S
 
 import sdk
-
-LIMIT_S = 60
 
 # Every way by which the original project is found in practice; each looks for a module of its own.
 PROGRAM = """

@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
+from support import PROGRAMS
 
 import sdk
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("tensorflow")
 
-SCRIPT = Path(__file__).with_name("steps.py")
+SCRIPT = PROGRAMS / "steps.py"
 EXAMPLES = {"finite": 110, "repeated": 100}
 STEPS = {"finite": 12, "repeated": 10}
 

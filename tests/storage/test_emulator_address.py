@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support import REPO
 
 import sdk
 from sdk.errors import InputError
@@ -20,7 +21,6 @@ from sdk.storage import emulator
 from sdk.storage.gcs.files import BucketFiles
 from sdk.testing.gcs import GcsServer
 
-REPO = Path(sdk.__file__).parent.parent
 LIMIT_S, SOON_S = 60, 8.0
 TOKEN = "0123456789abcdef" * 2
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from support import REPO
 
 from sdk.process.redirect.proxy import Redirect
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
@@ -100,7 +101,7 @@ def said(podlift_gcs: GcsServer, tokens: Tokens, tmp_path: Path) -> Iterator[obj
         env = {**redirect.environment, "GOOGLE_APPLICATION_CREDENTIALS": str(file), "NO_GCE_CHECK": "true"}
         for name in ("STORAGE_EMULATOR_HOST", "PODLIFT_EMULATOR"):
             env.pop(name, None)
-        env["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])
+        env["PYTHONPATH"] = str(REPO)
         done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         assert "hunter2" not in done.stdout + done.stderr

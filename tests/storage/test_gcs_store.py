@@ -14,6 +14,7 @@ from google.auth.exceptions import RefreshError, TransportError
 from hypothesis import given
 from hypothesis import strategies as st
 from requests import exceptions as http
+from support import REPO
 from urllib3.exceptions import MaxRetryError, NameResolutionError, NewConnectionError, ProtocolError
 
 from sdk.errors import AccessError, ConflictError, CorruptObjectError, InputError, MissingError, StoreError
@@ -98,7 +99,7 @@ def test_without_credentials_it_is_said_how_to_get_them_and_nobody_is_asked(tmp_
         "try: open_store('gs://bucket/x').stat('y')\n"
         "except AccessError as error: print(error)"
     )
-    root = str(Path(__file__).resolve().parents[2])
+    root = str(REPO)
     done = subprocess.run(
         [sys.executable, "-c", program], env={**home, "PYTHONPATH": root}, capture_output=True, text=True, timeout=120
     )

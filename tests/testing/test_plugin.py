@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import LIMIT_S
 
 import sdk
 
 pytest_plugins = ["pytester"]
 
-LIMIT_S = 120
 REPO = str(Path(sdk.__file__).parent.parent)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
+from support import GOLDEN_FILES
 
 import sdk
 from sdk.backends.vertex import Vertex, request
@@ -24,7 +25,7 @@ from sdk.spec import cluster
 from sdk.spec.plan import Plan
 
 # `GOLDEN=write pytest tests/backends/vertex/test_spec.py` writes it anew: read the difference before it is committed.
-GOLDEN = Path(__file__).parents[2] / "golden" / "vertex" / "bodies.json"
+GOLDEN = GOLDEN_FILES / "vertex" / "bodies.json"
 PLACE: dict[str, Any] = {
     "project": "my-project",
     "bucket": "my-bucket",

@@ -5,15 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from support import LONG_LIMIT_S as LIMIT_S
+from support import REPO
+
 import sdk
 from sdk import api
 from sdk.drill.comparison import compare_ends, end_of
 from sdk.spec.layout import RunPaths
 from sdk.testing.vertex import Cloud
 
-REPO = Path(__file__).resolve().parents[3]
 DIGITS = REPO / "jobs" / "digits" / "train.py"
-LIMIT_S = 300.0
+
 EPOCHS = 20
 # Tasks on several machines agree on steps that are up to five seconds ahead.
 AGREED_S = 6.0

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support import LONG_LIMIT_S as LIMIT_S
 
 import sdk
 from sdk.testing.vertex import Cloud
-
-LIMIT_S = 300
 
 
 def succeeded(run: sdk.Run) -> sdk.Run:

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support import LIMIT_S
 
 import sdk
 from sdk import Reason, State, api
 from sdk.errors import PodliftError
 from sdk.spec.job import FromCaller
 from sdk.testing.vertex import Cloud
-
-LIMIT_S = 180.0
 
 
 @pytest.fixture

@@ -5,16 +5,15 @@ import os
 import random
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support import REPO as ROOT
 
 np = pytest.importorskip("numpy")
 tf = pytest.importorskip("tensorflow")
 
 from sdk.checkpoint.tf import position  # noqa: E402
 
-ROOT = Path(__file__).resolve().parents[3]
 D = tf.data.Dataset
 
 

@@ -4,15 +4,16 @@ import os
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support import PROGRAMS
+from support import REPO as ROOT
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("tensorflow")
 
-SCRIPT = Path(__file__).with_name("fit_cases.py")
-ROOT = SCRIPT.parents[3]
+SCRIPT = PROGRAMS / "fit_cases.py"
+
 EXACT = ["shuffled", "cached", "shuffled_with_steps"]
 QUICK = ["arrays", "shuffled", "from_generator"]
 FULL = [

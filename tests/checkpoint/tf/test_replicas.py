@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("tensorflow")
-HERE = Path(__file__).resolve()
-sys.path[:0] = [str(HERE.parent), str(HERE.parents[2] / "runtime")]
+sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
-import gang  # noqa: E402
+import task_processes  # noqa: E402
 from test_keras_epochs import SCRIPT, differences, trained  # noqa: E402
 
 QUICK = ["shuffled"]
@@ -18,7 +17,9 @@ FULL = ["arrays", "shuffled", "decay", "cached", "pydataset", "arrays_with_steps
 
 def trained_by_two(folder, cases):
     for mode in ("whole", "resumed"):
-        ended = gang.run(SCRIPT, [mode, str(folder), *cases], folder / mode, 2, FIT_DEVICES="0", timeout_s=200)
+        ended = task_processes.run(
+            SCRIPT, [mode, str(folder), *cases], folder / mode, 2, FIT_DEVICES="0", timeout_s=200
+        )
         for code, output in ended:
             assert code == 0, output[-5000:]
 

@@ -12,19 +12,18 @@ import sys
 import tarfile
 import textwrap
 import threading
-import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import starlette
 from stored import Stored, serving
+from support import LIMIT_S, until
 
 from sdk.emulator.vertex import container, environment, pools
 from sdk.errors import InputError
 
-LIMIT_S = 60.0
 URL = "http://127.0.0.1:9"
 TRAINER = "import sys\nprint('trained', sys.argv[1:])\n"
 
@@ -63,13 +62,6 @@ class Jobs:
 
     def wait_for(self, replica: str, line: str) -> None:
         until(lambda: line in self.said(replica))
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.005)
 
 
 def pool(*command: str, count: int = 1, args: tuple[str, ...] = (), **env: str) -> dict:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from itertools import chain
-from pathlib import Path
 
 import pytest
 from google.cloud.aiplatform_v1.types import CustomJob
@@ -12,6 +11,7 @@ from google.protobuf import json_format
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from served import pool
+from support import GOLDEN_FILES
 
 from sdk.emulator.vertex import bodies, rules
 from sdk.emulator.vertex.errors import VertexApiError
@@ -352,7 +352,7 @@ def test_machines_of_other_regions_are_refused() -> None:
 
 
 def test_every_body_that_podlift_renders_is_one_that_the_service_takes() -> None:
-    rendered = json.loads((Path(__file__).parents[2] / "golden" / "vertex" / "bodies.json").read_text())
+    rendered = json.loads((GOLDEN_FILES / "vertex" / "bodies.json").read_text())
     assert len(rendered) > 20
     for name, each in rendered.items():
         assert rules.problems(read(each), "us-central1") == [], name

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 import requests
 from served import TERMINAL, WAIT_S
+from support import REPO
 
-import sdk
 from sdk.testing.vertex import Cloud
 
-REPO = Path(sdk.__file__).parent.parent
 ASK = """
 import os, urllib.request
 url = "http://" + os.environ["GCE_METADATA_HOST"] + "/computeMetadata/v1/instance/"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from stored import Stored, serving
-
-LIMIT_S = 60.0
+from support import until
 
 
 @pytest.fixture
@@ -24,13 +23,6 @@ def gcs(stored) -> Path:
     """The bucket as a program sees it, brought up to date by the tests themselves."""
     stored.view.sync()
     return stored.view.folder / "bucket"
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + LIMIT_S
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_objects_are_files_and_new_ones_come_while_a_job_runs(stored) -> None:

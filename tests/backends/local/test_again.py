@@ -1,0 +1,138 @@
+"""A run that starts again: by itself, as often as its policy says, with the logs of every attempt."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from support import LIMIT_S
+
+import sdk
+
+COUNTING = """
+import os, signal, sys
+attempt = int(os.environ["PODLIFT_ATTEMPT"])
+print("attempt", attempt, os.environ["PODLIFT_TASK"], flush=True)
+"""
+
+
+def submit(text: str, *, retry: sdk.Retry, workers: int = 1, **limits: float) -> sdk.Run:
+    Path("train.py").write_text(text)
+    job = sdk.Job("train.py", retry=retry, resources=sdk.Resources(workers=workers), limits=sdk.Limits(**limits))
+    return sdk.submit(job)
+
+
+def said(run: sdk.Run) -> list[str]:
+    return [line.text for line in run.logs() if line.text.startswith("attempt")]
+
+
+def records(run: sdk.Run, kind: str) -> list[Path]:
+    return sorted(Path(run.plan.paths.events).glob(f"*.{kind}.json"))
+
+
+@pytest.mark.parametrize(
+    ("ending", "retry", "attempts", "state", "reason"),
+    [
+        ("if attempt < 3: os.kill(os.getpid(), signal.SIGKILL)", {"infrastructure": 3}, 3, "SUCCEEDED", "done"),
+        ("if attempt < 2: os._exit(75)", {"preemption": None}, 2, "SUCCEEDED", "done"),
+        ("if attempt < 2: os.kill(os.getpid(), signal.SIGTERM)", {"infrastructure": 0}, 2, "SUCCEEDED", "done"),
+        ("if attempt < 2: 1 / 0", {"user": 1}, 2, "SUCCEEDED", "done"),
+        ("1 / 0", {"user": 0}, 1, "FAILED", "user_error"),
+        ("1 / 0", {"user": 1}, 2, "FAILED", "user_error"),
+        ("os._exit(75)", {"preemption": None}, 3, "CHECKPOINTED", "checkpointed"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", {"infrastructure": 1}, 2, "FAILED", "killed"),
+    ],
+)
+def test_an_attempt_that_ends_badly_is_followed_by_another_one(write, ending, retry, attempts, state, reason) -> None:
+    run = submit(COUNTING + ending, retry=sdk.Retry(**{"infrastructure": 0, "preemption": None, **retry}))
+    status = run.wait(LIMIT_S)
+    assert (status.attempts, status.state.value, status.reason.value) == (attempts, state, reason)
+    assert said(run) == [f"attempt {number} chief-0" for number in range(1, attempts + 1)], (
+        "every attempt keeps its logs"
+    )
+    assert len(records(run, "restarting")) == attempts - 1
+
+
+# The worker leaves when the chief has begun.
+LEAVING = (
+    COUNTING
+    + """
+import pathlib, time
+begun = pathlib.Path(os.environ["AIP_MODEL_DIR"], f"begun-{attempt}")
+if os.environ["PODLIFT_TASK"] == "chief-0":
+    begun.touch()
+    while attempt == 1: time.sleep(1)
+while not begun.exists(): time.sleep(0.01)
+if attempt == 1: os._exit(75)
+"""
+)
+
+
+def test_the_whole_gang_starts_again_when_one_of_it_is_gone(write) -> None:
+    run = submit(LEAVING, retry=sdk.Retry(preemption=None), workers=2)
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    assert sorted(said(run)) == sorted(f"attempt {n} {task}" for n in (1, 2) for task in ("chief-0", "worker-0"))
+
+
+def test_a_crash_loop_stops_early_and_says_so(write) -> None:
+    program = COUNTING + "import sdk\nsdk.context().report({'loss': 1.0}, step=7)\nos.kill(os.getpid(), signal.SIGKILL)"
+    run = submit(program, retry=sdk.Retry(infrastructure=50))
+    status = run.wait(LIMIT_S)
+    assert (status.attempts, status.reason) == (3, sdk.Reason.KILLED)
+    assert "3 attempts in a row ended at step 7" in status.failure.message
+
+
+def test_cancelling_beats_the_restarts(write) -> None:
+    run = submit(COUNTING + "os.kill(os.getpid(), signal.SIGKILL)", retry=sdk.Retry(infrastructure=1000))
+    until = time.monotonic() + LIMIT_S
+    while not records(run, "restarting") and time.monotonic() < until:
+        time.sleep(0.01)
+    run.cancel()
+    status = run.wait(LIMIT_S)
+    assert status.state is sdk.State.CANCELLED
+    assert status.attempts < 3
+
+
+def test_an_edited_source_changes_no_restart(write) -> None:
+    program = COUNTING + "import time\ntime.sleep(1)\nif attempt == 1: os._exit(75)"
+    run = submit(program, retry=sdk.Retry(preemption=None))
+    Path("train.py").write_text("print('attempt of another program')")
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    assert said(run) == ["attempt 1 chief-0", "attempt 2 chief-0"]
+
+
+HANGING = """
+import os, time, sdk
+ctx = sdk.context()
+for step in range(1, 4):
+    ctx.report({"loss": 1.0}, step=step)
+    if ctx.task == "worker-0" and step == 2: break
+
+def stuck_here():
+    time.sleep(600)
+
+stuck_here()
+"""
+
+
+def test_a_run_that_hangs_is_ended_with_every_tasks_stacks_and_the_slow_task_is_named(write) -> None:
+    run = submit(HANGING, retry=sdk.Retry(infrastructure=0), workers=2, hang_s=1.5)
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.reason, status.failure.task) == (sdk.State.FAILED, sdk.Reason.HUNG, "worker-0")
+    assert "chief-0 3, worker-0 2" in status.failure.message
+    assert "worker-0 is behind" in status.failure.message
+    for task in run.plan.tasks:
+        assert any("in stuck_here" in line.text for line in run.logs(task=task)), task
+
+
+def test_a_program_that_reports_nothing_lives_as_long_as_it_prints_or_works(write) -> None:
+    busy = "import time\nuntil = time.monotonic() + 3\nwhile time.monotonic() < until: pass\nprint('done')"
+    run = submit(busy, retry=sdk.Retry(infrastructure=0), hang_s=1)
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    talking = "import time\nfor i in range(15): print(i, flush=True); time.sleep(0.2)"
+    run = submit(talking, retry=sdk.Retry(infrastructure=0), hang_s=1)
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    run = submit("import time; time.sleep(600)", retry=sdk.Retry(infrastructure=0), hang_s=1)
+    status = run.wait(LIMIT_S)
+    assert (status.reason, "no step was ever reported" in status.failure.message) == (sdk.Reason.HUNG, True)

@@ -1,0 +1,68 @@
+"""Several tasks that train without a connection: said once, by the first one, and only where it is so."""
+
+from __future__ import annotations
+
+import pytest
+from support import LIMIT_S
+
+import sdk
+
+# As much of TensorFlow as is looked at.
+FAKE = {
+    "tensorflow/__init__.py": "from tensorflow.python.training import server_lib",
+    "tensorflow/python/__init__.py": "",
+    "tensorflow/python/training/__init__.py": "",
+    "tensorflow/python/training/server_lib.py": "class Server:\n    def __init__(self, spec): pass",
+    "tensorflow/python/eager/__init__.py": "",
+    "tensorflow/python/eager/context.py": (
+        "class Context:\n    _server_def = _collective_ops_server_def = None\n_context = None"
+    ),
+}
+REPORT = "sdk.context().report({'loss': 1.0}, step=1)"
+PROGRAMS = {
+    "apart": (f"import tensorflow, sdk\n{REPORT}\n{REPORT}", 2, True),
+    "alone": (f"import tensorflow, sdk\n{REPORT}", 1, False),
+    "without TensorFlow": (f"import sdk\n{REPORT}", 2, False),
+    "a server": (f"import tensorflow, sdk\ntensorflow.server_lib.Server('spec')\n{REPORT}", 2, False),
+    "a strategy": (f"import tensorflow, sdk\nfrom tensorflow.python.eager import context as c\nc._context = c.Context()\n"
+                   f"c._context._collective_ops_server_def = 'me'\n{REPORT}", 2, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", list(PROGRAMS))
+def test_tasks_that_do_not_talk_to_each_other_are_said_to_train_apart(write, name: str) -> None:
+    text, workers, apart = PROGRAMS[name]
+    for path, content in FAKE.items() if "import tensorflow" in text else ():
+        write(path, content)
+    write("train.py", text)
+    run = sdk.submit("train.py", workers=workers)
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
+    lines = [line.task for line in run.logs() if "do not talk to each other" in line.text]
+    assert lines == (["chief-0"] if apart else [])
+    assert ["do not talk to each other" in text for text in run.status().findings] == ([True] if apart else [])
+    assert ("do not talk to each other" in run.why()) == apart
+
+
+STRATEGIES = {
+    "none": ("tf.distribute.get_strategy()", True),
+    "mirrored": ("tf.distribute.MirroredStrategy(['CPU:0'])", True),
+    "several workers": ("tf.distribute.MultiWorkerMirroredStrategy()", False),
+    "of the context": ("sdk.context().strategy", False),
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", list(STRATEGIES))
+def test_real_strategies_are_told_apart(write, name: str) -> None:
+    made, apart = STRATEGIES[name]
+    write("train.py", f"""
+        import keras, sdk, tensorflow as tf
+        strategy = {made}
+        with strategy.scope():
+            model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+        model.fit(tf.data.Dataset.from_tensors((tf.ones((4, 8)), tf.ones((4, 1)))), verbose=0)
+        """)  # fmt: skip
+    run = sdk.submit("train.py", workers=2)
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
+    assert bool(run.status().findings) is apart

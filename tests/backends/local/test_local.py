@@ -1,0 +1,433 @@
+"""Real processes on this machine, without TensorFlow: what a task sees, and how a run ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import LIMIT_S, said, until
+
+import sdk
+from sdk.packaging import bundle
+from sdk.process import spawn
+from sdk.records.events import Event
+from sdk.records.recorder import read_events
+
+
+def event(run: sdk.Run, kind: str) -> Event:
+    until(lambda: any(e.kind == kind for e in read_events(run.plan.paths)))
+    return next(e for e in read_events(run.plan.paths) if e.kind == kind)
+
+
+def left_alive(run: sdk.Run) -> list[int]:
+    """Pids of processes that still know this run from their environment."""
+    needle = f"PODLIFT_RUN={run.url}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and needle in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+REPORT = """
+    import json, os, sys
+    ours = ("TF_", "CLUSTER", "CLOUD_ML", "AIP_", "PODLIFT", "MINE")
+    seen = {name: value for name, value in os.environ.items() if name.startswith(ours)}
+    place = {"cwd": os.getcwd(), "main": __name__, "file": __file__, "path": sys.path[0]}
+    print(json.dumps({"argv": sys.argv[1:], "env": seen, **place}))
+"""
+
+
+def reports(run: sdk.Run) -> dict[str, dict]:
+    run.result(LIMIT_S)
+    return {task: json.loads(said(run, task)[0]) for task in run.plan.tasks}
+
+
+def test_tasks_see_what_vertex_would_show_them(write) -> None:
+    write("train.py", REPORT)
+    run = sdk.submit(sdk.Job("train.py", args=["--x", "a b"], env={"MINE": "1"}, resources=sdk.Resources(workers=3)))
+    found = reports(run)
+    configs = {task: json.loads(report["env"]["TF_CONFIG"]) for task, report in found.items()}
+    assert [f"{c['task']['type']}-{c['task']['index']}" for c in configs.values()] == [
+        "chief-0",
+        "worker-0",
+        "worker-1",
+    ]
+    assert len({json.dumps(c["cluster"]) for c in configs.values()}) == 1
+    hosts = [host for role in configs["chief-0"]["cluster"].values() for host in role]
+    assert len({host.rpartition(":")[2] for host in hosts}) == 3
+    for task, report in found.items():
+        env = report["env"]
+        assert report["argv"] == ["--x", "a b"]
+        assert env["MINE"] == "1"
+        assert env["AIP_MODEL_DIR"] == f"{run.url}/model/"
+        assert env["AIP_CHECKPOINT_DIR"] == f"{run.url}/checkpoints/"
+        assert env["AIP_TENSORBOARD_LOG_DIR"] == f"{run.url}/logs/"
+        assert env["CLOUD_ML_JOB_ID"] == run.id
+        assert env["CLOUD_ML_PROJECT_ID"].isdigit()
+        assert env["PODLIFT_TASK"] == task
+        assert "PODLIFT_ROOT" not in env, "settings of the client are none of the task's business"
+        assert set(json.loads(env["CLUSTER_SPEC"])) == {"cluster", "environment", "task", "job"}
+        assert report["main"] == "__main__"
+        assert report["cwd"] == report["path"] == str(Path(report["file"]).parent)
+    assert len({report["cwd"] for report in found.values()}) == 3, "every task has a folder of its own"
+
+
+def test_a_single_task_has_no_tf_config(write) -> None:
+    write("train.py", REPORT)
+    env = reports(sdk.submit("train.py"))["chief-0"]["env"]
+    assert "TF_CONFIG" not in env
+    assert "CLUSTER_SPEC" in env
+
+
+def test_a_cluster_of_workers_only_can_be_asked_for(write) -> None:
+    write("train.py", REPORT)
+    found = reports(sdk.submit(sdk.Job("train.py", resources=sdk.Resources(workers=2, cluster="workers"))))
+    assert list(found) == ["worker-0", "worker-1"]
+    assert list(json.loads(found["worker-1"]["env"]["TF_CONFIG"])["cluster"]) == ["worker"]
+
+
+def test_a_function_gets_keywords_and_its_value_comes_back(write) -> None:
+    write("pkg/__init__.py")
+    write("pkg/train.py", "import sdk\ndef main(a, b=2):\n    return {'sum': a + b, 'args': sdk.context().args}\n")
+    result = sdk.submit("pkg.train:main", args={"a": 1, "b": 3}).result(LIMIT_S)
+    assert result.value == {"sum": 4, "args": {"a": 1, "b": 3}}
+
+
+def test_a_number_of_numpy_comes_back_as_one_of_python(write) -> None:
+    write("train.py", "import numpy as np\ndef main():\n    return np.float32(0.5)\n")
+    value = sdk.submit("train:main").result(LIMIT_S).value
+    assert (value, type(value)) == (0.5, float)
+
+
+def test_a_value_that_is_not_json_is_named_in_the_log(write) -> None:
+    write("train.py", "def main():\n    return {'loss': 1, 'model': object()}\n")
+    run = sdk.submit("train:main")
+    assert run.result(LIMIT_S).value == {"loss": 1, "model": None}
+    assert any("value['model'] is of type object: JSON cannot hold it" in line.text for line in run.logs())
+
+
+def test_a_module_runs_as_main_with_relative_imports(write) -> None:
+    write("pkg/__init__.py")
+    write("pkg/__main__.py", "from .helper import WORD\nimport sys\nprint(WORD, __name__, sys.argv[1:])\n")
+    write("pkg/helper.py", "WORD = 'helped'\n")
+    run = sdk.submit("pkg", args=["x"])
+    run.result(LIMIT_S)
+    assert said(run) == ["helped __main__ ['x']"]
+
+
+def test_metrics_of_a_loop_reach_the_handle(write) -> None:
+    text = """
+        import sdk
+        ctx = sdk.context()
+        for step in range(3):
+            ctx.report({"loss": 1 / (step + 1), "odd": float("nan")}, step=step)
+    """
+    write("train.py", text)
+    run = sdk.submit("train.py", workers=2)
+    assert run.result(LIMIT_S).metrics == {"loss": 1 / 3, "odd": None}
+    assert [record["step"] for record in run.metrics()] == [0, 1, 2]
+
+
+def test_the_first_tasks_own_traceback_is_what_the_user_sees(write) -> None:
+    text = """
+        import os, time
+        def train():
+            raise KeyError("the column")
+        if os.environ["PODLIFT_TASK"] == "worker-0":
+            train()
+        time.sleep(600)
+    """
+    write("train.py", text)
+    run = sdk.submit("train.py", workers=3)
+    with pytest.raises(sdk.RunFailedError) as caught:
+        run.result(LIMIT_S)
+    said = str(caught.value)
+    assert "worker-0 failed: KeyError: 'the column'" in said
+    assert 'raise KeyError("the column")' in said
+    assert "bootstrap" not in said, "frames of ours are nobody's business"
+    assert "worker-0.log" in said
+    assert caught.value.exit_code == 1
+    assert left_alive(run) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "reason", "code", "said"),
+    [
+        ("import sys; sys.exit(3)", "FAILED", "user_error", 1, "SystemExit: 3"),
+        ("import sys; sys.exit('no data')", "FAILED", "user_error", 1, "no data"),
+        ("import sys; sys.exit(0)", "SUCCEEDED", "done", 0, ""),
+        ("import sys; sys.exit(75)", "CHECKPOINTED", "checkpointed", 75, ""),
+        ("import os; print('last words', flush=True); os._exit(7)", "FAILED", "user_error", 1, "exit code 7"),
+        ("import os; os.kill(os.getpid(), 9)", "FAILED", "killed", 3, "killed by SIGKILL"),
+        ("import os; print('x', flush=True); os.abort()", "FAILED", "killed", 3, "killed by SIGABRT"),
+    ],
+)
+def test_every_way_out_has_its_state_its_reason_and_its_code(
+    write, text: str, state: str, reason: str, code: int, said: str
+) -> None:
+    write("train.py", text)
+    run = sdk.submit("train.py")
+    status = run.wait(LIMIT_S)
+    assert (status.state.value, status.reason.value, status.exit_code) == (state, reason, code)
+    assert said in (status.failure.message + status.failure.traceback if status.failure else "")
+
+
+def test_the_chief_that_is_done_waits_for_the_others_and_no_longer_than_it_may(write) -> None:
+    text = """
+        import os, sys, time
+        if os.environ["PODLIFT_TASK"] != "chief-0":
+            time.sleep(float(sys.argv[1]))
+            print("finished")
+    """
+    write("train.py", text)
+    patient = sdk.submit(sdk.Job("train.py", args=["1"], resources={"workers": 2}, limits={"exit_wait_s": 60}))
+    hasty = sdk.submit(sdk.Job("train.py", args=["600"], resources={"workers": 2}, limits={"exit_wait_s": 0.2}))
+    assert patient.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    assert said(patient, "worker-0") == ["finished"]
+    assert hasty.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    assert said(hasty, "worker-0") == []
+    assert any("not done: worker-0" in line.text for line in hasty.logs(task="chief-0"))
+    assert left_alive(hasty) == []
+
+
+def test_a_run_survives_its_client_and_can_be_attached_from_elsewhere(write, tmp_path: Path) -> None:
+    write("train.py", "import time; time.sleep(1.5); print('alive')")
+    write("client.py", "import os, sdk; print(sdk.submit('train.py').url, flush=True); os._exit(0)")
+    repo = str(Path(sdk.__file__).parent.parent)
+    command = [sys.executable, "client.py"]
+    env = {**os.environ, "PYTHONPATH": repo}
+    url = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stdout.strip()
+    os.chdir(tmp_path)
+    run = sdk.attach(url)
+    assert sdk.attach(run.id).url == url
+    assert run.status().state in (sdk.State.PENDING, sdk.State.RUNNING)
+    assert run.result(LIMIT_S).run_dir == url
+    assert [info.id for info in sdk.runs()] == [run.id]
+
+
+def test_cancelling_stops_children_too_and_twice_is_once(write) -> None:
+    text = """
+        import signal, subprocess, sys, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        child = subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, 1); time.sleep(600)"])
+        print("ready", flush=True)
+        time.sleep(600)
+    """
+    write("train.py", text)
+    run = sdk.submit("train.py", workers=2)
+    until(lambda: len([line for line in run.logs() if line.text == "ready"]) == 2)
+    assert len(left_alive(run)) >= 4
+    run.cancel(grace_s=0.2)
+    run.cancel()
+    assert run.wait(LIMIT_S).reason is sdk.Reason.CANCELLED
+    with pytest.raises(sdk.RunCancelledError):
+        run.result(LIMIT_S)
+    run.cancel()
+    assert run.status().exit_code == 4
+    assert left_alive(run) == []
+
+
+def test_a_task_that_is_asked_to_stop_has_its_grace(write) -> None:
+    text = """
+        import signal, sys, time
+        def stop(number, frame):
+            print("saving", flush=True)
+            sys.exit(0)
+        signal.signal(signal.SIGTERM, stop)
+        print("ready", flush=True)
+        time.sleep(600)
+    """
+    write("train.py", text)
+    run = sdk.submit("train.py")
+    until(lambda: any(line.text == "ready" for line in run.logs()))
+    run.cancel(grace_s=30)
+    assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
+    assert said(run) == ["ready", "saving"]
+
+
+def test_a_run_ends_at_its_time_limit(write) -> None:
+    write("train.py", "import time; time.sleep(600)")
+    run = sdk.submit(sdk.Job("train.py", limits=sdk.Limits(timeout_s=0.5, grace_s=0)))
+    status = run.wait(LIMIT_S)
+    assert (status.reason, status.exit_code) == (sdk.Reason.TIMEOUT, 1)
+    assert "timeout_s=0.5" in str(status.failure)
+
+
+def test_a_killed_supervisor_takes_its_tasks_along_and_the_run_is_lost(write) -> None:
+    write("train.py", "import time; time.sleep(600)")
+    run = sdk.submit("train.py", workers=2)
+    event(run, "entry")
+    supervisor = event(run, "started").data["supervisor"]
+    os.kill(int(supervisor.split(":")[1]), signal.SIGKILL)
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.exit_code) == (sdk.State.LOST, 3)
+    until(lambda: left_alive(run) == [])
+    with pytest.raises(sdk.RunError, match="gone and left no verdict"):
+        run.result(LIMIT_S)
+
+
+def test_a_supervisor_that_is_told_to_stop_stops_its_tasks_and_says_so(write) -> None:
+    write("train.py", "import time; time.sleep(600)")
+    run = sdk.submit("train.py")
+    event(run, "entry")
+    os.kill(int(event(run, "started").data["supervisor"].split(":")[1]), signal.SIGTERM)
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.reason) == (sdk.State.FAILED, sdk.Reason.INFRASTRUCTURE)
+    assert left_alive(run) == []
+
+
+def test_a_plan_is_executed_exactly_and_once(write) -> None:
+    script = write("train.py", "print('planned')")
+    plan = sdk.plan("train.py", workers=2, name="exact")
+    run = sdk.submit(plan)
+    assert run.url == plan.url
+    assert run.result(LIMIT_S)
+    assert set(said(run)) == {"planned"}
+    with pytest.raises(sdk.InputError, match="submitted before"):
+        sdk.submit(plan)
+    stored = sdk.plan("train.py")
+    script.write_text("print('changed')")
+    again = sdk.submit(stored)
+    assert again.result(LIMIT_S)
+    assert said(again) == ["planned"], "the planned code was stored before: it runs although the file has changed"
+    later = sdk.plan("train.py")
+    script.write_text("print('changed again')")
+    with pytest.raises(sdk.InputError, match=r"changed since the plan was made: train\.py"):
+        sdk.submit(later)
+    assert not Path(later.url).exists()
+
+
+def test_logs_hold_the_raw_bytes_of_the_task(write) -> None:
+    write("train.py", r"import os; os.write(1, b'\xff\x00caf\xe9\r\nno newline')")
+    run = sdk.submit("train.py")
+    logs = run.result(LIMIT_S).logs
+    assert Path(logs["chief-0"]).read_bytes() == b"\xff\x00caf\xe9\r\nno newline"
+    assert said(run) == ["\ufffd\x00caf\ufffd", "no newline"]
+
+
+def test_following_yields_every_line_once_until_the_end(write) -> None:
+    text = """
+        import time
+        for i in range(30):
+            print(i, flush=True)
+            time.sleep(0.02)
+    """
+    write("train.py", text)
+    run = sdk.submit("train.py", workers=2)
+    lines = list(run.logs(follow=True))
+    for task in run.plan.tasks:
+        assert [line.text for line in lines if line.task == task and line.text.isdigit()] == [str(i) for i in range(30)]
+    assert run.status().state is sdk.State.SUCCEEDED
+    with pytest.raises(sdk.InputError, match=r"no task 'worker-9'. Did you mean 'worker-0'\?"):
+        run.logs(task="worker-9")
+
+
+def test_ports_are_held_while_the_tasks_run_and_free_afterwards(write) -> None:
+    text = """
+        import json, os, socket, time
+        config = json.loads(os.environ["TF_CONFIG"])
+        host, port = config["cluster"][config["task"]["type"]][config["task"]["index"]].rsplit(":", 1)
+        with socket.socket(socket.AF_INET6) as server:
+            server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            server.bind(("::", int(port)))
+            server.listen()
+            with socket.create_connection((host, int(port)), timeout=10):
+                print("reached", flush=True)
+            time.sleep(600)
+    """
+    write("train.py", text)
+    run = sdk.submit("train.py", workers=2)
+    until(lambda: len([line for line in run.logs() if line.text == "reached"]) == 2)
+    ports = [int(address.rpartition(":")[2]) for address in event(run, "attempt_started").data["addresses"].values()]
+    for port in ports:
+        with socket.socket() as stranger, pytest.raises(OSError):
+            stranger.bind(("", port))
+    run.cancel(grace_s=0)
+    run.wait(LIMIT_S)
+    for port in ports:
+        with socket.socket() as stranger:
+            stranger.bind(("", port))
+
+
+def test_isolated_tasks_reach_each_other_and_nothing_else(write) -> None:
+    from sdk.process import namespaces
+
+    if namespaces.why_not() is not None:
+        pytest.skip(f"network namespaces: {namespaces.why_not()}")
+    write("train.py", "import socket; print(sorted(name for _, name in socket.if_nameindex()))")
+    run = sdk.submit(sdk.Job("train.py", resources=sdk.Resources(workers=2, network="isolated")))
+    run.result(LIMIT_S)
+    assert set(said(run)) <= {"['lo']", "['lo', 'sit0']", "['lo', 'tunl0']"}
+
+
+def test_a_users_folder_named_sdk_does_not_replace_ours(write) -> None:
+    write("sdk/__init__.py", "raise RuntimeError('not this one')")
+    write("train.py", "import sdk; print(sdk.context().task)")
+    run = sdk.submit("train.py")
+    run.result(LIMIT_S)
+    assert said(run) == ["chief-0"]
+
+
+def test_editing_the_source_after_submit_does_not_change_the_run(write) -> None:
+    write("helper.py", "WORD = 'before'")
+    script = write("train.py", "import time; time.sleep(1)\nimport helper; print(helper.WORD)")
+    run = sdk.submit("train.py")
+    script.with_name("helper.py").write_text("WORD = 'after'")
+    run.result(LIMIT_S)
+    assert said(run) == ["before"]
+
+
+def test_a_bundle_that_is_damaged_after_the_submit_is_no_error_of_the_user(
+    write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("train.py", "print(1)")
+    plan = sdk.plan("train.py")
+    Path(plan.bundle).parent.mkdir(parents=True)
+    monkeypatch.setattr(bundle, "write", lambda packed, project, target: target.write_bytes(b"rotten"))
+    status = sdk.submit(plan).wait(LIMIT_S)
+    assert (status.reason, status.exit_code) == (sdk.Reason.INFRASTRUCTURE, 3)
+    assert "damaged" in str(status.failure)
+
+
+def test_nothing_temporary_is_left_behind(write) -> None:
+    write("train.py", "import tempfile; print(tempfile.mkdtemp())")
+    run = sdk.submit("train.py", workers=2)
+    run.result(LIMIT_S)
+    made = [Path(text) for text in said(run)]
+    assert len(made) == 2
+    assert not any(path.exists() or path.parent.exists() for path in made)
+
+
+def test_a_run_that_a_restart_of_the_machine_has_ended_is_lost(write) -> None:
+    write("train.py", "import time; time.sleep(600)")
+    run = sdk.submit("train.py")
+    event(run, "attempt_started")
+    machine = spawn.identity(os.getpid()).split(".")[0]
+    for record in Path(run.plan.paths.events).glob("*.json"):
+        data = json.loads(record.read_bytes())
+        if "supervisor" in data["data"]:
+            pid = int(data["data"]["supervisor"].split(":")[1])
+            data["data"]["supervisor"] = f"{machine}.an-earlier-boot:{pid}:1"
+            record.write_text(json.dumps(data))
+    assert run.status().state is sdk.State.LOST
+    os.kill(pid, signal.SIGTERM)
+    event(run, "final")
+
+
+def test_a_process_identity_is_its_own(write) -> None:
+    name = spawn.identity(os.getpid())
+    assert name is not None
+    assert spawn.alive(name)
+    boot, pid, start = name.split(":")
+    assert not spawn.alive(f"{boot}:{pid}:{int(start) + 1}"), "another process that got the same pid"
+    assert spawn.identity(2**22 + 1) is None

@@ -1,0 +1,187 @@
+"""Tasks, and whole runs, that stand still for a while: a SIGSTOP, a laptop that sleeps."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from support import LIMIT_S
+
+import sdk
+from sdk.backends.local.hang import Life, Pauses
+from sdk.process import exit_reasons
+from sdk.records.events import Event, is_collateral, reason_of
+from sdk.records.recorder import read_events
+from sdk.spec.layout import RunPaths
+from sdk.status import Reason
+
+# What TensorFlow 2.21 says after a pause of 22 s of: a worker, the chief, both; and when a barrier or a connection is lost.
+LOST = [
+    ("UnavailableError", "Collective ops is aborted by: Error reported from /job:worker/task:0: The following tasks are "
+     "unhealthy (stopped sending heartbeats):\n/job:worker/replica:0/task:0\nThe tasks have crashed."),
+    ("DeadlineExceededError", "Collective ops is aborted by: Deadline Exceeded\n\nRPC: "
+     "/tensorflow.CoordinationService/Heartbeat"),
+    ("AbortedError", "Collective ops is aborted by: Unexpected heartbeat request from an already-in-error task: "
+     "/job:worker/replica:0/task:0 with existing error: UNAVAILABLE: Task /job:worker/replica:0/task:0 heartbeat timeout."),
+    ("InternalError", "Barrier timed out. Id: WaitForAllTasks::1. This usually happens because a task triggered the barrier "
+     "too early or too slowly."),
+    ("FailedPreconditionError", "Device /job:worker/replica:0/task:1/device:CPU:0 current incarnation doesn't match with one "
+     "in the group. This usually means this worker has restarted but the collective leader hasn't"),
+    ("UnavailableError", "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Connection refused"),
+]  # fmt: skip
+OWN = [
+    ("ValueError", "heartbeat"),
+    ("InternalError", "Blas GEMM launch failed"),
+    ("CancelledError", ""),
+    ("UnavailableError", "the data service of the program is closed"),
+    ("OutOfRangeError", "Collective ops is aborted by: End of sequence"),
+]
+
+
+def failure(kind: str, message: str) -> Event:
+    frame = 'Traceback (most recent call last):\n  File "train.py", line 1, in <module>\n'
+    data = {"type": kind, "message": message, "traceback": f"{frame}{kind}: {message}"}
+    return Event(attempt=1, source="chief-0", sequence=1, kind="failed", time=1.0, data=data)
+
+
+@pytest.mark.parametrize(("kind", "message"), LOST)
+def test_a_lost_heartbeat_is_no_error_of_the_program(kind: str, message: str) -> None:
+    assert is_collateral(failure(kind, message))
+    assert reason_of(failure(kind, message)) is Reason.INFRASTRUCTURE
+
+
+@pytest.mark.parametrize(("kind", "message"), OWN)
+def test_what_a_program_raises_itself_is_its_own(kind: str, message: str) -> None:
+    assert reason_of(failure(kind, message)) is Reason.USER_ERROR
+
+
+def test_a_peer_that_has_ended_with_0_before_was_not_lost() -> None:
+    assert reason_of(failure(*LOST[0]), ["worker-0"]) is Reason.USER_ERROR
+
+
+@pytest.mark.parametrize(
+    ("left", "stopped", "paused_s", "said"),
+    [
+        (["worker-0"], [], 0.1, "worker-0 had ended before, with exit code 0"),
+        ([], ["worker-0"], 0.1, "worker-0 was stopped (SIGSTOP, or a debugger)"),
+        ([], [], 22.0, "stood still for 22 s"),
+        ([], [], 0.1, "paused, too busy, or cut off"),
+    ],
+)
+def test_why_tasks_lost_touch_is_said_as_far_as_it_is_known(
+    left: list[str], stopped: list[str], paused_s: float, said: str
+) -> None:
+    assert said in exit_reasons.of_lost_peers("chief-0 failed.", left=left, stopped=stopped, paused_s=paused_s)
+
+
+def test_a_gang_that_lost_touch_with_a_stopped_worker_starts_again(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PODLIFT_INFRASTRUCTURE")
+    write("train.py", f"""
+        import os, pathlib, signal, time
+
+        class UnavailableError(Exception):
+            pass
+
+        mark = pathlib.Path(os.environ["AIP_MODEL_DIR"], "pid")
+        if os.environ["PODLIFT_ATTEMPT"] == "2":
+            pass
+        elif os.environ["PODLIFT_TASK"] == "worker-0":
+            mark.symlink_to(f"/proc/{{os.getpid()}}/stat")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        else:
+            while not mark.is_symlink() or " T " not in mark.read_text():
+                time.sleep(0.01)
+            raise UnavailableError({LOST[0][1]!r})
+        """)  # fmt: skip
+    run = sdk.submit("train.py", workers=2)
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
+    (again,) = [event for event in read_events(run.plan.paths) if event.kind == "restarting"]
+    assert again.data["reason"] == "infrastructure"
+    assert "worker-0 was stopped (SIGSTOP, or a debugger)" in again.data["failure"]["message"]
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return 1e9 + self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+
+def test_the_time_for_which_nobody_looked_makes_no_hang(tmp_path: Path) -> None:
+    clock = Clock()
+    plan: Any = SimpleNamespace(
+        job={"limits": {"hang_s": 10.0}}, paths=RunPaths(str(tmp_path)), tasks=("chief-0", "worker-0")
+    )
+    pauses = Pauses(clock)
+    clock.sleep(100.0)  # imports
+    pauses.begin()
+    life = Life(plan, 1, {}, clock)
+
+    def look(seconds: float) -> bool:
+        until = clock.time + seconds
+        while clock.time < until:
+            clock.sleep(0.05)
+            pauses.look()
+            if life.hang() is not None:
+                return True
+        return False
+
+    assert not look(8.0)
+    clock.sleep(3600.0)
+    assert not look(0.5)
+    assert pauses.longest_s == pytest.approx(3600.05)
+    assert look(3.0)
+
+
+PROGRAM = """
+import os, time
+import keras, tensorflow as tf
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+with strategy.scope():
+    model = keras.Sequential([keras.layers.Input((8,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+data = tf.data.Dataset.from_tensors((tf.ones(8), tf.ones(1))).repeat(400).batch(2)
+again = os.environ["PODLIFT_ATTEMPT"] != "1"
+slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0 if again else 0.1))
+model.fit(data, epochs=1, callbacks=[slow], verbose=0)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("who", ["worker-0", "all"])
+def test_training_goes_on_after_a_pause_of_22_s(write, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
+    monkeypatch.delenv("PODLIFT_INFRASTRUCTURE")
+    write("train.py", PROGRAM)
+    run = sdk.submit("train.py", workers=2)
+    until = time.monotonic() + LIMIT_S
+    while not any(event.kind == "first_step" for event in read_events(run.plan.paths)):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    events = {event.kind: event.data for event in read_events(run.plan.paths)}
+    tasks = events["attempt_started"]["pids"]
+    supervisor = int(events["started"]["supervisor"].split(":")[1])
+    stopped = [supervisor, *tasks.values()] if who == "all" else [tasks[who]]
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    time.sleep(22.0)
+    assert run.status().state is sdk.State.RUNNING or who != "all"
+    for pid in stopped:
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            assert who != "all"
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()

@@ -1,0 +1,161 @@
+"""A machine that is wanted back: SIGTERM to one task, and all save behind the same step, leave, and go on later."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support import LIMIT_S
+
+import sdk
+from sdk.checkpoint import manifest, restore
+from sdk.storage.store import open_store
+
+FIT = """
+import keras, numpy as np, tensorflow as tf, sdk
+ctx = sdk.context()
+keras.utils.set_random_seed(1)
+with ctx.strategy.scope():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dropout(0.2), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+
+class Tell(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 5: print("training", flush=True)
+
+data = tf.data.Dataset.from_tensor_slices((np.ones((STEPS * 8, 4), "float32"), np.ones((STEPS * 8, 1), "float32"))).batch(8)
+model.fit(data, epochs=1, verbose=0, callbacks=[Tell()])
+print("done", flush=True)
+"""
+LOOP = """
+import time, tensorflow as tf, sdk
+ctx = sdk.context()
+with ctx.strategy.scope():
+    total = tf.Variable(0, dtype=tf.int64)
+ckpt = ctx.checkpoint(total=total, data=tf.data.Dataset.range(1, STEPS + 1))
+print("restored", ckpt.restore(), flush=True)
+for number in ckpt.data:
+    total.assign_add(number)
+    time.sleep(0.002)
+    if ckpt.step() == 5: print("training", flush=True)
+print("done", int(total), flush=True)
+"""
+
+
+def texts(run: sdk.Run) -> list[str]:
+    return [f"{line.task}: {line.text}" for line in run.logs()]
+
+
+def until_said(run: sdk.Run, word: str) -> None:
+    until = time.monotonic() + LIMIT_S
+    while not all(f"{task}: {word}" in texts(run) for task in run.plan.tasks) and time.monotonic() < until:
+        assert not run.status().state.terminal, run.why()
+        time.sleep(0.05)
+
+
+def pid_of(run: sdk.Run, task: str, attempt: int = 1) -> int:
+    (record,) = Path(run.plan.paths.events).glob(f"{attempt:04d}.supervisor.*.attempt_started.json")
+    return int(json.loads(record.read_text())["data"]["pids"][task])
+
+
+def job(**more: object) -> sdk.Job:
+    never = sdk.Retry(user=0, infrastructure=0, preemption=None)
+    limits = sdk.Limits(grace_s=30, timeout_s=LIMIT_S)
+    return sdk.Job("train.py", retry=never, limits=limits, **more)
+
+
+def test_all_tasks_save_behind_the_same_step_and_go_on_without_a_charge(write) -> None:
+    write("train.py", FIT.replace("STEPS", "3000"))
+    run = sdk.submit(job(resources=sdk.Resources(workers=2)))
+    until_said(run, "training")
+    os.kill(pid_of(run, "worker-0"), signal.SIGTERM)
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
+    said = "\n".join(texts(run))
+    left = re.findall(r"leaves behind step (\d+)", said)
+    assert len(left) == 2 and len(set(left)) == 1, said
+    restored = re.findall(r"restored step (\d+) of", said)
+    assert restored == left, "not a step is lost"
+    codes = [
+        json.loads(path.read_text())["data"]["code"] for path in Path(run.plan.paths.events).glob("0001.*.exited.json")
+    ]
+    assert codes == [75, 75]
+    assert status.saved_step == 3000
+
+
+def test_a_loop_of_ones_own_goes_on_with_the_next_element(write) -> None:
+    write("train.py", LOOP.replace("STEPS", "1000"))
+    run = sdk.submit(job())
+    until_said(run, "training")
+    os.kill(pid_of(run, "chief-0"), signal.SIGTERM)
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
+    assert texts(run)[-1] == "chief-0: done 500500"
+    assert "chief-0: restored True" in texts(run)
+
+
+def test_a_run_that_was_cancelled_goes_on_where_it_was(write) -> None:
+    write("train.py", LOOP.replace("STEPS", "1000"))
+    run = sdk.submit(job())
+    until_said(run, "training")
+    run.cancel(grace_s=30)
+    assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
+    steps = run.status().saved_step
+    assert steps is not None and steps >= 5
+    # Without its checkpoints it would begin anew: that is refused, with what is known of them.
+    store = Path(run.plan.paths.store)
+    store.rename(store.with_name("aside"))
+    with pytest.raises(sdk.InputError, match=r"according to its records step \d+ was saved.*submit a new run"):
+        run.resume()
+    store.with_name("aside").rename(store)
+    # A newer one of another run, copied into its store, is passed over.
+    theirs = replace(restore.newest(open_store(str(store)), print).manifest, run_id="other-aaaaaa", epoch=9)
+    open_store(str(store)).put_new(theirs.key, [manifest.encode(theirs)])
+    run.resume()
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
+    assert any("It is a checkpoint of the run 'other-aaaaaa'" in text for text in texts(run))
+    assert texts(run)[-1] == "chief-0: done 500500"
+    assert f"restored step {steps} of stage 1" in "\n".join(texts(run))
+
+
+def test_a_task_that_trains_nothing_ends_at_once(write) -> None:
+    write("train.py", "import time; print('training', flush=True); time.sleep(600)")
+    run = sdk.submit(sdk.Job("train.py", retry=sdk.Retry(preemption=0)))
+    until_said(run, "training")
+    os.kill(pid_of(run, "chief-0"), signal.SIGTERM)
+    assert run.wait(LIMIT_S).reason is sdk.Reason.PREEMPTED
+
+
+def test_after_the_bug_is_fixed_training_goes_on_with_the_current_code(write) -> None:
+    broken = LOOP.replace("STEPS", "300").replace("time.sleep(0.002)", "assert ckpt.steps != 100, 'the bug'")
+    write("train.py", broken)
+    run = sdk.submit(job(checkpoints=sdk.Checkpoints(every_steps=20, on_busy="block")))
+    assert run.wait(LIMIT_S).reason is sdk.Reason.USER_ERROR
+    write("train.py", broken.replace("assert ckpt.steps != 100, 'the bug'", "pass"))
+    assert run.resume(code="current") == "changed train.py"
+    again = sdk.attach(run.url)
+    assert again.wait(LIMIT_S).state is sdk.State.SUCCEEDED, again.why()
+    assert texts(again)[-1] == "chief-0: done 45150"
+    assert "changed train.py" in again.why()
+    assert again.plan.digest != sdk.Plan.from_json(Path(run.plan.paths.plan).read_bytes(), "plan").digest
+    assert restore.newest(open_store(again.plan.paths.store), print).manifest.code["digest"] == again.plan.digest
+
+
+@pytest.mark.full
+def test_another_run_starts_with_the_state_of_this_one(write) -> None:
+    write("train.py", LOOP.replace("STEPS", "10"))
+    first = sdk.submit(job())
+    assert first.wait(LIMIT_S).state is sdk.State.SUCCEEDED, first.why()
+    second = sdk.submit(job(checkpoints=sdk.Checkpoints(resume_from=f"{first.id}@10")))
+    assert second.wait(LIMIT_S).state is sdk.State.SUCCEEDED, second.why()
+    assert texts(second)[-1] == "chief-0: done 110"
+    with pytest.raises(sdk.InputError, match=r"There is no such checkpoint.*'7'.*Known steps: 10"):
+        sdk.plan(job(checkpoints=sdk.Checkpoints(resume_from=f"{first.id}@7")))
+    with pytest.raises(sdk.InputError, match="No such run"):
+        sdk.plan(job(checkpoints=sdk.Checkpoints(resume_from="nobody-aaaaaa")))

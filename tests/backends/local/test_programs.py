@@ -1,0 +1,236 @@
+"""Programs that do what programs do: the run must not be different from `python program.py`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support import LIMIT_S, said
+
+import sdk
+from sdk.process import spawn
+
+PROGRAMS = {
+    "annotations stay what they are": "def f(x: int): ...\nprint(f.__annotations__)",
+    "a fork that leaves by sys.exit": """
+        import os, sys
+        pid = os.fork()
+        if pid == 0:
+            sys.exit(0)
+        os.waitpid(pid, 0)
+        print("fine")
+    """,
+    "a fork that leaves by an exception": """
+        import os
+        if os.fork() == 0:
+            raise ValueError("child only")
+        os.wait()
+        print("fine")
+    """,
+    "a program that closes its stdout": "import sys\nprint('fine')\nsys.stdout.close()",
+    "a program that replaces its stdout": "import sys\nprint('fine')\nsys.stdout.flush()\nsys.stdout = sys.stderr = None",
+    "a class of the program in a spawned process": """
+        import dataclasses, multiprocessing
+
+        @dataclasses.dataclass
+        class Point:
+            x: int
+
+        def shift(point):
+            return Point(point.x + 1)
+
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(pool.map(shift, [Point(1)]))
+    """,
+    "a manager, which needs a socket": """
+        import multiprocessing
+        if __name__ == "__main__":
+            with multiprocessing.Manager() as manager:
+                print(list(manager.list([1, 2])))
+    """,
+    "exit handlers and threads after the last line": """
+        import atexit, threading, time
+        atexit.register(lambda: print("handled", flush=True))
+        threading.Thread(target=lambda: (time.sleep(0.2), print("late", flush=True))).start()
+    """,
+    "an exit code that is no integer of the kernel's": "import sys\nprint('fine')\nsys.exit(256)",
+    "a cookie and a byte order mark": "\ufeff# -*- coding: utf-8 -*-\nprint('caf\u00e9')",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_ends_and_prints_as_it_does_by_itself(write, name: str) -> None:
+    script = write("program.py", PROGRAMS[name])
+    alone = subprocess.run([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, timeout=LIMIT_S)
+    run = sdk.submit("program.py")
+    assert (run.wait(LIMIT_S).exit_code, alone.returncode) == (0, 0)
+    printed = alone.stdout.splitlines()
+    assert [line for line in said(run) if line in printed] == printed
+
+
+@pytest.mark.parametrize("code", ["75.0", "0.0", "'text'", "[]"])
+def test_an_exit_code_that_is_no_integer_is_1_as_python_has_it(write, code: str) -> None:
+    write("program.py", f"import sys; sys.exit({code})")
+    status = sdk.submit("program.py").wait(LIMIT_S)
+    assert (status.state, status.exit_code) == (sdk.State.FAILED, 1)
+
+
+def test_a_module_keeps_its_main_until_its_threads_are_done(write) -> None:
+    text = """
+        import pickle, threading, time
+        class Thing: ...
+        def late():
+            time.sleep(0.3)
+            print(len(pickle.dumps(Thing())) > 0, flush=True)
+        threading.Thread(target=late).start()
+    """
+    write("tool.py", text)
+    run = sdk.submit("tool")
+    run.result(LIMIT_S)
+    assert said(run) == ["True"]
+
+
+def test_reports_of_forked_and_spawned_children_arrive_and_harm_nothing(write) -> None:
+    text = """
+        import multiprocessing, sys
+        import sdk
+        def child(value):
+            ctx = sdk.context()
+            ctx.report({"a": value})
+            print(ctx.run_id != "", ctx.task, flush=True)
+        if __name__ == "__main__":
+            for number, way in enumerate(("fork", "spawn")):
+                process = multiprocessing.get_context(way).Process(target=child, args=(number,))
+                process.start()
+                process.join()
+                assert process.exitcode == 0
+            sdk.context().report({"a": 2})
+    """
+    write("program.py", text)
+    run = sdk.submit("program.py", workers=2)
+    run.result(LIMIT_S)
+    assert [record["metrics"]["a"] for record in run.metrics()] == [0, 1, 2]
+    assert said(run, "worker-0") == ["True worker-0"] * 2
+
+
+def test_success_of_the_chief_is_not_undone_by_what_its_end_does_to_the_others(write) -> None:
+    text = """
+        import json, os, pathlib, time
+        mark = pathlib.Path(os.environ["AIP_MODEL_DIR"], "pid")
+        if os.environ["PODLIFT_TASK"] == "chief-0":
+            # The kernel takes its time to give back so much, and nobody can wait for the process until then.
+            much = b"x" * (600 << 20)
+            mark.write_text(str(os.getpid()))
+            os._exit(0)
+        else:
+            while not mark.exists() or not mark.read_text():
+                time.sleep(0.001)
+            while pathlib.Path("/proc", mark.read_text(), "exe").exists():
+                time.sleep(0.0005)
+            raise ConnectionError("the chief is gone")
+    """
+    write("program.py", text)
+    for _ in range(3):
+        run = sdk.submit(sdk.Job("program.py", resources={"workers": 2}, limits={"exit_wait_s": 0}))
+        assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+
+
+def test_a_task_that_was_killed_is_the_cause_and_what_its_peers_say_about_it_is_not(write) -> None:
+    text = """
+        import os, pathlib, signal, time
+        mark = pathlib.Path(os.environ["AIP_MODEL_DIR"], "pid")
+        if os.environ["PODLIFT_TASK"] == "worker-0":
+            mark.write_text(str(os.getpid()))
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        while not mark.exists() or not mark.read_text():
+            time.sleep(0.001)
+        while pathlib.Path("/proc", mark.read_text(), "exe").exists():
+            time.sleep(0.0005)
+        raise ConnectionError("the worker is gone")
+    """
+    write("program.py", text)
+    status = sdk.submit("program.py", workers=2).wait(LIMIT_S)
+    assert (status.reason, status.exit_code) == (sdk.Reason.KILLED, 3)
+    assert status.failure is not None
+    assert status.failure.message.startswith("worker-0 was killed by SIGKILL: ")
+
+
+def test_a_worker_that_leaves_without_a_word_does_not_keep_the_chief(write) -> None:
+    write("program.py", "import os\nif os.environ['PODLIFT_TASK'] != 'chief-0': os._exit(0)")
+    run = sdk.submit(sdk.Job("program.py", resources={"workers": 2}, limits={"exit_wait_s": 600}))
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+
+
+def test_a_child_in_a_session_of_its_own_does_not_outlive_the_run(write) -> None:
+    text = """
+        import subprocess
+        child = subprocess.Popen(["sleep", "600"], start_new_session=True, stdin=subprocess.DEVNULL)
+        print(child.pid)
+    """
+    write("program.py", text)
+    run = sdk.submit("program.py")
+    run.result(LIMIT_S)
+    assert spawn.identity(int(said(run)[0])) is None
+
+
+@pytest.mark.parametrize(
+    ("entry", "text", "kind"),
+    [
+        ("program.py", "import sys\ndef deep():\n    sys.exit(3)\ndeep()", "SystemExit: 3"),
+        (
+            "program:main",
+            "if True:\n    from os import getcwd as other\ndef __getattr__(n): raise AttributeError(n)",
+            "main",
+        ),
+        ("program.py", "class Odd(Exception):\n    def __str__(self): raise KeyError\nraise Odd()", "Odd"),
+    ],
+)
+def test_no_frame_of_podlift_is_in_what_the_user_sees(write, entry: str, text: str, kind: str) -> None:
+    write("program.py", text)
+    with pytest.raises(sdk.RunFailedError) as caught:
+        sdk.submit(entry).result(LIMIT_S)
+    assert kind in str(caught.value)
+    assert "bootstrap" not in str(caught.value)
+
+
+def test_a_huge_message_is_cut(write) -> None:
+    write("program.py", "raise ValueError('x' * 5_000_000)")
+    run = sdk.submit("program.py")
+    assert len(str(run.wait(LIMIT_S).failure)) < 100_000
+
+
+def test_a_client_that_ignores_its_children_does_not_blind_the_supervisor(write) -> None:
+    write("program.py", "import os; os._exit(5)")
+    client = "import signal, sdk; signal.signal(signal.SIGCHLD, signal.SIG_IGN); print(sdk.submit('program.py').url)"
+    env = {**os.environ, "PYTHONPATH": str(Path(sdk.__file__).parent.parent)}
+    url = subprocess.run([sys.executable, "-c", client], capture_output=True, text=True, check=True, env=env).stdout
+    assert "exit code 5" in str(sdk.attach(url.strip()).wait(LIMIT_S).failure)
+
+
+def test_relative_entries_of_pythonpath_mean_the_callers_folder(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    write("../elsewhere/library.py", "WORD = 'found'")
+    write("program.py", "import library; print(library.WORD)")
+    monkeypatch.setenv("PYTHONPATH", "../elsewhere")
+    monkeypatch.syspath_prepend("../elsewhere")
+    with pytest.raises(sdk.InputError, match="imports 'library': it loads from"):
+        sdk.plan("program.py")
+    run = sdk.submit(sdk.Job("program.py", env={"PYTHONPATH": sdk.FromCaller()}))
+    run.result(LIMIT_S)
+    assert said(run) == ["found"]
+
+
+def test_a_second_wish_to_cancel_may_be_more_impatient(write) -> None:
+    write("program.py", "import signal, time; signal.signal(15, 1); print('ready', flush=True); time.sleep(600)")
+    run = sdk.submit("program.py")
+    until = time.monotonic() + LIMIT_S
+    while "ready" not in said(run) and time.monotonic() < until:
+        time.sleep(0.02)
+    run.cancel(grace_s=600)
+    run.cancel(grace_s=0)
+    assert run.wait(LIMIT_S).state is sdk.State.CANCELLED

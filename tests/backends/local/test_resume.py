@@ -1,0 +1,117 @@
+"""`podlift resume`: a run that has ended badly goes on, with a further attempt, in the same directory."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from support import LIMIT_S, until
+
+import sdk
+
+NEVER = sdk.Retry(user=0, infrastructure=0, preemption=0)
+PROGRAM = """
+import os, time, sdk
+sdk.context().report(dict(loss=1.0))
+print("attempt", os.environ["PODLIFT_ATTEMPT"], flush=True)
+if os.environ["PODLIFT_ATTEMPT"] == "1":
+    {first}
+"""
+
+
+def submit(first: str, **job) -> sdk.Run:
+    Path("train.py").write_text(PROGRAM.format(first=first))
+    return sdk.submit(sdk.Job("train.py", retry=NEVER, **job))
+
+
+def said(run: sdk.Run) -> list[str]:
+    return [line.text for line in run.logs() if line.text.startswith("attempt")]
+
+
+def supervisor(run: sdk.Run) -> int:
+    (started,) = Path(run.plan.paths.events).glob("0000.supervisor.*.started.json")
+    return int(json.loads(started.read_text())["data"]["supervisor"].split(":")[1])
+
+
+def test_a_run_that_failed_goes_on_with_its_second_attempt(write) -> None:
+    run = submit("raise SystemExit('disk full')")
+    assert run.wait(LIMIT_S).state is sdk.State.FAILED
+    run.resume()
+    status = run.wait(LIMIT_S)
+    assert (status.state, status.attempts, said(run)) == (sdk.State.SUCCEEDED, 2, ["attempt 1", "attempt 2"])
+    assert [info.status.state for info in sdk.runs()] == [sdk.State.SUCCEEDED]
+    assert [record["attempt"] for record in run.metrics()] == [1, 2]
+    with pytest.raises(sdk.InputError, match="has succeeded: there is nothing to resume"):
+        run.resume()
+
+
+def test_a_run_whose_supervisor_was_killed_is_lost_and_can_be_resumed(write) -> None:
+    run = submit("time.sleep(600)")
+    until(lambda: said(run) == ["attempt 1"])
+    with pytest.raises(sdk.InputError, match="is RUNNING: there is nothing to resume"):
+        run.resume()
+    os.kill(supervisor(run), signal.SIGKILL)
+    until(lambda: run.status().state is sdk.State.LOST)
+    run.resume()
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    assert said(run) == ["attempt 1", "attempt 2"]
+
+
+def test_a_cancelled_run_can_be_resumed_and_cancelled_again(write) -> None:
+    run = submit("time.sleep(600)")
+    until(lambda: said(run) == ["attempt 1"])
+    run.cancel(grace_s=0)
+    assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
+    run.resume()
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    again = submit("pass\ntime.sleep(600)")
+    for attempts in (1, 2):
+        until(lambda count=attempts: len(said(again)) == count)
+        again.cancel(grace_s=0)
+        status = again.wait(LIMIT_S)
+        assert (status.state, status.attempts) == (sdk.State.CANCELLED, attempts)
+        if attempts == 1:
+            again.resume()
+
+
+def test_resuming_says_what_is_missing(write, monkeypatch) -> None:
+    monkeypatch.setenv("TOKEN", "x")
+    run = submit("raise SystemExit(1)", env={"TOKEN": sdk.FromCaller()})
+    run.wait(LIMIT_S)
+    monkeypatch.delenv("TOKEN")
+    Path(run.plan.bundle).unlink()
+    Path("train.py").write_text("")
+    with pytest.raises(sdk.InputError) as caught:
+        run.resume()
+    assert "The code of the run" in str(caught.value)
+    assert "TOKEN is to be copied from here" in str(caught.value)
+
+
+def test_a_flipped_bit_in_a_bundle_costs_no_attempt_of_the_next_submit_or_resume(write) -> None:
+    run = submit("raise SystemExit(1)")
+    run.wait(LIMIT_S)
+    archive = Path(run.plan.bundle)
+    whole = archive.read_bytes()
+    damaged = bytes([whole[0] ^ 1]) + whole[1:]
+    archive.write_bytes(damaged)
+    run.resume()
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    archive.write_bytes(damaged)
+    again = sdk.submit(sdk.Job("train.py", retry=NEVER))
+    assert again.plan.bundle == run.plan.bundle
+    assert "damaged" not in str(again.wait(LIMIT_S).failure)
+    assert archive.read_bytes() == whole
+
+
+def test_two_who_resume_at_once_start_one_supervisor(write) -> None:
+    run = submit("raise SystemExit(1)")
+    run.wait(LIMIT_S)
+    other = sdk.attach(run.url)
+    run.resume()
+    with pytest.raises(sdk.InputError):
+        other.resume()
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    assert len(list(Path(run.plan.paths.events).glob("0000.supervisor-1.*.started.json"))) == 1

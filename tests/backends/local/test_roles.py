@@ -1,0 +1,201 @@
+"""Parameter servers and an evaluator, in local mode as on Vertex AI."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from support import LIMIT_S
+
+import sdk
+
+# As tf.distribute's guide has it: servers and workers serve until somebody stops them, the chief coordinates.
+COORDINATED = """
+    import tensorflow as tf
+
+    import sdk
+
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    if resolver.task_type in ("worker", "ps"):
+        print(f"serving as {resolver.task_type} {resolver.task_id}", flush=True)
+        tf.distribute.Server(
+            resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+        ).join()
+
+    strategy = tf.distribute.ParameterServerStrategy(resolver)
+    with strategy.scope():
+        weights = tf.Variable(tf.zeros([4, 1]))
+
+    @tf.function
+    def step(iterator):
+        def replica(x):
+            error = tf.matmul(x, weights) - tf.reduce_sum(x, axis=1, keepdims=True)
+            weights.assign_sub(0.2 * tf.matmul(x, error, transpose_a=True) / 16.0)
+            return tf.reduce_mean(error**2)
+
+        return strategy.run(replica, args=(next(iterator),))
+
+    def data():
+        return tf.data.Dataset.from_tensor_slices(tf.random.stateless_normal([64, 4], [1, 2])).repeat().batch(16)
+
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+    iterator = iter(coordinator.create_per_worker_dataset(data))
+    for epoch in range(3):
+        losses = [coordinator.schedule(step, args=(iterator,)) for _ in range(20)]
+        coordinator.join()
+        sdk.context().report({"loss": float(losses[-1].fetch())}, step=epoch)
+    print("the weights are on", weights.device)
+"""
+# The same by way of the context: the strategy is the one that the cluster calls for.
+BY_CONTEXT = """
+    import tensorflow as tf
+
+    import sdk
+
+    ctx = sdk.context()
+    strategy = ctx.strategy
+    if ctx.task == "evaluator-0":
+        print("evaluating with", type(strategy).__name__)
+        raise SystemExit
+    with strategy.scope():
+        weights = tf.Variable(tf.zeros([4]))
+    state = tf.Module()
+    state.weights = weights
+    ckpt = ctx.checkpoint(state=state)
+    ckpt.restore()
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+
+    @tf.function
+    def step():
+        return strategy.run(lambda: weights.assign_add(tf.ones([4])))
+
+    for number in range(4):
+        coordinator.schedule(step)
+        coordinator.join()
+        ckpt.step()
+    ctx.report({"sum": float(tf.reduce_sum(weights))}, step=4)
+"""
+
+
+def finished(entry: str, **more: Any) -> sdk.Run:
+    limits = sdk.Limits(timeout_s=LIMIT_S, exit_wait_s=more.pop("exit_wait_s", 3600.0))
+    return sdk.submit(sdk.Job(entry, resources=sdk.Resources(**more), limits=limits))
+
+
+def printed(run: sdk.Run, task: str) -> str:
+    return "\n".join(line.text for line in run.logs(task=task))
+
+
+def test_servers_that_never_end_are_stopped_as_soon_as_the_chief_is_done(write: Any) -> None:
+    write(
+        "train.py",
+        """
+        import json, os, threading
+        import sdk
+
+        task = json.loads(os.environ["TF_CONFIG"])["task"]
+        if task["type"] in ("worker", "ps"):
+            print("serving", flush=True)
+            threading.Event().wait()
+        sdk.context().report({"loss": 0.5}, step=1)
+        """,
+    )
+    # Who waited for the servers would wait for an hour.
+    run = finished("train.py", workers=3, ps=2)
+    assert run.wait(timeout_s=LIMIT_S).state is sdk.State.SUCCEEDED
+    assert run.result().metrics == {"loss": 0.5}
+    assert run.plan.tasks == ["chief-0", "worker-0", "worker-1", "ps-0", "ps-1"]
+    assert "exit_wait_s" not in printed(run, "chief-0")
+
+
+def test_an_evaluator_knows_what_it_is_and_comes_to_its_own_end(write: Any) -> None:
+    write(
+        "train.py",
+        """
+        import json, os, pathlib, time
+        import sdk
+
+        config, spec = json.loads(os.environ["TF_CONFIG"]), json.loads(os.environ["CLUSTER_SPEC"])
+        done = pathlib.Path(sdk.context().dirs.model) / "done"
+        if config["task"]["type"] == "evaluator":
+            while not done.exists():
+                time.sleep(0.01)
+            print(json.dumps([config, spec["task"], sorted(spec["cluster"])]))
+            raise SystemExit
+        done.write_text("")
+        """,
+    )
+    run = finished("train.py", workers=2, evaluator=True)
+    assert run.wait(timeout_s=LIMIT_S).state is sdk.State.SUCCEEDED
+    config, task, pools = json.loads(printed(run, "evaluator-0").splitlines()[-1])
+    assert (config["task"]["type"], config["task"]["index"]) == ("evaluator", 0)
+    assert sorted(config["cluster"]) == ["chief", "worker"], "an evaluator is no part of the cluster"
+    assert task == {"type": "workerpool3", "index": 0}
+    assert pools == ["workerpool0", "workerpool1", "workerpool3"]
+
+
+def test_a_failure_of_a_server_is_the_failure_of_the_run(write: Any) -> None:
+    write(
+        "train.py",
+        """
+        import sdk, threading
+        if sdk.context().task == "ps-0":
+            raise ValueError("no port")
+        threading.Event().wait()
+        """,
+    )
+    run = finished("train.py", workers=2, ps=1)
+    status = run.wait(timeout_s=LIMIT_S)
+    assert (status.state, status.reason) == (sdk.State.FAILED, sdk.Reason.USER_ERROR)
+    assert status.failure is not None
+    assert "ps-0 failed: ValueError: no port" in status.failure.message
+
+
+def test_a_chief_with_servers_stops_between_two_steps_and_takes_them_along(write: Any) -> None:
+    write(
+        "train.py",
+        """
+        import threading, time
+        import sdk
+
+        ctx = sdk.context()
+        if not ctx.is_chief:
+            threading.Event().wait()
+        print("training", flush=True)
+        while not ctx.should_stop():
+            time.sleep(0.001)
+        print("saved", flush=True)
+        """,
+    )
+    run = finished("train.py", workers=2, ps=1)
+    until = time.monotonic() + LIMIT_S
+    while "training" not in printed(run, "chief-0") and time.monotonic() < until:
+        assert not run.status().state.terminal, run.why()
+        time.sleep(0.05)
+    # Who gave the servers their time would take an hour.
+    run.cancel(grace_s=3600)
+    assert run.wait(timeout_s=LIMIT_S).state is sdk.State.CANCELLED
+    assert printed(run, "chief-0").endswith("saved")
+
+
+@pytest.mark.full
+def test_parameter_servers_hold_the_weights(write: Any) -> None:
+    write("train.py", COORDINATED)
+    run = finished("train.py", workers=2, ps=1)
+    assert run.wait(timeout_s=LIMIT_S).state is sdk.State.SUCCEEDED, printed(run, "chief-0")
+    assert run.result().metrics["loss"] < 1e-3
+    assert "serving as ps 0" in printed(run, "ps-0")
+    assert "the weights are on /job:ps/replica:0/task:0" in printed(run, "chief-0")
+
+
+@pytest.mark.full
+def test_the_context_gives_the_strategy_of_the_cluster_and_its_state_is_saved(write: Any) -> None:
+    write("train.py", BY_CONTEXT)
+    run = finished("train.py", workers=3, ps=2, evaluator=True)
+    status = run.wait(timeout_s=LIMIT_S)
+    assert status.state is sdk.State.SUCCEEDED, printed(run, "chief-0")
+    assert run.result().metrics["sum"] == 16.0
+    assert status.saved_step == 4
+    assert "evaluating with _DefaultDistributionStrategy" in printed(run, "evaluator-0")

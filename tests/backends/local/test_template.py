@@ -1,0 +1,388 @@
+"""Tasks that are forked from a process that has imported for them: like tasks that have imported themselves, or not forked.
+
+Most of these tests import a `tensorflow` of their own, which does what the test needs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import LIMIT_S, said, until
+
+import sdk
+from sdk.records.events import Event
+from sdk.records.recorder import read_events
+from sdk.spec.job import FromCaller
+
+Fake = Callable[..., dict]
+# Prints what a process is, but for what cannot be the same twice.
+STATE = """
+    import ctypes, json, locale, logging, os, resource, signal, sys, tempfile, threading, warnings
+
+    def text(name):
+        with open(f"/proc/self/{name}") as file:
+            return file.read()
+
+    def state():
+        libc = ctypes.CDLL(None)
+        libc.getenv.restype = ctypes.c_char_p
+        own = {"TF_CONFIG", "CLUSTER_SPEC", "no_grpc_proxy"}
+        names = sorted(set(os.environ) - own)
+        status = dict(line.split(":\\t", 1) for line in text("status").splitlines())
+        death = ctypes.c_int()
+        libc.prctl(2, ctypes.byref(death))
+        files = {}
+        for fd in os.listdir("/proc/self/fd"):
+            try:
+                files[fd] = os.readlink(f"/proc/self/fd/{fd}")
+            except OSError:
+                pass  # the one that listed them
+        main = vars(sys.modules["__main__"])
+        signals = [number for number in signal.valid_signals() if number < signal.SIGRTMIN]
+        limits = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+        handlers = logging.getLogger().handlers
+        return {
+            "words": [sys.argv, sys.orig_argv, text("cmdline").replace("\\0", " ").strip(), text("comm")],
+            "path": [sys.path, os.getcwd(), tempfile.gettempdir()],
+            "flags": [str(sys.flags), sys.executable, sys.prefix, sys.getrecursionlimit(), sys.getswitchinterval()],
+            "main": {name: str(main.get(name)) for name in ("__name__", "__file__", "__spec__", "__package__", "__cached__")},
+            "alias": [str(sys.modules.get(name)) for name in ("__main__", "__mp_main__")],
+            "variables": {name: os.environ[name] for name in names},
+            "variables in C": {name: (libc.getenv(name.encode()) or b"").decode() for name in names},
+            "cluster": {name: len(os.environ.get(name, "")) for name in own},
+            "umask": os.umask(0o22),
+            "signals": [str(signal.getsignal(number)) for number in signals],
+            "signals in C": [status[name] for name in ("SigBlk", "SigIgn", "SigCgt", "SigPnd")],
+            "kernel": [status[name] for name in ("Uid", "Gid", "Cpus_allowed", "NoNewPrivs")],
+            "files": files,
+            "leads": [os.getsid(0) == os.getpid(), os.getpgrp() == os.getpid(), death.value],
+            "limits": {name: resource.getrlimit(getattr(resource, name)) for name in limits},
+            "streams": [str(sys.stdin), str(sys.stdout), str(sys.stderr), sys.stdout.write_through, sys.stdout.line_buffering],
+            "locale": locale.setlocale(locale.LC_ALL),
+            "hooks": [str(hook) for hook in (sys.excepthook, sys.unraisablehook, threading.excepthook, sys.gettrace())],
+            "finders": sorted(type(finder).__name__ for finder in sys.meta_path),
+            "warnings": sorted(map(str, warnings.filters)),
+            "logging": [str(handlers), str(logging.getLoggerClass())],
+            "modules": sorted(sys.modules),
+            "threads": [thread.name for thread in threading.enumerate()],
+        }
+"""
+
+
+def events(run: sdk.Run, kind: str) -> list[Event]:
+    return [event for event in read_events(run.plan.paths) if event.kind == kind]
+
+
+def why_fresh(run: sdk.Run) -> str:
+    (started,) = events(run, "attempt_started")
+    return started.data["why_fresh"]
+
+
+def left_alive(run: sdk.Run) -> list[int]:
+    needle = f"PODLIFT_RUN={run.url}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and needle in (entry / "environ").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
+    """Return a function that writes the text of a `tensorflow`, and returns the variables with which tasks import that one."""
+    site = tmp_path / "site"
+
+    def make(text: str = "", **others: str) -> dict:
+        for name, content in {"keras": "", **others, "tensorflow": text}.items():
+            (site / name).mkdir(parents=True, exist_ok=True)
+            (site / name / "__init__.py").write_text(content)
+        monkeypatch.setenv("PYTHONPATH", str(site))
+        return {"PYTHONPATH": FromCaller()}
+
+    return make
+
+
+def submit(env: dict | None = None, *, workers: int = 2, start: str = "auto", **more) -> sdk.Run:
+    job = sdk.Job("train.py", env=env or {}, resources={"workers": workers}, code={"start": start}, **more)
+    return sdk.submit(job)
+
+
+def test_what_is_imported_is_imported_once_and_what_that_says_is_in_every_log(
+    write, fake: Fake, tmp_path: Path
+) -> None:
+    env = fake(f"import os; print('importing', flush=True); open({str(tmp_path / 'count')!r}, 'a').write('x')")
+    write("train.py", "import os, tensorflow; print('task', os.environ['PODLIFT_TASK'])")
+    run = submit(env, workers=3)
+    run.result(LIMIT_S)
+    assert why_fresh(run) == ""
+    assert (tmp_path / "count").read_text() == "x"
+    for task in run.plan.tasks:
+        assert said(run, task) == ["importing", f"task {task}"]
+
+
+def test_a_forked_task_is_what_a_started_one_is(write) -> None:
+    """But for: numbers of processes, the idle threads of OpenBLAS, the hash seed, and what has just been imported."""
+    write("train.py", f"""{STATE}
+    import tensorflow, keras
+    found = state()
+    import numpy
+    import tensorflow as tf
+    from tensorflow.python.client import device_lib
+    numpy.linalg.inv(numpy.eye(500) * 2)  # by several threads, that did not survive the fork
+    (device,) = device_lib.list_local_devices()
+    own = [numpy.random.rand(), tf.random.uniform([]), keras.random.uniform([]), device.incarnation]
+    found["parent"] = os.getppid()
+    print(json.dumps({{"state": found, "own": [float(value) for value in own]}}))
+    """)  # fmt: skip
+    states, own = {}, []
+    for start in ("fork", "spawn"):
+        run = submit({"MINE": "a b"}, start=start)
+        run.result(LIMIT_S)
+        assert why_fresh(run) == ("" if start == "fork" else "start='spawn'")
+        supervisor = int(events(run, "started")[0].data["supervisor"].split(":")[1])
+        temporary = events(run, "placed")[0].data["temporary"]
+        for task in run.plan.tasks:
+            line = next(line for line in said(run, task) if line.startswith('{"state'))
+            told = json.loads(line.replace(temporary, "TEMPORARY").replace(run.id, "RUN"))
+            own.append(told["own"])
+            assert told["state"].pop("parent") == supervisor
+            states[start, task] = told["state"]
+    for task in run.plan.tasks:
+        for part in states["spawn", task]:
+            assert states["fork", task][part] == states["spawn", task][part], part
+    for values in zip(*own, strict=True):
+        assert len(set(values)) == len(values), "nobody shares what is drawn at random"
+
+
+def test_a_further_attempt_is_forked_from_a_process_of_its_own(write, fake: Fake) -> None:
+    write("train.py", """
+        import os, sys, tensorflow
+        print("attempt", os.environ["PODLIFT_ATTEMPT"], flush=True)
+        sys.exit(75 if os.environ["PODLIFT_ATTEMPT"] == "1" else 0)
+        """)  # fmt: skip
+    run = submit(fake("print('importing', flush=True)"), retry={"preemption": None})
+    run.result(LIMIT_S)
+    assert [event.data["why_fresh"] for event in events(run, "attempt_started")] == ["", ""]
+    for number in (1, 2):
+        assert said(run, "chief-0", number) == ["importing", f"attempt {number}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "code", "message"),
+    [
+        ("sys.exit(0)", "SUCCEEDED", 0, ""),
+        ("sys.exit(3)", "FAILED", 1, "SystemExit: 3"),
+        ("sys.exit(75)", "CHECKPOINTED", 75, ""),
+        ("os._exit(7)", "FAILED", 1, "exit code 7"),
+        ("raise KeyError('column')", "FAILED", 1, "KeyError: 'column'"),
+        ("os.kill(os.getpid(), 9)", "FAILED", 3, "killed by SIGKILL"),
+        ("os.abort()", "FAILED", 3, "killed by SIGABRT"),
+    ],
+)
+def test_every_way_out_of_a_forked_task_is_seen(
+    write, fake: Fake, text: str, state: str, code: int, message: str
+) -> None:
+    write("train.py", f"import os, sys, tensorflow\n{text}")
+    run = submit(fake())
+    status = run.wait(LIMIT_S)
+    assert why_fresh(run) == ""
+    assert (status.state.value, status.exit_code) == (state, code)
+    assert message in (status.failure.message if status.failure else "")
+    assert "template" not in (status.failure.traceback if status.failure else "")
+    assert left_alive(run) == []
+
+
+def test_exit_handlers_and_threads_of_a_forked_task_have_their_time(write, fake: Fake) -> None:
+    write("train.py", """
+        import atexit, tensorflow, threading, time
+        atexit.register(print, "handler")
+        threading.Thread(target=lambda: (time.sleep(0.2), print("thread"))).start()
+        print("main")
+        """)  # fmt: skip
+    run = submit(fake())
+    run.result(LIMIT_S)
+    assert said(run, "chief-0") == said(run, "worker-0") == ["main", "thread", "handler"]
+
+
+def test_a_task_that_is_done_may_take_its_leave_after_the_first_one_has_ended(
+    write, fake: Fake, tmp_path: Path
+) -> None:
+    write("train.py", f"""
+        import atexit, os, pathlib, signal, tensorflow, time
+        first = pathlib.Path({str(tmp_path / "first")!r})
+
+        def leave():
+            while first.is_symlink() and os.path.exists(os.readlink(first)):
+                time.sleep(0.01)
+            print("stopped" if signal.sigtimedwait([signal.SIGTERM], 0.5) else "handler")
+
+        if os.environ["PODLIFT_TASK"] == "chief-0":
+            first.symlink_to(f"/proc/{{os.getpid()}}")
+        else:
+            while not first.is_symlink():
+                time.sleep(0.01)
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+            atexit.register(leave)
+        """)  # fmt: skip
+    run = submit(fake())
+    run.result(LIMIT_S)
+    assert [event.data["task"] for event in events(run, "exited")] == ["chief-0", "worker-0"]
+    assert said(run, "worker-0") == ["handler"]
+
+
+def test_a_peer_that_aborts_while_the_first_task_takes_its_leave_does_not_fail_the_run(
+    write, fake: Fake, tmp_path: Path
+) -> None:
+    write("train.py", f"""
+        import atexit, os, pathlib, signal, tensorflow, time
+        peer, leaving = pathlib.Path({str(tmp_path / "peer")!r}), pathlib.Path({str(tmp_path / "leaving")!r})
+
+        def wait_for(condition):
+            while not condition():
+                time.sleep(0.01)
+
+        def leave():
+            if os.environ["PODLIFT_TASK"] == "chief-0":
+                leaving.touch()
+                wait_for(lambda: not os.path.exists(os.readlink(peer)))
+                print("stopped" if signal.sigtimedwait([signal.SIGTERM], 0.5) else "handler")
+            else:
+                wait_for(leaving.exists)
+                os.abort()
+
+        atexit.register(leave)
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+        if os.environ["PODLIFT_TASK"] == "worker-0":
+            peer.symlink_to(f"/proc/{{os.getpid()}}")
+        """)  # fmt: skip
+    run = submit(fake())
+    assert run.wait(LIMIT_S).state.value == "SUCCEEDED", run.why()
+    assert said(run, "chief-0") == ["handler"]
+
+
+def test_what_a_program_defines_travels_between_its_processes(write, fake: Fake) -> None:
+    write("train.py", """
+        import multiprocessing, tensorflow
+
+        class Mine:
+            pass
+
+        def make():
+            return Mine()
+
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                print(type(pool.apply(make)) is Mine)
+        """)  # fmt: skip
+    run = submit(fake("import multiprocessing"))
+    run.result(LIMIT_S)
+    assert why_fresh(run) == ""
+    assert said(run) == ["True", "True"]
+
+
+def test_a_variable_that_an_import_sets_stays_set(write, fake: Fake) -> None:
+    write("train.py", "import os, tensorflow; print(os.environ['SET_BY_IMPORT'], os.environ['MINE'])")
+    run = submit({**fake("import os; os.environ['SET_BY_IMPORT'] = '1'"), "MINE": "2"})
+    run.result(LIMIT_S)
+    assert said(run) == ["1 2", "1 2"]
+
+
+# Each of them has the tasks started in the ordinary way: the import is done by everyone.
+REFUSED = {
+    "a thread is left": ("import threading, time; threading.Thread(target=time.sleep, args=[600], daemon=True).start()",
+                             {}, "2 threads"),
+    "the import fails": ("import sys\nif 'template.py' in sys.argv[0]: raise ImportError('no such luck')", {}, "no such luck"),
+    "the import ends the process": ("import os, sys\nif 'template.py' in sys.argv[0]: os.abort()", {}, "has ended"),
+    "the process dies between two forks": (
+        "import os, sys\nif 'template.py' in sys.argv[0]: forks = []; os.register_at_fork(before=lambda: forks and os.abort(), "
+        "after_in_parent=lambda: forks.append(1))", {}, "ended"),
+    "no process can be forked": ("import os, sys\nif 'template.py' in sys.argv[0]: os.fork = None", {}, "ended"),
+    "a tracer watches": ("import sys\nif 'template.py' in sys.argv[0]: sys.settrace(print)", {}, "a debugger"),
+    "the project replaces what is imported": ("import colours", {"colours.py": "NAME = 'mine'"}, "colours"),
+    "the project has what was looked for": ("try: import optional\nexcept ImportError: pass", {"optional.py": ""}, "optional"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_where_a_fork_would_not_be_the_same_nothing_is_forked(write, fake: Fake, tmp_path: Path, case: str) -> None:
+    text, files, reason = REFUSED[case]
+    env = fake(f"open({str(tmp_path / 'count')!r}, 'a').write('x')\n{text}", colours="NAME = 'theirs'")
+    for name, content in files.items():
+        write(name, content)
+    write("train.py", f"import os, sys, tensorflow\nopen({str(tmp_path / 'ran')!r}, 'a').write('x')\nprint('ran')")
+    run = submit(env)
+    run.result(LIMIT_S)
+    assert reason in why_fresh(run)
+    assert said(run) == ["ran", "ran"]
+    assert (tmp_path / "ran").read_text() == "xx", "no task has begun twice"
+    assert len((tmp_path / "count").read_text()) == 3
+    assert left_alive(run) == []
+
+
+def test_an_import_that_fails_is_told_as_the_programs_own(write, fake: Fake) -> None:
+    write("train.py", "def load():\n    import tensorflow\nload()")
+    run = submit(fake("raise ImportError('libcudart.so')"))
+    with pytest.raises(sdk.RunFailedError, match=r"ImportError: libcudart\.so") as caught:
+        run.result(LIMIT_S)
+    assert "in load" in str(caught.value)
+
+
+HANGING = "import os, sys, time\nprint('importing', flush=True)\ntime.sleep(600)"
+
+
+def test_a_run_can_be_cancelled_while_it_imports(write, fake: Fake) -> None:
+    write("train.py", "import tensorflow")
+    run = submit(fake(HANGING))
+    until(lambda: left_alive(run))
+    run.cancel(grace_s=0)
+    assert run.wait(LIMIT_S).reason is sdk.Reason.CANCELLED
+    assert left_alive(run) == []
+
+
+@pytest.mark.parametrize("text", ["", HANGING], ids=["while tasks run", "while importing"])
+def test_a_killed_supervisor_takes_along_what_was_forked_for_it(write, fake: Fake, text: str) -> None:
+    write("train.py", "import tensorflow, time; print('ready', flush=True); time.sleep(600)")
+    run = submit(fake(text))
+    until(lambda: left_alive(run) if text else len(said(run)) == 2)
+    os.kill(int(events(run, "started")[0].data["supervisor"].split(":")[1]), signal.SIGKILL)
+    assert run.wait(LIMIT_S).state is sdk.State.LOST
+    until(lambda: left_alive(run) == [])
+
+
+def test_forked_tasks_are_stopped_with_their_children(write, fake: Fake) -> None:
+    write("train.py", """
+        import signal, subprocess, sys, tensorflow, time
+        signal.signal(signal.SIGTERM, lambda number, frame: (print("asked", flush=True), sys.exit(0)))
+        subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(15, 1); time.sleep(600)"])
+        print("ready", flush=True)
+        time.sleep(600)
+        """)  # fmt: skip
+    run = submit(fake())
+    until(lambda: said(run).count("ready") == 2)
+    run.cancel(grace_s=30)
+    assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
+    assert said(run).count("asked") == 2
+    assert left_alive(run) == []
+
+
+def test_many_tasks_are_forked_at_once(write, fake: Fake) -> None:
+    write("train.py", "import os, tensorflow; print(os.environ['PODLIFT_TASK'], len(os.environ['TF_CONFIG']) > 1000)")
+    run = submit({**fake(), "LONG": "x" * 100_000}, workers=40)
+    run.result(LIMIT_S)
+    assert why_fresh(run) == ""
+    assert sorted(said(run)) == sorted(f"{task} True" for task in run.plan.tasks)
+
+
+def test_a_relative_pythonpath_means_another_folder_in_each_task(write) -> None:
+    write("train.py", "def later():\n    import tensorflow")
+    run = submit({"PYTHONPATH": "lib"}, start="fork")
+    run.result(LIMIT_S)
+    assert "PYTHONPATH" in why_fresh(run)

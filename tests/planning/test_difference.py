@@ -1,0 +1,121 @@
+"""What `podlift diff` says about two plans."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import GOLDEN_FILES
+
+import sdk
+from sdk import backends
+from sdk.planning import diff
+from sdk.planning.diff import Change
+from sdk.spec.plan import Plan
+
+GOLDEN = sorted((GOLDEN_FILES / "v0.1.0" / "runs").glob("*/plan.json"))[0]
+
+
+def compared(first: Plan, second: Plan) -> list[Change]:
+    bodies = [backends.load(plan.backend).render(diff.anonymous(plan)).body for plan in (first, second)]
+    return diff.compare(first, second, (bodies[0], bodies[1]))
+
+
+def lines(first: Plan, second: Plan) -> list[str]:
+    return [f"{change.section} {change}" for change in compared(first, second)]
+
+
+def test_two_plans_of_the_same_do_not_differ_although_their_runs_have_ids_of_their_own(write: Any) -> None:
+    write("train.py", "print(1)")
+    for more in ({}, {"backend": "vertex"}):
+        first, second = (sdk.plan("train.py", workers=2, **more) for _ in range(2))
+        assert first.run_id != second.run_id
+        assert compared(first, second) == []
+
+
+def test_files_that_were_added_changed_and_removed_are_named(write: Any) -> None:
+    for name in ("train.py", "old.py", "pyproject.toml"):
+        write(name)
+    first = sdk.plan("train.py")
+    write("train.py", "print(2)")
+    write("new.py")
+    Path("old.py").unlink()
+    assert lines(first, sdk.plan("train.py")) == ["code + new.py", "code - old.py", "code ~ train.py"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({"workers": 2}, {"workers": 3}, ["job ~ resources.workers: 2 -> 3", "tasks + worker-1"]),
+        ({"args": ["a"]}, {"args": ["a", "b"]}, ['entry + argv.1: "b"', 'job + args.1: "b"']),
+        ({"env": {"A": "1", "B": "2"}}, {"env": {"B": "2"}}, ['job - env.A: "1"']),
+        ({"env": {"A": "1"}}, {"env": {"A": sdk.FromCaller()}}, ['job ~ env.A: "1" -> {"from_caller": true}']),
+        ({"name": "one"}, {"name": "two"}, ['target ~ name: "one" -> "two"']),
+        ({"timeout_s": None}, {"timeout_s": 60.0}, ["job ~ limits.timeout_s: null -> 60.0"]),
+    ],
+)
+def test_what_was_asked_for_is_compared_value_by_value(
+    write: Any, monkeypatch: pytest.MonkeyPatch, before: dict[str, Any], after: dict[str, Any], said: list[str]
+) -> None:
+    write("train.py", "print(1)")
+    monkeypatch.setenv("A", "mine")
+    found = lines(*(_plan(given) for given in (before, after)))
+    assert set(said) <= set(found), found
+
+
+def _plan(given: dict[str, Any]) -> Plan:
+    own = {name: given[name] for name in ("args", "env") if name in given}
+    groups = {"workers": ("resources", sdk.Resources), "timeout_s": ("limits", sdk.Limits)}
+    values = {groups[name][0]: groups[name][1](**{name: value}) for name, value in given.items() if name in groups}
+    return sdk.plan(sdk.Job("train.py", **own, **values), name=given.get("name"))
+
+
+def test_the_requests_are_compared_and_so_are_price_and_target(write: Any) -> None:
+    write("train.py", "print(1)")
+    first = sdk.plan("train.py", backend=sdk.Vertex(project="project-one"))
+    second = sdk.plan("train.py", backend=sdk.Vertex(project="project-two", image="img"), accelerator="l4")
+    said = lines(first, second)
+    for part in (
+        'job ~ resources.accelerator: "cpu" -> "l4"',
+        'target ~ project: "project-one" -> "project-two"',
+        'request ~ jobSpec.workerPoolSpecs.0.machineSpec.machineType: "n1-standard-4" -> "g2-standard-4"',
+        'request + jobSpec.workerPoolSpecs.0.machineSpec.acceleratorType: "NVIDIA_L4"',
+        'request ~ jobSpec.workerPoolSpecs.0.containerSpec.imageUri: "<image>" -> "img"',
+    ):
+        assert part in said, said
+    assert any(line.startswith("price - price: ") for line in said)
+    assert any(line.startswith("findings - warning: No container image") for line in said)
+
+
+def test_variables_of_a_request_are_told_apart_by_their_names(write: Any) -> None:
+    write("train.py", "print(1)")
+    first, second = (
+        sdk.plan(sdk.Job("train.py", env=env), backend="vertex") for env in ({"Z": "1"}, {"A": "0", "Z": "2"})
+    )
+    env = "request {} jobSpec.workerPoolSpecs.0.containerSpec.env."
+    said = [line for line in lines(first, second) if line.startswith("request")]
+    assert sorted(said) == sorted([f'{env.format("+")}A: "0"', f'{env.format("~")}Z: "1" -> "2"'])
+
+
+def test_a_plan_of_an_earlier_podlift_asked_for_the_defaults_of_what_it_did_not_know() -> None:
+    old = Plan.from_json(GOLDEN.read_bytes(), str(GOLDEN))
+    defaults = sdk.Job("none").model_dump(mode="json")
+    now = replace(
+        old,
+        job={k: {**v, **old.job.get(k, {})} if isinstance(v, dict) else old.job.get(k, v) for k, v in defaults.items()},
+    )
+    assert "ps" not in old.job["resources"]
+    assert [change for change in compared(old, now) if change.section == "job"] == []
+
+
+def test_a_program_reads_the_sections_and_whether_there_are_any(write: Any) -> None:
+    write("train.py", "print(1)")
+    first, second = sdk.plan("train.py", workers=1), sdk.plan("train.py", workers=2)
+    found = json.loads(json.dumps(diff.as_json(compared(first, second))))
+    assert found["same"] is False
+    assert found["job"] == [{"path": "resources.workers", "before": 1, "after": 2, "kind": "changed"}]
+    assert found["tasks"] == [{"path": "worker-0", "before": None, "after": None, "kind": "added"}]
+    assert diff.as_json([]) == {"same": True}

@@ -1,0 +1,104 @@
+"""Every setting is a keyword of `plan` and `submit`, for Python and for a type checker."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import pytest
+from support import REPO
+
+import sdk
+from sdk.planning.settings import keywords, table
+
+# One of each kind: a number, a time, a text, a path, a switch, a choice, texts, a mapping, a policy's, a backend's.
+SAID: dict[str, object] = {
+    "max_steps": 20,
+    "timeout_s": 60,
+    "hang_s": None,
+    "machine": "n2-standard-8",
+    "auto": False,
+    "writes": "all",
+    "exclude": ["*.csv"],
+    "env": {"A": "b"},
+    "infrastructure": 7,
+    "workers": 2,
+}
+
+
+def test_the_keywords_are_the_settings_of_the_table_and_no_others() -> None:
+    hints = typing.get_type_hints(keywords.Keywords)
+    assert hints.keys() == {*table.SETTINGS, *table.TARGET} - {"entry"}
+    job = {name for name, setting in table.SETTINGS.items() if setting.group not in table.BACKENDS}
+    assert typing.get_type_hints(keywords.JobKeywords).keys() == job - {"entry"}
+
+
+def test_every_setting_reaches_the_plan_as_a_keyword(write) -> None:
+    write("hello.py", "print(1)")
+    job = sdk.plan("hello.py", **SAID).job  # type: ignore[arg-type]
+    flat = {name: value for group in (job, *job.values()) if isinstance(group, dict) for name, value in group.items()}
+    assert {name: flat[name] for name in SAID} == SAID
+
+
+def test_a_keyword_reaches_the_backends_value(write) -> None:
+    write("hello.py", "print(1)")
+    cloud = {"backend": "vertex", "vertex_bucket": "mine", "vertex_image": "image"}
+    for what in ("hello.py", sdk.Job("hello.py")):  # a Job has no field for it
+        text = sdk.plan(what, **cloud, vertex_project="project-a", vertex_regions="us-east1").to_json()  # type: ignore[arg-type]
+        assert '"project-a"' in text
+        assert '"us-east1"' in text
+
+
+def test_none_is_a_value_where_the_setting_has_one_and_else_as_if_not_given(
+    write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write("hello.py", "print(1)")
+    for name, value in (("TIMEOUT_S", "60"), ("WORKERS", "3"), ("PS", "1"), ("ARGS", '["a"]')):
+        monkeypatch.setenv(f"PODLIFT_{name}", value)
+    plan = sdk.plan("hello.py", timeout_s=None, workers=None, ps=None, args=None, name=None)
+    assert plan.job["limits"]["timeout_s"] is None
+    assert (plan.job["resources"]["workers"], plan.job["resources"]["ps"], plan.job["args"]) == (3, 1, ["a"])
+
+
+def test_unknown_and_contradicting_keywords_are_named_together_with_the_nearest_setting(write) -> None:
+    write("hello.py", "print(1)")
+    with pytest.raises(sdk.InputError) as caught:
+        sdk.submit("hello.py", max_step=20, worker=2, vertex_project="a", entry="x", backend=sdk.Vertex(project="b"))  # type: ignore[call-arg]
+    said = str(caught.value)
+    assert "There is no setting 'max_step'. Did you mean 'max_steps'?" in said
+    assert "There is no setting 'worker'. Did you mean 'workers'?" in said
+    assert "vertex_project: not beside backend=Vertex(...), which says it too." in said
+    assert "entry: not as a keyword" in said
+    with pytest.raises(sdk.InputError, match="max_steps: not beside a Job"):
+        sdk.plan(sdk.Job("hello.py"), max_steps=20)
+    with pytest.raises(sdk.InputError, match="max_steps: cannot be combined with a Plan"):
+        sdk.submit(sdk.plan("hello.py"), max_steps=20)
+
+
+def test_a_type_checker_finds_wrong_names_and_types_in_a_users_program(tmp_path: Path) -> None:
+    lines = {
+        "import sdk": "",
+        "from pathlib import Path": "",
+        "run = sdk.submit('train.py', max_steps=20, timeout_s=600, include=['a'], inputs={'x': Path('y')})": "",
+        "sdk.plan('train.py', env={'A': 'b', 'B': sdk.FromCaller()}, root=Path('.'), vertex_labels={'a': 'b'})": "",
+        "status: sdk.Status = run.wait(timeout_s=3)": "",
+        "sdk.submit('train.py', max_step=20)": 'Unexpected keyword argument "max_step"',
+        "sdk.plan('train.py', max_steps='20')": '"max_steps" to "plan" has incompatible type "str"',
+        "sdk.plan('train.py', keras='2')": '"keras" to "plan" has incompatible type',
+    }
+    (tmp_path / "user.py").write_text("\n".join([*lines, ""]))
+    other = [line.replace("sdk", "podlift") for line in lines]
+    both = ["import sdk", "same: sdk.Run = run", "from podlift.drill import run_drill", "run_drill('x', worker=1)"]
+    (tmp_path / "other.py").write_text("\n".join([*other, *both, ""]))
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "user.py", "other.py"]
+    env = {**os.environ, "MYPYPATH": os.pathsep.join([str(REPO), str(REPO / "sdk" / "published")])}
+    shown = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True).stdout
+    wrong = {number: said for number, said in enumerate(lines.values(), 1) if said}
+    found = {"user.py": wrong, "other.py": {**wrong, len(lines) + 4: 'Unexpected keyword argument "worker"'}}
+    for file, mistakes in found.items():
+        told = [line for line in shown.splitlines() if line.startswith(f"{file}:") and ": error: " in line]
+        assert [line.split(":")[1] for line in told] == [str(number) for number in mistakes], shown
+        assert all(said in line for said, line in zip(mistakes.values(), told, strict=True)), shown

@@ -1,0 +1,296 @@
+"""A preflight of whole programs: each marked line of the corpus is found, and nothing else is said of any program.
+
+`# refused: RULE` or `# warning: RULE` at the end of a line is what must be found there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import PROGRAMS, REPO
+
+import sdk
+from sdk.cli import app
+from sdk.errors import InputError
+from sdk.planning import preflight_cache
+from sdk.preflight import Finding, Limits, Report, describe, preflight
+from sdk.process import spawn
+
+HERE = Path(__file__).parent
+CORPUS = sorted((PROGRAMS / "tpu").glob("*/*.py"))
+# In every run: one of each kind of step, and of what is found. The others are as quick, but many.
+ALWAYS = {"boolean_mask", "summaries", "reads_a_variable", "cnn", "custom_loop", "uneven_batch"}
+DIGITS = REPO / "jobs" / "digits" / "train.py"
+_MARK = re.compile(r"# (refused|warning): ([\w-]+)$")
+
+
+class Warm:
+    """A process that has imported TensorFlow, and looks at one program after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process = subprocess.Popen(
+            [sys.executable, str(HERE / "warm.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(REPO), "TF_CPP_MIN_LOG_LEVEL": "2"},
+        )
+
+    def look(self, program: Path, **more: object) -> Report:
+        place = self._folder / program.parent.name / program.stem
+        place.mkdir(parents=True, exist_ok=True)
+        shutil.copy(program, place / program.name)
+        self._process.stdin.write(json.dumps({"entry": program.name, "cwd": str(place), **more}) + "\n")
+        self._process.stdin.flush()
+        answer = json.loads(self._process.stdout.readline())
+        assert "error" not in answer, answer["error"]
+        return Report.from_json(json.dumps(answer))
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory):
+    process = Warm(tmp_path_factory.mktemp("programs"))
+    yield process
+    process.close()
+
+
+def marked(program: Path) -> set[tuple[int, str, str]]:
+    found = ((number, _MARK.search(line)) for number, line in enumerate(program.read_text().splitlines(), 1))
+    return {(number, mark[1], mark[2]) for number, mark in found if mark}
+
+
+def cases():
+    return [
+        pytest.param(
+            path, id=f"{path.parent.name}/{path.stem}", marks=() if path.stem in ALWAYS else (pytest.mark.full,)
+        )
+        for path in CORPUS
+    ]
+
+
+@pytest.mark.parametrize("program", cases())
+def test_what_is_marked_in_a_program_is_found_at_its_line_and_nothing_else(warm, program):
+    report = warm.look(program)
+    assert {(found.line, found.level, found.rule) for found in report.findings} == marked(program), describe(report)
+    assert {found.path for found in report.findings} <= {program.name}
+    assert report.stopped == ""
+    assert report.refused == any(level == "refused" for _, level, _ in marked(program))
+
+
+def test_the_corpus_has_a_program_for_every_rule_that_says_something_of_a_line():
+    rules = {rule for program in CORPUS for _, _, rule in marked(program)}
+    documented = set(
+        re.findall(
+            r"^\| `([\w-]+)` \| (?:refused|warning)", (REPO / "docs" / "how-to" / "preflight.md").read_text(), re.M
+        )
+    )
+    assert rules == documented
+    assert sum(program.parent.name == "bad" for program in CORPUS) >= 14
+    assert sum(program.parent.name == "good" for program in CORPUS) >= 8
+
+
+def test_digits_passes_with_its_figures(warm):
+    report = warm.look(DIGITS)
+    assert not report.refused, describe(report)
+    assert report.stopped == ""
+    assert report.reached == "done"
+    assert (report.replicas, report.batch, report.examples_per_step) == (8, 8, 64)
+    # 38,282 numbers of float32, with two slots of Adam each, and some counters.
+    assert 3 * 4 * 38_282 <= report.state_bytes < report.step_bytes < report.memory_bytes == 16 << 30
+    assert report.largest_batch > 1000
+    assert any("Conv2D" in layer.name or "convolution" in layer.name for layer in report.layers)
+    text = describe(report)
+    assert "v5e-8: nothing that a TPU refuses was found" in text
+    assert "8 examples on each of 8 replicas, compiled to 1 program" in text
+    assert "at their peak they take" in text
+    assert [found.rule for found in report.findings] == ["uneven-batch"]  # 1,500 pictures, 64 at a time
+
+
+def test_places_in_a_notebook_are_cells_and_their_lines(warm, tmp_path):
+    program = (PROGRAMS / "tpu" / "bad" / "boolean_mask.py").read_text().splitlines(keepends=True)
+    number = next(number for number, line in enumerate(program) if _MARK.search(line))
+    cut = max(at for at in range(number) if program[at].startswith(("def ", "@")))
+    cells = [{"cell_type": "code", "source": "".join(part)} for part in (program[:cut], program[cut:])]
+    (tmp_path / "mask.ipynb").write_text(json.dumps({"nbformat": 4, "metadata": {}, "cells": cells}))
+    (found,) = warm.look(tmp_path / "mask.ipynb").findings
+    assert (found.path, found.line) == ("mask.ipynb, cell 2", number - cut + 1)
+    assert str(found).startswith(f"mask.ipynb, cell 2, line {number - cut + 1}: warning: ")
+
+
+ARRAYS = """import tensorflow as tf
+import keras
+import numpy as np
+
+resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+tf.config.experimental_connect_to_cluster(resolver)
+tf.tpu.experimental.initialize_tpu_system(resolver)
+with tf.distribute.TPUStrategy(resolver).scope():
+    model = keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+model.fit(np.zeros((100, 8), "float32"), np.zeros((100, 1), "float32"), batch_size=64, verbose=0)
+"""
+
+
+def test_an_uneven_batch_of_arrays_is_found_where_tensorflow_is_imported_first(write):
+    write("train.py", ARRAYS)
+    report = preflight("train.py", accelerator="v5e-8")
+    assert [(found.line, found.rule) for found in report.findings] == [(11, "uneven-batch")], describe(report)
+    assert report.passed
+
+
+def test_dynamic_shapes_are_refused_by_who_is_strict(warm):
+    report = warm.look(PROGRAMS / "tpu" / "bad" / "boolean_mask.py", strict=True)
+    assert [(found.level, found.rule) for found in report.findings] == [("refused", "dynamic-shape")]
+
+
+# --- Programs that come to nothing --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "code"),
+    [
+        ("print('no model')", "The program ended without a training step", 2),
+        ("import sys\nsys.exit()", "The program ended without a training step", 2),
+        ("open('no.csv')", "The program failed in train.py:1 before its first training step was known: FileNotFoundError", 1),
+        ("import sys\nsys.exit(3)", "The program exited with 3 before its first training step", 1),
+        ("import os\nos._exit(5)", "The process ended with 5", 1),
+    ],
+)  # fmt: skip
+def test_a_program_without_a_step_has_no_verdict_and_says_why(write, capsys, text, why, code):
+    write("train.py", text)
+    assert app.run(["preflight", "train.py", "--accelerator", "v5e-8"]) == code
+    shown = capsys.readouterr().out
+    assert f"came as far as: code unpacked. {why}" in shown
+    assert "v5e-8: no verdict: " in shown and "nothing was looked at" in shown
+    assert "nothing that a TPU refuses" not in shown
+    assert app.run(["preflight", "train.py", "--accelerator", "v5e-8", "--json"]) == code
+    assert json.loads(capsys.readouterr().out)["outcome"] == ("no step" if code == 2 else "failed")
+
+
+NEVER = """
+import os, subprocess, sys, time
+pids = [os.getpid(), subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"]).pid]
+open(sys.argv[1] + ".part", "w").write(" ".join(map(str, pids)))
+os.rename(sys.argv[1] + ".part", sys.argv[1])
+data = bytearray(int(sys.argv[2]))
+for place in range(0, len(data), 4096):
+    data[place] = 1
+time.sleep(1000)
+"""
+
+
+@pytest.mark.parametrize(
+    ("limits", "size", "why"),
+    [(Limits(seconds=4), 1, "longer than 4 s"), (Limits(seconds=60, bytes=300_000_000), 1 << 30, "0.3 GB of memory")],
+    ids=["time", "memory"],
+)
+def test_a_program_that_meets_a_limit_is_ended_with_all_that_it_has_started(write, tmp_path, limits, size, why):
+    write("train.py", NEVER)
+    told = tmp_path / "pids"
+    report = preflight("train.py", accelerator="v5e-8", given={"args": [str(told), str(size)]}, limits=limits)
+    assert why in report.stopped
+    assert report.outcome == "unfinished" and not report.passed
+    pids = [int(pid) for pid in told.read_text().split()] if told.exists() else []
+    assert [pid for pid in pids if spawn.identity(pid)] == []
+
+
+def test_a_function_and_a_job_are_looked_at_too(write):
+    write("train.py", "def main(word):\n    raise RuntimeError(word)\n")
+    by_name = preflight("train:main", accelerator="v5e-8", given={"args": {"word": "mine"}})
+    by_job = preflight(sdk.Job("train:main", args={"word": "mine"}), accelerator="v5e-8")
+    for report in (by_name, by_job):
+        assert "failed in train.py:2 before its first training step was known: RuntimeError: mine" in report.stopped
+
+
+@pytest.mark.parametrize("accelerator", ["cpu", "l4", "v5e-16", "v6e-8"])
+def test_what_is_no_tpu_that_a_job_gets_is_refused_with_the_nearest(write, accelerator):
+    write("train.py", "import keras")
+    with pytest.raises(InputError, match="v5e-8"):
+        preflight("train.py", accelerator=accelerator)
+
+
+# --- What is remembered, and the command ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def said(plan):
+    return [message for _, message in plan.findings if "TPU" in message or "reflight" in message]
+
+
+REFUSED = Finding("train.py", 3, "refused", "strings", "text in the step", "no text", "numbers")
+PRICED = Finding("train.py", 4, "warning", "batch", "each replica has 5 examples", "eight rows", "8")
+
+
+def test_a_plan_for_a_tpu_shows_the_verdict_on_the_same_code_or_says_that_it_is_missing(write, cache):
+    write("train.py", "import keras\n")
+    plan = sdk.plan("train.py", accelerator="v5e-8")
+    (missing,) = said(plan)
+    assert "podlift preflight train.py --accelerator v5e-8" in missing
+    preflight_cache.keep(
+        plan, Report(accelerator="v5e-8", findings=(PRICED,), reached="done"), os.environ, strict=False
+    )
+    assert (
+        "found nothing that a TPU refuses, and 1 that cost time" in said(sdk.plan("train.py", accelerator="v5e-8"))[0]
+    )
+    preflight_cache.keep(
+        plan, Report(accelerator="v5e-8", findings=(REFUSED,), reached="done"), os.environ, strict=False
+    )
+    again = sdk.plan("train.py", accelerator="v5e-8")
+    assert ["warning" for level, message in again.findings if "1 thing" in message and level == "warning"]
+    cloud = sdk.Vertex(project="our-project", regions=["us-central1"], bucket="somebodys-runs")
+    assert "1 thing" in said(sdk.plan("train.py", accelerator="v5e-8", backend=cloud))[0]
+    assert "Nobody has looked" in said(sdk.plan("train.py", accelerator="v5e-4"))[0]
+    assert said(sdk.plan("train.py")) == []
+    write("train.py", "import keras, os\n")
+    assert "Nobody has looked" in said(sdk.plan("train.py", accelerator="v5e-8"))[0]
+
+
+def test_the_command_answers_from_what_is_remembered_and_ends_with_1_only_where_a_tpu_refuses(write, cache, capsys):
+    write("train.py", "import keras\n")
+    plan = sdk.plan("train.py", accelerator="v5e-8")
+    for finding, code in ((PRICED, 0), (REFUSED, 1)):
+        preflight_cache.keep(
+            plan, Report(accelerator="v5e-8", findings=(finding,), reached="done"), os.environ, strict=False
+        )
+        assert app.run(["preflight", "train.py", "--accelerator", "v5e-8"]) == code
+        shown = capsys.readouterr().out
+        assert str(finding) in shown.splitlines()
+        assert app.run(["preflight", "train.py", "--accelerator", "tpu-v5e-8", "--json"]) == code
+        assert Report.from_json(capsys.readouterr().out).findings == (finding,)
+
+
+def test_the_command_asks_for_a_tpu_and_names_one(write, capsys):
+    write("train.py", "import keras\n")
+    assert app.run(["preflight", "train.py"]) == 2
+    assert "--accelerator v5e-8" in capsys.readouterr().err
+    assert app.run(["preflight", "train.py", "--accelerator", "l4"]) == 2
+    assert "v5e-8" in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_a_verdict_is_found_by_the_command_and_remembered(write, cache, capsys):
+    write("train.py", (PROGRAMS / "tpu" / "bad" / "python_in_step.py").read_text())
+    first = app.run(["preflight", "train.py", "--accelerator", "v5e-8"])
+    shown = capsys.readouterr().out
+    assert (first, "train.py:18: refused:" in shown) == (1, True)
+    assert app.run(["preflight", "train.py", "--accelerator", "v5e-8"]) == 1
+    assert capsys.readouterr().out == shown
+    assert "1 thing" in said(sdk.plan("train.py", accelerator="v5e-8"))[0]

@@ -1,0 +1,180 @@
+"""TensorFlow's own `gs://` against the emulator, in a process of its own whose environment alone leads it there."""
+
+from __future__ import annotations
+
+import base64
+import os
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import urllib.request
+from urllib.parse import urlsplit
+
+import pytest
+from support import LIMIT_S
+
+import sdk
+from sdk.process.redirect.proxy import Redirect, _is_here
+
+
+@pytest.fixture
+def redirect(gcs, tmp_path):
+    own = {name: text for name, text in os.environ.items() if "proxy" not in name.lower()}
+    with Redirect(gcs.url, tmp_path / "redirect", own) as redirect:
+        yield redirect
+
+
+def program(redirect, text: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", text], env=redirect.environment, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+
+
+@pytest.mark.full
+def test_tensorflows_files_and_checkpoints_live_in_the_emulator(redirect, gcs, bucket) -> None:
+    program(
+        redirect,
+        """
+import tensorflow as tf
+assert not tf.io.gfile.exists("gs://bucket/none")
+data = bytes(range(256)) * 40_000
+with tf.io.gfile.GFile("gs://bucket/a dir/file?#1", "wb") as file:
+    file.write(data)
+assert tf.io.gfile.GFile("gs://bucket/a dir/file?#1", "rb").read() == data
+assert tf.io.gfile.stat("gs://bucket/a dir/file?#1").length == len(data)
+tf.io.gfile.makedirs("gs://bucket/d/e")
+tf.io.gfile.copy("gs://bucket/a dir/file?#1", "gs://bucket/d/copy")
+assert sorted(tf.io.gfile.listdir("gs://bucket")) == ["a dir/", "d/"], tf.io.gfile.listdir("gs://bucket")
+assert tf.io.gfile.glob("gs://bucket/d/c*") == ["gs://bucket/d/copy"]
+tf.io.gfile.rename("gs://bucket/d/copy", "gs://bucket/d/moved")
+assert tf.io.gfile.exists("gs://bucket/d/moved") and not tf.io.gfile.exists("gs://bucket/d/copy")
+tf.io.gfile.remove("gs://bucket/d/moved")
+variable = tf.Variable(tf.range(1000.0))
+manager = tf.train.CheckpointManager(tf.train.Checkpoint(v=variable), "gs://bucket/ckpt", max_to_keep=1)
+for _ in range(2):
+    saved = manager.save()
+variable.assign(tf.zeros(1000))
+manager.checkpoint.restore(saved).assert_consumed()
+assert float(tf.reduce_sum(variable)) == 499500.0
+""",
+    )
+    names = [each.name for each in bucket.list_blobs()]
+    assert "a dir/file?#1" in names
+    assert [name for name in names if name.startswith("ckpt/") and name.endswith(".index")] == ["ckpt/ckpt-2.index"]
+    assert bucket.blob("a dir/file?#1").download_as_bytes() == bytes(range(256)) * 40_000
+
+
+def test_a_client_of_google_cloud_storage_gets_there_without_being_told(redirect, bucket) -> None:
+    redirect.environment.pop("STORAGE_EMULATOR_HOST")
+    program(
+        redirect,
+        """
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import storage
+bucket = storage.Client(project="p", credentials=AnonymousCredentials()).bucket("bucket")
+bucket.blob("large").upload_from_string(bytes(9 << 20))
+assert len(bucket.blob("large").download_as_bytes()) == 9 << 20
+""",
+    )
+    assert bucket.get_blob("large").size == 9 << 20
+
+
+def asked(redirect, request: str, *, credentials: str | None = None) -> bytes:
+    """What the proxy answers to a request with these credentials, by default the right ones."""
+    place = urlsplit(redirect.environment["https_proxy"])
+    given = f"{place.username}:{place.password}" if credentials is None else credentials
+    basic = f"Proxy-Authorization: Basic {base64.b64encode(given.encode()).decode()}\r\n" if given else ""
+    with socket.create_connection(("127.0.0.1", place.port), LIMIT_S) as client:
+        client.sendall(f"{request} HTTP/1.1\r\nHost: x\r\n{basic}\r\n".encode())
+        return client.makefile("rb").readline()
+
+
+def test_only_who_knows_the_token_may_use_the_proxy(redirect) -> None:
+    for credentials in ("", "podlift:", "podlift:wrong", f"{'0' * 32}:", "no base64"):
+        for target in ("storage.googleapis.com:443", "127.0.0.1:1", "192.0.2.1:443"):
+            assert b" 407 " in asked(redirect, f"CONNECT {target}", credentials=credentials)
+        assert b" 407 " in asked(redirect, "GET http://elsewhere/", credentials=credentials)
+    assert b" 405 " in asked(redirect, "GET http://elsewhere/")
+    token = urlsplit(redirect.environment["https_proxy"]).password
+    assert b" 200 " in asked(redirect, "CONNECT storage.googleapis.com:443", credentials=f"{token}:")
+
+
+LOOPBACK = ["127.0.0.1", "127.0.0.2", "localhost", "LOCALHOST", "x.localhost.", "127.1", "2130706433", "0x7f000001"]
+LOOPBACK += ["0.0.0.0", "0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "localhost.localdomain"]
+
+
+@pytest.mark.parametrize("host", LOOPBACK)
+def test_the_proxy_leads_to_no_port_of_this_machine(redirect, host) -> None:
+    port = urlsplit(redirect.environment["https_proxy"]).port
+    assert asked(redirect, f"CONNECT {host}:{port}").split()[1] in (b"403", b"502", b"405")
+    assert _is_here(host.strip("[]"))
+
+
+def test_other_servers_are_reached_by_the_users_own_proxy(gcs, tmp_path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        heads = []
+
+        def echo() -> None:
+            connection, _ = other.accept()
+            with connection, connection.makefile("rb") as lines:
+                heads.extend(iter(lines.readline, b"\r\n"))
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n" + lines.read(3)[::-1])
+
+        thread = threading.Thread(target=echo)
+        thread.start()
+        own = {"https_proxy": f"http://127.0.0.1:{other.getsockname()[1]}"}
+        with Redirect(gcs.url, tmp_path / "redirect", own) as redirect:
+            place = urlsplit(redirect.environment["https_proxy"])
+            basic = base64.b64encode(f"{place.username}:{place.password}".encode()).decode()
+            with socket.create_connection(("127.0.0.1", place.port), LIMIT_S) as client, client.makefile("rb") as lines:
+                text = f"CONNECT example.com:443 HTTP/1.1\r\nProxy-Authorization: Basic {basic}\r\nHost: x\r\n\r\nabc"
+                client.sendall(text.encode())
+                assert lines.read() == b"HTTP/1.1 200 OK\r\n\r\ncba"
+            thread.join()
+            assert b" 403 " in asked(redirect, "CONNECT localhost:1")
+    assert heads == [b"CONNECT example.com:443 HTTP/1.1\r\n", b"Host: x\r\n"]
+
+
+def test_requests_in_chunks_get_there_and_so_does_what_comes_after_them(redirect, gcs, bucket) -> None:
+    program(
+        redirect,
+        """
+import requests
+from urllib.parse import urlsplit
+session = requests.Session()
+url = "https://storage.googleapis.com/upload/storage/v1/b/bucket/o"
+for name in ("one", "two"):
+    pieces = (bytes([65 + number]) * 100_000 for number in range(5))
+    assert session.post(url, params={"uploadType": "media", "name": name}, data=pieces, timeout=60).status_code == 200
+start = session.post(url, params={"uploadType": "resumable", "name": "three"}, json={}, timeout=60)
+place = start.headers["Location"]
+assert urlsplit(place).netloc == "storage.googleapis.com" and urlsplit(place).path.startswith("/upload/"), place
+assert session.put(place, b"x", timeout=60).status_code == 200
+""",
+    )
+    assert {each.name: each.size for each in bucket.list_blobs()} == {"one": 500_000, "two": 500_000, "three": 1}
+
+
+def test_nobody_else_believes_the_certificate(redirect) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({"https": redirect.environment["https_proxy"]}))
+    with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+        opener.open("https://storage.googleapis.com/bucket/x", timeout=10)
+    trusting = ssl.create_default_context(cafile=redirect.environment["CURL_CA_BUNDLE"])
+    handlers = (
+        urllib.request.ProxyHandler({"https": redirect.environment["https_proxy"]}),
+        urllib.request.HTTPSHandler(context=trusting),
+    )
+    with pytest.raises(OSError, match="HTTP Error 404"):
+        urllib.request.build_opener(*handlers).open("https://storage.googleapis.com/bucket/x", timeout=10)
+
+
+def test_a_proxy_that_cannot_be_combined_is_refused(tmp_path) -> None:
+    for proxy in ("socks5://127.0.0.1:1", "http://user:secret@127.0.0.1:1"):
+        with pytest.raises(sdk.InputError, match="unset https_proxy") as failed:
+            Redirect("http://127.0.0.1:1", tmp_path, {"https_proxy": proxy})
+        assert "secret" not in str(failed.value)
+    with pytest.raises(sdk.InputError, match="http://HOST:PORT/TOKEN"):
+        Redirect("gs://bucket", tmp_path, {})

@@ -1,0 +1,594 @@
+"""Virtual environments of real venv and pip, from tiny distributions in a folder: no network."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import LIMIT_S, REPO, until
+
+from sdk.clock import SystemClock
+from sdk.errors import InputError, PodliftError
+from sdk.process import pip, spawn
+from sdk.process import venv as envs
+from sdk.storage.cache import cache_folder
+from sdk.storage.cache import environments as environments_folder
+
+# A source distribution whose build says that it began, and waits until it may end.
+BACKEND = """
+    import os, time
+    from pathlib import Path
+
+    FOLDER = Path(os.environ["SLOW_FOLDER"])
+    INFO = "slow-1.0.dist-info"
+    METADATA = "Metadata-Version: 2.1\\nName: slow\\nVersion: 1.0\\n"
+
+    def prepare_metadata_for_build_wheel(folder, config_settings=None):
+        (Path(folder) / INFO).mkdir()
+        (Path(folder) / INFO / "METADATA").write_text(METADATA)
+        return INFO
+
+    def build_wheel(folder, config_settings=None, metadata_directory=None):
+        import zipfile
+        (FOLDER / f"began-{os.getpid()}").touch()
+        until = time.monotonic() + 60
+        while not (FOLDER / "go").exists() and time.monotonic() < until:
+            time.sleep(0.02)
+        with zipfile.ZipFile(Path(folder) / "slow-1.0-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("slow.py", "")
+            wheel.writestr(f"{INFO}/METADATA", METADATA)
+            wheel.writestr(f"{INFO}/WHEEL", "Wheel-Version: 1.0\\nGenerator: t\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
+            wheel.writestr(f"{INFO}/RECORD", f"slow.py,,\\n{INFO}/METADATA,,\\n{INFO}/WHEEL,,\\n{INFO}/RECORD,,\\n")
+        return "slow-1.0-py3-none-any.whl"
+"""
+PYPROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+
+# Another run of podlift that wants the same environment: prints the interpreter.
+ANOTHER_RUN = """
+import json, os, sys
+from pathlib import Path
+from sdk.backends.local import environments
+from sdk.clock import SystemClock
+cache, log, requirements, options = sys.argv[1:]
+wanted = environments.Wanted(
+    python=sys.executable, requirements=tuple(json.loads(requirements)), options=tuple(json.loads(options)))
+print(environments.ensure(
+    wanted, cache=Path(cache), log=Path(log), environ=os.environ, clock=SystemClock(), stop=lambda: False))
+"""
+
+
+def wheel(folder: Path, name: str, version: str, requires: tuple[str, ...] = ()) -> None:
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}.py": f"VERSION = {version!r}\n",
+        f"{info}/METADATA": "\n".join(
+            [
+                "Metadata-Version: 2.1",
+                f"Name: {name}",
+                f"Version: {version}",
+                *(f"Requires-Dist: {r}" for r in requires),
+            ]
+        ),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
+    folder.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(folder / f"{name}-{version}-py3-none-any.whl", "w") as archive:
+        for path, text in files.items():
+            archive.writestr(path, text)
+
+
+def slow_source(folder: Path) -> None:
+    metadata = "Metadata-Version: 2.1\nName: slow\nVersion: 1.0\n"
+    backend = "\n".join(line[4:] for line in BACKEND.split("\n"))
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(folder / "slow-1.0.tar.gz", "w:gz") as archive:
+        for path, text in {"PKG-INFO": metadata, "pyproject.toml": PYPROJECT, "backend.py": backend}.items():
+            info = tarfile.TarInfo(f"slow-1.0/{path}")
+            info.size = len(text.encode())
+            archive.addfile(info, io.BytesIO(text.encode()))
+
+
+def clean_environ(home: Path, **more: str) -> dict[str, str]:
+    """Nothing of this machine's pip configuration."""
+    base = {"PATH": os.environ["PATH"], "HOME": str(home), "PIP_CONFIG_FILE": os.devnull, "PIP_NO_CACHE_DIR": "1"}
+    return {**base, **more}
+
+
+class Place:
+    """A cache, a folder of distributions, and a log."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.cache, self.log, self.dists = folder, folder / "cache", folder / "log", folder / "dists"
+
+    def wanted(self, *requirements: str) -> envs.Wanted:
+        options = ("--no-index", f"--find-links {self.dists}") if requirements else ()
+        return envs.Wanted(python=sys.executable, requirements=requirements, options=options)
+
+    def using(self, *requirements: str, stop: Callable[[], bool] = lambda: False, **environ: str):
+        env = clean_environ(self.folder, SLOW_FOLDER=str(self.folder), **environ)
+        wanted = self.wanted(*requirements)
+        return envs.using(wanted, cache=self.cache, log=self.log, environ=env, clock=SystemClock(), stop=stop)
+
+    def ensure(self, *requirements: str, **more) -> Path:
+        with self.using(*requirements, **more) as python:
+            return python
+
+    def in_another_process(self, log: str, *requirements: str) -> subprocess.Popen[str]:
+        env = clean_environ(self.folder, SLOW_FOLDER=str(self.folder), PYTHONPATH=str(REPO))
+        lines = [json.dumps(requirements), json.dumps(self.wanted(*requirements).options)]
+        command = [sys.executable, "-c", ANOTHER_RUN, str(self.cache), str(self.folder / log), *lines]
+        return subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
+
+    def began(self) -> list[int]:
+        return [int(path.name.partition("-")[2]) for path in self.folder.glob("began-*")]
+
+    def left(self) -> list[str]:
+        return sorted(path.name for home in environments_folder(self.cache).iterdir() for path in home.iterdir())
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+def say(python: Path | str, code: str) -> str:
+    command = [str(python), "-I", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() + done.stderr.strip().rpartition("\n")[2]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Place, Path]:
+    """One environment for all tests that only look at it, built by somebody whose variables point elsewhere."""
+    place = Place(tmp_path_factory.mktemp("built"))
+    wheel(place.dists, "tiny_top", "1.5", requires=("tiny-base>=1",))
+    wheel(place.dists, "tiny_base", "1.0")
+    wheel(place.dists, "tiny_base", "2.0")
+    wheel(place.dists, "unwanted", "1.0")
+    (place.folder / "more.txt").write_text("unwanted\n")
+    astray = {
+        "PIP_TARGET": str(place.folder / "astray"),
+        "PIP_DRY_RUN": "1",
+        "PIP_USER": "1",
+        "PIP_REQUIREMENT": str(place.folder / "more.txt"),
+        "PYTHONPATH": str(REPO),
+        "PYTHONHOME": str(place.folder),
+        "VIRTUAL_ENV": str(place.folder),
+    }
+    return place, place.ensure("tiny.TOP==1.*", "tiny_base<2", "absent; python_version < '3'", **astray)
+
+
+def test_an_environment_holds_its_requirements_in_their_versions_and_nothing_else_of_ours(built) -> None:
+    _, python = built
+    assert say(python, "import tiny_top, tiny_base; print(tiny_top.VERSION, tiny_base.VERSION)") == "1.5 1.0"
+    assert say(python, "import pydantic") == "ModuleNotFoundError: No module named 'pydantic'"
+    assert say(python, "import unwanted") == "ModuleNotFoundError: No module named 'unwanted'"
+
+
+def test_its_versions_are_known_by_normalized_name(built) -> None:
+    _, python = built
+    found = envs.installed(python)
+    assert {name: version for name, version in found.items() if name not in ("pip", "setuptools")} == {
+        "tiny-base": "1.0",
+        "tiny-top": "1.5",
+    }
+    assert found == envs.installed(Path(f"{python.parent}/../bin/python")), "any interpreter can be asked"
+
+
+def test_variables_that_would_put_things_elsewhere_are_not_passed_on_and_named_in_the_log(built) -> None:
+    place, _ = built
+    assert not (place.folder / "astray").exists()
+    said = place.log.read_text()
+    assert "podlift: pip does not see PIP_DRY_RUN, PIP_REQUIREMENT, PIP_TARGET" in said
+
+
+def test_the_second_time_it_is_there_already_whatever_the_order_of_the_lines(built) -> None:
+    place, python = built
+    before = place.log.read_bytes()
+    assert place.ensure("absent; python_version < '3'", "tiny_base<2", "tiny.TOP==1.*") == python
+    assert place.log.read_bytes() == before, "neither venv nor pip was started"
+
+
+def test_scripts_of_an_environment_start(built) -> None:
+    _, python = built
+    done = subprocess.run([str(python.parent / "pip"), "--version"], capture_output=True, text=True, check=True)
+    assert str(python.parent.parent) in done.stdout
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"requirements": ("a==1", "b==2", "c")},
+        {"requirements": ("a==1", "b==3")},
+        {"requirements": ()},
+        {"options": ("--no-index", "--pre")},
+        {"options": ("--pre", "--no-index", "--prefer-binary")},
+    ],
+)
+def test_another_line_is_another_environment(change: dict) -> None:
+    lines = {"requirements": ("a==1", "b==2"), "options": ("--no-index", "--prefer-binary", "--pre")}
+    same = {**lines, "requirements": ("b==2", "a==1")}
+    of = lambda lines: envs.key(envs.Wanted(python=sys.executable, **lines))  # noqa: E731
+    assert of(lines) == of(same)
+    assert of(lines) != of({**lines, **change})
+
+
+def test_no_requirements_make_a_bare_environment(place: Place, monkeypatch) -> None:
+    synced: list[list[str]] = []
+    monkeypatch.setattr(envs.posix, "sync_disk", lambda path: synced.append(place.left()))
+    python = place.ensure()
+    assert len(synced) == 1
+    assert "ready.json" not in synced[0], "what the marker stands for is on the disk before it"
+    assert envs.installed(python) == {}
+    assert say(python, "import pip") == "ModuleNotFoundError: No module named 'pip'"
+
+
+def test_through_the_facade_a_bare_environment_finds_sdk_and_nothing_else_of_podlift(place: Place) -> None:
+    home = envs.facade(place.folder / "facade")
+    assert sorted(os.listdir(home)) == ["podlift", "sdk"]
+    assert envs.facade(place.folder / "facade") == home, "it may be made twice"
+    python = place.ensure()
+    start = f"import sys; sys.path.append({home!r}); import sdk; "
+    context = "ctx = sdk.context(); ctx.report({'loss': 1.0}); print(ctx.task, ctx.is_chief)"
+    assert say(python, start + context) == "chief-0 True"
+    assert say(python, f"import sys; sys.path.append({home!r}); import podlift, sdk; print(podlift is sdk)") == "True"
+    assert say(python, start + "import sdk.runtime.bootstrap as b; print(b.__file__)").startswith(home)
+    assert say(python, start + "import pydantic") == "ModuleNotFoundError: No module named 'pydantic'"
+
+
+def test_a_facade_holds_nothing_but_the_link(place: Place) -> None:
+    place.dists.mkdir()
+    (place.dists / "numpy.py").touch()
+    with pytest.raises(PodliftError, match=r"nothing but podlift's links\. Received: numpy\.py\."):
+        envs.facade(place.dists)
+
+
+def test_two_runs_at_the_same_time_build_once(place: Place) -> None:
+    slow_source(place.dists)
+    runs = [place.in_another_process(f"log-{i}", "slow==1.0") for i in range(2)]
+    until(place.began)
+    logs = [place.folder / f"log-{i}" for i in range(2)]
+    until(lambda: any(log.exists() and "waiting for another run" in log.read_text() for log in logs))
+    (place.folder / "go").touch()
+    said = [run.communicate(timeout=LIMIT_S)[0].strip() for run in runs]
+    assert said[0] == said[1]
+    assert [run.returncode for run in runs] == [0, 0]
+    assert len(place.began()) == 1
+    assert envs.installed(Path(said[0]))["slow"] == "1.0"
+
+
+@pytest.mark.full
+def test_what_a_killed_builder_left_is_built_anew_and_its_pip_dies_with_it(place: Place) -> None:
+    slow_source(place.dists)
+    victim = place.in_another_process("log-0", "slow==1.0")
+    until(place.began)
+    [half] = [path for home in environments_folder(place.cache).iterdir() for path in home.iterdir() if path.is_dir()]
+    started = pids_with(str(half))
+    assert set(place.began()) < set(started), "pip, and the build that it has started"
+    victim.kill()
+    victim.communicate()
+    if sys.platform.startswith("linux"):
+        until(lambda: not any(spawn.identity(pid) for pid in started))
+    (place.folder / "go").touch()
+    python = place.ensure("slow==1.0")
+    assert envs.installed(python)["slow"] == "1.0"
+    assert python.parent.parent != half
+    assert not half.exists()
+
+
+def pids_with(text: str) -> list[int]:
+    """Processes with these words in their command line."""
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid=,args="], capture_output=True, text=True, check=True).stdout
+    return [int(line.split()[0]) for line in listed.splitlines() if text in line]
+
+
+def test_stop_while_building_kills_pip_and_what_it_has_started(place: Place) -> None:
+    slow_source(place.dists)
+    with pytest.raises(pip.EnvironmentStoppedError):
+        place.ensure("slow==1.0", stop=lambda: bool(place.began()))
+    until(lambda: not any(spawn.identity(pid) for pid in place.began()))
+    assert place.began()
+    assert pids_with(str(place.cache)) == []
+    assert place.left() == ["lock", "used"]
+
+
+def test_stop_while_waiting_for_another_builder_ends_the_wait(place: Place) -> None:
+    home = Path(place.ensure()).parent.parent.parent
+    with (home / "lock").open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(pip.EnvironmentStoppedError):
+            place.ensure(stop=lambda: "waiting" in place.log.read_text())
+
+
+def test_a_requirement_that_fails_is_named_with_pips_words_and_leaves_nothing_that_looks_ready(place: Place) -> None:
+    wheel(place.dists, "tiny_top", "1.5", requires=("nowhere-to-be-found>3",))
+    wheel(place.dists, "fine", "1.0")
+    with pytest.raises(pip.EnvironmentBuildError) as caught:
+        place.ensure("fine", "tiny-top==1.5")
+    said = str(caught.value)
+    assert "pip failed at 'tiny-top==1.5'." in said
+    assert "No matching distribution found for nowhere-to-be-found>3" in said
+    assert "Next: choose a version that exists" in said
+    assert str(place.log) in said
+    assert not caught.value.transient
+    assert place.left() == ["lock", "used"]
+
+
+@pytest.mark.parametrize("damage", ["marker", "interpreter", "foreign", "inventory", "size", "bytes"])
+def test_an_environment_that_is_damaged_is_built_anew(place: Place, damage: str) -> None:
+    python = place.ensure()
+    home = python.parent.parent.parent
+    if damage == "marker":
+        (home / "ready.json").write_text("{")
+    elif damage == "foreign":
+        (home / "ready.json").write_text('{"build": 1, "installed": []}')
+    elif damage == "inventory":
+        (home / "files.json").write_text("{}")
+    elif damage in ("size", "bytes"):
+        # A file that is shorter is noticed at once, a flipped bit with the next day's look at every byte.
+        text = (python.parent / "activate").read_bytes()
+        damaged = text[:-1] if damage == "size" else bytes([text[0] ^ 1]) + text[1:]
+        (python.parent / "activate").write_bytes(damaged)
+        os.utime(home / "checked", (0, time.time() - (2 * 86400 if damage == "bytes" else 0)))
+    else:
+        python.unlink()
+    again = place.ensure()
+    assert say(again, "print(1)") == "1"
+    assert again != python
+    assert place.ensure() == again
+    assert ("is made anew: " in place.log.read_text()) == (damage in ("inventory", "size", "bytes"))
+    assert len([path for path in home.iterdir() if path.is_dir()]) == 1
+
+
+def test_only_environments_that_nobody_has_asked_for_or_uses_are_named_as_unused(place: Place) -> None:
+    now = time.time()
+    with place.using() as python:
+        home = python.parent.parent.parent
+        assert envs.unused(place.cache, unused_for_s=60, now=now + 3600) == [], "a run uses it"
+        assert not envs.remove(home)
+        assert python.exists()
+    assert envs.unused(place.cache, unused_for_s=60, now=now + 30) == []
+    assert envs.unused(place.cache, unused_for_s=60, now=now + 3600) == [home]
+    assert envs.remove(home)
+    assert not home.exists()
+    assert envs.unused(place.cache, unused_for_s=60, now=now + 3600) == []
+    assert place.ensure().exists(), "it can be made again"
+
+
+def test_a_run_that_waited_while_its_environment_was_removed_makes_a_new_one(place: Place) -> None:
+    home = place.ensure().parent.parent.parent
+    with (home / "lock").open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = place.in_another_process("log-1")
+        until(lambda: (place.folder / "log-1").exists() and "waiting" in (place.folder / "log-1").read_text())
+        (home / "ready.json").unlink()
+        (home / "lock").unlink()
+    python = Path(waiting.communicate(timeout=LIMIT_S)[0].strip())
+    assert python.exists()
+    assert (home / "lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("-e .", "it holds an option"),
+        ("-r other.txt", "it holds an option"),
+        ("six\n-e .", "cannot be printed"),
+        ("six --global-option=x", "it holds an option"),
+        ("six --hash=sha256:abc --target=/", "it holds an option"),
+        ("six\nnumpy", "cannot be printed"),
+        ("six==1\nnumpy", "cannot be printed"),
+        ("six==1\n", "cannot be printed"),
+        ("six==1\x0bnumpy", "cannot be printed"),
+        ("six==1\x85numpy", "cannot be printed"),
+        ("six==1\u2028numpy", "cannot be printed"),
+        ("six==1\0", "cannot be printed"),
+        ("six==1\\", "it goes on in a next line"),
+        ("six==1 # as always", "it holds a comment"),
+        ("./six", "does not start with a distribution's name"),
+        ("../six.whl", "does not start with a distribution's name"),
+        ("pkg/six", "does not start with a distribution's name"),
+        ("https://example.org/six.whl", "does not start with a distribution's name"),
+        ("git+https://example.org/six", "does not start with a distribution's name"),
+        ("", "does not start with a distribution's name"),
+        ("$(six)", "does not start with a distribution's name"),
+    ],
+)
+def test_a_line_that_does_more_than_name_a_distribution_is_refused(line: str, why: str) -> None:
+    with pytest.raises(InputError) as caught:
+        envs.Wanted(python=sys.executable, requirements=("fine", line))
+    assert len(caught.value.problems) == 1
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "six",
+        "six==1.16.0",
+        "six >=1,<2 ; python_version >= '3.8' and sys_platform == \"linux\"",
+        "six(>=1)",
+        "google-cloud_storage[a, b-c] ~= 2.0",
+        "six @ https://example.org/six-1.whl#sha256=abc",
+        "six@ file:///tmp/six.whl",
+        "six==1.16.0 --hash=sha256:0a1 --hash=sha512:0b2",
+        "z",
+    ],
+)
+def test_what_pep_508_and_lock_files_say_is_taken(line: str) -> None:
+    wanted = envs.Wanted(python=sys.executable, requirements=(line,))
+    assert pip.name_of(wanted.requirements[0]) in ("six", "google-cloud-storage", "z")
+
+
+@given(
+    st.text(max_size=30),
+    st.sampled_from(["\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x1e", "\x85", "\u2028", "\u2029"]),
+)
+def test_no_line_that_pip_would_read_as_two_passes(text: str, end: str) -> None:
+    for line in (f"six=={text}{end}-e .", f"six{end}{text}", f"six @ https://a.b/{text}{end}numpy"):
+        assert pip.refusals([line], [])
+    assert pip.refusals([], [f"--index-url https://a.b/{text}{end}-e ."])
+
+
+@given(st.text(max_size=40))
+def test_whatever_is_taken_is_one_line_without_options(text: str) -> None:
+    if not pip.refusals([text], []):
+        assert text.splitlines() == [text]
+        assert not any(word.startswith("-") and not word.startswith("--hash=") for word in text.split())
+        assert pip.name_of(text)
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("--target /", "known are"),
+        ("-r other.txt", "known are"),
+        ("-c limits.txt", "known are"),
+        ("-e .", "known are"),
+        ("six", "known are"),
+        ("", "known are"),
+        ("--index-url", "needs a value"),
+        ("--no-index x", "takes no value"),
+        ("--pre=", "takes no value"),
+        ("--index-url https://a.b -e .", "a second option"),
+        ("--index-url -e", "a second option"),
+        ("--find-links wheels", "its path is relative"),
+        ("-f ./wheels", "its path is relative"),
+        ("--index-url https://a.b\nsix", "cannot be printed"),
+        ("--index-url https://a.b \\", "goes on in a next line"),
+    ],
+)
+def test_an_option_that_does_more_than_name_a_place_is_refused(line: str, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        envs.Wanted(python=sys.executable, options=("--no-index", line))
+
+
+def test_places_to_look_are_taken() -> None:
+    lines = (
+        "--index-url https://a.b/simple",
+        "--extra-index-url=https://c.d",
+        "-f /srv/wheels",
+        "--find-links https://x.y",
+    )
+    assert (
+        envs.Wanted(python=sys.executable, options=(*lines, "--no-binary :all:", "--require-hashes")).options[:4]
+        == lines
+    )
+
+
+def test_every_bad_line_is_said_at_once_and_no_password_is(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        envs.Wanted(python="python3", requirements=("-e .",), options=("--url https://me:secret@a.b",))
+    assert len(caught.value.problems) == 3
+    assert "secret" not in str(caught.value)
+    assert "--url https://****@a.b" in str(caught.value)
+
+
+CONFLICT = """\
+Collecting a==1
+ERROR: Cannot install a==1 and b_c==2 because these package versions have conflicting dependencies.
+
+The conflict is caused by:
+    a 1 depends on d<1
+    b-c 2 depends on d>1
+
+To fix this you could try to:
+1. loosen the range of package versions you've specified
+ERROR: ResolutionImpossible: for help visit https://pip.example/dependency-resolution
+[notice] A new release of pip is available
+"""
+UNREACHABLE = """\
+WARNING: Retrying (Retry(total=0)) after connection broken by 'NewConnectionError(...)': /simple/a/
+ERROR: Could not find a version that satisfies the requirement a==1 (from versions: none)
+ERROR: No matching distribution found for a==1
+"""
+NO_BUILD = """\
+  error: subprocess-exited-with-error
+  x python setup.py egg_info did not run successfully.
+  note: This error originates from a subprocess
+error: metadata-generation-failed
+x Encountered error while generating package metadata.
+-> a
+"""
+
+
+@pytest.mark.parametrize(
+    ("output", "named", "advice", "transient"),
+    [
+        (CONFLICT, "pip failed at 'a==1' and 'b.c==2'.", "loosen one of them", False),
+        (UNREACHABLE, "pip failed at 'a==1'.", "check the network", True),
+        (UNREACHABLE.partition("\n")[2], "pip failed at 'a==1'.", "choose a version that exists", False),
+        (NO_BUILD, "pip failed at 'a==1'.", "choose a version that has a wheel", False),
+        (
+            "ERROR: Could not install packages: [Errno 28] No space left on device",
+            "exit code 1.",
+            "free some disk",
+            True,
+        ),
+        (
+            "ERROR: Package 'a' requires a different Python: 3.11.7 not in '<3.10'",
+            "'a==1'.",
+            "made for this Python",
+            False,
+        ),
+        ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE FILE\n    a==1", "'a==1'.", "lock file", False),
+        ("Collecting aa\nKilled", "pip ended with exit code 1.", "read the whole output", False),
+        ("", "pip ended with exit code 1.", "read the whole output", False),
+    ],
+)
+def test_pips_failures_become_a_sentence_with_the_next_step(
+    output: str, named: str, advice: str, transient: bool, tmp_path: Path
+) -> None:
+    error = pip.failure(output, 1, requirements=["a==1 --hash=sha256:00", "b.c==2"], log=tmp_path / "log")
+    assert named in str(error)
+    assert advice in str(error).partition("Next: ")[2]
+    assert str(tmp_path / "log") in str(error)
+    assert "notice" not in str(error)
+    assert error.transient is transient
+
+
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [
+        ("exit 3", "exit code 3"),
+        ("echo hello", "does not answer as Python would"),
+        ("echo no such thing >&2; exit 1", "no such thing"),
+        ("echo '[[3, 7], 1, 2, 3, 4]'", "needs Python 3.10 or later. Received: .* which is 3.7"),
+        (None, "No such file"),
+    ],
+)
+def test_an_interpreter_that_cannot_be_used_is_named(tmp_path: Path, program: str | None, said: str) -> None:
+    python = tmp_path / "python"
+    if program is not None:
+        python.write_text(f"#!/bin/sh\n{program}\n")
+        python.chmod(0o755)
+    with pytest.raises(InputError, match=said) as caught:
+        envs.key(envs.Wanted(python=str(python)))
+    assert repr(str(python)) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"XDG_CACHE_HOME": "/c", "HOME": "/h"}, "/c/podlift"),
+        ({"XDG_CACHE_HOME": "", "HOME": "/h"}, "/h/.cache/podlift"),
+        ({"XDG_CACHE_HOME": "relative", "HOME": "/h"}, "/h/.cache/podlift"),
+        ({"HOME": "/h"}, "/h/.cache/podlift"),
+        ({}, f"{Path.home()}/.cache/podlift"),
+    ],
+)
+def test_the_cache_lies_where_the_desktop_standard_says(environ: dict[str, str], expected: str) -> None:
+    assert cache_folder(environ) == Path(expected)

@@ -1,0 +1,69 @@
+"""Damage of every sort to a run directory: one sentence, never a traceback, and nothing is repaired by guessing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import GOLDEN_FILES
+
+import sdk
+
+GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
+
+
+def plan_with(**changes: object) -> Callable[[Path], None]:
+    def damage(run: Path) -> None:
+        data = json.loads((run / "plan.json").read_text())
+        (run / "plan.json").write_text(json.dumps({**data, **changes}))
+
+    return damage
+
+
+def file_with(name: str, content: str) -> Callable[[Path], None]:
+    return lambda run: (run / name).write_text(content) and None
+
+
+def metrics_with(content: str) -> Callable[[Path], None]:
+    return file_with("attempts/0001/metrics/chief-0.jsonl", content + "\n")
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "backend of a wrong type": plan_with(backend=5),
+    "no such backend": plan_with(backend="moon"),
+    "no tasks": plan_with(tasks=[]),
+    "tasks that are a number": plan_with(tasks=3),
+    "tasks of another cluster": plan_with(tasks=["chief-0"]),
+    "a job without resources": plan_with(job={}),
+    "another run's id": plan_with(run_id="other-aaaaaa"),
+    "deeply nested": file_with("plan.json", "[" * 100_000),
+    "records gone": lambda run: shutil.rmtree(run / "events"),
+    "records that are a file": lambda run: (shutil.rmtree(run / "events"), (run / "events").write_text("x")),
+    "a record without its data": file_with(
+        "events/0000.supervisor.000001.started.json", '{"version":1,"time":1,"data":{}}'
+    ),
+    "metrics that are a number": metrics_with("5"),
+    "metrics that are no table": metrics_with('{"metrics": 5}'),
+    "metrics that are no JSON": metrics_with("{"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_damage_is_reported_and_the_other_runs_stay_readable(tmp_path: Path, name: str) -> None:
+    broken, whole = tmp_path / "runs" / GOLDEN.name, tmp_path / "runs" / "golden-aaaaaa"
+    shutil.copytree(GOLDEN, broken)
+    shutil.copytree(GOLDEN, whole)
+    plan_with(run_id=whole.name)(whole)
+    DAMAGE[name](broken)
+    before = {path: path.read_bytes() for path in broken.rglob("*") if path.is_file()}
+    with pytest.raises(sdk.InputError):
+        run = sdk.attach(broken)
+        run.status()
+        run.metrics()
+    assert {path: path.read_bytes() for path in broken.rglob("*") if path.is_file()} == before
+    listed = {info.id: info for info in sdk.runs(root=tmp_path)}
+    assert listed[whole.name].status is not None
+    assert listed[whole.name].status.state is sdk.State.SUCCEEDED

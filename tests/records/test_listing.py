@@ -1,0 +1,198 @@
+"""The list of runs: quick where runs have ended, right whatever lies there."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import GOLDEN_FILES
+
+import sdk
+from sdk.clock import SystemClock
+from sdk.records import summaries
+from sdk.records.events import Event, fold
+from sdk.records.recorder import Recorder
+from sdk.spec.layout import RunPaths
+
+GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
+
+failures = st.none() | st.fixed_dictionaries(
+    {
+        "task": st.text(max_size=9),
+        "message": st.text(max_size=50),
+        "traceback": st.text(max_size=50),
+        "log": st.just("x"),
+    }
+)
+finals = st.fixed_dictionaries(
+    {
+        "state": st.sampled_from([state.value for state in sdk.State if state.terminal]),
+        "reason": st.sampled_from([reason.value for reason in sdk.Reason]),
+        "failure": failures,
+    }
+)
+records = st.lists(
+    st.builds(
+        Event,
+        attempt=st.integers(0, 3),
+        source=st.sampled_from(["client", "chief-0", "worker-12"]),
+        sequence=st.integers(1, 99),
+        kind=st.sampled_from(["submitted", "entry", "first_step", "stopping", "failed", "exited"]),
+        time=st.floats(0, 2e9),
+        data=st.dictionaries(st.text(max_size=9), st.integers() | st.text(max_size=9)),
+    ),
+    max_size=8,
+)
+values = st.recursive(st.none() | st.integers() | st.text(max_size=9), lambda inner: st.lists(inner, max_size=3))
+
+
+@pytest.fixture
+def make(root: Path):
+    """Make a run that has ended, with its summary: `make("a")`."""
+
+    def maker(letter: str, *, summary: bool = True) -> RunPaths:
+        run = root / "runs" / f"{letter}-aaaaaa"
+        shutil.copytree(GOLDEN, run)
+        plan = json.loads((run / "plan.json").read_text())
+        (run / "plan.json").write_text(json.dumps({**plan, "run_id": run.name}))
+        paths = RunPaths(str(run))
+        if summary:
+            summaries.write(paths)
+            assert os.path.exists(paths.summary)
+        return paths
+
+    return maker
+
+
+def listed() -> dict[str, sdk.RunInfo]:
+    return {info.id: info for info in sdk.runs(limit=None)}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@given(records, finals, values)
+def test_the_summary_of_a_run_says_what_its_records_say(
+    tmp_path_factory: pytest.TempPathFactory, events: list[Event], final: dict, value: object
+) -> None:
+    paths = RunPaths(str(tmp_path_factory.mktemp("runs") / "digits-aaaaaa"))
+    events = [
+        *events,
+        Event(attempt=0, source="supervisor", sequence=1, kind="final", time=3.0, data=final),
+        Event(attempt=1, source="chief-1", sequence=1, kind="result", time=3.0, data={"value": value}),
+    ]
+    os.makedirs(paths.events)
+    for event in events:
+        Path(paths.event(event.attempt, event.source, event.sequence, event.kind)).write_bytes(event.to_json())
+    summaries.write(paths)
+    kept = {(event.attempt, event.source, event.sequence, event.kind): event for event in events}
+    expected = fold(list(kept.values()), supervisor_alive=False)
+    found = summaries.read(paths)
+    assert (found and found.status) == (None if expected.state is sdk.State.LOST else expected)
+
+
+def test_a_run_is_listed_as_its_records_say_with_a_summary_and_without(make) -> None:
+    quick, slow = make("a"), make("b", summary=False)
+    found = listed()
+    assert found["a-aaaaaa"].status == sdk.attach(quick.url).status()
+    assert found["b-aaaaaa"].status == sdk.attach(slow.url).status()
+    assert found["a-aaaaaa"].status.state is sdk.State.SUCCEEDED
+
+
+def test_a_summary_is_worthless_once_the_records_have_changed(make) -> None:
+    added, foreign, removed = make("a"), make("b"), make("c")
+    Recorder(added, "supervisor", 2, SystemClock()).record("attempt_started")
+    Path(foreign.events, "notes.txt").write_text("x")
+    next(Path(removed.events).glob("*.final.json")).unlink()
+    found = listed()
+    assert found["a-aaaaaa"].status.attempts == 2
+    assert "notes.txt" in found["b-aaaaaa"].problem
+    assert not found["c-aaaaaa"].status.state.terminal
+
+
+def test_a_run_that_was_resumed_is_summed_up_anew(make) -> None:
+    paths = make("a")
+    Recorder(paths, "client-1", 0, SystemClock()).record("resumed", attempts=1, wishes=0)
+    assert summaries.read(paths) is None
+    Recorder(paths, "supervisor-1", 0, SystemClock()).record("final", state="CANCELLED", reason="cancelled")
+    assert summaries.read(paths) is None
+    summaries.write(paths)
+    found = summaries.read(paths)
+    assert found is not None and found.status == sdk.attach(paths.url).status()
+    assert listed()["a-aaaaaa"].status.state is sdk.State.CANCELLED
+
+
+@pytest.mark.parametrize("content", ["", "{", "5", "[" * 100_000, '{"version": 1}', '{"version": 99}'])
+def test_a_damaged_summary_is_none(make, content: str) -> None:
+    paths = make("a")
+    Path(paths.summary).write_text(content)
+    assert listed()["a-aaaaaa"].status.state is sdk.State.SUCCEEDED
+
+
+def test_a_copy_under_another_name_is_no_run_for_its_summary_either(make) -> None:
+    paths = make("a")
+    copy = Path(paths.url).with_name("b-aaaaaa")
+    shutil.copytree(paths.url, copy)
+    shutil.copystat(paths.events, copy / "events")
+    assert "holds the run 'a-aaaaaa'" in listed()["b-aaaaaa"].problem
+
+
+def test_what_is_no_run_is_listed_with_its_problem_and_hides_no_other(make, root: Path) -> None:
+    make("good")
+    folder = root / "runs"
+    for name in ("pipe", "folder", "nothing", "empty"):
+        (folder / name).mkdir()
+    os.mkfifo(folder / "pipe" / "plan.json")
+    (folder / "folder" / "plan.json").mkdir()
+    (folder / "empty" / "plan.json").touch()
+    (folder / "loop").symlink_to(folder / "loop")
+    (folder / "file").touch()
+    os.mkfifo(Path(make("piped", summary=False).events) / "0001.chief-0.000009.failed.json")
+    found = listed()
+    assert set(found) == {"good-aaaaaa", "piped-aaaaaa", "pipe", "folder", "nothing", "empty"}
+    assert found.pop("good-aaaaaa").status is not None
+    assert {name: info.status for name, info in found.items()} == dict.fromkeys(found)
+    assert "is no file" in found["pipe"].problem
+    assert "is no file" in found["piped-aaaaaa"].problem
+
+
+@pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.full)])
+def test_so_many_damaged_folders_are_so_many_problems(make, root: Path, count: int) -> None:
+    make("good")
+    for number in range(count):
+        (root / "runs" / f"damaged-{number}").mkdir()
+    found = listed()
+    assert len(found) == count + 1
+    assert found["good-aaaaaa"].status is not None
+    assert len(sdk.runs(limit=3)) == 3
+
+
+def test_runs_that_vanish_while_they_are_listed_are_not_there(make, root: Path) -> None:
+    make("stays")
+    folders = [root / "runs" / f"gone-{number}" for number in range(500)]
+    for folder in folders:
+        folder.mkdir()
+    remover = threading.Thread(target=lambda: [folder.rmdir() for folder in folders])
+    remover.start()
+    try:
+        while remover.is_alive():
+            assert listed()["stays-aaaaaa"].status is not None
+    finally:
+        remover.join()
+    assert list(listed()) == ["stays-aaaaaa"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
+def test_a_closed_folder_is_listed_and_a_closed_root_is_said(make, root: Path) -> None:
+    paths = make("closed")
+    os.chmod(paths.url, 0)
+    assert "Permission denied" in listed()["closed-aaaaaa"].problem
+    os.chmod(paths.url, 0o700)
+    os.chmod(root / "runs", 0)
+    with pytest.raises(sdk.InputError, match="Permission denied"):
+        listed()
+    os.chmod(root / "runs", 0o700)

@@ -1,0 +1,432 @@
+"""What a program leaves outlives it, however it ends; nothing else comes along, and nothing of yours is overwritten."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from support import LIMIT_S, until
+
+import sdk
+from sdk.records.recorder import read_events
+
+LEAVE = """\
+import os, sys, time
+import sdk
+
+ctx = sdk.context()
+with open("log.csv", "w") as file:
+    file.write("epoch,loss")
+with open(os.path.join(ctx.dirs.model, "m.keras"), "w") as file:
+    file.write("weights")
+print("ready", flush=True)
+"""
+LEFT = {"work/log.csv": b"epoch,loss", "model/m.keras": b"weights"}
+
+
+def files(folder: str | Path) -> dict[str, bytes]:
+    """Content of every file below a folder, by path, less the one that says whose folder it is."""
+    found = {}
+    for here, _, names in os.walk(folder):
+        for name in set(names) - {".podlift-folder"}:
+            path = os.path.join(here, name)
+            with open(path, "rb") as file:
+                found[os.path.relpath(path, folder)] = file.read()
+    return found
+
+
+def ended(run: sdk.Run) -> dict[str, bytes]:
+    """What a run has left once it has ended."""
+    assert run.wait(LIMIT_S).state.terminal
+    return files(run.plan.paths.outputs)
+
+
+def skipped(run: sdk.Run) -> dict[str, str]:
+    collected = run.collected()
+    assert collected is not None
+    return dict(collected["skipped"])
+
+
+def wait_ready(run: sdk.Run) -> None:
+    until(lambda: any(line.text == "ready" for line in run.logs()))
+
+
+def leave_alone(run: sdk.Run) -> None:
+    """It ends by itself."""
+
+
+def cancel(run: sdk.Run) -> None:
+    wait_ready(run)
+    run.cancel(grace_s=0)
+
+
+def end_supervisor(run: sdk.Run, number: signal.Signals = signal.SIGTERM) -> None:
+    wait_ready(run)
+    started = next(event for event in read_events(run.plan.paths) if event.kind == "started")
+    os.kill(int(started.data["supervisor"].split(":")[1]), number)
+
+
+@pytest.mark.parametrize(
+    ("way", "act", "state"),
+    [
+        ("pass", leave_alone, "SUCCEEDED"),
+        ("sys.exit(0)", leave_alone, "SUCCEEDED"),
+        ("raise KeyError('column')", leave_alone, "FAILED"),
+        ("sys.exit(3)", leave_alone, "FAILED"),
+        ("sys.exit(75)", leave_alone, "CHECKPOINTED"),
+        ("os._exit(7)", leave_alone, "FAILED"),
+        ("os.kill(os.getpid(), 9)", leave_alone, "FAILED"),
+        ("os.abort()", leave_alone, "FAILED"),
+        ("time.sleep(600)", cancel, "CANCELLED"),
+        ("time.sleep(600)", end_supervisor, "FAILED"),
+    ],
+)
+def test_what_was_left_is_there_after_every_way_out(write, way: str, act: Callable, state: str) -> None:
+    write("train.py", LEAVE + way)
+    run = sdk.submit("train.py")
+    act(run)
+    assert ended(run) == LEFT
+    assert run.status().state.value == state
+    assert skipped(run) == {}
+
+
+def test_what_was_left_is_there_when_the_time_is_over(write) -> None:
+    write("train.py", LEAVE + "time.sleep(600)")
+    run = sdk.submit(sdk.Job("train.py", limits={"timeout_s": 5, "grace_s": 0}))
+    assert ended(run) == LEFT
+    assert run.status().reason is sdk.Reason.TIMEOUT
+
+
+def test_what_the_chief_left_is_there_when_another_task_fails_and_nothing_of_that_one(write) -> None:
+    way = """
+        if os.environ["PODLIFT_TASK"] == "chief-0":
+            open("done", "w").close()
+            time.sleep(600)
+        while not os.path.exists("../../chief-0/code/done"):
+            time.sleep(0.01)
+        raise KeyError("column")
+    """
+    write("train.py", LEAVE + dedent(way))
+    run = sdk.submit("train.py", workers=2)
+    assert ended(run) == {**LEFT, "work/done": b""}
+    failure = run.status().failure
+    assert failure is not None
+    assert failure.task == "worker-0"
+
+
+def test_a_killed_supervisor_collects_nothing_and_download_returns_nothing(write, tmp_path: Path) -> None:
+    write("train.py", LEAVE + "time.sleep(600)")
+    run = sdk.submit("train.py")
+    end_supervisor(run, signal.SIGKILL)
+    assert run.wait(LIMIT_S).state is sdk.State.LOST
+    assert run.download(tmp_path / "home") == []
+    assert run.collected() is None
+
+
+def test_a_program_that_leaves_nothing_has_no_outputs(write, tmp_path: Path) -> None:
+    write("helper.py", "WORD = 1")
+    write("data/a.csv", "1")
+    write("train.py", "import helper, os; os.utime('data/a.csv'); os.chmod('train.py', 0o700); os.makedirs('empty')")
+    run = sdk.submit("train.py")
+    result = run.result(LIMIT_S)
+    assert not Path(result.outputs_dir).exists()
+    assert run.collected() == {"files": 0, "bytes": 0, "skipped": [], "skipped_count": 0}
+    assert run.download(tmp_path / "home") == []
+    assert not (tmp_path / "home").exists()
+
+
+def test_new_and_changed_files_are_what_is_left_however_well_the_change_is_hidden(write) -> None:
+    text = """
+        import os, pathlib
+        pathlib.Path("grown.txt").write_text("longer than before")
+        old = os.stat("same_size.txt")
+        pathlib.Path("same_size.txt").write_text("after!")
+        os.utime("same_size.txt", ns=(old.st_atime_ns, old.st_mtime_ns))
+        pathlib.Path("moved.txt").rename("elsewhere.txt")
+        pathlib.Path("removed.txt").unlink()
+        pathlib.Path("rewritten.txt").write_text("before")
+        pathlib.Path("deep/er").mkdir(parents=True)
+        pathlib.Path("deep/er/new.txt").write_text("new")
+    """
+    write("train.py", text)
+    for name in ("grown", "same_size", "moved", "removed", "rewritten", "untouched"):
+        write(f"{name}.txt", "before")
+    assert ended(sdk.submit("train.py")) == {
+        "work/grown.txt": b"longer than before",
+        "work/same_size.txt": b"after!",
+        "work/elsewhere.txt": b"before",
+        "work/deep/er/new.txt": b"new",
+    }
+
+
+def test_the_result_of_a_run_sees_all_of_a_thousand_files_under_two_places(write) -> None:
+    text = """
+        import os, sdk
+        for i in range(500):
+            for folder in (".", sdk.context().dirs.model):
+                os.makedirs(f"{folder}/{i % 7}", exist_ok=True)
+                with open(f"{folder}/{i % 7}/{i}.bin", "w") as file:
+                    file.write(f"{folder[:1]}{i}")
+    """
+    write("train.py", text)
+    run = sdk.submit("train.py")
+    found = files(run.result(LIMIT_S).outputs_dir)
+    wanted = {f"work/{i % 7}/{i}.bin": f".{i}".encode() for i in range(500)}
+    assert found == {**wanted, **{f"model/{i % 7}/{i}.bin": f"/{i}".encode() for i in range(500)}}
+    assert (run.collected() or {})["files"] == 1000
+
+
+def test_a_file_is_not_stored_twice(write) -> None:
+    write("train.py", LEAVE)
+    run = sdk.submit("train.py")
+    paths = run.result(LIMIT_S)
+    assert Path(paths.outputs_dir, "model/m.keras").samefile(Path(paths.model_dir, "m.keras"))
+
+
+def test_nothing_from_outside_is_left_and_what_is_not_collected_is_named(write) -> None:
+    text = """
+        import os, socket
+        os.remove("config.ini"); os.symlink("/etc/passwd", "config.ini")
+        os.symlink("/etc", "folder")
+        os.symlink("../../..", "above")
+        os.symlink(".", "itself")
+        os.symlink("nowhere", "dangling")
+        os.symlink("loop", "loop")
+        os.symlink("unchanged.txt", "to_the_bundle")
+        os.makedirs("steps/2")
+        open("steps/2/weights", "w").write("w")
+        os.symlink("2", "steps/latest")
+        os.symlink(os.path.abspath("steps/2/weights"), "best")
+        os.mkfifo("pipe")
+        socket.socket(socket.AF_UNIX).bind("socket")
+        open(b"caf\\xe9.txt", "w").write("c")
+    """
+    write("train.py", text)
+    write("config.ini")
+    write("unchanged.txt")
+    run = sdk.submit("train.py")
+    found = ended(run)
+    assert found == {"work/steps/2/weights": b"w", "work/best": b"w", "work/caf\udce9.txt": b"c"}
+    work = Path(run.plan.paths.outputs_work)
+    assert os.readlink(work / "best") == "steps/2/weights"
+    assert os.readlink(work / "steps" / "latest") == "2"
+    leaves, nothing = "a link that leaves the folder", "a link to nothing"
+    assert skipped(run) == {
+        "work/above": leaves,
+        "work/config.ini": leaves,
+        "work/dangling": nothing,
+        "work/folder": leaves,
+        "work/itself": "a link to a folder that it lies in",
+        "work/loop": nothing,
+        "work/pipe": "neither file nor folder",
+        "work/socket": "neither file nor folder",
+        "work/to_the_bundle": "a link to what is not collected",
+    }
+
+
+@pytest.mark.parametrize(
+    ("deed", "left", "said"),
+    [
+        ("shutil.rmtree(os.getcwd())", {"model/m.keras": b"weights"}, {"work/": "has removed this folder"}),
+        (
+            "shutil.rmtree(os.getcwd()); os.symlink('/etc', here)",
+            {"model/m.keras": b"weights"},
+            {"work/": "has put something else in the place of this folder"},
+        ),
+        (
+            "shutil.rmtree(ctx.dirs.model); os.symlink('/etc', ctx.dirs.model)",
+            {"work/log.csv": b"epoch,loss"},
+            {"model/": "has put something else in the place of this folder"},
+        ),
+        (
+            "shutil.rmtree(ctx.dirs.model); open(ctx.dirs.model, 'w').close()",
+            {"work/log.csv": b"epoch,loss"},
+            {"model/": "has put something else in the place of this folder"},
+        ),
+        ("os.chmod(here, 0o500); os.chmod(ctx.dirs.model, 0o500)", LEFT, {}),
+        ("os.symlink(elsewhere, run + '/outputs')", LEFT, {}),
+        ("open(run + '/outputs', 'w').close()", LEFT, {}),
+        ("os.makedirs(run + '/outputs/work/log.csv/old')", LEFT, {}),
+        ("os.makedirs(run + '/outputs'); os.symlink(elsewhere, run + '/outputs/model')", LEFT, {}),
+    ],
+)
+def test_a_program_that_tampers_with_its_folders_fails_no_run_and_leads_nobody_out(
+    write, tmp_path: Path, deed: str, left: dict[str, bytes], said: dict[str, str]
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    names = f"here = os.getcwd(); run = os.environ['PODLIFT_RUN']; elsewhere = {str(tmp_path / 'elsewhere')!r}"
+    write("train.py", f"{LEAVE}import shutil; {names}; {deed}")
+    run = sdk.submit("train.py")
+    assert ended(run) == left
+    assert run.status().state is sdk.State.SUCCEEDED
+    assert {path: said[path] in reason for path, reason in skipped(run).items()} == dict.fromkeys(said, True)
+    assert files(tmp_path / "elsewhere") == {}
+
+
+def test_a_path_too_long_for_the_system_is_named_and_the_rest_is_there(write) -> None:
+    text = """
+        import os
+        for _ in range(30):
+            os.mkdir("d" * 200)
+            os.chdir("d" * 200)
+        open("unreachable", "w").close()
+    """
+    write("train.py", LEAVE + dedent(text))
+    run = sdk.submit("train.py")
+    assert ended(run) == LEFT
+    (reason,) = skipped(run).values()
+    assert reason == "file name too long"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_nobody_may_read_is_named_and_the_rest_is_there(write) -> None:
+    write("train.py", LEAVE + "open('x', 'w').close(); os.chmod('x', 0); os.mkdir('y'); os.chmod('y', 0)")
+    run = sdk.submit("train.py")
+    assert ended(run) == LEFT
+    assert skipped(run) == {"work/x": "permission denied", "work/y/": "permission denied"}
+
+
+def test_bytecode_is_nobodys_output(write) -> None:
+    write("pkg/__init__.py")
+    write(
+        "train.py",
+        "import sys; sys.dont_write_bytecode = False; import pkg, py_compile; py_compile.compile('train.py')",
+    )
+    run = sdk.submit("train.py")
+    assert ended(run) == {}
+    assert list(Path(run.plan.paths.work(1, "chief-0")).rglob("*.pyc")), "there was some"
+
+
+def test_a_program_that_never_began_leaves_nothing(write) -> None:
+    write("train.py", "print(1)")
+    plan = sdk.plan("train.py")
+    Path(plan.bundle).parent.mkdir(parents=True)
+    Path(plan.bundle).write_bytes(b"rotten")
+    run = sdk.submit(plan)
+    assert ended(run) == {}
+    assert skipped(run) == {}
+
+
+@pytest.fixture
+def left(write) -> sdk.Run:
+    """A run that has ended and left its two files."""
+    write("train.py", LEAVE)
+    run = sdk.submit("train.py")
+    run.result(LIMIT_S)
+    return run
+
+
+def test_download_copies_what_was_left_and_says_what_it_wrote(left: sdk.Run, tmp_path: Path) -> None:
+    home = tmp_path / "new" / "home"
+    assert left.download(home) == [str(home / "model/m.keras"), str(home / "work/log.csv")]
+    assert files(home) == LEFT
+    (home / "work/log.csv").write_text("mine now")
+    assert ended(left) == LEFT, "a copy is no second name"
+
+
+def test_download_again_brings_only_what_is_missing(left: sdk.Run, tmp_path: Path) -> None:
+    left.download(tmp_path / "home")
+    (tmp_path / "home/work/log.csv").unlink()
+    assert left.download(tmp_path / "home") == [str(tmp_path / "home/work/log.csv")]
+    assert left.download(tmp_path / "home") == []
+
+
+def test_a_home_folder_may_be_written_with_a_tilde(left: sdk.Run, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    left.download("~/results")
+    assert files(tmp_path / "results") == LEFT
+
+
+@pytest.mark.parametrize(
+    ("there", "said"),
+    [
+        ({"work/log.csv": "mine", "model/m.keras": "mine"}, "model/m.keras, work/log.csv"),
+        ({"work": "a file"}, ": work."),
+        ({"model/m.keras/x": "below a folder"}, ": model/m.keras."),
+    ],
+)
+def test_nothing_is_overwritten_and_nothing_is_written_beside_it(
+    left: sdk.Run, tmp_path: Path, there: dict[str, str], said: str
+) -> None:
+    home = tmp_path / "home"
+    for path, text in there.items():
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).write_text(text)
+    with pytest.raises(sdk.InputError, match="holds other files of the same name") as caught:
+        left.download(home)
+    assert said in str(caught.value)
+    assert files(home) == {path: text.encode() for path, text in there.items()}
+
+
+def test_a_destination_that_can_take_no_files_is_refused(left: sdk.Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for dest, said in [
+        (tmp_path / "file", "is a file"),
+        (f"{left.url}/home", "among the runs"),
+        (Path(left.url).parent, "among the runs"),
+        ("", "no folder"),
+        ("gs://bucket/home", "no folder"),
+        ("x\0", "not a usable path"),
+    ]:
+        with pytest.raises(sdk.InputError, match=said):
+            left.download(dest)
+    assert files(left.plan.paths.outputs) == LEFT
+
+
+def test_a_run_that_is_going_on_has_nothing_to_download_yet(write, tmp_path: Path) -> None:
+    write("train.py", LEAVE + "time.sleep(600)")
+    run = sdk.submit("train.py")
+    with pytest.raises(sdk.InputError, match=f"Next: podlift wait {run.id}"):
+        run.download(tmp_path / "home")
+    run.cancel(grace_s=0)
+    run.wait(LIMIT_S)
+
+
+def test_what_cannot_be_copied_is_said_before_anything_is(left: sdk.Run, tmp_path: Path) -> None:
+    os.symlink("/etc/passwd", f"{left.plan.paths.outputs}/work/passwords")
+    with pytest.raises(sdk.InputError, match=r"work/passwords \(a link that leaves the folder\)"):
+        left.download(tmp_path / "home")
+    assert not (tmp_path / "home").exists()
+
+
+def test_a_copy_that_is_cut_short_leaves_no_half_file(write, tmp_path: Path) -> None:
+    write("train.py", "open('a', 'w').write('small'); open('b', 'w').write('x' * 100_000)")
+    run = sdk.submit("train.py")
+    run.result(LIMIT_S)
+    home = tmp_path / "home"
+    code = f"import sdk; sdk.attach({run.url!r}).download({str(home)!r})"
+    # The kernel refuses to make any file longer than this, as a full disk would.
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(Path(sdk.__file__).parent.parent)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000)),
+        capture_output=True,
+        text=True,
+    )
+    assert "PodliftError: The files could not all be copied: [Errno 27] File too large" in done.stderr
+    assert "1 of 2 are in" in done.stderr
+    assert files(home) == {"work/a": b"small"}
+    assert run.download(home) == [str(home / "work/b")]
+
+
+def test_links_and_odd_names_survive_the_download(write, tmp_path: Path) -> None:
+    text = """
+        import os
+        os.makedirs("steps/2"); open("steps/2/weights", "w").write("w"); os.symlink("2", "steps/latest")
+        open(b"caf\\xe9.txt", "w").write("c"); open("n" * 250, "w").write("n")
+        os.chmod("steps/2/weights", 0o444)
+    """
+    write("train.py", text)
+    run = sdk.submit("train.py")
+    run.result(LIMIT_S)
+    run.download(tmp_path / "home")
+    assert files(tmp_path / "home") == files(run.plan.paths.outputs)
+    assert os.readlink(tmp_path / "home/work/steps/latest") == "2"
+    assert (tmp_path / "home/work/steps/2/weights").stat().st_mode & 0o777 == 0o444

@@ -1,0 +1,351 @@
+"""What a person is told about a run: live, after its end, after a crash, from anywhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import timezone
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support import LIMIT_S, REPO, until
+
+import sdk
+from sdk.records.events import Event, first_failure, fold, is_collateral, reason_of
+from sdk.records.explain import MEANINGS, About, explain
+from sdk.records.recorder import read_events
+from sdk.spec.layout import RunPaths
+
+ABOUT = About(
+    ref="REF", paths=RunPaths("/r/runs/digits-aaaaaa"), tasks=["chief-0", "worker-0"], now=100.0, zone=timezone.utc
+)
+
+
+def event(kind: str, time: float, source: str = "supervisor", attempt: int = 0, **data: object) -> Event:
+    return Event(attempt=attempt, source=source, sequence=int(time * 10), kind=kind, time=time, data=data)
+
+
+def failed(kind: str, time: float, source: str, attempt: int = 1, message: str = "m") -> Event:
+    text = f'Traceback (most recent call last):\n  File "t.py", line 1\n{kind}: {message}\n'
+    return event("failed", time, source, attempt, type=kind, message=message, traceback=text)
+
+
+def told(*events: Event, alive: bool = True) -> str:
+    return explain(events, fold(events, supervisor_alive=alive), ABOUT)
+
+
+SUBMITTED = event("submitted", 10.0, "client")
+LAUNCHED = event("launched", 10.1, "launcher", supervisor="boot:77:5")
+STARTED = event("started", 11.0, supervisor="boot:77:5")
+BEGUN = [SUBMITTED, LAUNCHED, STARTED, event("attempt_started", 12.0, attempt=1)]
+ENTERED = [*BEGUN, event("entry", 13.0, "chief-0", 1), event("entry", 13.5, "worker-0", 1)]
+STEPPED = [*ENTERED, event("first_step", 20.0, "chief-0", 1)]
+
+FAILURE = {"task": "worker-0", "message": "worker-0 failed: KeyError: m"}
+RESUMED = [
+    *STEPPED,
+    failed("KeyError", 30, "worker-0"),
+    event("stopping", 31, attempt=1, reason="user_error"),
+    event("final", 40, state="FAILED", reason="user_error", failure=FAILURE),
+    event("resumed", 50, "client-1", attempts=1, wishes=0),
+]
+AGAIN = [event("started", 52, "supervisor-1", supervisor="boot:88:5"), event("attempt_started", 53, attempt=2)]
+EARLIER = [
+    "Before that, attempt 1: worker-0 failed: KeyError: m",
+    "It was resumed at 1970-01-01 00:00:50.",
+]
+
+
+@pytest.mark.parametrize(
+    ("events", "alive", "parts"),
+    [
+        ([SUBMITTED], True, ["is PENDING (submitted) for 1 min 30 s, since 1970-01-01 00:00:10.", "not launched yet"]),
+        ([SUBMITTED, LAUNCHED], True, ["has not reported yet", "Next: podlift wait REF"]),
+        ([SUBMITTED, LAUNCHED, STARTED], True, ["RUNNING (training)", "Waiting for ports"]),
+        ([SUBMITTED, STARTED, event("preparing", 12)], True, ["(preparing)", "/r/runs/digits-aaaaaa/environment.log"]),
+        (BEGUN, True, ["Waiting for chief-0, worker-0 to reach the program", "Next: podlift logs REF -f"]),
+        (ENTERED[:-1], True, ["Waiting for worker-0 to reach"]),
+        (ENTERED, True, ["no training step was seen yet"]),
+        (STEPPED, True, ["It trains, since 1970-01-01 00:00:20."]),
+        ([*STEPPED, event("done", 30, "chief-0", 1)], True, ["chief-0 is done; waiting for worker-0."]),
+        ([*STEPPED, failed("KeyError", 30, "worker-0")], True, ["worker-0 has failed: KeyError: m", "worker-0.log"]),
+        (
+            [*STEPPED, event("hung", 50, attempt=1, silent_s=90.0, task="worker-0")],
+            True,
+            ["no task has shown any life for 1 min 30 s", "The slowest is worker-0."],
+        ),
+        (
+            [
+                *STEPPED,
+                event("stopping", 40, attempt=1, reason="cancelled"),
+                event("exited", 41, attempt=1, task="chief-0"),
+            ],
+            True,
+            ["RUNNING (stopping)", "Why: cancelled.", "Waiting for the end of worker-0.", "Next: podlift wait REF"],
+        ),
+        (
+            [
+                *STEPPED,
+                event("stopping", 40, attempt=1, reason="killed"),
+                event("restarting", 41, attempt=1, why="Started again.", failure={"message": "chief-0 was killed."}),
+            ],
+            True,
+            ["RUNNING (restarting)", "Started again.", "chief-0 was killed."],
+        ),
+        (
+            [
+                *STEPPED,
+                event("stopping", 40, attempt=1, reason="killed"),
+                event("restarting", 41, attempt=1, reason="killed", failure={"message": "chief-0 was killed."}),
+                event("attempt_started", 42, attempt=2),
+                event("stopping", 43, attempt=2, reason="hung"),
+                event("attempt_started", 44, attempt=3),
+            ],
+            True,
+            [
+                "RUNNING (training)",
+                "in attempt 3",
+                "Before that, attempt 1: chief-0 was killed.",
+                "Before that, attempt 2: ended as hung",
+            ],
+        ),
+        ([SUBMITTED], False, ["LOST (supervisor_lost) last seen", "supervisor was never started"]),
+        (STEPPED, False, ["gone and left no verdict", "It was process 77", "Next: podlift logs REF"]),
+        (RESUMED, True, ["PENDING (submitted) for 50 s", "that resumed it does that", *EARLIER]),
+        (
+            [*RESUMED, event("launched", 51, "launcher-1", supervisor="boot:88:5")],
+            True,
+            ["launched, and has not", *EARLIER],
+        ),
+        ([*RESUMED, *AGAIN], True, ["RUNNING (training)", "in attempt 2", "Waiting for chief-0, worker-0", *EARLIER]),
+        ([*RESUMED, *AGAIN], False, ["LOST", "It was process 88", *EARLIER]),
+        (
+            [*RESUMED, *AGAIN, event("final", 60, "supervisor-1", state="SUCCEEDED", reason="done")],
+            True,
+            ["SUCCEEDED (done) since 1970-01-01 00:01:00", *EARLIER],
+        ),
+        ([*STEPPED, failed("KeyError", 30, "worker-0")], False, ["LOST", "worker-0 has failed: KeyError: m"]),
+        (
+            [*STEPPED, event("final", 40, state="SUCCEEDED", reason="done")],
+            False,
+            ["is SUCCEEDED (done) since 1970-01-01 00:00:40, 30 s after its submit.", "Next: podlift get REF"],
+        ),
+        ([*STEPPED, event("final", 40, state="CANCELLED", reason="cancelled")], False, ["Somebody cancelled it."]),
+        ([*STEPPED, event("final", 40, state="CHECKPOINTED", reason="checkpointed")], False, ["to be started again"]),
+    ],
+)
+def test_the_state_what_is_waited_for_and_the_next_command(events: list[Event], alive: bool, parts: list[str]) -> None:
+    text = told(*events, alive=alive)
+    assert [part for part in parts if part not in text] == [], text
+    assert text.count("worker-0 failed: KeyError") <= 1
+
+
+def test_the_cause_comes_first_and_what_its_peers_died_of_is_folded_under_it() -> None:
+    failure = {
+        "task": "worker-0",
+        "message": "worker-0 failed: KeyError: 'x'",
+        "traceback": "T",
+        "log": "/l/worker-0.log",
+    }
+    text = told(
+        *STEPPED,
+        failed("UnavailableError", 29.0, "chief-0", message="Socket\n closed " + "x" * 500),
+        failed("KeyError", 30.0, "worker-0"),
+        failed("ValueError", 30.5, "worker-2"),
+        event("exited", 31.0, attempt=1, task="worker-1", code=-6),
+        event("exited", 31.0, attempt=1, task="worker-0", code=1),
+        event("stopping", 32.0, attempt=1, reason="user_error"),
+        event("exited", 33.0, attempt=1, task="chief-0", code=-9),
+        event("final", 40.0, state="FAILED", reason="user_error", failure=failure),
+    )
+    lines = text.splitlines()
+    assert lines[1] == "worker-0 failed: KeyError: 'x'"
+    assert "Whole log: /l/worker-0.log" in lines
+    assert "Failed as well: worker-2 (ValueError: m)." in lines
+    peers = next(line for line in lines if line.startswith("Its peers after that:"))
+    assert "chief-0 (UnavailableError: Socket closed xx" in peers
+    assert "worker-1 (SIGABRT)" in peers
+    assert "SIGKILL" not in text, "podlift itself has killed what was left"
+    assert lines[-1] == "Next: podlift logs REF --task worker-0 · podlift resume REF --code current"
+    assert max(map(len, lines)) < 300
+
+
+USER_ERROR = event("final", 40.0, state="FAILED", reason="user_error", failure=FAILURE)
+
+
+@pytest.mark.parametrize(
+    ("events", "changes", "sentence"),
+    [
+        ([*STEPPED, USER_ERROR], {"saved_step": 480}, "If it is resumed, attempt 2 continues at step 480."),
+        ([*STEPPED, USER_ERROR], {}, "If it is resumed, no checkpoint was saved: attempt 2 starts from the beginning."),
+        ([*ENTERED, USER_ERROR], {}, ""),
+        ([*RESUMED, *AGAIN, event("continued", 54, "chief-0", 2, step=480), event("entry", 54, "chief-0", 2)], {}, ""),
+        (
+            [
+                *(*RESUMED, *AGAIN, event("entry", 54, "chief-0", 2), event("entry", 54, "worker-0", 2)),
+                *(event("continued", 55, "chief-0", 2, step=480), event("first_step", 56, "chief-0", 2)),
+            ],
+            {},
+            "Attempt 2 continues at step 480.",
+        ),
+        (
+            [
+                *(*RESUMED, *AGAIN, event("entry", 54, "chief-0", 2), event("entry", 54, "worker-0", 2)),
+                *(event("continued", 55, "chief-0", 2, step=0), event("first_step", 56, "chief-0", 2)),
+            ],
+            {},
+            "No checkpoint was saved: attempt 2 starts from the beginning.",
+        ),
+    ],
+)
+def test_where_an_attempt_continues_is_said(events: list[Event], changes: dict, sentence: str) -> None:
+    text = explain(events, replace(fold(events, supervisor_alive=True), **changes), ABOUT)
+    assert [line for line in text.splitlines() if "attempt 2 " in line.lower() and line != text.splitlines()[0]] == (
+        [sentence] if sentence else []
+    )
+
+
+def test_after_an_error_of_the_program_the_next_command_starts_it_with_the_current_code() -> None:
+    ending = fold([*STEPPED, USER_ERROR], supervisor_alive=True)
+    assert explain([*STEPPED, USER_ERROR], ending, ABOUT).endswith("podlift resume REF --code current")
+    notebook = explain([*STEPPED, USER_ERROR], ending, replace(ABOUT, generated=True))
+    assert notebook.endswith("Next: podlift logs REF --task worker-0"), "there is no current code of a notebook's cells"
+    late = replace(ending, reason=sdk.Reason.TIMEOUT)
+    assert explain([*STEPPED, USER_ERROR], late, ABOUT).endswith("podlift resume REF"), "its code may be right"
+
+
+def test_every_reason_has_a_sentence() -> None:
+    assert set(MEANINGS) == set(sdk.Reason)
+    endings = [reason for reason in sdk.Reason if reason.value not in ("submitted", "training", "done")]
+    assert [reason for reason in endings if not MEANINGS[reason]] == []
+    assert len({MEANINGS[reason] for reason in endings}) == len(endings)
+
+
+kinds = st.sampled_from(
+    [
+        "submitted",
+        "preparing",
+        "placed",
+        "attempt_started",
+        "entry",
+        "first_step",
+        "done",
+        "stopping",
+        "restarting",
+        "hung",
+    ]
+)
+anything = st.builds(
+    Event,
+    attempt=st.integers(0, 3),
+    source=st.sampled_from(["client", "supervisor", "chief-0", "worker-0"]),
+    sequence=st.integers(1, 9),
+    kind=kinds,
+    time=st.floats(0, 4e9),
+    data=st.just({}),
+)
+endings = st.builds(
+    lambda task, code, at: event("exited", at, attempt=1, task=task, code=code),
+    st.sampled_from(["chief-0", "worker-0"]),
+    st.integers(-70, 300),
+    st.floats(0, 100),
+)
+failures = st.builds(failed, st.sampled_from(["KeyError", "UnavailableError"]), st.floats(0, 100), st.just("worker-0"))
+
+
+@given(st.lists(st.one_of(anything, endings, failures), max_size=12), st.booleans())
+def test_whatever_the_records_are_there_is_an_explanation(events: list[Event], alive: bool) -> None:
+    text = told(*events, alive=alive)
+    assert text.startswith("The run digits-aaaaaa is ")
+    assert "\nNext: podlift " in text
+
+
+@pytest.mark.parametrize(
+    ("kind", "message", "collateral"),
+    [
+        ("UnavailableError", "", True),
+        ("InternalError", "Collective ops is aborted by: ...", True),
+        ("UnknownError", "Connection reset by peer", True),
+        ("InternalError", "cudnn failed", False),
+        ("ConnectionResetError", "[Errno 104]", True),
+        ("ValueError", "connection reset", False),
+    ],
+)
+def test_what_a_dead_peer_causes_is_no_cause(kind: str, message: str, collateral: bool) -> None:
+    echo = failed(kind, 1.0, "chief-0", message=message)
+    cause = failed("KeyError", 2.0, "worker-0")
+    assert is_collateral(echo) is collateral
+    assert first_failure([echo, cause], 1) is (cause if collateral else echo)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "said"),
+    [
+        ("from json import nothing", sdk.Reason.IMPORT_ERROR, "cannot import name 'nothing'"),
+        ("def main(): pass\ndel main", sdk.Reason.WRONG_ENTRY, "has no attribute 'main'"),
+        ("def main(): {}['x']", sdk.Reason.USER_ERROR, "KeyError: 'x'"),
+        ("def main(): raise TypeError('mine')", sdk.Reason.USER_ERROR, "mine"),
+    ],
+)
+def test_a_failed_import_and_a_wrong_entry_are_told_from_an_error_of_the_program(
+    write, text: str, reason: sdk.Reason, said: str
+) -> None:
+    write("train.py", text if "main" in text else f"def main():\n    {text}")
+    run = sdk.submit("train:main")
+    run.wait(LIMIT_S)
+    record = first_failure(read_events(run.plan.paths), 1)
+    assert record is not None
+    assert reason_of(record) is reason
+    assert said in run.why()
+
+
+def test_a_run_is_explained_live_and_after_its_supervisor_was_killed_from_anywhere(write, tmp_path: Path) -> None:
+    write("train.py", "import time; print('on its way', flush=True); time.sleep(600)")
+    run = sdk.submit("train.py", workers=2)
+    until(lambda: len([e for e in read_events(run.plan.paths) if e.kind == "entry"]) == 2)
+    assert "no training step was seen yet" in run.why()
+    supervisor = next(e for e in read_events(run.plan.paths) if e.kind == "started").data["supervisor"].split(":")[1]
+    os.kill(int(supervisor), signal.SIGKILL)
+    assert run.wait(LIMIT_S).state is sdk.State.LOST
+    code = f"import sdk; print(sdk.attach({run.url!r}).why())"
+    env = {"PYTHONPATH": str(REPO), "PATH": os.defpath, "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/", env=env).stdout
+    assert f"The run {run.id} is LOST (supervisor_lost) last seen" in shown
+    assert f"It was process {supervisor}, and was killed" in shown
+    assert f"Next: podlift logs {run.url}" in shown, "that shell has another root"
+    assert f"Next: podlift logs {run.id}" in run.why()
+
+
+def test_the_explanation_is_the_message_of_the_error_and_what_the_command_shows(write, capsys) -> None:
+    from sdk.cli import app
+
+    write("train.py", "def train():\n    {}['the column']\ntrain()")
+    run = sdk.submit("train.py")
+    with pytest.raises(sdk.RunFailedError) as caught:
+        run.result(LIMIT_S)
+    assert str(caught.value) == run.why()
+    assert app.run(["status", run.id]) == 0
+    assert "KeyError: 'the column'" in capsys.readouterr().out
+    assert app.run(["why", run.id]) == 0
+    shown = capsys.readouterr().out
+    assert run.why() in shown
+    assert "KeyError: 'the column'" in shown
+    assert f"Next: podlift logs {run.id} --task chief-0" in shown
+    assert app.run(["wait", run.id]) == 1
+    assert run.why() in capsys.readouterr().err
+
+
+def test_a_run_whose_records_are_damaged_is_said_to_be(write) -> None:
+    write("train.py", "print(1)")
+    run = sdk.submit("train.py")
+    run.wait(LIMIT_S)
+    final = next(Path(run.plan.paths.events).glob("*.final.json"))
+    final.write_text('{"version": 1, "time": 1e300, "data": {"state": "FAILED", "reason": "killed"}}')
+    with pytest.raises(sdk.CorruptRunError, match="are damaged"):
+        run.why()

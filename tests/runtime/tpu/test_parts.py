@@ -1,0 +1,52 @@
+"""Replicas of a TPU that have parts of a batch of different size, or none, give the numbers of one device."""
+
+from pathlib import Path
+
+import pytest
+from support import PROGRAMS
+
+import sdk
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("tensorflow")
+
+SCRIPT = PROGRAMS / "agreement_on_tpu.py"
+CASES = [
+    "dense_sgd-fit-tiny_last",
+    "conv_adam-fit-tiny_last",
+    "attention_adamw",
+    "attention_global_clipnorm",
+    "attention_clipnorm",
+    "masked_loss",
+    "mean_with_sample_weight",
+    "synchronized_batch_norm",
+    "static_batches",
+    "two_outputs_and_regularizers",
+    "fewer_examples_than_tasks",
+    "pair_with_two_optimizers",
+    "dense_sgd-loop-uneven",
+]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    job = sdk.Job(SCRIPT, args=[*CASES, "attention_mixed_bfloat16"], resources=sdk.Resources(accelerator="v5e-8"))
+    return Path(sdk.submit(job, root=tmp_path_factory.mktemp("parts")).result(1200).model_dir)
+
+
+def assert_same(folder, case, tolerance):
+    one, tpu = (dict(np.load(folder / part / f"{case}.npz")) for part in ("one", "tpu"))
+    assert one.keys() == tpu.keys()
+    for name, value in one.items():
+        np.testing.assert_allclose(tpu[name], value, rtol=0, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("case", CASES)
+def test_weights_and_predictions_are_those_of_one_device(trained, case):
+    assert_same(trained, case, 2e-5)
+
+
+@pytest.mark.full
+def test_mixed_bfloat16_is_as_close_as_its_digits(trained):
+    assert_same(trained, "attention_mixed_bfloat16", 5e-2)

@@ -1,0 +1,198 @@
+"""The program for a TPU runs unmodified in local mode, and gives the numbers of one device with the same global batch."""
+
+import json
+from pathlib import Path
+
+import pytest
+from support import PROGRAMS, REPO
+
+import sdk
+from sdk.clock import SystemClock
+from sdk.errors import InputError
+from sdk.hardware import accelerators
+from sdk.runtime.patches import tpu
+from sdk.runtime.tpu import host
+from sdk.spec.payload import Payload
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("tensorflow")
+
+SCRIPT = PROGRAMS / "tpu_stand_in.py"
+JOBS = REPO / "jobs"
+KINDS = [
+    pytest.param(("v5e-4", "local", 2, [2, 1, 1, 1]), id="2 of v5e-4"),
+    pytest.param(("v5e-4", "local", 4, [2, 2, 1, 1]), marks=pytest.mark.full),
+    pytest.param(("v5e-8", "", 8, [2, 4, 1, 1]), marks=pytest.mark.full),
+    pytest.param(("v2-8", "by its name", 8, [2, 2, 1, 2]), marks=pytest.mark.full),
+    pytest.param(("v5e-1", "None", 1, [1, 1, 1, 1]), marks=pytest.mark.full),
+]
+
+
+@pytest.fixture(scope="module", params=KINDS, ids=lambda kind: kind[0])
+def trained(request, tmp_path_factory):
+    accelerator, name, replicas, mesh = request.param
+    job = sdk.Job(SCRIPT, args=[name], resources=sdk.Resources(accelerator=accelerator))
+    with pytest.MonkeyPatch.context() as shell:
+        shell.setenv("PODLIFT_TPU_REPLICAS", "2" if replicas == 2 else "")
+        run = sdk.submit(job, root=tmp_path_factory.mktemp("t"))
+    seen = json.loads(Path(run.result(500).model_dir, "seen.json").read_text())
+    return seen, replicas, mesh, "\n".join(line.text for line in run.logs(task="chief-0"))
+
+
+def test_devices_and_topology_are_those_of_the_tpu(trained):
+    seen, replicas, mesh, _ = trained
+    assert seen["devices"] == {
+        "listed": [f"/device:TPU:{core}" for core in range(replicas)],
+        "accelerators": {"TPU": replicas},
+        "cores": [replicas, 1, replicas],
+        "mesh": mesh,
+    }
+    assert seen["is"] == [True, replicas, 1]
+    assert seen["old"] == [True, replicas]
+
+
+def test_the_log_says_that_it_is_a_stand_in_and_what_a_tpu_would_like(trained):
+    assert "is a stand-in here" in trained[3]
+    assert trained[3].count("compile(steps_per_execution=...)") == 1
+
+
+@pytest.mark.parametrize("how", ["steps", "executions"])
+def test_fit_evaluate_and_predict_give_the_numbers_of_one_device(trained, how):
+    one, replicas = trained[0]["fit"]["one device"], trained[0]["fit"][how]
+    for name in ("loss", "mae"):
+        np.testing.assert_allclose(replicas["history"][name], one["history"][name], atol=1e-5)
+    np.testing.assert_allclose(replicas["evaluate"], one["evaluate"], atol=1e-5)
+    np.testing.assert_allclose(replicas["predict"], one["predict"], atol=1e-5)
+    for mine, theirs in zip(replicas["weights"], one["weights"], strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def test_a_loop_of_several_steps_in_one_function_counts_and_steps_like_one_device(trained):
+    one, replicas = trained[0]["loop"]["one device"], trained[0]["loop"]["replicas"]
+    assert one["steps"] == replicas["steps"] == 5
+    for mine, theirs in zip(replicas["weights"], one["weights"], strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+
+
+def test_a_step_that_writes_summaries_ends_and_the_first_replica_writes_them(trained):
+    assert [trained[0]["loop"][how]["summaries"] for how in ("one device", "replicas")] == [5, 5]
+
+
+def test_replicas_tell_each_other_what_they_have(trained):
+    seen, replicas = trained[0]["exchanged"], trained[1]
+    numbers = [float(replica) for replica in range(replicas)]
+    total, mean, gathered, whole = seen["local"]
+    assert total == [[sum(numbers)]] * replicas
+    assert mean == [[sum(numbers) / replicas]] * replicas
+    assert gathered == whole == [numbers] * replicas
+    assert seen["gather"] == numbers
+    assert seen["reduce"] == sum(numbers)
+
+
+def test_what_no_stand_in_can_do_is_refused_with_what_to_do_instead(trained):
+    seen, replicas = trained[0]["refused"], trained[1]
+    *adding, embedding, elsewhere, subscript, job = seen
+    if replicas > 1:
+        assert "strategy.scope()" in adding[0]
+        assert "Received: float64" in adding[1]
+    assert "keras.layers.Embedding" in embedding
+    assert "somebody-elses" in elsewhere
+    assert "TPUClusterResolver(tpu='local')" in elsewhere
+    # So they do on a TPU VM.
+    assert subscript.startswith("TypeError: A ClusterSpec is not subscriptable")
+    assert job.startswith("KeyError: ") and "'worker' is no job" in job
+    assert all("the same line raises there" in said for said in (subscript, job))
+
+
+def payload(**more):
+    return Payload(
+        run_id="r", run_url="/r", attempt=1, kind="script", target="t.py", function="", argv=[], kwargs={}, bundle="b",
+        digest="d", roots=[], tasks=["chief-0"], writes="chief", exit_wait_s=1, **more,
+    )  # fmt: skip
+
+
+def test_only_local_mode_and_the_emulator_have_a_stand_in():
+    def kinds(environ, **more):
+        return [patch.name for patch in tpu.patches(payload(**more), environ, print)]
+
+    assert kinds({}) == []
+    assert kinds({}, tpu="v5e-8", tpu_stand_in=True)[0] == "tpu-stand-in"
+    assert kinds({"PODLIFT_EMULATOR": "http://127.0.0.1:1"}, tpu="v5e-8")[0] == "tpu-stand-in"
+    assert kinds({}, tpu="v5e-8")[0] == "tpu-host"
+
+
+@pytest.mark.parametrize(("asked", "near"), [("two", 8), ("9", 8), ("0", 1)])
+def test_a_number_of_replicas_that_there_is_not_is_refused_when_it_is_planned(tmp_path, monkeypatch, asked, near):
+    (tmp_path / "train.py").write_text("print(1)")
+    monkeypatch.setenv("PODLIFT_TPU_REPLICAS", asked)
+    with pytest.raises(
+        InputError, match=rf"v5e-8: 1 to 8\. Received: '{asked}'\. Nearest: PODLIFT_TPU_REPLICAS={near}"
+    ):
+        sdk.plan(str(tmp_path / "train.py"), accelerator="v5e-8", root=tmp_path)
+    assert sdk.plan(str(tmp_path / "train.py"), root=tmp_path)
+
+
+def test_several_tasks_on_tpus_are_refused_here_as_they_are_on_vertex_ai(tmp_path):
+    (tmp_path / "train.py").write_text("print(1)")
+    with pytest.raises(InputError, match=r"exactly one task, .* Received: workers=2\. Nearest: workers=1\."):
+        sdk.plan(str(tmp_path / "train.py"), accelerator="v5e-8", workers=2, root=tmp_path)
+
+
+def test_a_host_of_v5e_gets_the_variables_of_its_chips_and_a_cache_in_the_run(tmp_path):
+    environ, lines = {}, []
+    host.set_variables(accelerators.row("v5e-8"), environ, str(tmp_path), lines.append)
+    assert environ["NEXT_PLUGGABLE_DEVICE_USE_C_API"] == "true"
+    assert environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"].endswith("libtpu.so")
+    assert environ["TF_XLA_FLAGS"] == f"--tf_xla_persistent_cache_directory={tmp_path}/xla"
+    assert (tmp_path / "xla").is_dir()
+
+
+def test_an_emulated_machine_has_no_library_of_chips_to_load():
+    environ = {**dict(accelerators.row("v5e-8").env), "PODLIFT_EMULATOR": "http://127.0.0.1:1"}
+    tpu.prepare(payload(tpu="v5e-8"), environ, print)
+    assert environ == {"PODLIFT_EMULATOR": "http://127.0.0.1:1"}
+
+
+def test_variables_that_the_job_has_set_stay(tmp_path):
+    environ = {"TF_XLA_FLAGS": "--tf_xla_persistent_cache_directory=/mine", "NEXT_PLUGGABLE_DEVICE_USE_C_API": "false"}
+    host.set_variables(accelerators.row("v5e-8"), environ, str(tmp_path), lambda line: None)
+    assert environ["TF_XLA_FLAGS"] == "--tf_xla_persistent_cache_directory=/mine"
+    assert environ["NEXT_PLUGGABLE_DEVICE_USE_C_API"] == "false"
+
+
+class Waiting(SystemClock):
+    def __init__(self):
+        self.passed = 0.0
+
+    def monotonic(self):
+        return self.passed
+
+    def sleep(self, seconds):
+        self.passed += seconds
+
+
+def test_a_tpu_that_comes_late_is_waited_for():
+    clock, lines = Waiting(), []
+    assert host.wait(clock, lines.append, lambda: ["/dev/accel0"] if clock.passed >= 5 else [])
+    assert clock.passed == 5
+    assert len(lines) == 1
+
+
+def test_a_tpu_that_never_comes_is_named_when_the_wait_is_over():
+    clock, lines = Waiting(), []
+    assert not host.wait(clock, lines.append, lambda: [])
+    assert clock.passed == host.WAIT_S
+    assert "/dev/accel" in lines[-1]
+
+
+def test_digits_trains_on_eight_replicas_although_its_last_batch_is_not_for_all(tmp_path):
+    job = sdk.Job(JOBS / "digits" / "train.py", args=["--epochs", 1], resources=sdk.Resources(accelerator="v5e-8"))
+    assert sdk.submit(job, root=tmp_path).result(500).metrics["val_accuracy"] > 0.5
+
+
+def test_char_lm_learns_on_four_replicas(tmp_path):
+    small = {"steps": 20, "per-replica": 2, "characters": 60000, "length": 32, "width": 32, "blocks": 1}
+    args = [word for name, value in small.items() for word in (f"--{name}", value)]
+    job = sdk.Job(JOBS / "char_lm" / "train.py", args=args, resources=sdk.Resources(accelerator="v5e-4"))
+    run = sdk.submit(job, root=tmp_path)
+    assert run.result(500).metrics["val_loss"] < run.metrics()[0]["metrics"]["val_loss"]

@@ -1,0 +1,294 @@
+"""The check-up, as a process in environments that are not well: one line for each thing, one fix for each failure."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from support import LIMIT_S, REPO
+
+from sdk.storage.mounts import Mount, holding, inside, parse
+from sdk.upkeep.doctor import interpreter, machine, root
+
+
+class Shown(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+    def line(self, *words: str) -> str:
+        """The only line that begins with these words."""
+        (found,) = [line for line in self.stdout.splitlines() if tuple(line.split()[: len(words)]) == words]
+        return found
+
+
+def doctor(*words: str, python: str | Path = sys.executable, before: tuple[str, ...] = (), **variables: str) -> Shown:
+    # The machine that tests may run behind a proxy, and has its own idea of Keras.
+    own = {name: text for name, text in os.environ.items() if not re.search("proxy|keras", name, re.IGNORECASE)}
+    done = subprocess.run(
+        [*before, str(python), "-m", "sdk", "doctor", *words],
+        env={**own, "PYTHONPATH": str(REPO), **variables},
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+    )
+    assert "Traceback" not in done.stderr
+    return Shown(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has all that podlift needs and nothing that a training program imports; return its site-packages."""
+    home = tmp_path_factory.mktemp("bare")
+    venv.create(home, symlinks=True, with_pip=False)
+    site = next(home.glob("lib/python*/site-packages"))
+    frameworks = ("tensorflow", "keras", "tf_keras", "numpy")
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if not entry.name.lower().startswith(frameworks):
+            (site / entry.name).symlink_to(entry)
+    return site
+
+
+@pytest.fixture
+def with_modules(bare: Path, tmp_path: Path) -> Callable[..., Shown]:
+    """Run the command with that Python and these modules: `with_modules(tensorflow="__version__ = '2.9'")`."""
+
+    def run(**modules: str | None) -> Shown:
+        for name, text in modules.items():
+            (bare / name).mkdir()
+            if text is not None:
+                (bare / name / "__init__.py").write_text(text)
+        try:
+            return doctor(python=bare.parents[2] / "bin" / "python", HOME=str(tmp_path))
+        finally:
+            for name in modules:
+                shutil.rmtree(bare / name)
+
+    return run
+
+
+TENSORFLOW = "__version__ = '2.19.0'\nones = lambda shape: 1\nreduce_sum = lambda ones: 4.0\n"
+KERAS = "class backend:\n    backend = lambda: 'tensorflow'\n__version__ = '3.9.0'\n"
+NUMPY = "__version__ = '2.0.0'\n"
+
+
+def test_a_machine_on_which_podlift_works_has_nothing_that_fails_and_nothing_is_left_on_it(tmp_path: Path) -> None:
+    shown = doctor(HOME=str(tmp_path))
+    assert shown.code == 0, shown.stdout
+    assert shown.stderr.startswith("Nothing failed, ")
+    for name in ("python", "settings", "root", "fork", "ports", "localhost", "clock", "numpy", "tensorflow", "keras"):
+        assert shown.line("ok", name)
+    assert shown.line("ok", "tensorflow").endswith(" computes")
+    assert shown.line("ok", "keras").endswith(" on tensorflow")
+    assert list(tmp_path.iterdir()) == [], "neither a root nor a configuration of Keras"
+
+
+def test_everything_that_is_wrong_is_said_at_once_and_each_failure_ends_with_one_fix(tmp_path: Path) -> None:
+    (tmp_path / "root").write_text("a file")
+    (tmp_path / ".keras").mkdir()
+    (tmp_path / ".keras" / "keras.json").write_text('{"backend": "torch"}')
+    shown = doctor(
+        HOME=str(tmp_path),
+        KERAS_BACKEND="jax",
+        PODLIFT_WROKERS="2",
+        PODLIFT_WORKERS="many",
+        PODLIFT_GRACE_S="-1",
+        PODLIFT_VERTEX_REGIONS=",",
+        http_proxy="http://me:hunter2@proxy:3128",
+    )
+    assert shown.code == 3
+    bad = [line for line in shown.stdout.splitlines() if not line.startswith("ok ")]
+    assert [line for line in bad if line.count("Next: ") != 1] == []
+    assert "PODLIFT_WROKERS is no setting. Did you mean 'PODLIFT_WORKERS'? Next: unset PODLIFT_WROKERS" in shown.stdout
+    assert "PODLIFT_WORKERS: must be a number. Received: 'many'. Next: unset PODLIFT_WORKERS" in shown.stdout
+    assert "grace_s" in shown.stdout and shown.stdout.count("Next: unset PODLIFT_GRACE_S") == 1
+    assert "PODLIFT_VERTEX_REGIONS: regions: must name one at least" in shown.stdout
+    assert f"{tmp_path / 'root'} is no folder. Next: name another folder" in shown.line("FAILED", "root")
+    assert "http_proxy would be asked for localhost and 127.0.0.1 too" in shown.line("warning", "proxy")
+    assert "Next: export no_proxy=localhost,127.0.0.1" in shown.line("warning", "proxy")
+    assert "KERAS_BACKEND is 'jax'" in shown.stdout
+    assert "keras.json chooses the backend 'torch'" in shown.stdout
+    assert "hunter2" not in shown.stdout + shown.stderr
+    failed = sum(line.startswith("FAILED") for line in bad)
+    assert shown.stderr.startswith(f"{failed} failed, ")
+
+
+def test_json_is_one_object_with_the_same_findings(with_modules, bare: Path) -> None:
+    shown = doctor("--json", python=bare.parents[2] / "bin" / "python", PODLIFT_ROOT="gs://bucket")
+    found = json.loads(shown.stdout)
+    assert (shown.code, found["exit_code"], set(found)) == (3, 3, {"version", "checks", "failed", "exit_code"})
+    assert {frozenset(check) for check in found["checks"]} == {frozenset({"name", "ok", "level", "said", "fix"})}
+    failed = [check["name"] for check in found["checks"] if not check["ok"] and check["level"] == "error"]
+    assert (failed, found["failed"]) == (["root", "tensorflow"], 2)
+    assert all(bool(check["fix"]) != check["ok"] for check in found["checks"])
+
+
+def test_without_tensorflow_the_fix_is_to_install_it_for_this_python(with_modules, bare: Path) -> None:
+    shown = with_modules()
+    python = bare.parents[2] / "bin" / "python"
+    said = f"FAILED   tensorflow  not installed for {python}. Next: {python} -m pip install 'podlift[tf]'"
+    assert (shown.code, shown.line("FAILED")) == (3, said)
+
+
+@pytest.mark.parametrize(
+    ("modules", "said", "fix"),
+    [
+        (
+            {"tensorflow": "raise ImportError('first\\ncannot import runtime_version from google.protobuf')"},
+            "ImportError: cannot import runtime_version from google.protobuf",
+            "--force-reinstall",
+        ),
+        ({"tensorflow": None}, "has no attribute '__version__'", "--force-reinstall"),
+        ({"tensorflow": "import nothing_of_that_name"}, "No module named 'nothing_of_that_name'", "--force-reinstall"),
+        ({"tensorflow": "import os; os.kill(os.getpid(), 4)"}, "killed by SIGILL", "AVX"),
+        ({"tensorflow": "import os; os._exit(7)"}, "ended with exit code 7", "--force-reinstall"),
+        ({"tensorflow": "raise SystemExit"}, "SystemExit", "--force-reinstall"),
+        ({"tensorflow": TENSORFLOW.replace("4.0", "5.0"), "keras": KERAS}, "computes 1 + 1 + 1 + 1 = 5.0", "reinstall"),
+    ],
+)
+def test_a_tensorflow_that_does_not_work_is_told_from_one_that_is_not_there(
+    with_modules, modules: dict[str, str | None], said: str, fix: str
+) -> None:
+    shown = with_modules(numpy=NUMPY, **modules)
+    assert shown.code == 3
+    before, _, after = shown.line("FAILED").partition(" Next: ")
+    assert said in before
+    assert fix in after
+
+
+@pytest.mark.parametrize(
+    ("modules", "level", "name", "said"),
+    [
+        ({"tensorflow": TENSORFLOW.replace("2.19", "2.9")}, "warning", "tensorflow", "2.9.0 is outside 2.16 to "),
+        ({"tensorflow": TENSORFLOW.replace("2.19.0", "3.0.0-dev2027")}, "warning", "tensorflow", "3.0.0-dev2027 is"),
+        ({"keras": KERAS.replace("3.9", "2.15")}, "FAILED", "keras", "2.15.0 is not Keras 3"),
+        ({"keras": KERAS.replace("'tensorflow'", "'jax'")}, "FAILED", "keras", "computes with 'jax'"),
+        ({"keras": "1/0"}, "FAILED", "keras", "ZeroDivisionError: division by zero"),
+        ({"numpy": "raise ImportError('libopenblas.so.0')"}, "FAILED", "numpy", "ImportError: libopenblas.so.0"),
+    ],
+)
+def test_versions_that_do_not_fit_are_named(with_modules, modules, level: str, name: str, said: str) -> None:
+    shown = with_modules(**{"numpy": NUMPY, "tensorflow": TENSORFLOW, "keras": KERAS, **modules})
+    assert said in shown.line(level, name)
+    assert shown.code == (3 if level == "FAILED" else 0)
+    assert "no --keras legacy" in shown.line("note", "tf_keras")
+
+
+def test_a_tensorflow_that_never_gets_ready_is_given_up() -> None:
+    found = {check.name: check for check in interpreter.frameworks(os.environ, limit_s=0.01)}
+    assert found["tensorflow"].level == "error"
+    assert "not done after 0.01 s" in found["tensorflow"].said
+
+
+def test_a_root_that_cannot_be_written_fails(tmp_path: Path) -> None:
+    before: tuple[str, ...] = ()
+    if os.geteuid() == 0:
+        before = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
+        if shutil.which("setpriv") is None or subprocess.run([*before, "true"], capture_output=True).returncode:
+            pytest.skip("there is no way to give up the rights of root")
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    shown = doctor("--root", str(closed / "root"), before=before)
+    assert shown.code == 3
+    assert f"{closed / 'root'}, which will be made in {closed}, cannot be written: " in shown.line("FAILED", "root")
+
+
+def test_the_limits_are_those_of_the_shell() -> None:
+    program = "from sdk.upkeep.doctor import machine; print(machine.limits())"
+    shown = subprocess.run(
+        ["/bin/sh", "-c", 'ulimit -n 64; exec "$@"', "sh", sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(REPO)},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "64 open files are few" in shown
+    assert "ulimit -n 4096" in shown
+
+
+@pytest.mark.parametrize(
+    ("check", "ok", "level"),
+    [
+        (interpreter.python((3, 9), "python"), False, "error"),
+        (interpreter.python((3, 10), "python"), True, None),
+        (interpreter.python((3, 14), "python"), False, "error"),
+        (interpreter.machine("linux", "x86_64", 64, "glibc 2.36"), True, None),
+        (interpreter.machine("linux", "aarch64", 64, "glibc 2.36"), True, None),
+        (interpreter.machine("linux", "i686", 32, "glibc 2.36"), False, "error"),
+        (interpreter.machine("linux", "riscv64", 64, "glibc 2.36"), False, "warning"),
+        (interpreter.machine("linux", "x86_64", 64, ""), False, "warning"),
+        (interpreter.machine("darwin", "arm64", 64, ""), False, "warning"),
+        (machine.disk("disk", "/x", 6e9, warn_bytes=5e9, fix="x"), True, None),
+        (machine.disk("disk", "/x", 4e9, warn_bytes=5e9, fix="x"), False, "warning"),
+        (machine.disk("disk", "/x", 0, warn_bytes=5e9, fix="x"), False, "error"),
+        (machine.disk("disk", "/x", None, warn_bytes=5e9, fix="x"), False, "note"),
+        (machine.memory_per_cpu(8e9, 8), True, None),
+        (machine.memory_per_cpu(7e9, 8), False, "warning"),
+        (machine.limit("files", -1, 1024, "open files", "x"), True, None),
+        (machine.limit("files", 1024, 1024, "open files", "x"), True, None),
+        (machine.limit("files", 1023, 1024, "open files", "x"), False, "warning"),
+        (machine.localhost(["127.0.0.1", "::1"]), True, None),
+        (machine.localhost(["::1"]), False, "error"),
+        (machine.localhost([], "unknown"), False, "error"),
+        (machine.clock(0.0), False, "error"),
+        (machine.clock(time.time()), True, None),
+        (root.skew(0.1), True, None),
+        (root.skew(-60), False, "warning"),
+        (root.file_system("/r", None), True, None),
+        (root.file_system("/r", Mount("/", "ext4")), True, None),
+        (root.file_system("/r", Mount("/", "overlay")), True, None),
+        (root.file_system("/r", Mount("/r", "nfs4")), False, "warning"),
+        (root.file_system("/r", Mount("/r", "fuse.sshfs")), False, "warning"),
+        (root.file_system("/r", Mount("/r", "tmpfs")), False, "warning"),
+    ],
+)
+def test_what_was_found_is_judged(check, ok: bool, level: str | None) -> None:
+    assert (check.ok, bool(check.fix)) == (ok, not ok)
+    assert level is None or check.level == level
+    assert check.said
+
+
+@pytest.mark.parametrize(
+    ("variables", "ok", "fix"),
+    [
+        ({}, True, ""),
+        ({"http_proxy": ""}, True, ""),
+        ({"HTTPS_PROXY": "x", "no_proxy": "localhost,127.0.0.1"}, True, ""),
+        ({"https_proxy": "x", "NO_PROXY": "*"}, True, ""),
+        ({"https_proxy": "x"}, False, "export no_proxy=localhost,127.0.0.1"),
+        ({"grpc_proxy": "x", "no_proxy": "a.b,localhost"}, False, "export no_proxy=a.b,localhost,127.0.0.1"),
+    ],
+)
+def test_a_proxy_must_not_be_asked_for_this_machine(variables: dict[str, str], ok: bool, fix: str) -> None:
+    (check,) = machine.proxies(variables)
+    assert (check.ok, check.fix) == (ok, fix)
+
+
+def test_the_python_that_is_asked_for_is_the_one_that_can_be_installed() -> None:
+    low, high = interpreter.PYTHON_RANGE
+    wanted = f'requires-python = ">={low[0]}.{low[1]},<{high[0]}.{high[1] + 1}"'
+    assert wanted in (REPO / "pyproject.toml").read_text()
+
+
+def test_the_mount_that_holds_a_path_is_the_deepest_and_the_latest() -> None:
+    table = parse(
+        "rootfs / rootfs rw 0 0\n/dev/vda / ext4 rw 0 0\nhost:/x /mnt/my\\040data nfs4 rw 0 0\n"
+        "tmpfs /mnt tmpfs rw 0 0\nbroken\n"
+    )
+    assert holding("/home/me", table) == Mount("/", "ext4")
+    assert holding("/mnt/my data/runs", table) == Mount("/mnt/my data", "nfs4")
+    assert holding("/mnt/my dat", table) == Mount("/mnt", "tmpfs")
+    assert holding("/x", []) is None
+    assert inside("/mnt", table) == ["/mnt", "/mnt/my data"]
+    assert inside("/mnt/my", table) == []

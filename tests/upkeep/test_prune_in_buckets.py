@@ -1,0 +1,322 @@
+"""What goes from a bucket, what stays there, and which copies of its runs this machine need not keep."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support import GOLDEN_FILES, LIMIT_S
+
+import sdk
+from sdk.clock import SystemClock
+from sdk.records.sync import push
+from sdk.records.sync.pull import Copy
+from sdk.storage.gcs.files import BucketFiles
+from sdk.upkeep import prune
+from sdk.upkeep.prune import bucket, bundles, copies
+
+GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
+ROOT = "gs://mine/podlift"
+FINAL = "events/0000.supervisor.000003.final.json"
+
+
+@pytest.fixture
+def gcs(podlift_gcs, monkeypatch, tmp_path):
+    """An emulator with a bucket, known to all that is started here."""
+    podlift_gcs.client().create_bucket("mine")
+    monkeypatch.setenv("PODLIFT_EMULATOR", podlift_gcs.url)
+    monkeypatch.setenv("PODLIFT_ROOT", ROOT)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
+    return podlift_gcs
+
+
+@pytest.fixture
+def put(gcs) -> Callable[[str, bytes], None]:
+    """Put an object below the root: `put("runs/x", b"")`."""
+    there = gcs.client().bucket("mine")
+    return lambda name, data: there.blob(f"podlift/{name}").upload_from_string(data)
+
+
+@pytest.fixture
+def make(put) -> Callable[..., str]:
+    """Make a run that is over, and its bundle, and return its id: `make("a")`."""
+
+    def maker(name: str, *, without: tuple[str, ...] = (), **plan: str) -> str:
+        run, files = f"{name}-aaaaaa", [path for path in GOLDEN.rglob("*") if path.is_file()]
+        about = {"run_id": run, "root": ROOT, "digest": name[0] * 64, **plan}
+        put(f"bundles/{about['digest']}.tar", b"x" * 1000)
+        for path in files:
+            part = str(path.relative_to(GOLDEN))
+            data = path.read_bytes()
+            if part == "plan.json":
+                data = json.dumps({**json.loads(data), **about}, sort_keys=True).encode()
+            if part not in without:
+                put(f"runs/{run}/{part}", data)
+        return run
+
+    return maker
+
+
+@pytest.fixture
+def settled(monkeypatch) -> None:
+    """Let an hour be over with everything that is there: the emulator's objects are as old as they are."""
+    for module in (bucket, bundles, copies):
+        monkeypatch.setattr(module, "SETTLED_S", 0.0)
+
+
+def find(*, keep: int = 0, older_than_s: float = 0.0, **more: object) -> prune.Pruning:
+    return prune.find(ROOT, older_than_s=older_than_s, keep=keep, now=time.time() + 2, **more)
+
+
+def names(pruning: prune.Pruning | prune.Removal, kind: str = "run") -> list[str]:
+    return sorted(item.name for item in pruning.items if item.kind == kind)
+
+
+def why(pruning: prune.Pruning | prune.Removal) -> dict[str, str]:
+    return {left.path.rpartition("/")[2]: left.why for left in pruning.left}
+
+
+def objects(gcs, prefix: str = "") -> dict[str, int]:
+    return {
+        blob.name.removeprefix("podlift/"): blob.generation for blob in gcs.client().list_blobs("mine", prefix=prefix)
+    }
+
+
+def test_old_runs_and_their_bundles_go_and_what_goes_on_is_not_touched(gcs, make, put, settled, monkeypatch) -> None:
+    make("a"), make("b", digest="c" * 64)
+    make("c", without=(FINAL,))
+    put("runs/c-aaaaaa/heartbeat.json", b'{"supervised": true, "generation": 0}')
+    kept = {name: generation for name, generation in objects(gcs).items() if name.startswith(("runs/c-", "bundles/c"))}
+    monkeypatch.setattr(bucket, "SETTLED_S", 3600.0)
+    assert names(find(), "bundle") == [], "a submit may count on what is young"
+    assert why(find())["c-aaaaaa"] == "the run is RUNNING"
+    found = find()
+    assert (names(found), {item.state for item in found.items}) == (["a-aaaaaa", "b-aaaaaa"], {"SUCCEEDED"})
+    assert {item.path for item in found.items} == {f"{ROOT}/runs/a-aaaaaa", f"{ROOT}/runs/b-aaaaaa"}
+    done = prune.remove(found)
+    assert (names(done), done.left, done.problems) == (["a-aaaaaa", "b-aaaaaa"], (), ())
+    assert {name for name in objects(gcs) if not name.startswith("bundles/")} == {
+        name for name in kept if name[0] == "r"
+    }
+    make("b")
+    monkeypatch.setattr(bucket, "SETTLED_S", 0.0)
+    # For the runs to be judged as before: an hour is not over.
+    monkeypatch.setattr(bucket, "_status", lambda files, run, seen: sdk.Status(sdk.State.RUNNING, sdk.Reason.TRAINING))
+    done = prune.remove(find())
+    assert (names(done), names(done, "bundle"), done.problems) == ([], ["a" * 64], ())
+    assert {name: objects(gcs)[name] for name in kept} == kept
+
+
+def test_young_runs_and_the_newest_ones_stay(gcs, make, settled) -> None:
+    for name in "abc":
+        make(name)
+    assert names(find(older_than_s=60.0)) == []
+    assert names(find(keep=2)) == ["a-aaaaaa"]
+    assert names(find(keep=2), "bundle") == ["a" * 64]
+    assert names(find(keep=3), "bundle") == names(find(keep=3)) == []
+
+
+def test_a_run_that_has_not_changed_for_an_hour_is_lost_unless_only_a_cloud_can_know(gcs, make, settled) -> None:
+    make("a", without=(FINAL,))
+    make("e", without=(FINAL,), backend="vertex")
+    found = find()
+    assert (names(found), [item.state for item in found.items if item.kind == "run"]) == (["a-aaaaaa"], ["LOST"])
+    assert why(found) == {"e-aaaaaa": "it has no verdict, and only vertex knows whether it goes on"}
+
+
+def test_what_is_damaged_or_strange_stays_with_a_sentence_and_a_bundle_that_may_be_needed_too(
+    gcs, make, put, settled
+) -> None:
+    make("a"), make("b")
+    put(f"runs/a-aaaaaa/{FINAL.replace('3', '4')}", b"{")
+    put("runs/notes.txt", b"mine")
+    put("runs/mine/notes.txt", b"mine")
+    put("runs/x-aaaaaa/notes.txt", b"mine")
+    put("bundles/mine.zip", b"mine")
+    put("runs/", b"")
+    found = find()
+    assert names(found) == ["b-aaaaaa"]
+    said = why(found)
+    assert said.pop("a-aaaaaa").startswith("its records are damaged: ")
+    assert said == dict.fromkeys(["notes.txt", "mine", "x-aaaaaa", "mine.zip"], "it is not podlift's")
+    assert names(found, "bundle") == ["b" * 64]
+    put("runs/a-aaaaaa/plan.json", b"{}")
+    assert names(find(), "bundle") == []
+    assert why(find())["bundles"].startswith(f"nobody can tell which bundle '{ROOT}/runs/a-aaaaaa/plan.json' needs")
+
+
+def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, settled, monkeypatch) -> None:
+    run, record = make("a"), "0000.client-1.000001.resumed.json"
+    before = objects(gcs)
+    found = find()
+
+    def resume_behind(files: BucketFiles, kept, delete=BucketFiles.delete) -> bool:
+        done = delete(files, kept)
+        if kept.name.endswith("plan.json"):
+            put(f"runs/{run}/events/{record}", b'{"version": 1, "time": 1, "data": {"attempts": 1, "wishes": 0}}')
+        return done
+
+    monkeypatch.setattr(BucketFiles, "delete", resume_behind)
+    done = prune.remove(found)
+    assert why(done)[run] == "something in it has changed"
+    assert why(done)["a" * 64 + ".tar"] == "a run needs it"
+    assert {*objects(gcs)} == {*before, f"runs/{run}/events/{record}"}
+    monkeypatch.setattr(bucket, "SETTLED_S", 3600.0)
+    assert names(find()) == [], "it may be starting now"
+
+
+def test_a_run_that_is_being_removed_is_not_resumed(gcs, make, tmp_path) -> None:
+    run = make("a")
+    copy = Copy(sdk.attach(f"{ROOT}/runs/{run}").plan.paths, f"{ROOT}/runs/{run}", SystemClock())
+    record = "0000.client-1.000001.resumed.json"
+    Path(sdk.attach(run).plan.paths.events, record).write_text("{}")
+    gcs.client().bucket("mine").blob(f"podlift/runs/{run}/plan.json").delete()
+    with pytest.raises(sdk.errors.MissingError):
+        copy.claim(record)
+
+
+def test_a_bundle_in_a_bucket_or_here_that_has_other_bytes_is_brought_anew(gcs, tmp_path) -> None:
+    bundle, bucket = tmp_path / "bundle.tar", gcs.client().bucket("mine")
+    bundle.write_bytes(b"x" * 1000)
+    bucket.blob("podlift/bundles/x.tar").upload_from_string(b"x" * 999 + b"y")
+    push.bring_bundle(str(bundle), f"{ROOT}/bundles/x.tar")
+    assert bucket.blob("podlift/bundles/x.tar").download_as_bytes() == b"x" * 1000
+    bundle.write_bytes(b"y" * 1000)
+    push.fetch_bundle(f"{ROOT}/bundles/x.tar", str(bundle))
+    assert bundle.read_bytes() == b"x" * 1000
+
+
+def test_a_bundle_that_a_submit_takes_up_stays(gcs, make, settled, monkeypatch, tmp_path) -> None:
+    make("a")
+    monkeypatch.setattr(push, "_FRESH_S", -2.0)
+    bundle = tmp_path / "bundle.tar"
+    bundle.write_bytes(b"x" * 1000)
+    known = bucket.Bundles(ROOT, [f"{ROOT}/runs/a-aaaaaa"])
+    push.bring_bundle(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
+    (item,) = [item for item in find().items if item.kind == "bundle"]
+    with pytest.raises(prune.items.StaysError, match="a submit has taken it up"):
+        known.remove(item)
+    there = gcs.client().bucket("mine").blob(f"podlift/bundles/{'a' * 64}.tar")
+    assert there.download_as_bytes() == b"x" * 1000
+    there.delete()
+    push.bring_bundle(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
+    assert f"bundles/{'a' * 64}.tar" in objects(gcs)
+
+
+def test_a_removal_that_was_cut_short_is_finished_the_next_time(gcs, make, settled) -> None:
+    run = make("a")
+    found = find()
+    gcs.faults({"kind": "status_before", "operation": "objects.delete", "object": "logs|events", "status": 403})
+    done = prune.remove(found)
+    assert len(done.problems) == 1 and "or only a part of it" in done.problems[0] and "403" in done.problems[0]
+    gcs.faults()
+    assert f"runs/{run}/plan.json" not in objects(gcs)
+    assert sdk.runs() == []
+    again = find()
+    assert (names(again), names(again, "remains")) == ([], [run])
+    assert prune.remove(again).problems == ()
+    assert not any(name.startswith("runs/") for name in objects(gcs))
+
+
+def test_lost_answers_and_two_who_prune_at_once_leave_nothing_behind(gcs, make, settled) -> None:
+    for name in "abc":
+        make(name)
+    found = find()
+    kinds = ("status_before", "drop_before", "status_after", "drop_after")
+    gcs.faults(*({"kind": kind, "probability": 0.05, "seed": number} for number, kind in enumerate(kinds)))
+    environ = {**os.environ, "PYTHONPATH": str(Path(sdk.__file__).parent.parent)}
+    words = [sys.executable, "-m", "sdk", "prune", "--older-than", "0s", "--keep", "0", "--yes"]
+    with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as other:
+        done = prune.remove(found)
+        other.communicate(timeout=LIMIT_S)
+    assert (other.returncode, done.problems, done.left) == (0, (), ())
+    gcs.faults()
+    prune.remove(find())
+    assert objects(gcs) == {}
+
+
+@pytest.fixture
+def run(gcs, write) -> sdk.Run:
+    """A run of this machine that is over."""
+    write("train.py", "print(1)")
+    run = sdk.submit("train.py")
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
+    return run
+
+
+def test_the_copy_of_a_run_goes_with_it_or_by_its_age_but_not_before_all_is_in_the_bucket(
+    gcs, run, settled, tmp_path
+) -> None:
+    cache, here = tmp_path / "here" / "podlift", Path(run.plan.paths.url)
+    found = find(cache=cache)
+    assert (names(found), names(found, "copy")) == ([run.id], [run.id])
+    assert [item.state for item in found.items if item.kind == "copy"] == ["going"]
+    assert len(names(found, "bundle")) == 2, "one in the bucket, one here"
+    assert names(find(cache=cache, keep=1), "copy") == [run.id], "it is in the bucket"
+    assert names(find(cache=cache, keep=1, older_than_s=60.0), "copy") == []
+    (here / "sync" / "0000.uploaded").unlink()
+    stays = find(cache=cache)
+    assert (names(stays), names(stays, "copy")) == ([], [])
+    assert {left.why for left in stays.left} == {
+        "this machine has not brought all of it there yet: podlift wait does",
+        "not all of it is in the bucket: podlift wait brings it",
+    }
+    assert names(prune.remove(found)) == [] and here.is_dir()
+    sdk.attach(run.url).wait(LIMIT_S)
+    done = prune.remove(find(cache=cache))
+    assert (names(done), names(done, "copy"), done.left, done.problems) == ([run.id], [run.id], (), ())
+    assert not here.exists() and len(names(done, "bundle")) == 2
+    assert not any(name.startswith("runs/") for name in objects(gcs))
+
+
+def test_the_copy_of_a_run_that_is_not_in_its_bucket_any_more_goes(gcs, run, settled, tmp_path, monkeypatch) -> None:
+    for blob in gcs.client().list_blobs("mine", prefix="podlift/runs/"):
+        blob.delete()
+    cache = tmp_path / "here" / "podlift"
+    monkeypatch.setattr(copies, "SETTLED_S", 3600.0)
+    assert names(find(cache=cache, older_than_s=60.0), "copy") == [], "a submit may be about to bring it"
+    monkeypatch.setattr(copies, "SETTLED_S", 0.0)
+    found = find(cache=cache, older_than_s=60.0)
+    assert names(found, "copy") == [run.id]
+    # Another root knows nothing of this bucket: there it is a matter of its age.
+    elsewhere = prune.find(tmp_path / "root", older_than_s=60.0, keep=0, now=time.time(), cache=cache)
+    assert names(elsewhere, "copy") == []
+    assert [item.state for item in found.items if item.kind == "copy"] == ["gone"]
+    assert names(prune.remove(found), "copy") == [run.id]
+
+
+def test_a_run_that_goes_on_here_keeps_its_files_whatever_its_bucket_says(gcs, write, settled, tmp_path) -> None:
+    write("train.py", "import time; print('begun', flush=True); time.sleep(600)")
+    run = sdk.submit("train.py")
+    try:
+        next(line for line in run.logs(follow=True) if line.text == "begun")
+        found = find(cache=tmp_path / "here" / "podlift")
+        assert (names(found), names(found, "copy"), names(found, "bundle")) == ([], [], [])
+        assert why(found)[run.id] in ("the run is RUNNING", "the run goes on")
+        assert {left.why for left in found.left} >= {"the run goes on"}
+    finally:
+        run.cancel(grace_s=0)
+        run.wait(LIMIT_S)
+
+
+def test_the_command_shows_what_would_go_and_removes_it_when_it_is_told_to(gcs, run, make) -> None:
+    make("a", digest="a" * 64)
+    environ = {**os.environ, "PYTHONPATH": str(Path(sdk.__file__).parent.parent)}
+    words = [sys.executable, "-m", "sdk", "prune", "--older-than", "0s", "--keep", "0", "--root", ROOT]
+
+    def command(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*words, *more], env=environ, capture_output=True, text=True, timeout=LIMIT_S, check=True)
+
+    shown = command()
+    assert "run\ta-aaaaaa\tSUCCEEDED" in shown.stdout and f"copy\t{run.id}\tgoing" in shown.stdout
+    assert "Would remove 2 runs, 1 copy" in shown.stderr and f"--root {ROOT} --yes" in shown.stderr
+    assert any(name.startswith("runs/a-") for name in objects(gcs))
+    removed = json.loads(command("--yes", "--json").stdout)
+    assert (removed["removed"], removed["problems"], removed["root"]) == (True, [], ROOT)
+    assert not any(name.startswith("runs/") for name in objects(gcs))
