@@ -9,7 +9,7 @@ import pytest
 import requests
 from google.api_core import exceptions
 from google.cloud.storage.exceptions import DataCorruption
-from google.cloud.storage.patience import DEFAULT_RETRY
+from google.cloud.storage.retry import DEFAULT_RETRY
 
 import sdk
 
