@@ -63,27 +63,25 @@ def source_roots(project: Path) -> tuple[str, ...]:
     They are named by setuptools' `package-dir` and `packages.find.where`, hatch's `packages` and poetry's `from`; `src` and
     the project itself always count.
     """
-    tool = read_toml(project / "pyproject.toml").get("tool")
-    named = [*_named(tool)] if isinstance(tool, dict) else []
+    named = _named_roots(table(read_toml(project / "pyproject.toml"), "tool"))
     roots = [root.strip("/").removeprefix("./") for root in named if isinstance(root, str)]
     return tuple(
         dict.fromkeys(root for root in (*roots, "src", "") if (project / root).is_dir() and _below(project, root))
     )
 
 
-def _named(tool: dict[str, Any]) -> Iterator[Any]:
-    setuptools = _at(tool, "setuptools")
-    yield from [_at(setuptools, "package-dir").get("")]
-    packages = setuptools.get("packages")
-    where = _at(packages, "find").get("where") if isinstance(packages, dict) else None
+def _named_roots(tool: dict[str, Any]) -> Iterator[Any]:
+    yield table(tool, "setuptools", "package-dir").get("")
+    where = table(tool, "setuptools", "packages", "find").get("where")
     yield from where if isinstance(where, list) else []
-    wheel = _at(tool, "hatch", "build", "targets", "wheel").get("packages")
+    wheel = table(tool, "hatch", "build", "targets", "wheel").get("packages")
     yield from (os.path.dirname(name) for name in wheel or [] if isinstance(name, str))
-    poetry = _at(tool, "poetry").get("packages")
+    poetry = table(tool, "poetry").get("packages")
     yield from (item.get("from", "") for item in poetry or [] if isinstance(item, dict))
 
 
-def _at(data: Any, *keys: str) -> dict[str, Any]:
+def table(data: Any, *keys: str) -> dict[str, Any]:
+    """Return the table at a path of keys, {} if there is none."""
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None
     return data if isinstance(data, dict) else {}

@@ -19,9 +19,9 @@ BROUGHT = {"tensorflow": "2.21.0", "keras": "3.12.4", "numpy": "2.2.6", "protobu
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("tensorflow==2.15.0", "ask for what is there too (tensorflow>=2.15.0)"),
+        ("tensorflow==2.15.0", "accept the installed version too (tensorflow>=2.15.0)"),
         ("tensorflow>=2.22", "replace tensorflow 2.21.0"),
-        ("TensorFlow[and-cuda]<2.21", "ask for what is there too (tensorflow)"),
+        ("TensorFlow[and-cuda]<2.21", "accept the installed version too (tensorflow)"),
         ("tensorflow-cpu", "Both are the module 'tensorflow'"),
         ("tf_nightly", "Both are the module"),
         ("keras==2.*", "keras>=2"),

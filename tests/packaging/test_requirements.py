@@ -119,17 +119,17 @@ def test_every_mistake_is_named_with_its_line(write) -> None:
     found = refused()
     for place, said in [
         ("requirements.txt:1:", "Received: 'numpy>>1'"),
-        ("requirements.txt:3:", "this is no requirement"),
+        ("requirements.txt:3:", "this is not a requirement"),
         ("gone.txt:", "cannot be read"),
-        ("requirements.txt:", "names itself, by way of requirements.txt, more.txt"),
-        ("more.txt:4:", "this is no requirement"),
+        ("requirements.txt:", "includes itself, by way of requirements.txt, more.txt"),
+        ("more.txt:4:", "this is not a requirement"),
         ("requirements.txt:6:", "Did you mean '--index-url'?"),
         ("requirements.txt:7:", "no such folder"),
         ("requirements.txt:8:", "no such folder"),
-        ("requirements.txt:9:", "a URL may change"),
+        ("requirements.txt:9:", "what a URL points to may change"),
         ("requirements.txt:10:", "a hash is such as"),
-        ("requirements.txt:11:", "behind a requirement"),
-        ("requirements.txt:12:", "has a line of its own"),
+        ("requirements.txt:11:", "must follow a requirement"),
+        ("requirements.txt:12:", "must be in a line of its own"),
     ]:
         assert any(problem.startswith(place) and said in problem for problem in found), (place, said, found)
     assert len(found) == 12
@@ -170,7 +170,7 @@ def test_a_user_of_ssh_is_no_secret_and_the_way_out_of_one_is_named(write) -> No
 def test_a_variable_of_the_environment_is_refused(write) -> None:
     write("requirements.txt", "--index-url https://${TOKEN}@host.example/simple\nnumpy==${VERSION}\nx==$y\n")
     found = refused()
-    assert "requirements.txt:1: it takes TOKEN from the environment" in found[0]
+    assert "requirements.txt:1: it reads TOKEN from the environment" in found[0]
     assert "requirements.txt:2: it takes VERSION from the environment" in found[1]
 
 
@@ -180,7 +180,7 @@ def test_a_file_of_another_encoding_is_read_by_its_mark_or_refused(write) -> Non
     write("requirements.txt").write_bytes(b"\xef\xbb\xbfnumpy\r\nscipy\r\n")
     assert read().lines == ("numpy", "scipy")
     write("requirements.txt").write_bytes(b"numpy # \xe9\n")
-    assert "no text in UTF-8" in refused()[0]
+    assert "not UTF-8 text" in refused()[0]
 
 
 def test_pyproject_is_read_with_its_dynamic_files(write) -> None:
@@ -230,7 +230,7 @@ def test_mistakes_in_pyproject_have_a_line(write) -> None:
     found = refused()
     assert [problem.partition(" ")[0] for problem in found] == ["pyproject.toml:4:", "pyproject.toml:6:"]
     write("pyproject.toml", "[project]\ndependencies = 'numpy'\n")
-    assert "is no list of texts" in refused()[0]
+    assert "is not a list of strings" in refused()[0]
     write("pyproject.toml", "[project\n")
     assert "not TOML" in refused()[0]
 
@@ -281,7 +281,7 @@ def test_local_folders_are_packaged_and_what_they_need_is_needed(write) -> None:
     found = read()
     assert found.folders == ("../common", "../old", "libs/x")
     assert found.lines == ("last", "more", "of-common", "of-x", "own")
-    assert any("../old" in note.message or "old: what its setup.py" in note.message for note in found.notes)
+    assert any("../old" in note.message or "old: the requirements in its setup.py" in note.message for note in found.notes)
     assert read((".",)).lines == ("own",)
     assert read((".[t]", "last")).lines == ("last", "more", "own")
     assert "it has no extra 'tt'. Did you mean 't'?" in refused((".[tt]",))[0]
@@ -290,7 +290,7 @@ def test_local_folders_are_packaged_and_what_they_need_is_needed(write) -> None:
 def test_a_wheel_of_this_machine_is_refused_with_what_to_write(write) -> None:
     write("wheels/x-1.0-py3-none-any.whl")
     assert "'--find-links wheels' and 'x'" in refused(("./wheels/x-1.0-py3-none-any.whl",))[0]
-    assert "no folder of the project" in refused(("--find-links ../elsewhere",))[0]
+    assert "does not name a folder of the project" in refused(("--find-links ../elsewhere",))[0]
     assert "no Python project" in refused(("./wheels",))[0]
 
 
@@ -304,7 +304,7 @@ def test_the_first_file_that_says_anything_wins_and_the_others_are_named(write) 
     assert read().lines == ("from-pyproject",)
     write("requirements.txt", "from-file\n")
     assert read().lines == ("from-file",)
-    assert "pyproject.toml was not read" in read().notes[0].message
+    assert "not from pyproject.toml" in read().notes[0].message
     write("uv.lock", "version = 1\n[[package]]\nname = 'app'\nsource = { virtual = '.' }\n")
     assert read().source == "uv.lock"
     assert any("requirements.txt was not read" in note.message for note in read().notes)
@@ -321,11 +321,11 @@ def test_the_first_file_that_says_anything_wins_and_the_others_are_named(write) 
     [
         ("requirments.txt", "Did you mean 'requirements.txt'?"),
         ("atuo", "Did you mean 'auto'?"),
-        ("numpy>=1", "One requirement is a list of one"),
+        ("numpy>=1", "write one requirement as a list"),
         ("poetry.lock", "poetry export"),
-        ("config.yaml", "This is no file of requirements"),
+        ("config.yaml", "Not a requirements file"),
         ("x" * 5000, "not a usable path"),
-        ("", "No such file"),
+        ("", "No such requirements file"),
     ],
 )
 def test_a_setting_that_names_no_file_of_requirements_is_refused(write, setting: str, said: str) -> None:

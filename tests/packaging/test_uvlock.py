@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from packaging.markers import Marker
 
 import sdk
-from sdk.packaging.requirements import markers
+from sdk.packaging.requirements import lock
 from sdk.packaging.requirements.read import Requirements, gather
 
 LOCK = Path(__file__).with_name("app.uv.lock")
@@ -50,7 +50,7 @@ def test_a_lock_that_uv_wrote_gives_exact_versions_with_the_markers_of_every_way
         'typing-extensions==4.16.0 ; python_full_version < "3.11" or python_full_version < "3.15"',
     )
     assert [note.message for note in found.notes] == [
-        "uv.lock is older than pyproject.toml, which also asks for new. Next: uv lock."
+        "uv.lock is older than pyproject.toml, which also requires new. Next: uv lock."
     ]
 
 
@@ -122,7 +122,7 @@ def test_a_workspaces_lock_counts_for_its_members_from_wherever_packages_come(
     ("text", "said"),
     [
         ("version = 2\n", "its version is 2"),
-        ("version = 1\n", "does not know this project"),
+        ("version = 1\n", "does not contain this project"),
         ("version =\n", "not TOML"),
         (LOCKED.replace("packages/app", ".").replace("//torch", "//u:S3CRET@torch"), "credentials"),
         (LOCKED.replace("packages/app", ".").replace('version = "1.0+local"', ""), "neither a version"),
@@ -167,7 +167,7 @@ def test_a_lock_of_the_standard_is_read_when_it_is_named(write) -> None:
         "pylock.toml",
         "lock-version = '1.0'\n[[packages]]\nname='x'\nversion='1'\nmarker=\"'dev' in dependency_groups\"\n",
     )
-    assert "which extras or groups" in refused("pylock.toml")[0]
+    assert "depends on extras or groups" in refused("pylock.toml")[0]
 
 
 ATOMS = ["python_version < '3.11'", "python_version >= '3.11'", "os_name == 'nt'", "sys_platform == 'linux'", ""]
@@ -180,8 +180,8 @@ WORLDS = [
 
 @given(EDGES)
 def test_a_package_is_wanted_exactly_where_some_way_leads_to_it(edges: list[tuple[int, int, str]]) -> None:
-    ways = markers.conditions([0], lambda node: [(end, marker) for start, end, marker in edges if start == node])
-    texts = {node: markers.joined(found) for node, found in ways.items()}
+    ways = lock.marker_paths([0], lambda node: [(end, marker) for start, end, marker in edges if start == node])
+    texts = {node: lock.joined_markers(found) for node, found in ways.items()}
     for world in WORLDS:
         reached, waiting = {0}, [0]
         while waiting:

@@ -1,29 +1,35 @@
-"""Reads lock files, uv's own and the standard's pylock.toml: exact versions, and the markers under which they count."""
+"""Reads lock files, uv.lock and the standard's pylock.toml: exact versions, and the markers under which they apply."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from packaging.requirements import InvalidRequirement, Requirement
+from packaging.markers import Marker
 from packaging.utils import canonicalize_name
 
 from ...checks import Finding
 from .. import project
-from . import markers, requirements_txt
-from .gathering import Gathering
-from .pyproject import git_url
+from ..project import table
+from .collector import RequirementsCollector
+from .pyproject import git_url, parsed
+from .requirements_txt import find_links
 
 _VERSION = 1
 _PYPI = "https://pypi.org/simple"
-# Extras that exclude each other: none is taken, so that no comparison with one holds.
+# uv writes such extras for conflicts. None of them is installed, so that == never holds and != always does.
 _CONFLICT = re.compile(r"extra\s*(==|!=)\s*(['\"])[^'\"]*\2")
 _NEVER, _ALWAYS = "python_version < '0'", "python_version >= '0'"
+_COMPARISON = re.compile(r"(\w+) ?(<|>=|<=|>|==|!=) ?['\"]([^'\"]*)['\"]")
+_OPPOSITES = {"<": ">=", ">=": "<", "<=": ">", ">": "<=", "==": "!=", "!=": "=="}
 
-Node = tuple[int, str]
+Node = TypeVar("Node", bound=Hashable)
+# Markers that must all hold; the empty set always does.
+MarkerSet = frozenset[str]
 
 
 def is_uv(path: Path) -> bool:
@@ -36,55 +42,47 @@ def is_pylock(path: Path) -> bool:
     return re.fullmatch(r"pylock(\.[^.]+)?\.toml", path.name) is not None
 
 
-def holds(path: Path, member: Path) -> bool:
-    """True if a uv.lock was made for a project, too.
-
-    Args:
-        path: the lock file.
-        member: the project's folder.
-    """
-    packages = _tables(project.read_toml(path).get("package"))
-    return any(_folder(path.parent, package) == member for package in packages)
+def covers(path: Path, member: Path) -> bool:
+    """True if a uv.lock was made for the project in a folder, among others."""
+    return any(
+        _local_folder(path.parent, package) == member for package in _dicts(project.read_toml(path).get("package"))
+    )
 
 
-def read_uv(gathering: Gathering, path: Path) -> None:
-    """Take what a uv.lock fixes for the project: its dependencies, and theirs; no extras, no groups.
-
-    Args:
-        gathering: takes it, and the mistakes.
-        path: the file.
-    """
-    label = requirements_txt.name_of(gathering, path)
+def read_uv(collector: RequirementsCollector, path: Path) -> None:
+    """Read what a uv.lock fixes for the project, without extras and groups: its dependencies and theirs."""
+    label = collector.label(path)
     data = project.read_toml(path)
     if data.get("version") != _VERSION:
-        gathering.refuse(label, f"its version is {data.get('version')!r}, known is {_VERSION}. Next: update podlift.")
+        collector.refuse(label, f"its version is {data.get('version')!r}, known is {_VERSION}. Next: update podlift.")
         return
-    lock = _Lock(path.parent, _tables(data.get("package")))
-    starts = lock.at(gathering.project) or [
-        index for name in _list(data.get("manifest"), "members") for index in lock.named(str(name))
-    ]
+    lock = _UvLock(path.parent, _dicts(data.get("package")))
+    starts = lock.at(collector.project)
     if not starts:
-        gathering.refuse(label, "it does not know this project. Next: uv lock.")
+        members = _list(table(data, "manifest").get("members"))
+        starts = [index for name in members for index in lock.named(str(name))]
+    if not starts:
+        collector.refuse(label, "it does not contain this project. Next: uv lock.")
         return
-    found: dict[int, set[markers.Together]] = {}
-    for (index, _), ways in markers.conditions([(index, "") for index in starts], lock.edges).items():
+    found: dict[int, set[MarkerSet]] = {}
+    for (index, _), ways in marker_paths([(index, "") for index in starts], lock.edges).items():
         found.setdefault(index, set()).update(ways)
     indexes = set()
     for index, ways in sorted(found.items()):
         package = lock.packages[index]
-        source = _source(package)
+        source = table(package, "source")
         if "registry" in source:
             indexes.add(str(source["registry"]))
         if index in starts:
-            gathering.local_names.add(canonicalize_name(str(package.get("name"))))
-        _take(gathering, label, path.parent, package, source, markers.joined(ways))
-    _name_indexes(gathering, indexes, label, path.parent)
+            collector.local_names.add(canonicalize_name(str(package.get("name"))))
+        _add(collector, label, path.parent, package, source, joined_markers(ways))
+    _add_indexes(collector, indexes, label, path.parent)
     for index in starts:
-        _compare(gathering, label, lock.packages[index])
+        _warn_if_older(collector, label, lock.packages[index])
 
 
-class _Lock:
-    """The packages of a uv.lock as a graph; a node is a package with one of its extras, "" for itself."""
+class _UvLock:
+    """The packages of a uv.lock as a graph: a node is a package with one of its extras, "" for none."""
 
     def __init__(self, folder: Path, packages: list[dict[str, Any]]) -> None:
         self.packages = packages
@@ -97,152 +95,184 @@ class _Lock:
         return self._by_name.get(canonicalize_name(name), [])
 
     def at(self, folder: Path) -> list[int]:
-        return [i for i, package in enumerate(self.packages) if _folder(self._folder, package) == folder]
+        return [i for i, package in enumerate(self.packages) if _local_folder(self._folder, package) == folder]
 
-    def edges(self, node: Node) -> Iterator[tuple[Node, str]]:
+    def edges(self, node: tuple[int, str]) -> Iterator[tuple[tuple[int, str], str]]:
         index, extra = node
         package = self.packages[index]
-        optional = package.get("optional-dependencies")
-        wanted = package.get("dependencies") if not extra else _get(optional, extra)
-        for item in _tables(wanted):
-            marker = _without_extras(str(item.get("marker", "")))
+        wanted = table(package, "optional-dependencies").get(extra) if extra else package.get("dependencies")
+        for item in _dicts(wanted):
+            marker = _CONFLICT.sub(lambda match: _NEVER if match[1] == "==" else _ALWAYS, str(item.get("marker", "")))
             if marker == _NEVER:
                 continue
             for other in self.named(str(item.get("name"))):
                 meant = self.packages[other]
                 if all(item.get(key) in (None, meant.get(key)) for key in ("version", "source")):
-                    yield from (((other, str(name)), marker) for name in ["", *_list(item, "extra")])
+                    yield from (((other, str(name)), marker) for name in ["", *_list(item.get("extra"))])
 
 
-def _without_extras(marker: str) -> str:
-    return _CONFLICT.sub(lambda found: _NEVER if found[1] == "==" else _ALWAYS, marker)
-
-
-def _take(
-    gathering: Gathering, label: str, folder: Path, package: Mapping[str, Any], source: Mapping[str, Any], marker: str
+def _add(
+    collector: RequirementsCollector,
+    label: str,
+    folder: Path,
+    package: Mapping[str, Any],
+    source: Mapping[str, Any],
+    marker: str,
 ) -> None:
-    """Take one package of a lock file, wherever it comes from."""
+    """Add one package of a lock file."""
     name, version = str(package.get("name")), package.get("version")
     where = f"{label}: {name}"
     local = next((str(source[kind]) for kind in ("editable", "directory", "virtual", "path") if kind in source), None)
     if local is not None:
-        gathering.local_names.add(canonicalize_name(name))
+        collector.local_names.add(canonicalize_name(name))
         place = Path(os.path.normpath(folder / local))
-        if place.is_dir():
-            if place != gathering.project:
-                gathering.folders.add(os.path.relpath(place, gathering.project))
-        else:
-            gathering.folder(str(place), where)
+        if not place.is_dir():
+            collector.folder(str(place), where)
+        elif place != collector.project:
+            # Its own requirements are in the lock.
+            collector.folders.add(os.path.relpath(place, collector.project))
         return
     if "git" in source:
-        place_text = _git(str(source["git"]))
+        text = f"{name} @ {_git_url(str(source['git']))}"
     elif "url" in source:
-        place_text = str(source["url"]) + (
-            f"#subdirectory={source['subdirectory']}" if "subdirectory" in source else ""
-        )
+        text = f"{name} @ {source['url']}"
+        if "subdirectory" in source:
+            text += f"#subdirectory={source['subdirectory']}"
+    elif version is None:
+        collector.refuse(where, "it has neither a version nor a source.")
+        return
     else:
-        place_text = ""
-    pinned = f"{name} @ {place_text}" if place_text else f"{name}=={version}"
-    if not place_text and version is None:
-        gathering.refuse(where, "it has neither a version nor a place.")
-    else:
-        gathering.read(f"{pinned} ; {marker}" if marker else pinned, where)
+        text = f"{name}=={version}"
+    collector.add(f"{text} ; {marker}" if marker else text, where)
 
 
-def _git(text: str) -> str:
-    """Return what uv writes, "https://...?subdirectory=x&rev=main#commit", as pip reads it."""
+def _git_url(text: str) -> str:
+    """Return uv's "https://...?subdirectory=x&rev=main#commit" as pip expects it."""
     url, _, commit = text.partition("#")
     url, _, query = url.partition("?")
     fields = dict(part.partition("=")[::2] for part in query.split("&"))
-    below = fields.get("subdirectory")
-    return git_url(url, commit) + (f"#subdirectory={below}" if below else "")
+    subdirectory = fields.get("subdirectory")
+    url = git_url(url, commit)
+    return f"{url}#subdirectory={subdirectory}" if subdirectory else url
 
 
-def _name_indexes(gathering: Gathering, indexes: set[str], label: str, folder: Path) -> None:
-    """Name the indexes that a lock was made from: PyPI is pip's own, unless the user has set another."""
+def _add_indexes(collector: RequirementsCollector, indexes: set[str], label: str, folder: Path) -> None:
+    """Add the indexes of a lock, except PyPI, which is pip's default."""
     urls = sorted(index for index in indexes if "://" in index and index.rstrip("/") != _PYPI)
-    primary = bool(urls) and not any(index.rstrip("/") == _PYPI for index in indexes)
+    uses_pypi = any(index.rstrip("/") == _PYPI for index in indexes)
     for number, url in enumerate(urls):
-        if gathering.url(url, label):
-            gathering.option("--index-url" if primary and number == 0 else "--extra-index-url", url)
+        if collector.accepts_url(url, label):
+            collector.option("--extra-index-url" if uses_pypi or number else "--index-url", url)
     for path in sorted(index for index in indexes if "://" not in index):
-        requirements_txt.find_links(gathering, path, label, folder)
+        find_links(collector, path, label, folder)
 
 
-def _compare(gathering: Gathering, label: str, package: Mapping[str, Any]) -> None:
-    """Note what the project asks for by now, and the lock does not know."""
-    asked = _tables(_get(package.get("metadata"), "requires-dist"))
-    known = {canonicalize_name(str(item.get("name"))) for item in asked}
-    table = project.read_toml(gathering.project / "pyproject.toml").get("project")
-    new = []
-    for text in _list(table, "dependencies"):
-        try:
-            name = Requirement(str(text)).name
-        except InvalidRequirement:
-            continue
-        if canonicalize_name(name) not in known | {canonicalize_name(str(package.get("name")))}:
-            new.append(name)
-    if new and _get(table, "name") == package.get("name"):
-        said = f"{label} is older than pyproject.toml, which also asks for {', '.join(sorted(new))}. Next: uv lock."
-        gathering.notes.append(Finding("warning", said))
+def _warn_if_older(collector: RequirementsCollector, label: str, package: Mapping[str, Any]) -> None:
+    """Warn if the project asks for something that the lock does not contain."""
+    locked = _dicts(table(package, "metadata").get("requires-dist"))
+    known = {canonicalize_name(str(item.get("name"))) for item in [*locked, package]}
+    asked = table(project.read_toml(collector.project / "pyproject.toml"), "project")
+    requirements = [parsed(str(text)) for text in _list(asked.get("dependencies"))]
+    new = sorted(item.name for item in requirements if item and canonicalize_name(item.name) not in known)
+    if new and asked.get("name") == package.get("name"):
+        message = f"{label} is older than pyproject.toml, which also requires {', '.join(new)}. Next: uv lock."
+        collector.notes.append(Finding("warning", message))
 
 
-def read_pylock(gathering: Gathering, path: Path) -> None:
-    """Take what a pylock.toml fixes, for no extra and no group.
-
-    Args:
-        gathering: takes it, and the mistakes.
-        path: the file.
-    """
-    label = requirements_txt.name_of(gathering, path)
+def read_pylock(collector: RequirementsCollector, path: Path) -> None:
+    """Read what a pylock.toml fixes, without extras and groups."""
+    label = collector.label(path)
     data = project.read_toml(path)
     if not str(data.get("lock-version", "")).startswith("1."):
-        gathering.refuse(label, f"its lock-version is {data.get('lock-version')!r}, known is '1.0'.")
+        collector.refuse(label, f"its lock-version is {data.get('lock-version')!r}, known is '1.0'.")
         return
     indexes = set()
-    for package in _tables(data.get("packages")):
+    for package in _dicts(data.get("packages")):
         marker = str(package.get("marker", ""))
         if re.search(r"\b(extras|dependency_groups)\b", marker):
-            said = "its marker asks which extras or groups are wanted, and pip does not know. Next: write it for one choice."
-            gathering.refuse(f"{label}: {package.get('name')}", said)
+            collector.refuse(
+                f"{label}: {package.get('name')}",
+                "its marker depends on extras or groups, which pip does not know. Next: write the lock for one choice.",
+            )
             continue
         if isinstance(package.get("index"), str):
             indexes.add(package["index"])
-        _take(gathering, label, path.parent, package, _pylock_source(package), marker)
-    _name_indexes(gathering, indexes, label, path.parent)
+        _add(collector, label, path.parent, package, _pylock_source(package), marker)
+    _add_indexes(collector, indexes, label, path.parent)
 
 
 def _pylock_source(package: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where a package of a pylock.toml comes from, as a uv.lock would say it."""
-    vcs, archive = package.get("vcs"), package.get("archive")
-    if isinstance(vcs, dict):
-        below = f"?subdirectory={vcs['subdirectory']}" if "subdirectory" in vcs else ""
-        return {"git": f"{vcs.get('url')}{below}#{vcs.get('commit-id', '')}"}
-    if isinstance(archive, dict):
+    """Return the source of a package in a pylock.toml as a uv.lock would write it."""
+    vcs, archive, folder = table(package, "vcs"), table(package, "archive"), table(package, "directory").get("path")
+    if vcs:
+        query = f"?subdirectory={vcs['subdirectory']}" if "subdirectory" in vcs else ""
+        return {"git": f"{vcs.get('url')}{query}#{vcs.get('commit-id', '')}"}
+    if archive:
         return {"url": archive["url"]} if "url" in archive else {"path": archive.get("path")}
-    folder = _get(package.get("directory"), "path")
     return {"directory": folder} if folder else {}
 
 
-def _folder(lock: Path, package: Mapping[str, Any]) -> Path | None:
-    source = _source(package)
+def _local_folder(lock: Path, package: Mapping[str, Any]) -> Path | None:
+    source = table(package, "source")
     found = next((source[kind] for kind in ("virtual", "editable", "directory") if kind in source), None)
     return Path(os.path.normpath(lock / found)) if isinstance(found, str) else None
 
 
-def _source(package: Mapping[str, Any]) -> dict[str, Any]:
-    source = package.get("source")
-    return source if isinstance(source, dict) else {}
+def _list(data: Any) -> list[Any]:
+    return data if isinstance(data, list) else []
 
 
-def _get(data: Any, key: str) -> Any:
-    return data.get(key) if isinstance(data, dict) else None
+def _dicts(data: Any) -> list[dict[str, Any]]:
+    return [item for item in _list(data) if isinstance(item, dict)]
 
 
-def _list(data: Any, key: str) -> list[Any]:
-    found = _get(data, key)
-    return found if isinstance(found, list) else []
+def marker_paths(
+    starts: Iterable[Node], edges: Callable[[Node], Iterable[tuple[Node, str]]]
+) -> dict[Node, set[MarkerSet]]:
+    """Return, for each node of a graph that can be reached, the sets of markers one of which must hold.
+
+    Args:
+        starts: nodes that are always wanted.
+        edges: (other node, marker) for each edge of a node; "" if it always applies.
+    """
+    found: dict[Node, set[MarkerSet]] = {node: {frozenset()} for node in starts}
+    waiting = list(found)
+    while waiting:
+        node = waiting.pop()
+        for other, marker in edges(node):
+            ways = {way | {marker} if marker else way for way in found[node]}
+            known = found.setdefault(other, set())
+            new = _simplified(known | ways)
+            if new != known:
+                found[other] = new
+                waiting.append(other)
+    return found
 
 
-def _tables(data: Any) -> list[dict[str, Any]]:
-    return [item for item in data if isinstance(item, dict)] if isinstance(data, list) else []
+def joined_markers(ways: Iterable[MarkerSet]) -> str:
+    """Return one marker for sets of which one must hold, "" for always."""
+    simplified = _simplified(set(ways))
+    if frozenset() in simplified:
+        return ""
+    texts = sorted(" and ".join(f"({marker})" for marker in sorted(way)) for way in simplified)
+    return str(Marker(" or ".join(f"({text})" for text in texts)))
+
+
+def _simplified(ways: set[MarkerSet]) -> set[MarkerSet]:
+    """Drop each set that contains another one; join two that differ in opposite markers."""
+    while True:
+        ways = {way for way in ways if not any(other < way for other in ways)}
+        pairs = combinations(sorted(ways, key=sorted), 2)
+        pair = next(((one, other) for one, other in pairs if _are_opposites(one ^ other)), None)
+        if pair is None:
+            return ways
+        ways = ways - set(pair) | {pair[0] & pair[1]}
+
+
+def _are_opposites(markers: MarkerSet) -> bool:
+    """True for two comparisons of which always exactly one holds."""
+    found = [match for marker in sorted(markers) if (match := _COMPARISON.fullmatch(marker))]
+    if len(markers) != 2 or len(found) != 2:
+        return False
+    one, other = found
+    return (one[1], one[3]) == (other[1], other[3]) and _OPPOSITES.get(one[2]) == other[2]

@@ -1,4 +1,4 @@
-"""Reads what a pyproject.toml asks for: the [project] table, setuptools' dynamic files, uv's sources."""
+"""Reads the requirements of a pyproject.toml: the [project] table, setuptools' dynamic files, uv's sources."""
 
 from __future__ import annotations
 
@@ -9,86 +9,71 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from ...checks import Finding
 from ...errors import nearest
 from .. import project
+from ..project import table
 from . import requirements_txt
-from .gathering import Gathering
+from .collector import RequirementsCollector
 
 
-def read(gathering: Gathering, folder: Path, extras: Collection[str] = ()) -> bool:
-    """Take what the project in a folder asks for; return whether it says anything about that.
-
-    Args:
-        gathering: takes it, and the mistakes.
-        folder: holds the pyproject.toml.
-        extras: those optional dependencies that are wanted too.
-    """
-    return _Reader(gathering, folder).take(extras)
-
-
-def poetry_only(data: Mapping[str, Any]) -> bool:
-    """True where the dependencies stand in Poetry's own tables and nowhere else."""
-    poetry = _table(data, "tool", "poetry", "dependencies")
-    return bool(set(poetry) - {"python"}) and "dependencies" not in _table(data, "project")
+def read(collector: RequirementsCollector, folder: Path, extras: Collection[str] = ()) -> bool:
+    """Read the requirements of the project in a folder, with some of its extras; return whether it states any."""
+    return _PyprojectReader(collector, folder).read(extras)
 
 
 def optional(folder: Path) -> dict[str, tuple[str, ...]]:
-    """Return the optional dependencies of the project in a folder, by extra, as far as they can be read."""
+    """Return the optional dependencies of the project in a folder, by extra, as far as they can be parsed."""
     found = {}
-    for extra, items in _table(
-        project.read_toml(folder / "pyproject.toml"), "project", "optional-dependencies"
-    ).items():
+    data = project.read_toml(folder / "pyproject.toml")
+    for extra, items in table(data, "project", "optional-dependencies").items():
         texts = [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
-        found[extra] = tuple(text for text in texts if _understood(text) is not None)
+        found[extra] = tuple(text for text in texts if parsed(text) is not None)
     return found
 
 
-def _understood(text: str) -> Requirement | None:
+def parsed(text: str) -> Requirement | None:
     try:
         return Requirement(text)
     except InvalidRequirement:
         return None
 
 
-class _Reader:
-    """Reads one pyproject.toml."""
-
-    def __init__(self, gathering: Gathering, folder: Path) -> None:
+class _PyprojectReader:
+    def __init__(self, collector: RequirementsCollector, folder: Path) -> None:
         file = folder / "pyproject.toml"
-        self._gathering = gathering
+        self._collector = collector
         self._folder = folder
-        self._label = requirements_txt.name_of(gathering, file)
+        self._label = collector.label(file)
         self._data = data = project.read_toml(file)
         self._text = file.read_text(encoding="utf-8").splitlines() if data else []
-        self._project = _table(data, "project")
-        self._sources = {
-            canonicalize_name(name): source for name, source in _table(data, "tool", "uv", "sources").items()
-        }
+        self._project = table(data, "project")
+        sources = table(data, "tool", "uv", "sources")
+        self._sources = {canonicalize_name(name): source for name, source in sources.items()}
         self._name = canonicalize_name(str(self._project.get("name", "")))
 
-    def take(self, extras: Collection[str]) -> bool:
+    def read(self, extras: Collection[str]) -> bool:
         if self._name:
-            self._gathering.local_names.add(self._name)
+            self._collector.local_names.add(self._name)
         dynamic = self._project.get("dynamic")
         dynamic = dynamic if isinstance(dynamic, list) else []
         if "dependencies" in self._project:
-            extras = [*extras, *self._all(self._project["dependencies"], "project.dependencies")]
+            extras = [*extras, *self._read_list(self._project["dependencies"], "project.dependencies")]
         elif "dependencies" in dynamic:
-            self._files("dependencies", _table(self._data, "tool", "setuptools", "dynamic", "dependencies"))
-        elif poetry_only(self._data):
-            self._note(
+            self._read_files("dependencies", table(self._data, "tool", "setuptools", "dynamic", "dependencies"))
+        elif table(self._data, "tool", "poetry", "dependencies").keys() - {"python"}:
+            self._collector.warn(
+                self._label,
                 "Poetry's own tables are not read. Next: list them as [project] dependencies, which Poetry 2 reads too, or "
-                "write a file (poetry export -o requirements.txt)."
+                "write a file (poetry export -o requirements.txt).",
             )
             return False
-        optional = _table(self._project, "optional-dependencies")
+        optional = table(self._project, "optional-dependencies")
         if "optional-dependencies" in dynamic:
-            optional = {**_table(self._data, "tool", "setuptools", "dynamic", "optional-dependencies"), **optional}
-        self._extras(optional, extras)
+            optional = {**table(self._data, "tool", "setuptools", "dynamic", "optional-dependencies"), **optional}
+        self._read_extras(optional, extras)
         return "dependencies" in self._project or "dependencies" in dynamic
 
-    def _extras(self, optional: Mapping[str, Any], extras: Collection[str]) -> None:
+    def _read_extras(self, optional: Mapping[str, Any], extras: Collection[str]) -> None:
         by_name = {canonicalize_name(name): (name, wanted) for name, wanted in optional.items()}
         waiting, seen = list(extras), set()
         while waiting:
@@ -98,104 +83,112 @@ class _Reader:
             seen.add(extra)
             if extra not in by_name:
                 hint = nearest(extra, list(by_name)) if by_name else "It has none."
-                self._gathering.refuse(self._label, f"it has no extra {extra!r}. {hint}")
+                self._collector.refuse(self._label, f"it has no extra {extra!r}. {hint}")
                 continue
             name, wanted = by_name[extra]
             if isinstance(wanted, dict):
-                self._files(f"optional-dependencies.{name}", wanted)
+                self._read_files(f"optional-dependencies.{name}", wanted)
             else:
-                waiting += self._all(wanted, f"project.optional-dependencies.{name}")
+                waiting += self._read_list(wanted, f"project.optional-dependencies.{name}")
 
-    def _all(self, items: object, where: str) -> list[str]:
-        """Take a list of requirements; return the extras of the project itself that it names."""
+    def _read_list(self, items: object, key: str) -> list[str]:
+        """Read a list of requirements; return the extras of the project itself that it names."""
         if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-            self._gathering.refuse(self._label, f"{where} is no list of texts.")
+            self._collector.refuse(self._label, f"{key} is not a list of strings.")
             return []
-        own = []
+        own_extras = []
         for number, item in enumerate(items):
-            wanted = _understood(item)
-            if wanted is not None and canonicalize_name(wanted.name) == self._name:
-                own += sorted(wanted.extras)
-            elif wanted is None or wanted.url or not self._from_uv(wanted):
-                self._gathering.read(
-                    item, self._line_of(item) or f"{self._label}: {where}[{number}]", base=self._folder
-                )
-        return own
+            requirement = parsed(item)
+            if requirement is not None and canonicalize_name(requirement.name) == self._name:
+                own_extras += sorted(requirement.extras)
+            elif requirement is None or requirement.url or not self._add_from_uv(requirement):
+                where = self._line_of(item) or f"{self._label}: {key}[{number}]"
+                self._collector.add(item, where, base=self._folder)
+        return own_extras
 
     def _line_of(self, item: str) -> str:
-        """Return "file:line" of a requirement, "" where it is written with escapes."""
-        found = (i for i, line in enumerate(self._text, start=1) if f'"{item}"' in line or f"'{item}'" in line)
-        number = next(found, None)
+        """Return "file:line" of a requirement, "" if it is written with escapes."""
+        lines = enumerate(self._text, start=1)
+        number = next((number for number, line in lines if f'"{item}"' in line or f"'{item}'" in line), None)
         return f"{self._label}:{number}" if number else ""
 
-    def _files(self, field: str, table: Mapping[str, Any]) -> None:
-        """Follow what setuptools reads from files."""
-        files = table.get("file", [])
+    def _read_files(self, field: str, settings: Mapping[str, Any]) -> None:
+        """Read the files that setuptools would."""
+        files = settings.get("file", [])
         files = [files] if isinstance(files, str) else files
         if not files or not isinstance(files, list):
-            backend = str(_table(self._data, "build-system").get("build-backend", "setup.py"))
-            self._note(
+            backend = table(self._data, "build-system").get("build-backend", "setup.py")
+            self._collector.warn(
+                self._label,
                 f"its {field} are dynamic: {backend} computes them when it builds the package, which is not done here. Next: "
-                "name a file or a list as requirements= (--requirements)."
+                "name a file or a list as requirements= (--requirements).",
             )
             return
         for file in files:
-            requirements_txt.read_file(self._gathering, self._folder / str(file))
+            requirements_txt.read_file(self._collector, self._folder / str(file))
 
-    def _from_uv(self, wanted: Requirement) -> bool:
-        """Take a requirement whose place [tool.uv.sources] names; False where it names none that counts here."""
-        found = self._sources.get(canonicalize_name(wanted.name))
+    def _add_from_uv(self, requirement: Requirement) -> bool:
+        """Add a requirement from the place in [tool.uv.sources]; False if no such place is named."""
+        name = canonicalize_name(requirement.name)
+        found = self._sources.get(name)
         choices = [source for source in (found if isinstance(found, list) else [found]) if isinstance(source, dict)]
-        where = f"{self._label}: tool.uv.sources.{wanted.name}"
+        where = f"{self._label}: tool.uv.sources.{requirement.name}"
         for source in choices:
             if "path" in source:
-                self._gathering.local_names.add(canonicalize_name(wanted.name))
-                self._gathering.folder(str(source["path"]), where, base=self._folder, extras=wanted.extras)
+                self._collector.local_names.add(name)
+                self._collector.folder(str(source["path"]), where, base=self._folder, extras=requirement.extras)
             elif source.get("workspace"):
-                self._member(wanted, where)
+                self._add_member(requirement, where)
             elif "git" in source or "url" in source:
-                self._elsewhere(wanted, source, where)
+                self._add_url(requirement, source, where)
             elif "index" in source:
-                self._note(
-                    f"{wanted.name} is asked for from uv's index {source['index']!r}, of which pip does not know."
+                self._collector.warn(
+                    self._label,
+                    f"{requirement.name} comes from uv's index {source['index']!r}, which pip does not know.",
                 )
                 return False
         return bool(choices)
 
-    def _member(self, wanted: Requirement, where: str) -> None:
-        """Take the member of the workspace that bears the name."""
-        self._gathering.local_names.add(canonicalize_name(wanted.name))
-        place = next((place for name, place in _members(self._folder) if name == canonicalize_name(wanted.name)), None)
+    def _add_member(self, requirement: Requirement, where: str) -> None:
+        """Add the member of the workspace with the requirement's name."""
+        wanted = canonicalize_name(requirement.name)
+        self._collector.local_names.add(wanted)
+        place = next((place for name, place in _members(self._folder) if name == wanted), None)
         if place is None:
-            self._gathering.refuse(where, "no folder of the workspace has this name.")
+            self._collector.refuse(where, "no folder of the workspace has this name.")
         else:
-            self._gathering.take_folder(place, wanted.extras)
+            self._collector.add_folder(place, requirement.extras)
 
-    def _elsewhere(self, wanted: Requirement, source: Mapping[str, Any], where: str) -> None:
-        url = str(source["url"]) if "url" in source else git_url(str(source["git"]), _revision(source))
+    def _add_url(self, requirement: Requirement, source: Mapping[str, Any], where: str) -> None:
+        if "url" in source:
+            url = str(source["url"])
+        else:
+            revision = next((source[key] for key in ("rev", "tag", "branch") if key in source), "")
+            url = git_url(str(source["git"]), str(revision))
         if "subdirectory" in source:
             url += f"#subdirectory={source['subdirectory']}"
-        extras = f"[{','.join(sorted(wanted.extras))}]" if wanted.extras else ""
-        markers = [f"({marker})" for marker in (wanted.marker, source.get("marker")) if marker]
-        text = f"{wanted.name}{extras} @ {url}" + (f" ; {' and '.join(markers)}" if markers else "")
-        self._gathering.read(text, where)
-
-    def _note(self, said: str) -> None:
-        self._gathering.notes.append(Finding("warning", f"{self._label}: {said}"))
+        text = requirement.name
+        if requirement.extras:
+            text += f"[{','.join(sorted(requirement.extras))}]"
+        text += f" @ {url}"
+        markers = [f"({marker})" for marker in (requirement.marker, source.get("marker")) if marker]
+        if markers:
+            text += f" ; {' and '.join(markers)}"
+        self._collector.add(text, where)
 
 
 def git_url(url: str, revision: str) -> str:
-    """Return a git repository as pip names it."""
-    return f"{'' if url.startswith('git+') else 'git+'}{url}{'@' if revision else ''}{revision}"
+    """Return the URL of a git repository for pip."""
+    url = url if url.startswith("git+") else f"git+{url}"
+    return f"{url}@{revision}" if revision else url
 
 
 def workspace(folder: Path) -> Path | None:
-    """Return the folder of uv's workspace at or above a project, None when it is in none."""
+    """Return the folder of uv's workspace at or above a project, None if there is none."""
     for above in (folder, *folder.parents):
         if not project.is_private(above):
             return None
-        data = project.read_toml(above / "pyproject.toml")
-        if _table(data, "tool", "uv", "workspace"):
+        if table(project.read_toml(above / "pyproject.toml"), "tool", "uv", "workspace"):
             return above
     return None
 
@@ -204,20 +197,9 @@ def _members(folder: Path) -> Iterator[tuple[str, Path]]:
     top = workspace(folder)
     if top is None:
         return
-    table = _table(project.read_toml(top / "pyproject.toml"), "tool", "uv", "workspace")
-    patterns = [pattern for pattern in table.get("members", []) if isinstance(pattern, str)]
+    members = table(project.read_toml(top / "pyproject.toml"), "tool", "uv", "workspace").get("members", [])
+    patterns = [pattern for pattern in members if isinstance(pattern, str)]
     for place in [top, *(place for pattern in patterns for place in sorted(top.glob(pattern)))]:
-        name = _table(project.read_toml(place / "pyproject.toml"), "project").get("name")
+        name = table(project.read_toml(place / "pyproject.toml"), "project").get("name")
         if isinstance(name, str):
             yield canonicalize_name(name), place
-
-
-def _revision(source: Mapping[str, Any]) -> str:
-    return str(next((source[key] for key in ("rev", "tag", "branch") if key in source), ""))
-
-
-def _table(data: Mapping[str, Any], *keys: str) -> dict[str, Any]:
-    found: Any = data
-    for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}

@@ -1,4 +1,4 @@
-"""What a project needs installed: read from its files or from a list, and compared with what is there."""
+"""Reads what a project needs installed, from its files or from a list, and compares it with what is installed."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ... import text
 from ...checks import Finding
 from ...errors import InputError, nearest
 from .. import project
 from ..paths import usable
-from . import lock as uvlock
-from . import pyproject, requirements_txt
-from .gathering import Gathering, written
+from . import lock, pyproject, requirements_txt
+from .collector import RequirementsCollector, normalized
 
 _SHOWN = 10
 _HASHES = re.compile(r"(\s--hash=\S+)+$")
-# All of them are the module `tensorflow`.
+# Each of them installs the module `tensorflow`.
 TENSORFLOWS = frozenset(
     {"tensorflow", "tensorflow-cpu", "tensorflow-gpu", "tensorflow-intel", "tensorflow-macos", "tf-nightly", "tf-nightly-cpu",
      "intel-tensorflow", "intel-tensorflow-avx512", "tensorflow-rocm", "tensorflow-cpu-aws"}
 )  # fmt: skip
 _IMAGES_OWN = TENSORFLOWS | {"keras", "numpy", "protobuf"}
-# Known by sight, but not read: each with the command that writes what is.
+# Files that are not read, with what to do instead.
 _OTHERS = {
     "poetry.lock": "poetry export -o requirements.txt",
     "pdm.lock": "pdm export -o requirements.txt",
@@ -43,191 +43,178 @@ _OTHERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Requirements:
-    """What a project needs installed, of which nothing is evaluated yet.
+    """What a project needs installed. Markers are not evaluated."""
 
-    Args:
-        source: where that was read: "uv.lock", "requirements.txt", "pyproject.toml", another file's name, "list", or "" where
-            nothing says anything.
-        lines: requirements in PEP 508, sorted; behind one of them `--hash=...`, where its hashes are known.
-        options: pip's options of where to look, such as `--index-url https://...`, in their order.
-        constraints: lines that limit versions, and ask for nothing: for a file that pip gets by `-c`. What they say about the
-            requirements themselves is in `lines` already.
-        folders: local folders that are needed, relative to the project: to be packaged with it.
-        extras: the project's optional dependencies, of which none is taken, by extra.
-        notes: what the user should know about the reading.
-    """
-
-    source: str = ""
-    lines: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
-    constraints: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ()
-    extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    source: str = ""  # the name of the file that was read, "list", or "" if there are no requirements
+    lines: tuple[str, ...] = ()  # requirements in PEP 508, sorted; `--hash=...` follows one if its hashes are known
+    options: tuple[str, ...] = ()  # pip's options that say where to look, such as `--index-url https://...`
+    constraints: tuple[str, ...] = ()  # limits of versions for pip's `-c`; `lines` respect them already
+    folders: tuple[str, ...] = ()  # local folders to package with the project, relative to it
+    extras: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # optional dependencies, none of them wanted
     notes: tuple[Finding, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What to call it in messages."""
+        return "the list of requirements" if self.source == "list" else self.source
 
     def parsed(self) -> list[Requirement]:
         """Return the lines without their hashes."""
         return [Requirement(_HASHES.sub("", line)) for line in self.lines]
 
     def here(self) -> list[Requirement]:
-        """Return those of the lines whose marker holds for this interpreter."""
-        return [wanted for wanted in self.parsed() if applies(wanted)]
+        """Return the requirements whose marker holds for this interpreter."""
+        return [requirement for requirement in self.parsed() if applies(requirement)]
 
     @property
     def is_lock(self) -> bool:
-        """True where the lines are all that is needed: what they need themselves is among them."""
+        """True if the lines include the requirements of the requirements."""
         name = Path(self.source)
-        return uvlock.is_uv(name) or uvlock.is_pylock(name)
+        return lock.is_uv(name) or lock.is_pylock(name)
 
 
-def applies(wanted: Requirement, extra: str = "") -> bool:
-    """True if a requirement's marker holds for this interpreter.
-
-    Args:
-        wanted: the requirement.
-        extra: the extra for which it is asked.
-    """
-    return wanted.marker is None or wanted.marker.evaluate({"extra": extra})
+def applies(requirement: Requirement, extra: str = "") -> bool:
+    """True if a requirement's marker holds for this interpreter and an extra."""
+    return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
 def gather(setting: str | Sequence[str], folder: Path) -> Requirements:
-    """Return what a project needs installed.
+    """Return what the project in a folder needs installed.
 
     Args:
-        setting: "auto" for uv.lock, requirements.txt or pyproject.toml, the first that there is; "none"; a file's path,
+        setting: "auto" for the first of uv.lock, requirements.txt and pyproject.toml that exists; "none"; a file's path,
             relative to the project or to the current folder; or a list of requirements.
         folder: the project.
 
     Raises:
-        InputError: every line that is no requirement, names what is not there, or holds what must not be kept.
+        InputError: names every line that is not a requirement, names something that does not exist, or holds a secret.
     """
     if setting == "none":
         return Requirements()
-    gathering, source = Gathering(folder), ""
-    with gathering.problems.collect():
+    collector, source = RequirementsCollector(folder), ""
+    with collector.problems.collect():
         if not isinstance(setting, str):
             source = "list"
-            requirements_txt.read_list(gathering, setting)
+            requirements_txt.read_list(collector, setting)
         elif setting == "auto":
-            source = _auto(gathering)
+            source = _auto(collector)
         else:
-            source = _named(gathering, setting)
-    _follow_folders(gathering, read={folder} if source == "pyproject.toml" else set())
-    gathering.problems.raise_if_any()
+            source = _named(collector, setting)
+    _follow_folders(collector, read={folder} if source == "pyproject.toml" else set())
+    collector.problems.raise_if_any()
     return Requirements(
         source=source,
-        lines=gathering.lines(),
-        options=tuple(gathering.options),
-        constraints=tuple(sorted({written(limit) for limit in gathering.constraints})),
-        folders=tuple(sorted(gathering.folders)),
+        lines=collector.lines(),
+        options=tuple(collector.options),
+        constraints=tuple(sorted({normalized(limit) for limit in collector.constraints})),
+        folders=tuple(sorted(collector.folders)),
         extras=pyproject.optional(folder),
-        notes=tuple(dict.fromkeys(gathering.notes)),
+        notes=tuple(dict.fromkeys(collector.notes)),
     )
 
 
-def _follow_folders(gathering: Gathering, read: set[Path]) -> None:
-    """Take what the local folders need themselves."""
+def _follow_folders(collector: RequirementsCollector, read: set[Path]) -> None:
+    """Add the requirements of local folders."""
     done: set[tuple[Path, tuple[str, ...]]] = {(place, ()) for place in read}
-    while gathering.waiting:
-        item = gathering.waiting.pop()
+    while collector.waiting:
+        item = collector.waiting.pop()
         if item in done:
             continue
         done.add(item)
         place, extras = item
         if (place / "pyproject.toml").is_file():
-            with gathering.problems.collect():
-                pyproject.read(gathering, place, extras)
+            with collector.problems.collect():
+                pyproject.read(collector, place, extras)
         else:
-            label = requirements_txt.name_of(gathering, place)
-            said = (
-                f"{label}: what its setup.py needs installed is not read. Next: name that among the requirements, too."
+            collector.warn(
+                collector.label(place),
+                "the requirements in its setup.py are not read. Next: add them to the requirements of the project.",
             )
-            gathering.notes.append(Finding("warning", said))
 
 
-def _auto(gathering: Gathering) -> str:
-    """Read the first file that says anything; return its name."""
-    folder = gathering.project
-    lock = _lock(folder)
-    if lock is not None:
-        uvlock.read_uv(gathering, lock)
-        _note_unread(gathering, "uv.lock", ["requirements.txt"])
+def _auto(collector: RequirementsCollector) -> str:
+    """Read the first file that states requirements; return its name."""
+    folder = collector.project
+    uv_lock = _uv_lock(folder)
+    if uv_lock is not None:
+        lock.read_uv(collector, uv_lock)
+        _note_unread(collector, "uv.lock", ["requirements.txt"])
         return "uv.lock"
     if (folder / "requirements.txt").is_file():
-        requirements_txt.read_file(gathering, folder / "requirements.txt")
-        says = "project" in project.read_toml(folder / "pyproject.toml")
-        _note_unread(gathering, "requirements.txt", ["pyproject.toml"] if says else [])
+        requirements_txt.read_file(collector, folder / "requirements.txt")
+        has_project = "project" in project.read_toml(folder / "pyproject.toml")
+        _note_unread(collector, "requirements.txt", ["pyproject.toml"] if has_project else [])
         return "requirements.txt"
-    if pyproject.read(gathering, folder):
+    if pyproject.read(collector, folder):
         return "pyproject.toml"
     found = [name for name in _OTHERS if (folder / name).is_file()]
-    if found and not gathering.notes:
-        said = f"No requirements were read: {found[0]} is not. Next: {_OTHERS[found[0]]}."
-        gathering.notes.append(Finding("note", said))
+    if found and not collector.notes:
+        said = f"No requirements were read: {found[0]} is not supported. Next: {_OTHERS[found[0]]}."
+        collector.notes.append(Finding("note", said))
     return ""
 
 
-def _lock(folder: Path) -> Path | None:
-    """Return uv's lock file, that of a workspace above among them."""
+def _uv_lock(folder: Path) -> Path | None:
+    """Return uv's lock file, which may be that of a workspace above."""
     if (folder / "uv.lock").is_file():
         return folder / "uv.lock"
     above = pyproject.workspace(folder)
-    if above is None or not (above / "uv.lock").is_file() or not uvlock.holds(above / "uv.lock", folder):
+    if above is None or not (above / "uv.lock").is_file() or not lock.covers(above / "uv.lock", folder):
         return None
     return above / "uv.lock"
 
 
-def _note_unread(gathering: Gathering, read: str, others: list[str]) -> None:
-    unread = [name for name in others if (gathering.project / name).is_file()]
+def _note_unread(collector: RequirementsCollector, read: str, others: list[str]) -> None:
+    unread = [name for name in others if (collector.project / name).is_file()]
     if unread:
-        said = f"The requirements are those of {read}; {' and '.join(unread)} was not read. requirements= chooses otherwise."
-        gathering.notes.append(Finding("note", said))
+        said = f"The requirements are read from {read}, not from {' and '.join(unread)}; requirements= chooses another file."
+        collector.notes.append(Finding("note", said))
 
 
-def _named(gathering: Gathering, setting: str) -> str:
+def _named(collector: RequirementsCollector, setting: str) -> str:
     with usable("The requirements", setting):
-        bases = (gathering.project, Path.cwd())
+        bases = (collector.project, Path.cwd())
         places = [(base / Path(setting).expanduser()).resolve() for base in bases]
         path = next((place for place in places if place.is_file()), None)
     if path is None:
-        raise InputError(_no_file(setting, gathering.project))
+        raise InputError(_no_file(setting, collector.project))
     if path.name in _OTHERS and path.name != "pylock.toml":
         raise InputError(
-            f"Requirements are not read from a {path.name}. Received: {setting!r}. Next: {_OTHERS[path.name]}."
+            f"Requirements cannot be read from {path.name}. Received: {setting!r}. Next: {_OTHERS[path.name]}."
         )
-    if uvlock.is_uv(path):
-        uvlock.read_uv(gathering, path)
-    elif uvlock.is_pylock(path):
-        uvlock.read_pylock(gathering, path)
+    if lock.is_uv(path):
+        lock.read_uv(collector, path)
+    elif lock.is_pylock(path):
+        lock.read_pylock(collector, path)
     elif path.name == "pyproject.toml":
-        pyproject.read(gathering, path.parent)
+        pyproject.read(collector, path.parent)
     elif path.suffix in (".toml", ".lock", ".yml", ".yaml", ".py", ".cfg", ".json"):
         raise InputError(
-            f"This is no file of requirements. Received: {setting!r}. Expected: a text file as pip reads it, pyproject.toml, "
+            f"Not a requirements file. Received: {setting!r}. Expected: a text file in pip's format, pyproject.toml, "
             "uv.lock or pylock.toml."
         )
     else:
-        requirements_txt.read_file(gathering, path)
-    return requirements_txt.name_of(gathering, path)
+        requirements_txt.read_file(collector, path)
+    return collector.label(path)
 
 
 def _no_file(setting: str, folder: Path) -> str:
     if re.search(r"[<>=!~;@\[]|://", setting):
-        return f"No such file of requirements. Received: a text of {len(setting)} characters. One requirement is a list of one."
+        return f"No such requirements file. Received: {len(setting)} characters. Next: write one requirement as a list."
     known = [name for name in ("uv.lock", "pyproject.toml") if (folder / name).is_file()]
     known += [
         path.relative_to(folder).as_posix() for path in sorted([*folder.glob("*.txt"), *folder.glob("*/*.txt")])[:20]
     ]
     words = ["auto", "none", *known]
-    return f"No such file of requirements. Received: {setting!r}. Looked in {str(folder)!r}. {nearest(setting, words)}"
+    return f"No such requirements file. Received: {setting!r}. Looked in {str(folder)!r}. {nearest(setting, words)}"
 
 
 def pins(requirements: Requirements, brings: Mapping[str, str]) -> list[Finding]:
-    """Return an error for each requirement that would replace TensorFlow, Keras, NumPy or protobuf where they are there.
+    """Return an error for each requirement that would replace an installed TensorFlow, Keras, NumPy or protobuf.
 
     Args:
         requirements: what the project needs.
-        brings: versions of what an image, or this environment, has installed, by normalised name.
+        brings: versions of what an image or this environment has installed, by normalized name.
     """
     limits = [Requirement(line) for line in requirements.constraints]
     found = []
@@ -248,32 +235,31 @@ def _replaces(requirements: Requirements, wanted: Requirement, there: str, versi
     what = f"{name}{wanted.specifier}" if not wanted.url else f"{name} from a URL"
     why = "" if name == there else f" Both are the module 'tensorflow'; {name} would overwrite its files."
     if requirements.is_lock:
-        fix = f"lock what is there (uv add '{there}=={version}')"
+        fix = f"lock the installed version (uv add '{there}=={version}')"
     else:
-        fix = f"ask for what is there too ({there}{_loosened(wanted, version)})"
+        fix = f"accept the installed version too ({there}{_loosened(wanted, version)})"
+    subject = (
+        "The list of requirements asks for" if requirements.source == "list" else f"{requirements.source} asks for"
+    )
     return (
-        f"{_asks(requirements)} for {what}, which would replace {there} {version}, that the environment brings.{why} Next: "
-        f"{fix}; or bring your own with isolated=True (--isolated); or read no requirements (requirements='none')."
+        f"{subject} {what}, which would replace {there} {version} of the environment.{why} Next: {fix}; or use your own "
+        "environment with isolated=True (--isolated); or do not read requirements (requirements='none')."
     )
 
 
-def _asks(requirements: Requirements) -> str:
-    return "The list of requirements asks" if requirements.source == "list" else f"{requirements.source} asks"
-
-
 def _loosened(wanted: Requirement, version: str) -> str:
-    """Return a specifier that keeps the lowest version which was asked for, where what is there is not older."""
+    """Return a specifier with the lowest version that was required, if the installed one is not older."""
     lows = [part.version.removesuffix(".*") for part in wanted.specifier if part.operator in ("==", "~=", ">=")]
     fits = [low for low in lows if Requirement(f"x>={low}").specifier.contains(version, prereleases=True)]
     return f">={fits[0]}" if len(fits) == 1 else ""
 
 
 def differences(requirements: Requirements, brings: Mapping[str, str]) -> list[Finding]:
-    """Return one warning that says where this environment, in which local tasks run, is not what is asked for.
+    """Return a warning if this environment, in which local tasks run, does not meet the requirements.
 
     Args:
         requirements: what the project needs.
-        brings: versions of what is installed, by normalised name.
+        brings: versions of what is installed, by normalized name.
     """
     limits = [limit for line in requirements.constraints if applies(limit := Requirement(line))]
     missing, other = [], []
@@ -288,13 +274,11 @@ def differences(requirements: Requirements, brings: Mapping[str, str]) -> list[F
     said = [*dict.fromkeys(missing), *dict.fromkeys(other)]
     if not said:
         return []
-    shown = ", ".join(said[:_SHOWN]) + (f" and {len(said) - _SHOWN} more" if len(said) > _SHOWN else "")
-    where = "the list of requirements" if requirements.source == "list" else requirements.source
     return [
         Finding(
             "warning",
-            f"Tasks use the current environment, which is not what {where} asks for: {shown}. Next: "
-            f"{_install(requirements)}, or isolated=True (--isolated) for an environment made of exactly that.",
+            f"Tasks use the current environment, which differs from {requirements.title}: {text.and_more(said, _SHOWN)}. Next: "
+            f"{_install(requirements)}, or isolated=True (--isolated) for an environment with exactly the requirements.",
         )
     ]
 
@@ -302,7 +286,7 @@ def differences(requirements: Requirements, brings: Mapping[str, str]) -> list[F
 def _install(requirements: Requirements) -> str:
     if requirements.source == "list":
         return f"pip install {' '.join(shlex.quote(_HASHES.sub('', line)) for line in requirements.lines[:_SHOWN])}"
-    if uvlock.is_uv(Path(requirements.source)):
+    if lock.is_uv(Path(requirements.source)):
         return "uv sync"
     if requirements.source.endswith("pyproject.toml"):
         return "pip install ."

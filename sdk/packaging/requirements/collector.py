@@ -1,0 +1,220 @@
+"""Collects requirements from files: PEP 508 lines, pip's options, local folders, and every mistake."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from ... import text as texts
+from ...checks import Finding
+from ...errors import Problems
+from ..paths import usable
+
+_SHOWN = 200
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+_VCS = ("git+", "hg+", "svn+", "bzr+")
+_ARCHIVES = (".whl", ".tar.gz", ".tar.bz2", ".zip")
+_SECRET_WORDS = re.compile(r"token|key|secret|passw|sig|auth|credential", re.IGNORECASE)
+# `./libs/x[train]`: the brackets hold extras, unless there is a folder of that name.
+_WITH_EXTRAS = re.compile(r"(.*?)\[([\w\s,.-]*)\]")
+
+
+class RequirementsCollector:
+    """What was read so far. Paths are relative to `project`; `where` in its methods is "file:line", for messages."""
+
+    def __init__(self, project: Path) -> None:
+        self.project = project
+        self.problems = Problems()
+        self.notes: list[Finding] = []
+        self.options: list[str] = []
+        self.constraints: list[Requirement] = []
+        self.folders: set[str] = set()
+        # Folders whose own requirements are still to be read, with the extras that are wanted.
+        self.waiting: list[tuple[Path, tuple[str, ...]]] = []
+        # Distributions that the bundle contains: they must not come from an index.
+        self.local_names: set[str] = set()
+        self._requirements: dict[str, tuple[Requirement, set[str]]] = {}
+
+    def refuse(self, where: str, mistake: str) -> None:
+        sentence = f"{where}: {mistake}"
+        if sentence not in self.problems.found:
+            self.problems.found.append(sentence)
+
+    def warn(self, where: str, message: str) -> None:
+        self.notes.append(Finding("warning", f"{where}: {message}"))
+
+    def label(self, path: Path) -> str:
+        """Return a file's name for messages: relative to the project if it is inside."""
+        return path.relative_to(self.project).as_posix() if path.is_relative_to(self.project) else str(path)
+
+    def option(self, name: str, value: str = "") -> None:
+        """Add an option of pip, once."""
+        line = f"{name} {value}".rstrip()
+        if line not in self.options:
+            self.options.append(line)
+
+    def lines(self) -> tuple[str, ...]:
+        """Return the requirements for pip, without those that the bundle contains."""
+        found = set()
+        for requirement, hashes in self._requirements.values():
+            if canonicalize_name(requirement.name) not in self.local_names:
+                narrowed = Requirement(str(requirement))
+                for limit in self.constraints:
+                    if same_name(limit, requirement) and not (limit.marker or limit.url or requirement.url):
+                        narrowed.specifier &= limit.specifier
+                found.add(" ".join([normalized(narrowed), *(f"--hash={value}" for value in sorted(hashes))]))
+        return tuple(sorted(found))
+
+    def add(self, text: str, where: str, *, base: Path | None = None, hashes: Iterable[str] = ()) -> None:
+        """Add a requirement: PEP 508, a URL, or a local folder, relative to the project or to `base`."""
+        for requirement in self.parse(text, where, base=base):
+            self._requirements.setdefault(normalized(requirement), (requirement, set()))[1].update(hashes)
+
+    def parse(self, text: str, where: str, *, base: Path | None = None) -> list[Requirement]:
+        """Return the requirement in a text; none for a local folder, which is added, or a mistake, which is recorded."""
+        text = text.strip()
+        if not self.is_readable(text, where):
+            return []
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement as error:
+            return self._parse_nameless(text, where, base, str(error).partition("\n")[0].rstrip("."))
+        if requirement.url is None:
+            return [requirement]
+        if requirement.url.startswith("file:") or "://" not in requirement.url:
+            self.local_names.add(canonicalize_name(requirement.name))
+            self.folder(requirement.url, where, base=base, extras=requirement.extras)
+            return []
+        return [requirement] if self.accepts_url(requirement.url, where) else []
+
+    def is_readable(self, text: str, where: str) -> bool:
+        """False, with the mistake recorded, if a text has unprintable characters or names an environment variable."""
+        if not text.replace("\t", " ").isprintable():
+            self.refuse(where, f"it contains an unprintable character. Received: {redacted(text)!r}.")
+            return False
+        names = sorted(set(_VARIABLE.findall(text)))
+        if names:
+            self.refuse(
+                where,
+                f"it reads {', '.join(names)} from the environment, which differs between machines. Next: write the value. If "
+                "it is a secret: pip reads ~/.netrc, and a whole index URL from PIP_INDEX_URL.",
+            )
+        return not names
+
+    def accepts_url(self, url: str, where: str) -> bool:
+        """False, with a mistake recorded that does not quote the URL, if it cannot be parsed or contains credentials."""
+        try:
+            parts = urlsplit(url)
+            invalid = parts.port is not None and not parts.hostname
+        except ValueError:
+            invalid = True
+        if invalid:
+            self.refuse(where, "the URL cannot be parsed; it is not shown because it may contain a password.")
+            return False
+        fields = [part.partition("=")[0] for part in parts.query.split("&")]
+        # A user without a password is not a secret with ssh, but may be a token with https.
+        if parts.password or (parts.username and "ssh" not in parts.scheme) or any(map(_SECRET_WORDS.search, fields)):
+            self.refuse(
+                where,
+                "the URL contains credentials, which would be stored with each run; it is not shown. Next: remove them. pip "
+                "finds them in ~/.netrc, or in a whole index URL in PIP_INDEX_URL or PIP_EXTRA_INDEX_URL.",
+            )
+            return False
+        return True
+
+    def folder(self, text: str, where: str, *, base: Path | None = None, extras: Collection[str] = ()) -> None:
+        """Add a local folder by its path or file: URL: the project itself, or one to be packaged with it."""
+        with self.problems.collect(), usable(f"{where}: this", redacted(text)):
+            path = unquote(urlsplit(text).path) if text.startswith("file:") else text.partition("#")[0]
+            path = path.replace("{root:uri}", str(self.project)).replace("{root}", str(self.project))
+            bases = [self.project] if base is None else [self.project, base]
+            places = [Path(os.path.normpath(above / Path(path).expanduser())) for above in bases]
+            place = next((place for place in places if place.exists()), None)
+            received = f"Received: {redacted(text)!r}."
+            if place is None:
+                # If the text was redacted, the path would show what it hides.
+                looked = f" Looked at {str(places[0])!r}." if redacted(text) == text else ""
+                self.refuse(where, f"there is no such folder here. {received}{looked}")
+            elif place.is_file():
+                name = _name_of_archive(place.name) or "name"
+                self.refuse(
+                    where,
+                    f"a file of this machine cannot be installed elsewhere. {received} Next: put it into a folder of the "
+                    f"project, such as wheels, and write two lines instead: '--find-links wheels' and '{name}'.",
+                )
+            elif not any((place / name).is_file() for name in ("pyproject.toml", "setup.py", "setup.cfg")):
+                self.refuse(where, f"the folder is not a Python project: it has no pyproject.toml. {received}")
+            else:
+                self.add_folder(place, extras)
+
+    def add_folder(self, place: Path, extras: Collection[str] = ()) -> None:
+        """Add a local folder that exists."""
+        if not place.samefile(self.project):
+            self.folders.add(os.path.relpath(place, self.project))
+        wanted = (place, tuple(sorted(extras)))
+        if wanted not in self.waiting:
+            self.waiting.append(wanted)
+
+    def _parse_nameless(self, text: str, where: str, base: Path | None, reason: str) -> list[Requirement]:
+        """Parse a URL or a path without a name in front of it."""
+        if text.startswith(_VCS) or ("://" in text and not text.startswith("file:")):
+            return self._parse_url(text, where)
+        split = _WITH_EXTRAS.fullmatch(text)
+        path, extras = (split[1], split[2].split(",")) if split else (text, [])
+        if text.startswith((".", "/", "~", "file:")) or path.endswith(_ARCHIVES) or (self.project / path).is_dir():
+            self.folder(path, where, base=base, extras=[extra.strip() for extra in extras])
+        else:
+            received = f"Received: {redacted(text)!r}. Expected: such as 'numpy>=1.26'."
+            self.refuse(where, f"this is not a requirement: {reason}. {received}")
+        return []
+
+    def _parse_url(self, text: str, where: str) -> list[Requirement]:
+        if not self.accepts_url(text, where):
+            return []
+        url, _, fragment = text.partition("#")
+        fields = dict(part.partition("=")[::2] for part in fragment.split("&"))
+        name = fields.pop("egg", "") or _name_of_archive(url)
+        rest = "&".join(f"{key}={value}" for key, value in fields.items() if key)
+        try:
+            return [Requirement(f"{name} @ {url}#{rest}" if rest else f"{name} @ {url}")]
+        except InvalidRequirement:
+            self.refuse(
+                where,
+                f"the URL does not tell the distribution's name. Received: {redacted(text)!r}. Next: write name @ URL.",
+            )
+            return []
+
+
+def normalized(requirement: Requirement) -> str:
+    """Return a requirement in podlift's one spelling."""
+    text = str(canonicalize_name(requirement.name))
+    if requirement.extras:
+        text += f"[{','.join(sorted(canonicalize_name(extra) for extra in requirement.extras))}]"
+    text += f" @ {requirement.url}" if requirement.url else ",".join(sorted(map(str, requirement.specifier)))
+    return f"{text} ; {requirement.marker}" if requirement.marker else text
+
+
+def same_name(one: Requirement, other: Requirement) -> bool:
+    return canonicalize_name(one.name) == canonicalize_name(other.name)
+
+
+def redacted(text: str) -> str:
+    """Return a text for messages, without the parts of a URL that may be secret."""
+    text = re.sub(r"://\S*@", "://****@", text)
+    text = re.sub(r"([?&][^=&#\s]*)=[^&#\s]*", r"\1=****", text)
+    return texts.clipped(text, _SHOWN)
+
+
+def _name_of_archive(url: str) -> str:
+    file = unquote(urlsplit(url).path).rpartition("/")[2]
+    try:
+        return str(parse_wheel_filename(file)[0])
+    except ValueError:
+        found = re.fullmatch(r"(.+)-\d[^-]*\.(tar\.gz|zip|tar\.bz2)", file)
+        return found[1] if found else ""
