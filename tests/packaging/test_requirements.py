@@ -171,7 +171,7 @@ def test_a_variable_of_the_environment_is_refused(write) -> None:
     write("requirements.txt", "--index-url https://${TOKEN}@host.example/simple\nnumpy==${VERSION}\nx==$y\n")
     found = refused()
     assert "requirements.txt:1: it reads TOKEN from the environment" in found[0]
-    assert "requirements.txt:2: it takes VERSION from the environment" in found[1]
+    assert "requirements.txt:2: it reads VERSION from the environment" in found[1]
 
 
 def test_a_file_of_another_encoding_is_read_by_its_mark_or_refused(write) -> None:
@@ -291,7 +291,7 @@ def test_a_wheel_of_this_machine_is_refused_with_what_to_write(write) -> None:
     write("wheels/x-1.0-py3-none-any.whl")
     assert "'--find-links wheels' and 'x'" in refused(("./wheels/x-1.0-py3-none-any.whl",))[0]
     assert "does not name a folder of the project" in refused(("--find-links ../elsewhere",))[0]
-    assert "no Python project" in refused(("./wheels",))[0]
+    assert "not a Python project" in refused(("./wheels",))[0]
 
 
 def test_the_first_file_that_says_anything_wins_and_the_others_are_named(write) -> None:
@@ -307,7 +307,7 @@ def test_the_first_file_that_says_anything_wins_and_the_others_are_named(write) 
     assert "not from pyproject.toml" in read().notes[0].message
     write("uv.lock", "version = 1\n[[package]]\nname = 'app'\nsource = { virtual = '.' }\n")
     assert read().source == "uv.lock"
-    assert any("requirements.txt was not read" in note.message for note in read().notes)
+    assert any("not from requirements.txt" in note.message for note in read().notes)
     assert any(
         "older than pyproject.toml" in note.message and "from-pyproject" in note.message for note in read().notes
     )

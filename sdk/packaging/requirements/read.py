@@ -28,7 +28,7 @@ TENSORFLOWS = frozenset(
 )  # fmt: skip
 _IMAGES_OWN = TENSORFLOWS | {"keras", "numpy", "protobuf"}
 # Files that are not read, with what to do instead.
-_OTHERS = {
+_UNSUPPORTED = {
     "poetry.lock": "poetry export -o requirements.txt",
     "pdm.lock": "pdm export -o requirements.txt",
     "Pipfile.lock": "pipenv requirements > requirements.txt",
@@ -97,9 +97,9 @@ def gather(setting: str | Sequence[str], folder: Path) -> Requirements:
             source = "list"
             requirements_txt.read_list(collector, setting)
         elif setting == "auto":
-            source = _auto(collector)
+            source = _read_first(collector)
         else:
-            source = _named(collector, setting)
+            source = _read_file(collector, setting)
     _follow_folders(collector, read={folder} if source == "pyproject.toml" else set())
     collector.problems.raise_if_any()
     return Requirements(
@@ -132,25 +132,25 @@ def _follow_folders(collector: RequirementsCollector, read: set[Path]) -> None:
             )
 
 
-def _auto(collector: RequirementsCollector) -> str:
+def _read_first(collector: RequirementsCollector) -> str:
     """Read the first file that states requirements; return its name."""
     folder = collector.project
     uv_lock = _uv_lock(folder)
     if uv_lock is not None:
         lock.read_uv(collector, uv_lock)
-        _note_unread(collector, "uv.lock", ["requirements.txt"])
+        _note_unread(collector, "uv.lock", "requirements.txt")
         return "uv.lock"
     if (folder / "requirements.txt").is_file():
         requirements_txt.read_file(collector, folder / "requirements.txt")
-        has_project = "project" in project.read_toml(folder / "pyproject.toml")
-        _note_unread(collector, "requirements.txt", ["pyproject.toml"] if has_project else [])
+        if "project" in project.read_toml(folder / "pyproject.toml"):
+            _note_unread(collector, "requirements.txt", "pyproject.toml")
         return "requirements.txt"
     if pyproject.read(collector, folder):
         return "pyproject.toml"
-    found = [name for name in _OTHERS if (folder / name).is_file()]
+    found = [name for name in _UNSUPPORTED if (folder / name).is_file()]
     if found and not collector.notes:
-        said = f"No requirements were read: {found[0]} is not supported. Next: {_OTHERS[found[0]]}."
-        collector.notes.append(Finding("note", said))
+        message = f"No requirements were read: {found[0]} is not supported. Next: {_UNSUPPORTED[found[0]]}."
+        collector.notes.append(Finding("note", message))
     return ""
 
 
@@ -164,23 +164,22 @@ def _uv_lock(folder: Path) -> Path | None:
     return above / "uv.lock"
 
 
-def _note_unread(collector: RequirementsCollector, read: str, others: list[str]) -> None:
-    unread = [name for name in others if (collector.project / name).is_file()]
-    if unread:
-        said = f"The requirements are read from {read}, not from {' and '.join(unread)}; requirements= chooses another file."
-        collector.notes.append(Finding("note", said))
+def _note_unread(collector: RequirementsCollector, read: str, other: str) -> None:
+    if (collector.project / other).is_file():
+        message = f"The requirements are read from {read}, not from {other}; requirements= chooses another file."
+        collector.notes.append(Finding("note", message))
 
 
-def _named(collector: RequirementsCollector, setting: str) -> str:
+def _read_file(collector: RequirementsCollector, setting: str) -> str:
     with usable("The requirements", setting):
         bases = (collector.project, Path.cwd())
         places = [(base / Path(setting).expanduser()).resolve() for base in bases]
         path = next((place for place in places if place.is_file()), None)
     if path is None:
         raise InputError(_no_file(setting, collector.project))
-    if path.name in _OTHERS and path.name != "pylock.toml":
+    if path.name in _UNSUPPORTED and path.name != "pylock.toml":
         raise InputError(
-            f"Requirements cannot be read from {path.name}. Received: {setting!r}. Next: {_OTHERS[path.name]}."
+            f"Requirements cannot be read from {path.name}. Received: {setting!r}. Next: {_UNSUPPORTED[path.name]}."
         )
     if lock.is_uv(path):
         lock.read_uv(collector, path)
@@ -209,12 +208,10 @@ def _no_file(setting: str, folder: Path) -> str:
     return f"No such requirements file. Received: {setting!r}. Looked in {str(folder)!r}. {nearest(setting, words)}"
 
 
-def pins(requirements: Requirements, brings: Mapping[str, str]) -> list[Finding]:
+def pins(requirements: Requirements, installed: Mapping[str, str]) -> list[Finding]:
     """Return an error for each requirement that would replace an installed TensorFlow, Keras, NumPy or protobuf.
 
-    Args:
-        requirements: what the project needs.
-        brings: versions of what an image or this environment has installed, by normalized name.
+    `installed` holds the versions in an image or in this environment by normalized name.
     """
     limits = [Requirement(line) for line in requirements.constraints]
     found = []
@@ -222,27 +219,27 @@ def pins(requirements: Requirements, brings: Mapping[str, str]) -> list[Finding]
         name = canonicalize_name(wanted.name)
         if name not in _IMAGES_OWN:
             continue
-        there = [name] if name in brings else sorted(TENSORFLOWS & set(brings)) if name in TENSORFLOWS else []
-        for other in there:
-            fits = not wanted.url and wanted.specifier.contains(brings[other], prereleases=True)
+        affected = {name} & installed.keys()
+        if not affected and name in TENSORFLOWS:
+            affected = TENSORFLOWS & installed.keys()
+        for other in sorted(affected):
+            fits = not wanted.url and wanted.specifier.contains(installed[other], prereleases=True)
             if other != name or not fits:
-                found.append(_replaces(requirements, wanted, other, brings[other]))
-    return [Finding("error", text) for text in dict.fromkeys(found)]
+                found.append(_replaces(requirements, wanted, other, installed[other]))
+    return [Finding("error", message) for message in dict.fromkeys(found)]
 
 
 def _replaces(requirements: Requirements, wanted: Requirement, there: str, version: str) -> str:
     name = canonicalize_name(wanted.name)
-    what = f"{name}{wanted.specifier}" if not wanted.url else f"{name} from a URL"
+    what = f"{name} from a URL" if wanted.url else f"{name}{wanted.specifier}"
     why = "" if name == there else f" Both are the module 'tensorflow'; {name} would overwrite its files."
     if requirements.is_lock:
         fix = f"lock the installed version (uv add '{there}=={version}')"
     else:
         fix = f"accept the installed version too ({there}{_loosened(wanted, version)})"
-    subject = (
-        "The list of requirements asks for" if requirements.source == "list" else f"{requirements.source} asks for"
-    )
+    subject = "The list of requirements" if requirements.source == "list" else requirements.source
     return (
-        f"{subject} {what}, which would replace {there} {version} of the environment.{why} Next: {fix}; or use your own "
+        f"{subject} asks for {what}, which would replace {there} {version} of the environment.{why} Next: {fix}; or use your own "
         "environment with isolated=True (--isolated); or do not read requirements (requirements='none')."
     )
 
@@ -254,30 +251,23 @@ def _loosened(wanted: Requirement, version: str) -> str:
     return f">={fits[0]}" if len(fits) == 1 else ""
 
 
-def differences(requirements: Requirements, brings: Mapping[str, str]) -> list[Finding]:
-    """Return a warning if this environment, in which local tasks run, does not meet the requirements.
-
-    Args:
-        requirements: what the project needs.
-        brings: versions of what is installed, by normalized name.
-    """
+def differences(requirements: Requirements, installed: Mapping[str, str]) -> list[Finding]:
+    """Return a warning if this environment, in which local tasks run, does not meet the requirements."""
     limits = [limit for line in requirements.constraints if applies(limit := Requirement(line))]
-    missing, other = [], []
-    for wanted in requirements.here():
+    needed = requirements.here()
+    names = dict.fromkeys(canonicalize_name(wanted.name) for wanted in needed)
+    found = [f"{name} is not installed" for name in names if name not in installed]
+    for wanted in [*needed, *limits]:
         name = canonicalize_name(wanted.name)
-        if name not in brings:
-            missing.append(f"{name} is not installed")
-    for wanted in [*requirements.here(), *limits]:
-        name = canonicalize_name(wanted.name)
-        if name in brings and not wanted.specifier.contains(brings[name], prereleases=True):
-            other.append(f"{name} is {brings[name]}, not {wanted.specifier}")
-    said = [*dict.fromkeys(missing), *dict.fromkeys(other)]
-    if not said:
+        if name in installed and not wanted.specifier.contains(installed[name], prereleases=True):
+            found.append(f"{name} is {installed[name]}, not {wanted.specifier}")
+    if not found:
         return []
+    shown = text.and_more(list(dict.fromkeys(found)), _SHOWN)
     return [
         Finding(
             "warning",
-            f"Tasks use the current environment, which differs from {requirements.title}: {text.and_more(said, _SHOWN)}. Next: "
+            f"Tasks use the current environment, which differs from {requirements.title}: {shown}. Next: "
             f"{_install(requirements)}, or isolated=True (--isolated) for an environment with exactly the requirements.",
         )
     ]
