@@ -219,10 +219,10 @@ def pins(requirements: Requirements, installed: Mapping[str, str]) -> list[Findi
         name = canonicalize_name(wanted.name)
         if name not in _IMAGES_OWN:
             continue
-        affected = {name} & installed.keys()
+        affected: list[str] = [name] if name in installed else []
         if not affected and name in TENSORFLOWS:
-            affected = TENSORFLOWS & installed.keys()
-        for other in sorted(affected):
+            affected = sorted(TENSORFLOWS & installed.keys())
+        for other in affected:
             fits = not wanted.url and wanted.specifier.contains(installed[other], prereleases=True)
             if other != name or not fits:
                 found.append(_replaces(requirements, wanted, other, installed[other]))
@@ -239,8 +239,8 @@ def _replaces(requirements: Requirements, wanted: Requirement, there: str, versi
         fix = f"accept the installed version too ({there}{_loosened(wanted, version)})"
     subject = "The list of requirements" if requirements.source == "list" else requirements.source
     return (
-        f"{subject} asks for {what}, which would replace {there} {version} of the environment.{why} Next: {fix}; or use your own "
-        "environment with isolated=True (--isolated); or do not read requirements (requirements='none')."
+        f"{subject} asks for {what}, which would replace {there} {version} of the environment.{why} Next: {fix}; or use an "
+        "environment of your own with isolated=True (--isolated); or do not read requirements (requirements='none')."
     )
 
 
