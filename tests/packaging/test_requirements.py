@@ -281,7 +281,9 @@ def test_local_folders_are_packaged_and_what_they_need_is_needed(write) -> None:
     found = read()
     assert found.folders == ("../common", "../old", "libs/x")
     assert found.lines == ("last", "more", "of-common", "of-x", "own")
-    assert any("../old" in note.message or "old: the requirements in its setup.py" in note.message for note in found.notes)
+    assert any(
+        "../old" in note.message or "old: the requirements in its setup.py" in note.message for note in found.notes
+    )
     assert read((".",)).lines == ("own",)
     assert read((".[t]", "last")).lines == ("last", "more", "own")
     assert "it has no extra 'tt'. Did you mean 't'?" in refused((".[tt]",))[0]
