@@ -1,4 +1,4 @@
-"""What makes two plans two: their code, what was asked for, where they go, and what will be requested. Pure."""
+"""The differences between two plans: code, settings, target, and the request to the backend. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 from ..hardware import pricing
 from ..spec.job import Job
 from ..spec.plan import Plan
+from ..text import clipped
 
-# Stands for both runs where a request is compared: each run has an id of its own, and that is no difference.
+# Replaces both run ids when requests are compared: a different id is not a difference.
 _RUN_ID = "run-aaaaaa"
 _ABSENT: Any = object()
 _SHOWN = 120
-# Parts of a plan in which each value is compared by its path.
+# Fields of a plan whose values are compared by path.
 _ENTRY = (
     "kind",
     "target",
@@ -36,21 +37,13 @@ _ENVIRONMENT = ("python", "tensorflow", "keras", "tf_keras")
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One thing that differs.
+    """One difference."""
 
-    Args:
-        section: which part of the plans: code, entry, job, target, requirements, tasks, environment, price, request, findings.
-        path: what in it.
-        before: in the first plan, as JSON; None also where it is not there.
-        after: in the second, likewise. Of the code these are digests; what is a list of texts has its text as the path.
-        kind: "added", "removed" or "changed".
-    """
-
-    section: str
-    path: str
-    before: Any
-    after: Any
-    kind: str
+    section: str  # code, entry, job, target, requirements, tasks, environment, price, request or findings
+    path: str  # what differs in that section; for lists of texts, the text itself
+    before: Any  # JSON value in the first plan, None if absent; for code, the digest
+    after: Any  # likewise in the second plan
+    kind: str  # "added", "removed" or "changed"
 
     def __str__(self) -> str:
         if self.section == "code" or self.before == self.after:
@@ -64,50 +57,46 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 
 def compare(first: Plan, second: Plan, bodies: tuple[Any, Any]) -> list[Change]:
-    """Return what differs, in the order in which it matters; nothing for two plans of the same.
-
-    Args:
-        first: a plan.
-        second: another one.
-        bodies: what each asks of its backend, rendered for the plans that `anonymous` returns.
-    """
+    """Return the differences, the most important first; `bodies` are the requests rendered for the `anonymous` plans."""
     return [
         *_code(first, second),
-        *_changes("entry", _part(first, _ENTRY), _part(second, _ENTRY)),
+        *_changes("entry", _fields(first, _ENTRY), _fields(second, _ENTRY)),
         *_changes("job", _job(first), _job(second)),
         *_changes("target", _target(first), _target(second)),
         *_requirements(first, second),
         *_members("tasks", first.tasks, second.tasks),
-        *_changes("environment", _of(first.facts), _of(second.facts)),
+        *_changes("environment", _environment(first.facts), _environment(second.facts)),
         *_members("price", _price(first), _price(second)),
         *_changes("request", bodies[0], bodies[1]),
-        *_members("findings", *([f"{level}: {said}" for level, said in plan.findings] for plan in (first, second))),
+        *_members(
+            "findings", *([f"{level}: {message}" for level, message in plan.findings] for plan in (first, second))
+        ),
     ]
 
 
 def anonymous(plan: Plan) -> Plan:
-    """Return the plan under a name that every plan has."""
+    """Return the plan with the run id that all compared plans share."""
     return replace(plan, run_id=_RUN_ID)
 
 
 def as_json(changes: Sequence[Change]) -> dict[str, Any]:
-    """Return the changes by section, and whether there are none."""
+    """Return the changes by section, and whether the plans are the same."""
     found: dict[str, Any] = {"same": not changes}
     for change in changes:
         found.setdefault(change.section, []).append({k: v for k, v in asdict(change).items() if k != "section"})
     return found
 
 
-def _part(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
+def _fields(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
     return {name: getattr(plan, name) for name in names}
 
 
-def _of(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _environment(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: facts.get(name) for name in _ENVIRONMENT}
 
 
 def _job(plan: Plan) -> dict[str, Any]:
-    """Return the Job; what an earlier podlift did not know has the value that it had all the same."""
+    """Return the Job; fields that an earlier podlift did not write have their defaults."""
     defaults = Job("none").model_dump(mode="json")
     return {
         name: {**default, **plan.job.get(name, {})} if isinstance(default, dict) else plan.job.get(name, default)
@@ -141,7 +130,7 @@ def _requirements(first: Plan, second: Plan) -> Iterator[Change]:
 
 
 def _members(section: str, first: Sequence[str], second: Sequence[str], *, prefix: str = "") -> Iterator[Change]:
-    """Yield what only one of two lists has; their order says nothing."""
+    """Yield what only one of two lists has, whatever their order."""
     for item in dict.fromkeys([*first, *second]):
         if (item in first) != (item in second):
             kind = "removed" if item in first else "added"
@@ -149,7 +138,7 @@ def _members(section: str, first: Sequence[str], second: Sequence[str], *, prefi
 
 
 def _changes(section: str, first: Any, second: Any, path: str = "") -> Iterator[Change]:
-    """Yield what differs between two values of JSON, each at the deepest place that both have."""
+    """Yield the differences of two JSON values, each at the deepest path that both have."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         pairs = [(str(name), first.get(name, _ABSENT), second.get(name, _ABSENT)) for name in {**first, **second}]
     elif isinstance(first, list) and isinstance(second, list):
@@ -170,7 +159,7 @@ def _changes(section: str, first: Any, second: Any, path: str = "") -> Iterator[
 
 
 def _named(items: list[Any]) -> bool:
-    """True for variables as a request lists them."""
+    """True for a request's list of variables."""
     return all(isinstance(item, Mapping) and item.keys() == {"name", "value"} for item in items)
 
 
@@ -179,5 +168,4 @@ def _by_name(items: list[Any]) -> dict[str, Any]:
 
 
 def _words(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return clipped(json.dumps(value, ensure_ascii=False), _SHOWN)

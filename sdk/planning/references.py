@@ -1,4 +1,4 @@
-"""How people name a run: its id, the beginning of one, "latest", its directory, or its URL."""
+"""References to runs: an id, a prefix of an id, "latest", a directory, or a URL."""
 
 from __future__ import annotations
 
@@ -12,27 +12,23 @@ from .. import ids
 from ..errors import InputError, RunNotFoundError, nearest
 from ..packaging.paths import usable
 from ..spec.layout import RootPaths, RunPaths
+from ..text import and_more
 from . import remote
 from .roots import configured_root, in_bucket, resolve_root
 
 LATEST = "latest"
-_NAMED = 6
+_SHOWN = 6
 
 
 def url_of(text: str, root: str | Path | None, environ: Mapping[str, str]) -> str:
-    """Return the directory of the run that a text names, as an absolute path or gs://BUCKET/PREFIX/runs/ID.
+    """Return the directory of the run that `text` refers to, as an absolute path or gs://BUCKET/PREFIX/runs/ID.
 
-    A bare word is a run of the root before it is a folder here: what `podlift get` made has the run's name. Whether there is
-    a run is for `attach` to say.
-
-    Args:
-        text: what somebody calls it.
-        root: as for `sdk.plan`.
-        environ: this process's variables.
+    A bare word is a run of the root rather than a folder here, since `podlift get` names its folder after the run. `attach`
+    checks that the run exists.
 
     Raises:
-        RunNotFoundError: no run's id begins like that.
-        InputError: several do; it names them.
+        RunNotFoundError: no run's id has this prefix.
+        InputError: several have it; the message lists them.
     """
     if in_bucket(text):
         return resolve_root(text, environ)
@@ -54,10 +50,9 @@ def _named(word: str, root: str) -> str:
         return RootPaths(root).run(names[0]).url
     fitting = [name for name in names if name.startswith(word)]
     if len(fitting) > 1:
-        more = f" and {len(fitting) - _NAMED} more" if len(fitting) > _NAMED else ""
         raise InputError(
-            f"{len(fitting)} runs begin like that, the newest first: {', '.join(fitting[:_NAMED])}{more}. Received: {word!r}. "
-            f"Next: write one of them, or {LATEST!r} for the newest run of all."
+            f"{len(fitting)} runs have ids with this prefix, newest first: {and_more(fitting, _SHOWN)}. Received: {word!r}. "
+            f"Next: use one of these ids, or {LATEST!r} for the newest run of all."
         )
     if fitting:
         return RootPaths(root).run(fitting[0]).url
@@ -73,21 +68,17 @@ def _named(word: str, root: str) -> str:
 
 
 def _newest(root: str) -> list[str]:
-    """Return the ids of the runs below a root, the newest first."""
+    """Return the ids of the runs below a root, newest first."""
     if in_bucket(root):
         return [url.rpartition("/")[2] for url in remote.runs(root, None)]
     return [name for _, name, whole in sorted(candidates(RootPaths(root).runs), reverse=True) if whole]
 
 
 def candidates(folder: str) -> list[tuple[float, str, bool]]:
-    """Return when each folder that may be a run was submitted, its name, and whether its plan is a file that is not empty.
-
-    Raises:
-        InputError: the runs cannot be listed.
-    """
+    """Return (time of the submit, name, plan is a file that is not empty) for each folder that may be a run."""
     try:
         with os.scandir(folder) as entries:
-            # What starts with a dot is on its way out.
+            # Hidden folders are being removed.
             names = [entry.name for entry in entries if entry.name[0] != "." and _is_folder(entry)]
     except (FileNotFoundError, NotADirectoryError):
         return []
@@ -103,10 +94,10 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def _submitted(url: str, name: str) -> tuple[float, str, bool]:
-    # The plan is written once, when the run is submitted; the folder's own time changes with everything in it.
+    # The plan is written once, on submit; the folder's own time changes with its content.
     for place in (RunPaths(url).plan, url):
         with suppress(OSError):
             info = os.stat(place)
             return info.st_mtime, name, place != url and stat.S_ISREG(info.st_mode) and info.st_size > 0
-    # Gone, or closed: the listing says which.
+    # Missing or unreadable: the listing reports which.
     return 0.0, name, False

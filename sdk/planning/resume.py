@@ -1,4 +1,4 @@
-"""A run that has ended badly goes on: the same run, a further attempt, with the same code or with the current one."""
+"""Resuming a run that has ended without success: another attempt, with the same code or the current one."""
 
 from __future__ import annotations
 
@@ -24,21 +24,16 @@ from ..spec.plan import Plan
 from ..spec.policies import Code, Vertex
 from ..status import Reason, State, Status
 from ..storage import posix
+from ..text import and_more
 from . import prepare, remote
 from .settings.merge import Target, missing_variables
 
-_NAMED = 5
+_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
-    """What is new in the code of a run.
-
-    Args:
-        added: paths of files.
-        changed: likewise.
-        removed: likewise.
-    """
+class CodeDifference:
+    """The paths of files that were added, changed or removed in the code of a run."""
 
     added: tuple[str, ...] = ()
     changed: tuple[str, ...] = ()
@@ -46,38 +41,27 @@ class Difference:
 
     def __str__(self) -> str:
         parts = [("changed", self.changed), ("added", self.added), ("removed", self.removed)]
-        said = [f"{word} {_some(names)}" for word, names in parts if names]
-        return "; ".join(said) or "the code is the same"
+        words = [f"{word} {and_more(names, _SHOWN)}" for word, names in parts if names]
+        return "; ".join(words) or "the code is the same"
 
 
-def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock: Clock) -> tuple[Plan, Difference]:
-    """Start a run again, and return its plan and what is new in its code.
-
-    Args:
-        plan: the run.
-        events: its records.
-        status: what they say.
-        code: "same", or "current" for what lies in its project now.
-        clock: what time it is.
-
-    Raises:
-        InputError: it cannot be resumed, or what lies there cannot be run; nothing was changed.
-    """
+def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock: Clock) -> tuple[Plan, CodeDifference]:
+    """Restart a run, and return its plan and the difference of its code; InputError if it cannot be resumed."""
     if code not in ("same", "current"):
-        raise InputError(f"code is 'same' or 'current'. Received: {code!r}.")
+        raise InputError(f"code must be 'same' or 'current'. Received: {code!r}.")
     problems = _not_resumable(plan, status) or _without_checkpoints(plan, events)
     if not problems and code == "same":
         problems = _without_code(plan)
     problems += missing_variables(plan.job["env"], os.environ)
     if problems:
         raise InputError(problems)
-    data: dict[str, Any] = {"attempts": status.attempts, "wishes": len(posix.list_names(plan.paths.control))}
-    difference = Difference()
+    data: dict[str, Any] = {"attempts": status.attempts, "cancel_requests": len(posix.list_names(plan.paths.control))}
+    difference = CodeDifference()
     if code == "current":
         plan, difference = _current(plan)
         data |= {"plan": _revised(plan, events), "code": {"digest": plan.digest, "difference": str(difference)}}
     elif plan.local and plan.backend == "local" and not Path(plan.facts["executable"]).exists():
-        # Another machine has its Python elsewhere.
+        # Python has another path on this machine.
         plan = replace(plan, facts={**plan.facts, "executable": sys.executable})
         data |= {"plan": _revised(plan, events)}
     backend = backends.load(plan.backend)
@@ -95,7 +79,7 @@ def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock
 
 
 def _revised(plan: Plan, events: Sequence[Event]) -> str:
-    """Write the plan that a run goes on with, and return its name."""
+    """Write the plan with which a run continues, and return its name."""
     name = f"{generation(events) + 1:04d}-{uuid.uuid4().hex[:8]}"
     posix.put_new(plan.paths.revision(name), plan.to_json().encode())
     return name
@@ -105,7 +89,7 @@ def _not_resumable(plan: Plan, status: Status) -> list[str]:
     run = plan.run_id
     if plan.backend != "local" and status.reason is Reason.SUBMITTED:
         return [
-            f"The job of the run {run} was not created yet: the process that submitted it does that. Next: podlift wait "
+            f"The job of the run {run} is not created yet: the submitting process is still working on it. Next: podlift wait "
             f"{run}, or if that process was killed, podlift cancel {run} and then podlift resume {run}."
         ]
     if not status.state.terminal:
@@ -118,12 +102,12 @@ def _not_resumable(plan: Plan, status: Status) -> list[str]:
 def _without_code(plan: Plan) -> list[str]:
     if plan.local:
         remote.fetch_code(plan)
-    bundle_there = Path(plan.bundle).exists()
+    bundle_exists = Path(plan.bundle).exists()
     try:
-        # What is gone or damaged is made again where the project still holds the same files.
+        # A missing or damaged bundle is made again if the project still has the same files.
         bundle.write(_packed(plan), Path(plan.project), Path(plan.bundle))
     except (InputError, OSError):
-        what = "is damaged" if bundle_there else "was removed"
+        what = "is damaged" if bundle_exists else "was removed"
         return [
             f"The code of the run {plan.run_id} is gone: {plan.bundle!r} {what}, and the project has changed since. Next: "
             f"submit it again, or podlift resume {plan.run_id} --code current."
@@ -133,7 +117,7 @@ def _without_code(plan: Plan) -> list[str]:
 
 def _without_checkpoints(plan: Plan, events: Sequence[Event]) -> list[str]:
     step, paths = saved_step(events, warm=bool(plan.warm_start)), RunPaths(plan.url)
-    # Where the store cannot be asked now, the first task asks it.
+    # If the store is not reachable now, the first task checks it.
     with suppress(StoreError):
         if step is not None and run_checkpoints.is_empty(paths):
             return [opening.gone(plan.run_id, paths.store, step)]
@@ -141,11 +125,11 @@ def _without_checkpoints(plan: Plan, events: Sequence[Event]) -> list[str]:
 
 
 def _too_late(plan: Plan) -> InputError:
-    return InputError(f"The run {plan.run_id} was resumed by somebody else. Next: podlift status {plan.run_id}.")
+    return InputError(f"The run {plan.run_id} was resumed by another process. Next: podlift status {plan.run_id}.")
 
 
 def _adopt(plan: Plan, resumes: int) -> None:
-    """Have the bucket say that it is this machine which resumes the run: it lets one do so."""
+    """Claim the resume in the bucket, which grants it to one machine only."""
     record = plan.paths.event(0, source_of("client", resumes), 1, "resumed")
     try:
         if remote.adopt(plan, resumes, os.path.basename(record)):
@@ -157,12 +141,12 @@ def _adopt(plan: Plan, resumes: int) -> None:
     raise _too_late(plan)
 
 
-def _current(plan: Plan) -> tuple[Plan, Difference]:
-    """Return the plan with the code that lies in the project now, which is packaged, and what is new in it."""
+def _current(plan: Plan) -> tuple[Plan, CodeDifference]:
+    """Package the project's current code, and return the plan with it and the difference."""
     if plan.generated:
         written = ", ".join(plan.generated)
         raise InputError(
-            f"The current code of the run {plan.run_id} is not known: it was made from a notebook or a function in memory "
+            f"The current code of the run {plan.run_id} is unknown: it came from a notebook or a function in memory "
             f"({written}). Next: submit it again with resume_from={plan.run_id!r}."
         )
     entry = plan.target if plan.kind == "module" else f"{plan.target}:{plan.function}"
@@ -178,9 +162,9 @@ def _current(plan: Plan) -> tuple[Plan, Difference]:
     return made, _difference(plan.files, made.files)
 
 
-def _difference(before: Sequence[Sequence[Any]], now: Sequence[Sequence[Any]]) -> Difference:
+def _difference(before: Sequence[Sequence[Any]], now: Sequence[Sequence[Any]]) -> CodeDifference:
     old, new = ({file[0]: (file[2], file[3]) for file in files} for files in (before, now))
-    return Difference(
+    return CodeDifference(
         added=tuple(sorted(new.keys() - old.keys())),
         changed=tuple(sorted(path for path in new.keys() & old.keys() if new[path] != old[path])),
         removed=tuple(sorted(old.keys() - new.keys())),
@@ -190,8 +174,3 @@ def _difference(before: Sequence[Sequence[Any]], now: Sequence[Sequence[Any]]) -
 def _packed(plan: Plan) -> bundle.Bundle:
     members = tuple(bundle.Member(*file) for file in plan.files)
     return bundle.Bundle(plan.digest, members, generated=plan.generated)
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -88,9 +88,9 @@ def test_the_plan_in_words_names_pools_image_price_and_quotas(write, here) -> No
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--root", "somewhere"), "see no folder of this one. Received: root='somewhere'"),
+        (("--root", "somewhere"), "cannot see folders of this one. Received: root='somewhere'"),
         (("--root", "gs://one-bucket/x", "--vertex-bucket", "another"), "Two buckets are given"),
-        (("--vertex-bucket", "B"), "This is no place in a bucket"),
+        (("--vertex-bucket", "B"), "This is not a location in a bucket"),
         (("--vertex-regions", ","), "must name one at least"),
         (("--vertex-raw", "["), "--vertex-raw: must be JSON"),
     ],
@@ -114,7 +114,7 @@ def test_what_means_something_on_rented_machines_only_is_said_to_change_nothing_
     write("train.py", "print(1)")
     given = ("--provisioning", "spot", "--machine", "n2-standard-4", "--disk-gb", "200", "--max-cost-usd", "5")
     shown = here("plan", "train.py", *given)
-    assert "note         provisioning, machine, disk_gb, max_cost_usd: for machines of a cloud" in shown.stdout
+    assert "note         provisioning, machine, disk_gb, max_cost_usd: ignored in local mode" in shown.stdout
     assert "for machines of a cloud" not in here("plan", "train.py").stdout
 
 

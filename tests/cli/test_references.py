@@ -50,7 +50,7 @@ def test_a_run_that_goes_on_from_another_may_name_it_in_the_same_ways(made, writ
     for name, said in (
         ("latest", "run digits-bbbbbb. Received: 'last'"),
         ("digits-a@7", "run digits-aaaaaa. Received: '7'"),
-        ("digits", "resume_from: 2 runs begin like that"),
+        ("digits", "resume_from: 2 runs have ids with this prefix"),
         ("nothing", "resume_from: No such run"),
     ):
         with pytest.raises(sdk.InputError, match="(?s)" + said.replace("(", r"\(")):
@@ -62,7 +62,7 @@ def test_the_beginning_of_several_ids_lists_them_newest_first(made, here) -> Non
     with pytest.raises(sdk.InputError) as caught:
         sdk.attach("digits")
     assert not isinstance(caught.value, sdk.RunNotFoundError)
-    assert "8 runs begin like that, the newest first: digits-hhhhhh, digits-gggggg," in str(caught.value)
+    assert "8 runs have ids with this prefix, newest first: digits-hhhhhh, digits-gggggg," in str(caught.value)
     assert "digits-cccccc and 2 more." in str(caught.value)
     shown = here("logs", "digits")
     assert (shown.code, "Received: 'digits'" in shown.stderr) == (2, True)

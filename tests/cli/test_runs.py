@@ -91,7 +91,7 @@ def test_the_list_is_cut_and_filtered(made, here) -> None:
     [
         (("--state", "failing"), "Did you mean 'FAILED'?"),
         (("--backend", "vortex"), "Did you mean 'vertex'?"),
-        (("--backend", "vertex"), "live in a bucket, and none is named. Next: --root gs://"),
+        (("--backend", "vertex"), "live in a bucket, but none is set. Next: --root gs://"),
     ],
 )
 def test_a_filter_that_means_nothing_is_refused(here, words: tuple[str, ...], said: str) -> None:

@@ -90,8 +90,8 @@ def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:
         ("name = 'A B'", "cannot be a label"),
         ("requirements = 'none.txt'", "No such file of requirements"),
         ("include = ['nowhere']", "An include does not match any file"),
-        ("backend = 'vertex'\nvertex_regions = 'mars'", "'mars' is no region"),
-        ("root = 'http://x'", "Runs live in a folder"),
+        ("backend = 'vertex'\nvertex_regions = 'mars'", "Not a region: 'mars'"),
+        ("root = 'http://x'", "A root is a folder or gs://BUCKET/PREFIX"),
     ],
 )
 def test_a_mistake_in_the_file_is_named_with_the_file(write, text: str, said: str, monkeypatch) -> None:
@@ -151,7 +151,7 @@ def test_a_variable_that_is_no_setting_is_named_by_verbs_that_need_no_settings(h
 def test_a_root_that_is_none_is_named_with_the_variable(here, monkeypatch) -> None:
     monkeypatch.setenv("PODLIFT_ROOT", "http://x")
     shown = here("runs")
-    assert (shown.code, "Received: root='http://x'. It comes from PODLIFT_ROOT." in shown.stderr) == (2, True)
+    assert (shown.code, "Received: root='http://x'. Set by PODLIFT_ROOT." in shown.stderr) == (2, True)
 
 
 def test_settings_in_two_places_are_refused(write) -> None:

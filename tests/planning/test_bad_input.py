@@ -71,9 +71,9 @@ def test_a_backend_that_nobody_knows_is_named_with_the_nearest(write) -> None:
 
 def test_a_url_as_root_that_is_no_place_for_runs_is_refused(write) -> None:
     write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError, match="a folder or below gs://BUCKET/PREFIX"):
+    with pytest.raises(sdk.InputError, match="A root is a folder or gs://BUCKET/PREFIX"):
         sdk.plan("train.py", root="s3://bucket/podlift")
-    with pytest.raises(sdk.InputError, match="no place in a bucket"):
+    with pytest.raises(sdk.InputError, match="not a location in a bucket"):
         sdk.plan("train.py", root="gs://Bucket/podlift")
 
 

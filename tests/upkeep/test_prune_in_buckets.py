@@ -159,7 +159,10 @@ def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, 
     def resume_behind(files: BucketFiles, kept, delete=BucketFiles.delete) -> bool:
         done = delete(files, kept)
         if kept.name.endswith("plan.json"):
-            put(f"runs/{run}/events/{record}", b'{"version": 1, "time": 1, "data": {"attempts": 1, "wishes": 0}}')
+            put(
+                f"runs/{run}/events/{record}",
+                b'{"version": 1, "time": 1, "data": {"attempts": 1, "cancel_requests": 0}}',
+            )
         return done
 
     monkeypatch.setattr(BucketFiles, "delete", resume_behind)

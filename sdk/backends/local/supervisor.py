@@ -105,7 +105,7 @@ class Before:
         if not resumed:
             return Before()
         last = max(resumed, key=lambda event: int(event.data["attempts"]))
-        return Before(len(resumed), int(last.data["attempts"]), int(last.data["wishes"]))
+        return Before(len(resumed), int(last.data["attempts"]), int(last.data["cancel_requests"]))
 
 
 def _supervise(plan: Plan, before: Before, temporary: str, watch: Watch, recorder: Recorder, clock: Clock) -> Verdict:

@@ -195,7 +195,7 @@ def test_two_machines_cannot_both_resume_a_run(gcs, write, elsewhere) -> None:
     other = sdk.attach(run.url)
     assert other.status().state is sdk.State.FAILED
     run.resume()
-    with pytest.raises(sdk.InputError, match=r"was resumed by somebody else|there is nothing to resume"):
+    with pytest.raises(sdk.InputError, match=r"was resumed by another process|there is nothing to resume"):
         other.resume()
     run.wait(LIMIT_S)
     assert other.wait(LIMIT_S).attempts == 2

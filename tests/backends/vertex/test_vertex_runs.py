@@ -162,7 +162,7 @@ def test_a_run_whose_submit_was_killed_before_its_job_is_cancelled_at_once_and_r
     run = api.attach(info.url)
     assert run.status().reason is Reason.SUBMITTED
     assert "podlift cancel" in run.why()
-    with pytest.raises(sdk.InputError, match=r"was not created yet.*podlift cancel"):
+    with pytest.raises(sdk.InputError, match=r"is not created yet.*podlift cancel"):
         run.resume()
     run.cancel()
     assert run.status().state is State.CANCELLED
