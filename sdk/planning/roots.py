@@ -126,7 +126,7 @@ def _sourced(source: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError([f"{text} Set by {source}." if source else text for text in error.problems]) from None
+        raise InputError([f"{text} root comes from {source}." if source else text for text in error.problems]) from None
 
 
 def check_writable(root: str) -> None:

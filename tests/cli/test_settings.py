@@ -151,7 +151,7 @@ def test_a_variable_that_is_no_setting_is_named_by_verbs_that_need_no_settings(h
 def test_a_root_that_is_none_is_named_with_the_variable(here, monkeypatch) -> None:
     monkeypatch.setenv("PODLIFT_ROOT", "http://x")
     shown = here("runs")
-    assert (shown.code, "Received: root='http://x'. Set by PODLIFT_ROOT." in shown.stderr) == (2, True)
+    assert (shown.code, "Received: root='http://x'. root comes from PODLIFT_ROOT." in shown.stderr) == (2, True)
 
 
 def test_settings_in_two_places_are_refused(write) -> None:
