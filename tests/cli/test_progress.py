@@ -137,7 +137,7 @@ def test_the_limit_of_steps_is_what_is_left() -> None:
     pace = Pace(clock, max_steps=20)
     pace(Progress(step=0))
     clock.sleep(30)
-    assert pace(Progress(step=10)) == "step 10, 3.0 s a step, 30.0 s left"
+    assert pace(Progress(step=10)) == "step 10, 3.0 s a step, 30 s left"
 
 
 def test_without_a_terminal_a_line_comes_now_and_then_on_stderr(capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +160,8 @@ def test_a_terminal_has_one_line_of_progress_whatever_its_width(width: int) -> N
     console = Console(file=screen, force_terminal=True, width=width)
     with Live(console=console, auto_refresh=False) as drawn:
         line = "epoch 1/30 step 2/300, 118 steps/s, 1 min 4 s left"
-        live.Turning(drawn).show(type("", (), {"id": "digits-aaaaaa"}), RUNNING, [], line)  # type: ignore[arg-type]
+        running = replace(RUNNING, created=time.time() - 4000)
+        live.Turning(drawn).show(type("", (), {"id": "digits-aaaaaa"}), running, [], line)  # type: ignore[arg-type]
         drawn.refresh()
     assert "epoch 1/3" in screen.getvalue()
     assert screen.getvalue().count("\n") == 1

@@ -182,6 +182,6 @@ def test_a_zone_is_no_region(region: str, expected: bool) -> None:
 
 def test_local_mode_knows_the_names_and_refuses_them_with_a_sentence(write) -> None:
     write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError, match="Local mode has no l4:4: it runs tasks on this machine's CPUs") as caught:
+    with pytest.raises(sdk.InputError, match="Local mode has no l4:4: tasks run on this machine's CPUs") as caught:
         sdk.plan("train.py", accelerator="l4:4")
     assert "Nearest: accelerator='cpu'." in str(caught.value)
