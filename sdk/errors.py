@@ -31,17 +31,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .status import Status
-
-EXIT_DONE = 0
-EXIT_USER = 1
-EXIT_INPUT = 2
-EXIT_INFRASTRUCTURE = 3
-EXIT_CANCELLED = 4
-EXIT_CHECKPOINTED = 75
+from .status import EXIT_CANCELLED, EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, EXIT_INPUT, EXIT_USER, Status
 
 
 class PodliftError(Exception):

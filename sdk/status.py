@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from . import errors
+EXIT_DONE = 0
+EXIT_USER = 1
+EXIT_INPUT = 2
+EXIT_INFRASTRUCTURE = 3
+EXIT_CANCELLED = 4
+EXIT_CHECKPOINTED = 75
 
 
 class State(str, Enum):
@@ -58,10 +63,10 @@ class Reason(str, Enum):
 _EXIT_CODES = {
     State.PENDING: None,
     State.RUNNING: None,
-    State.SUCCEEDED: errors.EXIT_DONE,
-    State.CANCELLED: errors.EXIT_CANCELLED,
-    State.CHECKPOINTED: errors.EXIT_CHECKPOINTED,
-    State.LOST: errors.EXIT_INFRASTRUCTURE,
+    State.SUCCEEDED: EXIT_DONE,
+    State.CANCELLED: EXIT_CANCELLED,
+    State.CHECKPOINTED: EXIT_CHECKPOINTED,
+    State.LOST: EXIT_INFRASTRUCTURE,
 }
 _USER_FAULTS = (Reason.USER_ERROR, Reason.IMPORT_ERROR, Reason.WRONG_ENTRY, Reason.TIMEOUT)
 
@@ -154,7 +159,7 @@ class Status:
     def exit_code(self) -> int | None:
         """The exit code of this state; None while the run is going."""
         if self.state is State.FAILED:
-            return errors.EXIT_USER if self.user_fault else errors.EXIT_INFRASTRUCTURE
+            return EXIT_USER if self.user_fault else EXIT_INFRASTRUCTURE
         return _EXIT_CODES[self.state]
 
 

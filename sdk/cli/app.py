@@ -13,8 +13,9 @@ from typing import Any
 import typer
 
 from .. import __version__
-from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError, PodliftError
+from ..errors import InputError, PodliftError
 from ..planning.settings.merge import complaints
+from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from .output import EXIT_DETACHED, EXIT_READER_LEFT, answer, as_json, prepare_streams, refusal, say, settle_streams
 
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.

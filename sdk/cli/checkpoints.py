@@ -14,8 +14,9 @@ from rich.text import Text
 from .. import api
 from ..checkpoint import catalog, run_checkpoints
 from ..checkpoint.catalog import CheckpointInfo
-from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError
+from ..errors import InputError
 from ..spec.layout import RunPaths
+from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..storage.store import open_store
 from .look import Ref
 from .output import answer, as_json, say

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from .. import api, backends
-from ..errors import EXIT_DONE, EXIT_USER
 from ..packaging.paths import usable
 from ..planning import diff as difference
 from ..spec.plan import Plan
+from ..status import EXIT_DONE, EXIT_USER
 from .output import answer, as_json
 from .start import Json, Root
 

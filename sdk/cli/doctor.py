@@ -8,8 +8,9 @@ from dataclasses import asdict
 
 import typer
 
-from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError
+from ..errors import InputError
 from ..planning.roots import resolve_root
+from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..upkeep.doctor import Check, examine
 from .output import answer, as_json, say
 from .start import Json, Root

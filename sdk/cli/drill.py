@@ -9,9 +9,10 @@ import typer
 
 from ..clock import SystemClock
 from ..drill import KILLS, execute, prepare
-from ..errors import EXIT_CANCELLED, Problems
+from ..errors import Problems
 from ..planning.settings.merge import Target
 from ..spec.plan import Plan
+from ..status import EXIT_CANCELLED
 from .options import with_settings
 from .output import answer, as_json, refusal, say
 from .start import Asked, Env, Inputs, Json, Name, Root, Timeout

@@ -17,7 +17,7 @@ from ..run import Run
 from ..status import Status
 from ..text import duration
 from .output import numbers
-from .watch import Heads, place
+from .pace import Heads, place
 
 
 @contextmanager

@@ -13,11 +13,11 @@ from rich.text import Text
 
 from .. import api
 from ..clock import SystemClock
-from ..errors import EXIT_CANCELLED, EXIT_DONE, WaitTimeoutError
+from ..errors import WaitTimeoutError
 from ..planning.roots import configured_root
 from ..records.explain import MEANINGS
 from ..run import RunInfo
-from ..status import Reason, State, Status
+from ..status import EXIT_CANCELLED, EXIT_DONE, Reason, State, Status
 from ..text import duration
 from ..tracebacks import one_line
 from .lines import Printer, is_whole, since_then, too_many

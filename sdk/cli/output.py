@@ -13,9 +13,8 @@ import threading
 from dataclasses import asdict
 from typing import Any, TextIO
 
-from ..errors import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER
 from ..run import Run
-from ..status import Reason, Status
+from ..status import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER, Reason, Status
 
 # Of a shell: ended by Ctrl-C. The run itself goes on.
 EXIT_DETACHED = 130

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 from ..clock import Clock
-from ..status import Progress
+from ..status import Progress, Status, continuation
 from ..text import duration
 
 # A rate is that of the last seconds: what is compiled or validated counts as long as that, and no longer.
@@ -59,3 +60,29 @@ def _rate(step_s: float) -> str:
     if step_s >= 2:
         return f"{step_s:.1f} s a step"
     return f"{1 / step_s:.3g} steps/s" if step_s > 1e-2 else f"{1 / step_s:.0f} steps/s"
+
+
+class Heads:
+    """Tells the metrics of one attempt from those of the one before, which may be of the same steps."""
+
+    def __init__(self) -> None:
+        self._attempt = 1
+
+    def before(self, record: dict[str, Any], status: Status) -> str:
+        """Return the line that goes before a record, "" for none."""
+        attempt = record["attempt"]
+        if attempt == self._attempt:
+            return ""
+        self._attempt = attempt
+        known = status.continued_step is not None and status.attempts == attempt
+        return f"{continuation(attempt, status.continued_step)}:" if known else f"attempt {attempt}:"
+
+
+def place(record: dict[str, Any]) -> str:
+    """Return where in the training a record is: "epoch 2 step 40"."""
+    words = []
+    if record.get("epoch") is not None:
+        words.append(f"epoch {record['epoch'] + 1}")
+    if record.get("step") is not None:
+        words.append(f"step {record['step']}")
+    return " ".join(words) or "metrics"

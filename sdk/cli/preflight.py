@@ -7,8 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_INPUT, EXIT_USER, InputError, Problems
+from ..errors import InputError, Problems
 from ..planning.settings.merge import Target
+from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_INPUT, EXIT_USER
 from .options import with_settings
 from .output import answer, as_json
 from .start import Asked, Env, Inputs, Json

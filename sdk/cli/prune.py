@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..clock import SystemClock
-from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, InputError
+from ..errors import InputError
 from ..planning.roots import in_bucket, resolve_root
+from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..storage.cache import cache_folder
 from ..upkeep import prune as pruning
 from .output import answer, as_json, say

@@ -7,8 +7,7 @@ from typing import Annotated, Literal, cast
 import typer
 
 from .. import api
-from ..errors import EXIT_DONE
-from ..status import continuation
+from ..status import EXIT_DONE, continuation
 from .look import Ref
 from .output import answer, as_json, say, summary
 from .start import Detach, Json, Root, reference

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import api, backends
-from ..errors import EXIT_DONE, InputError, Problems
+from ..errors import InputError, Problems
 from ..packaging.paths import usable
 from ..planning.prepare import make_plan, refuse_inside_task
 from ..planning.roots import configured_root
@@ -22,6 +22,7 @@ from ..planning.settings.merge import UNNAMED, Target, complaints
 from ..run import Run
 from ..spec import plan_text
 from ..spec.plan import Plan
+from ..status import EXIT_DONE
 from .options import duration, pairs, read, variables, with_settings
 from .output import answer, as_json, say, summary, width
 from .watch import follow

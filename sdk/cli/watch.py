@@ -9,11 +9,10 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from ..clock import Clock, SystemClock
-from ..errors import EXIT_CANCELLED, EXIT_INFRASTRUCTURE
 from ..run import Run
-from ..status import State, Status, continuation
+from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, State, Status
 from .output import EXIT_DETACHED, answer, numbers, say
-from .pace import Pace
+from .pace import Heads, Pace, place
 
 _POLL_S = 0.2
 # How long a first Ctrl-C waits for the second one, which cancels.
@@ -117,32 +116,6 @@ class Plain:
         if position not in ("", self._position) and self._clock.monotonic() - self._said >= LINE_S:
             self._position, self._said = position, self._clock.monotonic()
             say(f"{run.id} {position}")
-
-
-class Heads:
-    """Tells the metrics of one attempt from those of the one before, which may be of the same steps."""
-
-    def __init__(self) -> None:
-        self._attempt = 1
-
-    def before(self, record: dict[str, Any], status: Status) -> str:
-        """Return the line that goes before a record, "" for none."""
-        attempt = record["attempt"]
-        if attempt == self._attempt:
-            return ""
-        self._attempt = attempt
-        known = status.continued_step is not None and status.attempts == attempt
-        return f"{continuation(attempt, status.continued_step)}:" if known else f"attempt {attempt}:"
-
-
-def place(record: dict[str, Any]) -> str:
-    """Return where in the training a record is: "epoch 2 step 40"."""
-    words = []
-    if record.get("epoch") is not None:
-        words.append(f"epoch {record['epoch'] + 1}")
-    if record.get("step") is not None:
-        words.append(f"step {record['step']}")
-    return " ".join(words) or "metrics"
 
 
 def on_terminal() -> bool:

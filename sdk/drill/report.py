@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from ..errors import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER
+from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER
 from .comparison import Difference
 from .losses import Killed
 

@@ -20,11 +20,12 @@ from typing import Any
 
 from .. import names, tracebacks
 from ..clock import SystemClock
-from ..errors import EXIT_CHECKPOINTED, EXIT_USER, CheckpointError, StoreError
+from ..errors import CheckpointError, StoreError
 from ..records.recorder import Recorder, read_events
 from ..spec import cluster
 from ..spec.layout import RunPaths
 from ..spec.payload import Payload
+from ..status import EXIT_CHECKPOINTED, EXIT_USER
 from ..storage.emulator import masked
 from ..storage.reserve import Reserve
 from . import cells, context, determinism, outside, reporting, value

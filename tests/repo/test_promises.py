@@ -17,29 +17,6 @@ from support import REPO
 import sdk
 
 SOURCES = sorted((REPO / "sdk").rglob("*.py"))
-# One package or module per layer where DESIGN says so; each may import itself and those before it.
-LAYERS = [
-    {"errors", "status", "ids", "clock", "names", "published", "tracebacks", "text"},
-    {"hardware"},
-    {"spec"},
-    {"checks"},
-    {"storage"},
-    {"records"},
-    {"process"},
-    {"checkpoint"},
-    {"runtime"},
-    {"packaging"},
-    {"backends"},
-    {"planning"},
-    {"launch"},
-    {"run"},
-    {"api"},
-    {"upkeep", "preflight", "drill"},
-    {"emulator"},
-    {"cli", "__main__", "testing"},
-]
-PURE = {"hardware", "spec", "checks"}
-IMPURE = {"os", "time", "random", "subprocess", "socket", "shutil", "tempfile", "secrets", "io"}
 HEAVY = (
     "tensorflow",
     "keras",
@@ -59,10 +36,6 @@ def room(path: Path) -> str:
     return path.relative_to(REPO / "sdk").parts[0].removesuffix(".py")
 
 
-def rank(name: str) -> int:
-    return next((i for i, layer in enumerate(LAYERS) if name in layer), -1)
-
-
 def imports_of(path: Path, top_level_only: bool = False) -> set[str]:
     """Dotted names that a file imports; relative ones as `sdk...`."""
     package = ["sdk", *path.relative_to(REPO / "sdk").parts[:-1]]
@@ -78,33 +51,12 @@ def imports_of(path: Path, top_level_only: bool = False) -> set[str]:
     return found
 
 
-def test_every_part_of_the_package_stands_in_a_layer() -> None:
-    assert {room(path) for path in SOURCES} - {"__init__"} <= set().union(*LAYERS)
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(REPO)))
-def test_no_file_imports_from_a_layer_above_its_own(path: Path) -> None:
-    if room(path) == "__init__":
-        return
-    above = {
-        name
-        for name in imports_of(path)
-        if name.startswith("sdk.") and rank(name.split(".")[1]) > rank(room(path)) and rank(name.split(".")[1]) >= 0
-    }
-    assert above == set()
-
-
 def test_podlift_finds_its_own_modules_by_no_name_that_a_project_may_have() -> None:
     # What only names a module to `python -m` runs with podlift's folder first on the path.
     named = re.compile(r"^\s*(?:import|from) (?:sdk|podlift)\b|import_module\(f?[\"'](?:sdk|podlift)\.", re.MULTILINE)
     found = {path.name for path in SOURCES if named.search(re.sub(r'""".*?"""', "", path.read_text(), flags=re.DOTALL))}
     # A container's first stage has put podlift first on the path, and the image's program is not there yet.
     assert found <= {"entrypoint.py"}
-
-
-@pytest.mark.parametrize("path", [p for p in SOURCES if room(p) in PURE], ids=lambda path: path.name)
-def test_the_pure_layer_touches_no_disk_clock_or_environment(path: Path) -> None:
-    assert {n for n in imports_of(path) if n.split(".")[0] in IMPURE or n == "pathlib.Path"} == set()
 
 
 def test_tensorflow_is_imported_by_what_runs_in_a_task_only_and_hardly_at_the_top() -> None:

@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...clock import Clock
-from ...errors import EXIT_CHECKPOINTED
 from ...process import exit_reasons, spawn
 from ...process.exit_reasons import MemoryWatch, OutOfMemory
 from ...process.log_index import Stamper
@@ -28,7 +27,7 @@ from ...records.events import (
 from ...records.recorder import Recorder, read_events, read_progress, sweep
 from ...spec import cluster
 from ...spec.plan import Plan
-from ...status import Failure, Reason, State
+from ...status import EXIT_CHECKPOINTED, Failure, Reason, State
 from ...storage import os_errors, posix, reserve
 from ...storage.reserve import Reserve
 from . import outputs, render

@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...errors import EXIT_CHECKPOINTED
 from ...process import exit_reasons
 from ...records.events import Event, error_of, first_failure, is_collateral, reason_of, since_resumed
-from ...status import Failure, Reason, State, Status
+from ...status import EXIT_CHECKPOINTED, Failure, Reason, State, Status
 from . import diagnose
 
 PREFIX = "JOB_STATE_"

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ...clock import Clock, SystemClock
-from ...errors import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, AccessError, InputError, PodliftError
+from ...errors import AccessError, InputError, PodliftError
 from ...process.redirect import start
 from ...records import outputs
 from ...records.events import Event, error_of, first_failure, is_collateral, reason_of
@@ -28,7 +28,7 @@ from ...records.recorder import Recorder, last_step, read_events
 from ...records.restarts import Ended, decide
 from ...spec.layout import RunPaths
 from ...spec.payload import VERSION, Payload
-from ...status import Reason, State
+from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage import posix
 from ...storage.store import Store, open_store
 from .. import first_stage, unpack

@@ -6,10 +6,9 @@ import signal
 from collections.abc import Sequence
 from typing import Any
 
-from ...errors import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE
 from ...records.events import Event
 from ...records.restarts import Ended
-from ...status import Reason, State
+from ...status import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, Reason, State
 
 # What Vertex AI takes for SIGABRT, after which it starts a job again.
 AGAIN = 134

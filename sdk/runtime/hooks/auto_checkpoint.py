@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
-from ...errors import EXIT_CHECKPOINTED
 from ...records.events import SAVED, saved_step
 from ...records.recorder import read_events
 from ...spec import cluster
 from ...spec.layout import RunPaths
-from ...status import continuation
+from ...status import EXIT_CHECKPOINTED, continuation
 from ..rendezvous.files import Action, Agreement
 from .kill_points import Kills
 

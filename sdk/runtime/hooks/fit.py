@@ -15,7 +15,8 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
-from ...errors import EXIT_CHECKPOINTED, CheckpointMismatchError
+from ...errors import CheckpointMismatchError
+from ...status import EXIT_CHECKPOINTED
 from ..patches import Patch, plumbing
 from ..patches.keras_parts import Function, around
 from .auto_checkpoint import Protected, Protection

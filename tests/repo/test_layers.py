@@ -1,0 +1,150 @@
+"""The arrows of the package point one way: what each layer may import, in one list without exceptions."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from support import REPO
+
+SOURCES = sorted((REPO / "sdk").rglob("*.py"))
+# A row may import the rows before it and itself; two names of one row never import each other.
+LAYERS = [
+    ("names", "published"),
+    ("status",),
+    ("errors",),
+    ("ids", "clock", "text"),
+    ("tracebacks",),
+    ("hardware",),
+    ("spec",),
+    ("checks",),
+    ("storage",),
+    ("records",),
+    ("process",),
+    ("checkpoint",),
+    ("runtime",),
+    ("packaging",),
+    ("backends",),
+    ("planning",),
+    ("run",),
+    ("api",),
+    ("upkeep", "preflight", "drill"),
+    ("emulator",),
+    ("cli", "testing"),
+    ("__main__",),
+]
+RANK = {name: number for number, row in enumerate(LAYERS) for name in row}
+PURE = ("hardware", "spec", "checks")
+IMPURE = {"os", "time", "random", "subprocess", "socket", "shutil", "tempfile", "secrets", "io", "pathlib.Path"}
+# How a module is named for `importlib` or `python -m`.
+NAMED = re.compile(r"(\.{1,3}|sdk\.|podlift\.)([a-z_]\w*(?:\.[a-z_]\w*)*)(?::\w+)?")
+
+
+def module_of(path: Path) -> str:
+    parts = list(path.relative_to(REPO).with_suffix("").parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_of(path): path for path in SOURCES}
+
+
+def room(module: str) -> str:
+    """The part of the package that a module belongs to; "" for the package itself."""
+    return module.split(".")[1] if "." in module else ""
+
+
+def _absolute(path: Path, level: int, name: str) -> str:
+    package = path.relative_to(REPO).parts[:-1]
+    return ".".join([*package[: len(package) - level + 1], *filter(None, [name])]) if level else name
+
+
+def _named(path: Path, text: str) -> str | None:
+    """The module of podlift that a string names, if it names one."""
+    match = NAMED.fullmatch(text)
+    if match is None:
+        return None
+    prefix, name = match.groups()
+    name = _absolute(path, len(prefix), name) if prefix[0] == "." else f"sdk.{name}"
+    return name if name in MODULES else None
+
+
+def imports_of(path: Path, *, at_run_time: bool = False) -> set[str]:
+    """Modules of podlift that a file imports: by statement, at any depth, or by a string that names one.
+
+    Args:
+        path: the file.
+        at_run_time: without the imports that only a type checker reads.
+    """
+    found: set[str] = set()
+    tree = ast.parse(path.read_text())
+    if at_run_time:
+        tree.body = [
+            node for node in tree.body if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
+        ]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(path, node.level, node.module or "")
+            for alias in node.names:
+                each = f"{base}.{alias.name}"
+                # What the package itself offers comes from the top of it.
+                from_above = base == "sdk" and each not in MODULES and alias.name not in ("__version__", "__all__")
+                found.add("sdk.api" if from_above else each if each in MODULES else base)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found |= {named} if (named := _named(path, node.value)) else set()
+    return {re.sub(r"^podlift\b", "sdk", name) for name in found if name.split(".")[0] in ("sdk", "podlift")}
+
+
+def test_every_part_of_the_package_has_a_layer_and_every_layer_a_part() -> None:
+    assert {room(module) for module in MODULES} - {""} == set(RANK)
+
+
+def test_the_top_floor_has_at_most_twelve_modules() -> None:
+    modules = [path.stem for path in (REPO / "sdk").glob("*.py") if path.stem not in ("__init__", "__main__")]
+    assert len(modules) <= 12, modules
+
+
+@pytest.mark.parametrize("module", sorted(set(MODULES) - {"sdk"}))
+def test_no_module_imports_from_a_layer_above_its_own_or_from_beside_it(module: str) -> None:
+    own = RANK[room(module)]
+    wrong = {
+        name for name in imports_of(MODULES[module]) if room(name) not in ("", room(module)) and RANK[room(name)] >= own
+    }
+    assert wrong == set()
+
+
+def test_no_two_modules_import_each_other() -> None:
+    arrows = {
+        (module, name)
+        for module, path in MODULES.items()
+        for name in imports_of(path, at_run_time=True)
+        if name != module
+    }
+    circles = {tuple(sorted(pair)) for pair in arrows if pair[::-1] in arrows and "sdk" not in pair}
+    # A package's own __init__ may offer what its modules hold, and they may use each other.
+    assert {pair for pair in circles if not pair[1].startswith(f"{pair[0]}.")} == set()
+
+
+def test_strings_that_name_a_module_are_read_as_imports() -> None:
+    backends = REPO / "sdk" / "backends" / "__init__.py"
+    assert {"sdk.backends.local", "sdk.backends.vertex"} <= imports_of(backends)
+    assert "sdk.process.redirect.proxy" in imports_of(REPO / "sdk" / "process" / "redirect" / "start.py")
+    assert _named(backends, "sdk.nowhere") is None
+    assert _named(backends, ".errors") is None
+
+
+@pytest.mark.parametrize("module", sorted(name for name in MODULES if room(name) in PURE))
+def test_the_pure_layers_touch_no_disk_clock_or_environment(module: str) -> None:
+    tree = ast.parse(MODULES[module].read_text())
+    imported = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            imported |= {str(node.module), *(f"{node.module}.{alias.name}" for alias in node.names)}
+    called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    assert imported & IMPURE == set()
+    assert called & {"open", "print", "input", "exec", "eval"} == set()
