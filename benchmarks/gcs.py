@@ -21,7 +21,8 @@ from sdk.checkpoint.policy import Policy
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.checkpoint.writing import OBJECT_BYTES
 from sdk.clock import SystemClock
-from sdk.storage.store import Store, open_store
+from sdk.storage.registry import open_store
+from sdk.storage.store import Store
 from sdk.testing.gcs import GcsServer
 
 TITLE = "Checkpoints in a bucket"

@@ -17,7 +17,8 @@ from typing import Any, Literal
 
 from ..clock import Clock
 from ..errors import InputError, MissingError
-from ..storage.store import Store, open_store
+from ..storage.registry import open_store
+from ..storage.store import Store
 from . import names, opening, restore
 from .contents import Contents
 from .policy import Policy

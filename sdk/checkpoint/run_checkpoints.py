@@ -10,8 +10,9 @@ from ..errors import InputError, PodliftError, RunNotFoundError
 from ..records.plans import read_plan
 from ..spec.layout import RunPaths
 from ..storage.gcs.store import GcsStore
+from ..storage.registry import open_store
 from ..storage.retry import RetryPolicy
-from ..storage.store import Store, open_store
+from ..storage.store import Store
 from . import catalog, restore
 from .catalog import CheckpointInfo
 

@@ -17,7 +17,7 @@ from ..checkpoint.catalog import CheckpointInfo
 from ..errors import InputError
 from ..spec.layout import RunPaths
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
-from ..storage.store import open_store
+from ..storage.registry import open_store
 from .look import Ref
 from .output import answer, as_json, say
 from .start import Json, Root

@@ -15,7 +15,8 @@ from ..checkpoint.restore import Checkpoint, LoadedArray
 from ..errors import CorruptCheckpointError
 from ..planning.roots import in_bucket
 from ..spec.layout import RunPaths
-from ..storage.store import Store, open_store
+from ..storage.registry import open_store
+from ..storage.store import Store
 
 # To say by how much arrays differ, numbers are compared one by one: of large arrays, the first ones.
 _MOST_NUMBERS = 1_000_000

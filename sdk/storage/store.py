@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol
 
 from ..errors import InputError
 
@@ -13,11 +12,6 @@ Buffer = bytes | bytearray | memoryview
 
 # What `Stat.generation` says of an object whose own record cannot be read: it is listed, never hidden, and `get` refuses it.
 DAMAGED = "damaged"
-
-# Which class serves which kind of URL: a store is a row.
-_KINDS: dict[str, str] = {"file": "posix_store:PosixStore", "gs": "gcs_store:GcsStore"}
-# Where Vertex AI shows buckets as folders: what lies there has no hard links and no atomic rename, and its bucket is asked.
-_BUCKETS = "/gcs/"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,30 +86,6 @@ class Store(Protocol):
         Args:
             within_s: seconds from now, for all calls together. What is given up raises StoreError.
         """
-
-
-def open_store(url: str) -> Store:
-    """Return the store at a path or URL; nothing is created before the first write.
-
-    `/gcs/BUCKET/x` is gs://BUCKET/x.
-
-    Raises:
-        InputError: no store serves such a URL.
-    """
-    scheme, separator, rest = url.partition("://")
-    kind, path = (scheme, rest) if separator else ("file", url)
-    if kind == "file" and path.startswith(_BUCKETS):
-        kind, path = "gs", path.removeprefix(_BUCKETS)
-    if kind not in _KINDS:
-        known = ", ".join(["a path", *(f"{name}://" for name in sorted(_KINDS))])
-        # What may hold a password is not shown.
-        shown = f"{scheme}://..." if "@" in rest or "?" in rest else url
-        raise InputError(
-            f"Checkpoints cannot be kept there. Received: {shown!r}. Known: {known}. Such a URL is welcome as an input or an "
-            "output of a program; checkpoints need objects that are created only where none exists."
-        )
-    module, _, name = _KINDS[kind].partition(":")
-    return cast("Store", getattr(importlib.import_module(f".{module}", __package__), name)(path))
 
 
 def check_key(key: str) -> str:

@@ -20,7 +20,7 @@ from sdk.checkpoint.policy import Policy
 from sdk.clock import SystemClock
 from sdk.records.recorder import read_events
 from sdk.runtime.hooks import rescue
-from sdk.storage.store import open_store
+from sdk.storage.registry import open_store
 
 # A fault that comes in the first attempt, and not again.
 HEAD = """

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from sdk.checkpoint.contents import Array, Contents
-from sdk.storage.store import open_store
+from sdk.storage.registry import open_store
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
 
 from .parts import Attempt

@@ -330,7 +330,7 @@ RACE = """
     from sdk.checkpoint import lease
     from sdk.clock import SystemClock
     from sdk.errors import AlreadyExistsError, ConflictError
-    from sdk.storage.store import open_store
+    from sdk.storage.registry import open_store
     import sdk.storage.gcs.client
     go, start = os.pipe()
     for number in range(24):

@@ -18,7 +18,7 @@ from support import LIMIT_S, PROGRAMS, REPO
 
 import sdk
 from sdk.checkpoint import restore
-from sdk.storage.store import open_store
+from sdk.storage.registry import open_store
 
 PAGE = REPO / "docs" / "reference" / "checkpoints-table.md"
 HEAD = """# Training after a kill, beside the same training without one

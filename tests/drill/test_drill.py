@@ -25,7 +25,7 @@ from sdk.drill import Difference, Killed, Report, Source, comparison, losses, ru
 from sdk.drill.kills import Kill, parse
 from sdk.records.events import Event
 from sdk.spec.layout import RunPaths
-from sdk.storage.store import open_store
+from sdk.storage.registry import open_store
 
 TASKS = ["chief-0", "worker-0"]
 REPO = str(Path(sdk.__file__).parent.parent)

@@ -186,7 +186,7 @@ import {first}
 import importlib, pickle, sys
 import podlift, sdk
 assert sdk is podlift
-for number, name in enumerate(["errors", "testing", "testing.plugin", "storage.records", "cli.app", "drill"] * 2):
+for number, name in enumerate(["errors", "testing", "testing.plugin", "records.recorder", "cli.app", "drill"] * 2):
     order = ("sdk", "podlift") if number % 2 else ("podlift", "sdk")
     one, other = [importlib.import_module(f"{{top}}.{{name}}") for top in order]
     assert one is other and one.__name__ == one.__spec__.name == f"podlift.{{name}}", name

@@ -45,7 +45,7 @@ OFFLINE = {
 
 CLIENT = """
 import sys
-from sdk.backends.local import namespaces
+from sdk.process import namespaces
 
 namespaces.enter(sys.argv[1], [], isolated=True)
 print(look(), flush=True)

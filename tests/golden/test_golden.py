@@ -9,7 +9,7 @@ import pytest
 
 import sdk
 from sdk.checkpoint import catalog, restore
-from sdk.storage.store import open_store
+from sdk.storage.registry import open_store
 
 RUNS = sorted((Path(__file__).parent).glob("*/runs/*"))
 

@@ -59,7 +59,7 @@ PYPROJECT = '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-p
 ANOTHER_RUN = """
 import json, os, sys
 from pathlib import Path
-from sdk.backends.local import environments
+from sdk.process import venv as environments
 from sdk.clock import SystemClock
 cache, log, requirements, options = sys.argv[1:]
 wanted = environments.Wanted(

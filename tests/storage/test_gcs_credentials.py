@@ -23,7 +23,7 @@ __all__ = ["podlift_gcs", "podlift_gcs_server"]
 
 PROGRAM = """
 from sdk.errors import AccessError
-from sdk.storage.store import open_store
+from sdk.storage.registry import open_store
 store = open_store("gs://bucket/run")
 try:
     put = store.put_new("x", [b"1", bytes(300_000)])

@@ -23,8 +23,9 @@ from sdk.storage.gcs import errors
 from sdk.storage.gcs.body import UploadBody
 from sdk.storage.gcs.refusals import GcsStatusError
 from sdk.storage.gcs.store import OBJECT_BYTES, GcsStore
+from sdk.storage.registry import open_store
 from sdk.storage.retry import RetryPolicy
-from sdk.storage.store import DAMAGED, Store, open_store
+from sdk.storage.store import DAMAGED, Store
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
 from sdk.testing.store import StoreContract
 
@@ -93,7 +94,7 @@ def test_an_emulator_is_named_by_either_variable_and_no_proxy_stands_before_it(
 def test_without_credentials_it_is_said_how_to_get_them_and_nobody_is_asked(tmp_path: Path) -> None:
     home = {"HOME": str(tmp_path), "CLOUDSDK_CONFIG": str(tmp_path), "NO_GCE_CHECK": "true", "PATH": os.environ["PATH"]}
     program = (
-        "import socket, sys; from sdk.storage.store import open_store; from sdk.errors import AccessError\n"
+        "import socket, sys; from sdk.storage.registry import open_store; from sdk.errors import AccessError\n"
         "def no(*_, **__): sys.exit('the network was asked')\n"
         "socket.socket.connect = socket.getaddrinfo = no\n"
         "try: open_store('gs://bucket/x').stat('y')\n"

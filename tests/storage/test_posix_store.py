@@ -15,7 +15,8 @@ import pytest
 from sdk.errors import ConflictError, CorruptObjectError, InputError, MissingError, StoreError
 from sdk.storage import locking
 from sdk.storage.posix_store import PosixStore
-from sdk.storage.store import DAMAGED, Store, open_store
+from sdk.storage.registry import open_store
+from sdk.storage.store import DAMAGED, Store
 from sdk.testing.store import StoreContract
 
 

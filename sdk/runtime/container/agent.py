@@ -30,7 +30,8 @@ from ...spec.layout import RunPaths
 from ...spec.payload import VERSION, Payload
 from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage import posix
-from ...storage.store import Store, open_store
+from ...storage.registry import open_store
+from ...storage.store import Store
 from .. import first_stage, unpack
 from . import exit_codes, identity, records
 from .membership import Claim, Formation

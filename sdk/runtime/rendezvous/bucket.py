@@ -18,8 +18,9 @@ from ...clock import Clock
 from ...errors import AlreadyExistsError, MissingError, PodliftError, StoreError
 from ...spec.layout import RunPaths
 from ...spec.payload import Payload
+from ...storage.registry import open_store
 from ...storage.retry import RetryPolicy
-from ...storage.store import Store, open_store
+from ...storage.store import Store
 from .files import SAVING, Action, Due, Entry, nothing_due
 
 _KEYS = RunPaths("")

@@ -15,7 +15,7 @@ from support import LIMIT_S
 
 import sdk
 from sdk.checkpoint import manifest, restore
-from sdk.storage.store import open_store
+from sdk.storage.registry import open_store
 
 FIT = """
 import keras, numpy as np, tensorflow as tf, sdk

@@ -160,7 +160,7 @@ def test_the_third_pass_over_shuffled_data_is_the_third_in_another_process():
     passes = """
 import json, sys
 import tensorflow as tf
-from sdk.checkpoint import position
+from sdk.checkpoint.tf import position
 tf.random.set_seed(5)
 data = tf.data.Dataset.range(12).shuffle(12).map(lambda x: tf.numpy_function(lambda v: v, [x], tf.int64))
 read = lambda feed: [int(x) for x in feed]

@@ -25,7 +25,7 @@ DRAWS = {
 IN_ANOTHER_PROCESS = """
 import json, random, sys
 import numpy as np, tensorflow as tf, keras
-from sdk.checkpoint import randomness
+from sdk.checkpoint.tf import randomness
 random.random(), np.random.rand()
 randomness.restore(bytes.fromhex(sys.stdin.read()))
 draws = [random.random(), float(np.random.normal()), float(tf.random.uniform([])),
