@@ -29,8 +29,8 @@ Kill = Annotated[
     list[str] | None,
     typer.Option(
         "--kill",
-        metavar="TASK@MOMENT:N",
-        help="worker-0@step:50; moments: step, epoch, save, validation; random:3 for random steps (the default); repeatable",
+        metavar="TASK@POINT:N",
+        help="worker-0@step:50; kill points: step, epoch, save, validation; random:3: random steps (default); repeatable",
         show_default=False,
     ),
 ]

@@ -50,7 +50,7 @@ def preflight(
     given: dict[str, Any] | None = None,
 ) -> None:
     """Say what a TPU would refuse of a program, and what costs time there; exit code 0 only if nothing is refused."""
-    from ..preflight import Limits, describe
+    from ..preflight import PreflightLimits, describe
     from ..preflight import preflight as look
 
     problems = Problems()
@@ -61,7 +61,7 @@ def preflight(
         if accelerator is None:
             raise InputError("A preflight is for a TPU. Next: --accelerator v5e-8.")
     problems.raise_if_any()
-    limits = Limits(seconds=limit_s, bytes=int(limit_gb * 1e9))
+    limits = PreflightLimits(seconds=limit_s, bytes=int(limit_gb * 1e9))
     report = look(entry, accelerator=accelerator, given=settings, strict=strict, limits=limits, fresh=fresh)
     if json_output:
         as_json(json.loads(report.to_json()))

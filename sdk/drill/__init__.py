@@ -17,17 +17,17 @@ from ..spec.layout import RunPaths
 from ..spec.plan import Plan
 from ..status import State, Status
 from . import comparison, losses, runs
-from .comparison import Difference, End
+from .comparison import ArrayDifference, TrainingEnd
 from .kills import Kill, parse
 from .losses import Killed
-from .report import Report, Source
+from .report import DrillReport, UnseededCall, Verdict
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from ..planning.settings.keywords import JobKeywords
 
-__all__ = ["KILLS", "Difference", "Killed", "Report", "Source", "execute", "prepare", "run_drill"]
+__all__ = ["KILLS", "ArrayDifference", "DrillReport", "Killed", "UnseededCall", "execute", "prepare", "run_drill"]
 
 KILLS = ("random:3",)
 prepare = runs.prepare
@@ -42,69 +42,63 @@ def run_drill(
     name: str | None = None,
     log: Callable[[str], None] = lambda line: None,
     **settings: Unpack[JobKeywords],
-) -> Report:
+) -> DrillReport:
     """Find out whether a training survives being killed: `run_drill("train.py", workers=2, kills=["worker-0@step:50"])`.
 
     Args:
         what: what `sdk.plan` takes.
-        kills: "TASK@MOMENT:NUMBER", where the moment is step, epoch, save or validation, or "random:NUMBER" for kills at
+        kills: "TASK@POINT:NUMBER", where the point is step, epoch, save or validation, or "random:NUMBER" for kills at
             that many random steps.
-        seed: of everything random, the moments of random kills too.
+        seed: of everything random, including random kills.
         root: as for `sdk.plan`.
         name: as for `sdk.plan`.
-        log: takes a line for each thing that happens.
-        **settings: settings of a job; `every_steps` is 10 unless somebody says otherwise.
+        log: called with a line for each event.
+        **settings: settings of a job; `every_steps` is 10 by default.
 
     Raises:
-        InputError: with every mistake that was found, before anything was started.
-        RunError: an undisturbed training has failed.
+        InputError: with every mistake, before anything is started.
+        RunError: an undisturbed training failed.
     """
     target = Target(root=root, name=name)
     plan = prepare(what, settings, target, os.environ, kills=kills, seed=seed)
     return execute(plan, kills, log, SystemClock())
 
 
-def execute(plan: Plan, kills: Sequence[str], log: Callable[[str], None], clock: Clock) -> Report:
-    """Do the drill that `prepare` has planned.
-
-    Args:
-        plan: of an undisturbed training.
-        kills: the words.
-        log: takes a line for each thing that happens.
-        clock: what time it is.
+def execute(plan: Plan, kills: Sequence[str], log: Callable[[str], None], clock: Clock) -> DrillReport:
+    """Run the drill that `prepare` planned.
 
     Raises:
         InputError: the training is too short for the random kills.
-        RunError: an undisturbed training has failed.
+        RunError: an undisturbed training failed.
     """
-    # All its runs have the same code, whatever changes in the project meanwhile.
+    # Packaged once, so that all its runs have the same code.
     return _Drill(packaged(plan), kills, log, clock).report()
 
 
 class _Drill:
     def __init__(self, plan: Plan, kills: Sequence[str], log: Callable[[str], None], clock: Clock) -> None:
         self._plan = plan
-        self._words = kills
+        self._kills = kills
         self._log = log
         self._clock = clock
         self._urls: dict[str, str] = {}
         self._seconds: list[float] = []
-        self._sources: dict[Source, None] = {}
+        self._sources: dict[UnseededCall, None] = {}
 
-    def report(self) -> Report:
+    def report(self) -> DrillReport:
         one = self._undisturbed("undisturbed")
         if one is None:
-            return Report(verdict="nothing_saved", **self._common())
+            return DrillReport(verdict="nothing_saved", **self._common())
         tasks, seed = self._plan.tasks, self._plan.drill["seed"]
-        kills = parse(self._words, tasks, steps=one.steps, seed=seed)
+        kills = parse(self._kills, tasks, steps=one.steps, seed=seed)
         self._warn(kills, one.steps)
         other = self._undisturbed("again")
         found, left_out = (
-            comparison.compare_ends(one, other) if other is not None else ([Difference(array="stages")], [])
+            comparison.compare_ends(one, other) if other is not None else ([ArrayDifference(array="phases")], [])
         )
         if found or other is None:
             earlier = comparison.first_differences(one.store, other.store) if other is not None else []
-            return Report(
+            return DrillReport(
                 verdict="not_reproducible",
                 differences=tuple(earlier or found),
                 notes=tuple(_not_compared(left_out)),
@@ -112,12 +106,12 @@ class _Drill:
             )
         return self._killed(one, kills)
 
-    def _undisturbed(self, role: str) -> End | None:
+    def _undisturbed(self, role: str) -> TrainingEnd | None:
         run, status = self._train(runs.named(self._plan, "1" if role == "undisturbed" else "2"), role)
         if status.state is not State.SUCCEEDED:
             run.result()
         self._seconds.append(status.timings["finished"])
-        self._sources.update(dict.fromkeys(runs.sources(run)))
+        self._sources.update(dict.fromkeys(runs.unseeded_calls(run)))
         return comparison.end_of(RunPaths(run.url))
 
     def _train(self, plan: Plan, role: str) -> tuple[Run, Status]:
@@ -126,11 +120,11 @@ class _Drill:
 
     def _warn(self, kills: Sequence[Kill], steps: int) -> None:
         for kill in kills:
-            if kill.moment == "step" and kill.number > steps:
+            if kill.point == "step" and kill.number > steps:
                 self._log(f"{kill} will not happen: the training has {steps} steps")
 
-    def _killed(self, one: End, kills: Sequence[Kill]) -> Report:
-        plan = runs.under(runs.named(self._plan, "kills"), kills)
+    def _killed(self, one: TrainingEnd, kills: Sequence[Kill]) -> DrillReport:
+        plan = runs.with_kills(runs.named(self._plan, "kills"), kills)
         self._log(f"kills: {', '.join(map(str, kills))}")
         run, status = self._train(plan, "killed")
         if status.state is State.CANCELLED:
@@ -146,15 +140,15 @@ class _Drill:
         }
         notes = losses.other_restarts(found, events)
         if status.state is not State.SUCCEEDED:
-            said = status.failure.message if status.failure else ""
-            why = f"{run.id} is {status.state.value} ({status.reason.value}): {said}"
+            message = status.failure.message if status.failure else ""
+            why = f"{run.id} is {status.state.value} ({status.reason.value}): {message}"
             fault = status.user_fault or status.state is State.CHECKPOINTED
-            return Report(verdict="failed", notes=(*notes, why), user_fault=fault, **common)
+            return DrillReport(verdict="failed", notes=(*notes, why), user_fault=fault, **common)
         end = comparison.end_of(RunPaths(run.url))
         common["seconds_lost"] = round(status.timings["finished"] - sum(self._seconds) / len(self._seconds), 3)
         return _judged(one, end, run, notes, common)
 
-    def _common(self, one: End | None = None) -> dict[str, Any]:
+    def _common(self, one: TrainingEnd | None = None) -> dict[str, Any]:
         return {
             "every_steps": self._plan.job["checkpoints"]["every_steps"],
             "seed": self._plan.drill["seed"],
@@ -165,20 +159,22 @@ class _Drill:
         }
 
 
-def _judged(one: End, end: End | None, run: Run, notes: Sequence[str], common: Mapping[str, Any]) -> Report:
-    """Return the report on a killed training that has come to its end."""
-    found, left_out = comparison.compare_ends(one, end) if end is not None else ([Difference(array="stages")], [])
+def _judged(
+    one: TrainingEnd, end: TrainingEnd | None, run: Run, notes: Sequence[str], common: Mapping[str, Any]
+) -> DrillReport:
+    """Return the report on a killed training that finished."""
+    found, left_out = comparison.compare_ends(one, end) if end is not None else ([ArrayDifference(array="phases")], [])
     more = [*notes, *_not_compared(left_out)]
-    earlier: list[Difference] = []
-    downgrades: list[str] = runs.told_in_logs(run)
+    earlier: list[ArrayDifference] = []
+    downgrades: list[str] = runs.downgrades_in_logs(run)
     if end is not None:
         downgrades += comparison.downgrades(end.store)
         earlier = comparison.first_differences(one.store, end.store) if found else []
         more += _suspected(earlier, common["kills"])
         if not found and end.histories != one.histories:
-            more.append("What fit has returned (its history) is not the same; the weights are.")
-    return Report(
-        verdict="not_equal" if found else "kills_missed" if common["kills_missed"] else "passed",
+            more.append("The History returned by fit differs; the weights are equal.")
+    return DrillReport(
+        verdict=_verdict(found, common["kills_missed"]),
         weights_equal=not found,
         differences=tuple(earlier or found),
         downgrades=tuple(dict.fromkeys(downgrades)),
@@ -187,15 +183,20 @@ def _judged(one: End, end: End | None, run: Run, notes: Sequence[str], common: M
     )
 
 
-def _suspected(earlier: Sequence[Difference], kills: Sequence[Killed]) -> list[str]:
-    """Name the kill behind which the first checkpoint that differs was made: from its restore on it went wrong."""
+def _verdict(differences: Sequence[ArrayDifference], kills_missed: Sequence[str]) -> Verdict:
+    if differences:
+        return "not_equal"
+    return "kills_missed" if kills_missed else "passed"
+
+
+def _suspected(earlier: Sequence[ArrayDifference], kills: Sequence[Killed]) -> list[str]:
+    """Name the last kill before the first checkpoint that differs: its restore is the likely cause."""
     before = [kill for kill in kills if earlier and kill.restored < earlier[0].step]
-    return [f"The first checkpoint that differs is behind this kill: {before[-1]}."] if before else []
+    return [f"The first checkpoint that differs follows this kill: {before[-1]}."] if before else []
 
 
-def _not_compared(stages: Sequence[int]) -> list[str]:
-    if not stages:
+def _not_compared(phases: Sequence[int]) -> list[str]:
+    if not phases:
         return []
-    return [
-        f"Of stage {', '.join(map(str, stages))} of the training the end was not kept: only the later ones were compared."
-    ]
+    numbers = ", ".join(map(str, phases))
+    return [f"The end of phase {numbers} of the training was not kept: only later phases were compared."]

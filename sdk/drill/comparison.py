@@ -1,4 +1,4 @@
-"""What a training has left, as its checkpoints tell it, and in what two trainings differ. Bit by bit, without NumPy."""
+"""Compares the checkpoints of two trainings, bit by bit and without NumPy."""
 
 from __future__ import annotations
 
@@ -18,84 +18,66 @@ from ..spec.layout import RunPaths
 from ..storage.registry import open_store
 from ..storage.store import Store
 
-# To say by how much arrays differ, numbers are compared one by one: of large arrays, the first ones.
+# The largest difference of two arrays is that of their first numbers.
 _MOST_NUMBERS = 1_000_000
 _CODES = {"float16": "e", "float32": "f", "float64": "d", "int32": "i", "int64": "q"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
-    """One array that is not the same in two trainings.
+class ArrayDifference:
+    """One array that differs between two trainings."""
 
-    Args:
-        array: its path; "steps" or "stages" where not even their number is the same.
-        stage: of which stage's end, from 1; 0 where the step says it.
-        step: behind so many steps.
-        largest: by how much its numbers differ at most; None where that cannot be told.
-    """
-
-    array: str
-    stage: int = 0
-    step: int = 0
-    largest: float | None = None
+    array: str  # its path; "steps" or "phases" if their number differs
+    phase: int = 0  # the phase whose end was compared, from 1; 0 if the step identifies it
+    step: int = 0  # after this step
+    largest: float | None = None  # largest difference of two numbers; None if unknown
 
     def __str__(self) -> str:
-        stage = f" of stage {self.stage}" if self.stage > 1 else ""
+        phase = f" of phase {self.phase}" if self.phase > 1 else ""
         by = "" if self.largest is None else f", by up to {self.largest:.3g}"
-        return f"{self.array}{stage} at step {self.step}{by}"
+        return f"{self.array}{phase} at step {self.step}{by}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class End:
-    """The end of a training.
-
-    Args:
-        store: its checkpoints.
-        checkpoint: the last of them.
-    """
+class TrainingEnd:
+    """The end of a training."""
 
     store: Store
-    checkpoint: Checkpoint
+    checkpoint: Checkpoint  # the last one
 
     @property
     def steps(self) -> int:
-        """Training steps in all."""
         return self.checkpoint.manifest.step
 
     @property
-    def stages(self) -> Sequence[Mapping[str, Any]]:
-        """Every `fit` and every loop, in their order."""
+    def phases(self) -> Sequence[Mapping[str, Any]]:
+        """Every `fit` and every custom loop, in order."""
         return list(self.checkpoint.manifest.position["stages"])
 
     @property
     def histories(self) -> list[Any]:
-        """What each `fit` has returned."""
-        return [stage["history"] for stage in self.stages]
+        """The History of each `fit`."""
+        return [phase["history"] for phase in self.phases]
 
-    def of_stage(self, number: int) -> Checkpoint | None:
-        """Return the end of a stage, from 0; None where it was not kept."""
-        if number == len(self.stages) - 1:
+    def of_phase(self, number: int) -> Checkpoint | None:
+        """Return the checkpoint at the end of a phase, from 0; None if it was not kept."""
+        if number == len(self.phases) - 1:
             return self.checkpoint
-        key = self.stages[number]["commit"]
+        key = self.phases[number]["commit"]
         try:
             return restore.read(self.store, key) if key else None
         except CorruptCheckpointError:
-            # Removed as too old: the ends of the newest stages are kept, not of all.
+            # Retention keeps the ends of the newest phases only.
             return None
 
 
-def end_of(paths: RunPaths) -> End | None:
-    """Return the end of the training of a run whose directory is a folder or in a bucket; None where nothing was saved.
-
-    Raises:
-        StoreError: the checkpoints cannot be read.
-        CorruptCheckpointError: there are some, and none verifies.
-    """
+def end_of(paths: RunPaths) -> TrainingEnd | None:
+    """Return the end of a run's training; None if nothing was saved."""
     if not in_bucket(paths.store) and not Path(paths.store).is_dir():
         return None
     store = open_store(paths.store)
     found = restore.newest(store, lambda line: None, quarantine=False, run_id=paths.run_id)
-    return None if found is None else End(store=store, checkpoint=found)
+    return None if found is None else TrainingEnd(store=store, checkpoint=found)
 
 
 def digest(checkpoint: Checkpoint) -> str:
@@ -107,40 +89,42 @@ def digest(checkpoint: Checkpoint) -> str:
     return found.hexdigest()
 
 
-def compare_ends(one: End, other: End) -> tuple[list[Difference], list[int]]:
-    """Return in what the ends differ, and the numbers of the stages, from 1, whose ends could not be compared."""
+def compare_ends(one: TrainingEnd, other: TrainingEnd) -> tuple[list[ArrayDifference], list[int]]:
+    """Return the differences, and the numbers of the phases, from 1, whose ends could not be compared."""
     if one.steps != other.steps:
-        return [Difference(array="steps", step=min(one.steps, other.steps), largest=abs(one.steps - other.steps))], []
-    if len(one.stages) != len(other.stages):
-        return [Difference(array="stages", step=one.steps)], []
-    found: list[Difference] = []
+        return [
+            ArrayDifference(array="steps", step=min(one.steps, other.steps), largest=abs(one.steps - other.steps))
+        ], []
+    if len(one.phases) != len(other.phases):
+        return [ArrayDifference(array="phases", step=one.steps)], []
+    found: list[ArrayDifference] = []
     left_out: list[int] = []
-    for number in range(len(one.stages)):
-        mine, its = one.of_stage(number), other.of_stage(number)
+    for number in range(len(one.phases)):
+        mine, its = one.of_phase(number), other.of_phase(number)
         if mine is None or its is None:
             left_out.append(number + 1)
         else:
-            found += differences(mine, its, stage=number + 1)
+            found += differences(mine, its, phase=number + 1)
     return found, left_out
 
 
-def differences(one: Checkpoint, other: Checkpoint, *, stage: int = 0) -> list[Difference]:
-    """Return which arrays differ: variables of model, optimizer and metrics, and what each replica holds for itself."""
+def differences(one: Checkpoint, other: Checkpoint, *, phase: int = 0) -> list[ArrayDifference]:
+    """Return the arrays that differ: variables of model, optimizer and metrics, and the state of single replicas."""
     step = one.manifest.step
     found = []
-    # In the order of the checkpoint: what a model computes first comes first.
+    # In the order of the checkpoint, which is that of the model's layers.
     for path in dict.fromkeys([*one.arrays, *other.arrays]):
         mine, its = one.arrays.get(path), other.arrays.get(path)
         if not _same(mine, its):
-            found.append(Difference(array=path, stage=stage, step=step, largest=_largest(mine, its)))
+            found.append(ArrayDifference(array=path, phase=phase, step=step, largest=_largest(mine, its)))
     for rank in sorted({*one.blobs, *other.blobs}):
         if one.blobs.get(rank, {}).get("own") != other.blobs.get(rank, {}).get("own"):
-            found.append(Difference(array=f"what the replicas of task {rank + 1} hold", stage=stage, step=step))
+            found.append(ArrayDifference(array=f"the state of task {rank + 1}'s replicas", phase=phase, step=step))
     return found
 
 
-def first_differences(one: Store, other: Store) -> list[Difference]:
-    """Return which arrays differ in the first checkpoints that do, of those that both have at the same step."""
+def first_differences(one: Store, other: Store) -> list[ArrayDifference]:
+    """Return the differences of the first checkpoints at the same step that differ."""
     theirs = {entry.step: entry.key for entry in catalog.list_checkpoints(other)}
     for step, key in sorted((entry.step, entry.key) for entry in catalog.list_checkpoints(one)):
         if step in theirs and (found := differences(restore.read(one, key), restore.read(other, theirs[step]))):
@@ -149,7 +133,7 @@ def first_differences(one: Store, other: Store) -> list[Difference]:
 
 
 def downgrades(store: Store) -> Iterator[str]:
-    """Yield what the manifests say of state that is not restored exactly, each sentence once."""
+    """Yield each sentence of the manifests about state that is not restored exactly, once."""
     seen = set()
     for entry in catalog.list_checkpoints(store):
         for sentence in entry.downgrades:

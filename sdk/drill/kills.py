@@ -1,4 +1,4 @@
-"""Where a task is to be killed on purpose: "worker-0@step:50", or "random:3" for three kills at random steps. Pure."""
+"""The kills of a drill: "worker-0@step:50", or "random:3" for three kills at random steps. Pure."""
 
 from __future__ import annotations
 
@@ -10,43 +10,37 @@ from typing import Literal, get_args
 
 from ..errors import InputError, nearest
 
-Moment = Literal["step", "epoch", "save", "validation"]
-_MOMENTS = get_args(Moment)
+KillPoint = Literal["step", "epoch", "save", "validation"]
+_KILL_POINTS = get_args(KillPoint)
 _KILL = re.compile(r"([a-z]+-\d+)@([a-z]+):(\d+)")
 _RANDOM = re.compile(r"random:(\d+)")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Kill:
-    """One kill, by SIGKILL.
+    """One kill of a task by SIGKILL.
 
-    Args:
-        task: whom.
-        moment: "step": behind so many training steps of the run. "epoch": behind the so many-th epoch that the task ends,
-            before its state is saved. "save": when it has begun so many checkpoints, while the last is on its way.
-            "validation": at the first batch of its so many-th validation.
-        number: how many, from 1. Epochs, saves and validations are counted over all attempts, those that are done again too.
+    "step": after that training step of the run. "epoch": after that epoch of the task, before its state is saved. "save":
+    once the task has begun that many checkpoints, while the last one is being written. "validation": at the first batch of
+    that validation. Epochs, saves and validations are counted over all attempts, repeated ones included.
     """
 
     task: str
-    moment: Moment
-    number: int
+    point: KillPoint
+    number: int  # from 1
 
     def __str__(self) -> str:
-        return f"{self.task}@{self.moment}:{self.number}"
+        return f"{self.task}@{self.point}:{self.number}"
 
 
 def parse(texts: Sequence[str], tasks: Sequence[str], *, steps: int | None = None, seed: int = 0) -> tuple[Kill, ...]:
-    """Return the kills that the words mean.
+    """Return the kills, or raise an InputError with every mistake.
 
     Args:
-        texts: "TASK@MOMENT:NUMBER", or "random:NUMBER" for kills at that many different steps.
+        texts: "TASK@POINT:NUMBER", or "random:NUMBER" for kills at that many different steps.
         tasks: names of all tasks.
-        steps: training steps of the run; None where that is not known yet: then random ones are left out.
-        seed: of the random ones.
-
-    Raises:
-        InputError: with every mistake.
+        steps: training steps of the run; None if not known yet, which leaves random kills out.
+        seed: of the random kills.
     """
     kills: list[Kill] = []
     problems: list[str] = []
@@ -58,12 +52,12 @@ def parse(texts: Sequence[str], tasks: Sequence[str], *, steps: int | None = Non
                 problems.append(f"The training has {steps} steps: too few for {text!r}.")
             elif steps is not None:
                 at = sorted(chosen.sample(range(1, steps), count))
-                kills += [Kill(task=chosen.choice(list(tasks)), moment="step", number=step) for step in at]
+                kills += [Kill(task=chosen.choice(list(tasks)), point="step", number=step) for step in at]
         elif match := _KILL.fullmatch(text):
             problems += _problems(text, match, tasks)
-            kills.append(Kill(task=match[1], moment=match[2], number=int(match[3])))  # type: ignore[arg-type]
+            kills.append(Kill(task=match[1], point=match[2], number=int(match[3])))  # type: ignore[arg-type]
         else:
-            problems.append(f"This is no kill. Received: {text!r}. Expected: worker-0@step:50, or random:3.")
+            problems.append(f"This is not a kill. Received: {text!r}. Expected: worker-0@step:50, or random:3.")
     if problems:
         raise InputError(problems)
     return tuple(kills)
@@ -73,8 +67,8 @@ def _problems(text: str, match: re.Match[str], tasks: Sequence[str]) -> list[str
     problems = []
     if match[1] not in tasks:
         problems.append(f"{text!r}: there is no task {match[1]!r}. {nearest(match[1], list(tasks))}")
-    if match[2] not in _MOMENTS:
-        problems.append(f"{text!r}: there is no moment {match[2]!r}. {nearest(match[2], list(_MOMENTS))}")
+    if match[2] not in _KILL_POINTS:
+        problems.append(f"{text!r}: there is no kill point {match[2]!r}. {nearest(match[2], list(_KILL_POINTS))}")
     if int(match[3]) < 1:
         problems.append(f"{text!r}: the number counts from 1.")
     return problems

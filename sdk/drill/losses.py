@@ -1,4 +1,4 @@
-"""What each kill of a drill has cost: the steps between where it hit and where the next attempt began. Pure."""
+"""The cost of each kill of a drill: the steps between the kill and the start of the next attempt. Pure."""
 
 from __future__ import annotations
 
@@ -12,53 +12,43 @@ from .kills import Kill
 
 @dataclass(frozen=True, kw_only=True)
 class Killed:
-    """One kill that has happened.
-
-    Args:
-        task: whom.
-        moment: "step", "epoch", "save" or "validation".
-        number: which one.
-        attempt: in which attempt, from 1.
-        step: behind so many training steps of the run.
-        restored: the step from which the next attempt went on, 0 for the beginning.
-        steps_lost: so many steps were done again.
-    """
+    """One kill that has happened."""
 
     task: str
-    moment: str
-    number: int
-    attempt: int
-    step: int
-    restored: int
-    steps_lost: int
+    point: str  # "step", "epoch", "save" or "validation"
+    number: int  # of the step, epoch, save or validation
+    attempt: int  # from 1
+    step: int  # last completed training step of the run
+    restored: int  # the step from which the next attempt continued, 0 for the beginning
+    steps_lost: int  # number of repeated steps
 
     def __str__(self) -> str:
-        begun = f"restored step {self.restored}" if self.restored else "nothing saved yet: begun anew"
+        begun = f"restored step {self.restored}" if self.restored else "nothing saved yet: started over"
         lost = f"{self.steps_lost} step{'' if self.steps_lost == 1 else 's'} lost"
-        return f"{self.task}@{self.moment}:{self.number} in attempt {self.attempt}, behind step {self.step}; {begun}, {lost}"
+        return (
+            f"{self.task}@{self.point}:{self.number} in attempt {self.attempt}, after step {self.step}; {begun}, {lost}"
+        )
 
 
 def killed(
     wanted: Sequence[Kill], done: Mapping[int, Mapping[str, Any]], events: Sequence[Event]
 ) -> tuple[Killed, ...]:
-    """Return the kills that have happened, in their order.
+    """Return the kills that have happened, in order.
 
     Args:
-        wanted: all kills.
-        done: what the tasks have left about those that happened ("step", "attempt", "time"), by their place in `wanted`.
-        events: records of the run.
+        done: the tasks' files about their kills ("step", "attempt", "time"), by index in `wanted`.
     """
     found = []
     for index in sorted(done, key=lambda index: float(done[index]["time"])):
         attempt, kill = int(done[index]["attempt"]), wanted[index]
-        begun = _begun_at(events, attempt)
+        begun = _start_of(events, attempt)
         step = begun if done[index]["step"] is None else int(done[index]["step"])
-        # Of a warm start the checkpoint's step is another run's.
-        restored = min(_next_begun_at(events, attempt), step)
+        # After a warm start the checkpoint's step is that of another run.
+        restored = min(_next_start(events, attempt), step)
         found.append(
             Killed(
                 task=kill.task,
-                moment=kill.moment,
+                point=kill.point,
                 number=kill.number,
                 attempt=attempt,
                 step=step,
@@ -70,7 +60,7 @@ def killed(
 
 
 def steps_lost(kills: Sequence[Killed]) -> int:
-    """Return how many steps were done again in all; two tasks that were killed in one attempt have lost the same ones."""
+    """Return the number of repeated steps. Kills of two tasks in one attempt lose the same steps."""
     worst: dict[int, int] = {}
     for kill in kills:
         worst[kill.attempt] = max(worst.get(kill.attempt, 0), kill.steps_lost)
@@ -78,12 +68,12 @@ def steps_lost(kills: Sequence[Killed]) -> int:
 
 
 def missed(wanted: Sequence[Kill], done: Mapping[int, Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the kills whose moment never came."""
+    """Return the kills whose point was never reached."""
     return tuple(str(kill) for index, kill in enumerate(wanted) if index not in done)
 
 
 def other_restarts(kills: Sequence[Killed], events: Sequence[Event]) -> list[str]:
-    """Return a sentence for each attempt that has ended although nobody was killed in it."""
+    """Return a sentence for each attempt that ended without a kill."""
     explained = {kill.attempt for kill in kills}
     return [
         f"Attempt {event.attempt} ended without a kill of the drill: {(event.data.get('failure') or {}).get('message', '')}"
@@ -92,16 +82,16 @@ def other_restarts(kills: Sequence[Killed], events: Sequence[Event]) -> list[str
     ]
 
 
-def _begun_at(events: Sequence[Event], attempt: int) -> int:
-    """Return the step from which an attempt went on: that of the last stage it has restored."""
+def _start_of(events: Sequence[Event], attempt: int) -> int:
+    """Return the step from which an attempt continued: that of the last phase that it restored."""
     return max((int(e.data["step"]) for e in events if e.kind == "restored" and e.attempt == attempt), default=0)
 
 
-def _next_begun_at(events: Sequence[Event], attempt: int) -> int:
-    """Return where the training went on behind an attempt; one that died before it began says nothing about that."""
+def _next_start(events: Sequence[Event], attempt: int) -> int:
+    """Return the step from which the training continued after an attempt, skipping attempts that ended before a step."""
     last = max((event.attempt for event in events), default=attempt)
     for later in range(attempt + 1, last + 1):
-        begun = _begun_at(events, later)
+        begun = _start_of(events, later)
         if begun or any(event.kind == "first_step" and event.attempt == later for event in events):
             return begun
     return 0

@@ -1,4 +1,4 @@
-"""The three trainings of a drill: their plans, and how each of them is watched to its end."""
+"""The three trainings of a drill: their plans, and how each one is watched until it ends."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from ..spec.job import Job
 from ..spec.plan import Plan
 from ..status import Status
 from .kills import Kill, parse
-from .report import Source
+from .report import UnseededCall
 
 EVERY_STEPS = 10
-# A drill compares two trainings step by step: nothing of that is removed before.
+# A drill compares two trainings step by step, so retention must not remove checkpoints.
 _KEPT = 1000
-# What a drill says itself, so that every training saves at the same steps and nothing but the kills disturbs it.
+# A drill sets these itself, so that every training saves at the same steps and only the kills disturb it.
 _DECIDED = ("keep_last", "on_busy", "user", "infrastructure", "preemption")
 _POLL_S = 0.2
 _CANCEL_S = 30.0
@@ -42,29 +42,17 @@ def prepare(
     kills: Sequence[str],
     seed: int,
 ) -> Plan:
-    """Return the plan of an undisturbed training.
-
-    Args:
-        what: an entry or a Job.
-        given: flat settings.
-        target: where the runs go; a drill is done on this machine, whatever it says of a backend.
-        environ: where `PODLIFT_*` variables are looked for.
-        kills: the words.
-        seed: of everything random.
-
-    Raises:
-        InputError: with every mistake, in the kills too.
-    """
+    """Return the plan of an undisturbed training, or raise an InputError with every mistake."""
     problems = Problems()
     decided = ", ".join(name for name in _DECIDED if given.get(name) is not None)
-    problems.found += [f"{decided}: a drill decides this itself. Leave it out."] if decided else []
+    problems.found += [f"{decided}: a drill sets this itself. Next: leave it out."] if decided else []
     made = None
     with problems.collect():
         made = make_plan(what, given, replace(target, backend="local"), environ, verb="drill")
     if not kills:
-        problems.found.append("No kill was named. Expected: worker-0@step:50, or random:3.")
+        problems.found.append("A drill needs a kill. Expected: worker-0@step:50, or random:3.")
     if not 0 <= seed < 2**32:
-        problems.found.append(f"The seed is a number from 0 to {2**32 - 1}. Received: {seed}.")
+        problems.found.append(f"The seed must be a number from 0 to {2**32 - 1}. Received: {seed}.")
     with problems.collect():
         parse(kills, _tasks(made, given, kills))
     problems.raise_if_any()
@@ -74,7 +62,7 @@ def prepare(
 
 
 def _tasks(made: Plan | None, given: Mapping[str, Any], kills: Sequence[str]) -> list[str]:
-    """Return the names of the tasks; where nobody knows how many there are, those that the kills name."""
+    """Return the names of the tasks; if their number is unknown, those in the kills."""
     if made is not None:
         return made.tasks
     workers = given.get("workers")
@@ -91,21 +79,21 @@ def _undisturbed(made: Plan, seed: int) -> Plan:
         **job,
         "checkpoints": {**saved, "every_steps": every, "on_busy": "block", "keep_last": _KEPT},
         "retry": {**job["retry"], "user": 0, "infrastructure": 0, "preemption": 0},
-        # The order of a set of strings is random too.
+        # It determines the order of sets of strings.
         "env": {"PYTHONHASHSEED": str(seed), **job["env"]},
     }
     return replace(made, job=job, drill={"seed": seed, "kills": []})
 
 
 def named(plan: Plan, role: str) -> Plan:
-    """Return the plan of another run of the same."""
+    """Return the plan of another run of the same job."""
     label = plan.run_id.rpartition("-")[0]
     ending = f"-drill-{role}"
     return replace(plan, run_id=ids.new_run_id(label[: ids.MAX_NAME - len(ending)].rstrip("-") + ending))
 
 
-def under(plan: Plan, kills: Sequence[Kill]) -> Plan:
-    """Return the plan of the run in which tasks are killed."""
+def with_kills(plan: Plan, kills: Sequence[Kill]) -> Plan:
+    """Return the plan with these kills, and with as many restarts."""
     retry = {**plan.job["retry"], "infrastructure": len(kills)}
     return replace(
         plan, job={**plan.job, "retry": retry}, drill={**plan.drill, "kills": [asdict(kill) for kill in kills]}
@@ -113,12 +101,12 @@ def under(plan: Plan, kills: Sequence[Kill]) -> Plan:
 
 
 def train(plan: Plan, role: str, log: Callable[[str], None], clock: Clock) -> tuple[Run, Status]:
-    """Run a plan to its end; who leaves early takes the run along."""
+    """Run a plan to its end; cancel the run if that is interrupted."""
     run = api.execute(plan)
     try:
         log(f"{role}: {run.url}")
         status = _watch(run, log, clock)
-        # One in a bucket is over when all of it is there.
+        # A run in a bucket ends when everything is uploaded.
         run.wait()
         return run, status
     except BaseException:
@@ -129,23 +117,23 @@ def train(plan: Plan, role: str, log: Callable[[str], None], clock: Clock) -> tu
 
 
 def _watch(run: Run, log: Callable[[str], None], clock: Clock) -> Status:
-    said = 0
+    logged = 0
     while True:
         status = run.status()
         events = sorted(read_events(run.plan.paths, ("restored", "restarting")), key=lambda event: event.time)
-        told = [event for event in events if event.source in (run.plan.tasks[0], "supervisor")]
-        for event in told[said:]:
-            log(f"{run.id}: {_told(event, run.plan)}")
-        said = len(told)
+        relevant = [event for event in events if event.source in (run.plan.tasks[0], "supervisor")]
+        for event in relevant[logged:]:
+            log(f"{run.id}: {_describe(event, run.plan)}")
+        logged = len(relevant)
         if status.state.terminal:
             log(f"{run.id}: {status.state.value} after {status.timings.get('finished', 0.0):.1f} s")
             return status
         clock.sleep(_POLL_S)
 
 
-def _told(event: Event, plan: Plan) -> str:
+def _describe(event: Event, plan: Plan) -> str:
     if event.kind == "restored":
-        return f"attempt {event.attempt} goes on from step {event.data['step']}"
+        return f"attempt {event.attempt} continues from step {event.data['step']}"
     hit = [index for index, kill in done(plan).items() if kill["attempt"] == event.attempt]
     if hit:
         return f"attempt {event.attempt} is over: {', '.join(str(Kill(**plan.drill['kills'][index])) for index in hit)}"
@@ -154,22 +142,22 @@ def _told(event: Event, plan: Plan) -> str:
 
 
 def done(plan: Plan) -> dict[int, dict[str, Any]]:
-    """Return what the killed tasks have left about their kills, by the kill's place in the plan."""
-    places = {index: Path(plan.paths.kill(index)) for index in range(len(plan.drill["kills"]))}
-    return {index: json.loads(place.read_bytes()) for index, place in places.items() if place.exists()}
+    """Return the tasks' files about their kills, by the kill's index in the plan."""
+    files = {index: Path(plan.paths.kill(index)) for index in range(len(plan.drill["kills"]))}
+    return {index: json.loads(file.read_bytes()) for index, file in files.items() if file.exists()}
 
 
-def sources(run: Run) -> list[Source]:
-    """Return what the tasks of a run have asked for that no seed decides."""
+def unseeded_calls(run: Run) -> list[UnseededCall]:
+    """Return the calls in the tasks of a run that no seed determines."""
     found = set()
     for task in run.plan.tasks:
         path = Path(run.plan.paths.unseeded(1, task))
         if path.exists():
-            found |= {Source(**json.loads(line)) for line in path.read_text().splitlines()}
+            found |= {UnseededCall(**json.loads(line)) for line in path.read_text().splitlines()}
     return sorted(found, key=lambda source: (source.file, source.line))
 
 
-def told_in_logs(run: Run) -> list[str]:
-    """Return what the tasks have said about what is not restored exactly, each sentence once."""
+def downgrades_in_logs(run: Run) -> list[str]:
+    """Return each sentence of the logs about state that is not restored exactly, once."""
     mark = "podlift: not exact: "
     return list(dict.fromkeys(line.text.removeprefix(mark) for line in run.logs() if line.text.startswith(mark)))

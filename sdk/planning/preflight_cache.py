@@ -1,4 +1,4 @@
-"""What earlier preflights have found: kept by the bytes of the code, and shown by the plans of the same code."""
+"""The cache of preflight reports by the bytes of the code. Plans of the same code show them."""
 
 from __future__ import annotations
 
@@ -16,23 +16,16 @@ from ..hardware import accelerators
 from ..packaging.audit.installed import Installed
 from ..spec.plan import Plan
 from ..storage import cache
-from .preflight_findings import Report, read
+from .preflight_findings import PreflightReport, read
 
 
-def verdict(plan: Plan, environ: Mapping[str, str], *, strict: bool = False) -> Report | None:
-    """Return what is known of a plan's code on its accelerator; None where nobody has looked.
-
-    Args:
-        plan: for a TPU, of any backend.
-        environ: where the cache folder is looked for.
-        strict: whether dynamic shapes were to be refused.
-    """
+def cached_report(plan: Plan, environ: Mapping[str, str], *, strict: bool = False) -> PreflightReport | None:
+    """Return the report on a plan's code and accelerator; None if there is none."""
     place = _place(plan, environ, strict=strict)
     return None if place is None else read(place)
 
 
-def keep(plan: Plan, report: Report, environ: Mapping[str, str], *, strict: bool) -> None:
-    """Keep a report for those who ask about the same code."""
+def store_report(plan: Plan, report: PreflightReport, environ: Mapping[str, str], *, strict: bool) -> None:
     place = _place(plan, environ, strict=strict)
     if place is None:
         return
@@ -42,28 +35,26 @@ def keep(plan: Plan, report: Report, environ: Mapping[str, str], *, strict: bool
     part.rename(place)
 
 
-def note(plan: Plan, environ: Mapping[str, str], verb: str) -> list[Finding]:
-    """Return what a plan for a TPU says about its preflight; nothing for others. It stands in nobody's way.
+def plan_findings(plan: Plan, environ: Mapping[str, str], verb: str) -> list[Finding]:
+    """Return what a plan for a TPU shows about its preflight. It never prevents a submit.
 
     Args:
-        plan: what was decided.
-        environ: where the cache folder is looked for.
-        verb: who plans; a preflight itself is told nothing.
+        verb: the command that plans; "preflight" itself gets no findings.
     """
     row = accelerators.row(plan.job["resources"]["accelerator"])
     if row.family != "tpu" or verb == "preflight":
         return []
     command = f"podlift preflight {shlex.quote(_entry(plan))} --accelerator {row.name}"
-    report = verdict(plan, environ)
+    report = cached_report(plan, environ)
     if report is None:
-        return [Finding("note", f"Nobody has looked whether a TPU would refuse this program. Next: {command}")]
+        return [Finding("note", f"This program has not been checked for TPUs. Next: {command}")]
     refused = sum(found.level == "refused" for found in report.findings)
     warned = len(report.findings) - refused
     if refused:
-        things = "1 thing" if refused == 1 else f"{refused} things"
+        things = "1 problem" if refused == 1 else f"{refused} problems"
         return [Finding("warning", f"A preflight found {things} that a TPU refuses. Next: {command}")]
-    again = f", and {warned} that cost time: {command}" if warned else ""
-    return [Finding("note", f"A preflight found nothing that a TPU refuses{again}.")]
+    warnings = f", and {warned} {'warning' if warned == 1 else 'warnings'}: {command}" if warned else ""
+    return [Finding("note", f"A preflight found nothing that a TPU refuses{warnings}.")]
 
 
 def _entry(plan: Plan) -> str:
@@ -71,7 +62,7 @@ def _entry(plan: Plan) -> str:
 
 
 def _place(plan: Plan, environ: Mapping[str, str], *, strict: bool) -> Path | None:
-    asked = {
+    inputs = {
         "podlift": __version__,
         "python": platform.python_version(),
         "versions": {name: Installed().versions.get(name) for name in ("tensorflow", "keras")},
@@ -81,8 +72,8 @@ def _place(plan: Plan, environ: Mapping[str, str], *, strict: bool) -> Path | No
         "accelerator": plan.job["resources"]["accelerator"],
         "strict": strict,
     }
-    key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     try:
         return cache.cache_folder(environ) / "preflight" / f"{key}.json"
     except RuntimeError:
-        return None  # nobody's home is known: nothing is remembered
+        return None  # no home folder: nothing is cached

@@ -102,7 +102,8 @@ def make_plan(
     where = {"run_id": ids.new_run_id(label), "root": root, "backend": backend, "options": options}
     made = _decide(job, packed, facts, inputs, where)
     made = replace(made, local=local, warm_start=warm)
-    notes += [*backends.load(backend).review(made, starting=verb != "plan"), *preflight_cache.note(made, environ, verb)]
+    notes += backends.load(backend).review(made, starting=verb != "plan")
+    notes += preflight_cache.plan_findings(made, environ, verb)
     made = replace(made, findings=[*([note.level, note.message] for note in notes), *made.findings])
     bad = checks.errors(made.findings)
     if bad:

@@ -1,4 +1,4 @@
-"""Whether a program would run on a TPU, and how well: found out on this machine, before anything is paid for.
+"""Checks on this machine, before anything is paid for, whether a program would run on a TPU, and how well.
 
 Usage: `report = preflight("train.py", accelerator="v5e-8")`, then `print(describe(report))`.
 """
@@ -13,15 +13,15 @@ from typing import Any
 from ..errors import InputError
 from ..hardware import accelerators
 from ..planning import preflight_cache
-from ..planning.preflight_findings import Finding, Layer, Report
+from ..planning.preflight_findings import Layer, PreflightFinding, PreflightReport
 from ..planning.settings.merge import Entry, Target
 from ..process import spawn as processes
 from ..spec.job import Job
 from ..spec.policies import Resources
-from .process import Limits, Spawn, look
+from .process import PreflightLimits, Spawn, inspect
 from .words import describe
 
-__all__ = ["Finding", "Layer", "Limits", "Report", "describe", "preflight"]
+__all__ = ["Layer", "PreflightFinding", "PreflightLimits", "PreflightReport", "describe", "preflight"]
 
 
 def preflight(
@@ -30,27 +30,27 @@ def preflight(
     accelerator: str,
     given: Mapping[str, Any] | None = None,
     strict: bool = False,
-    limits: Limits | None = None,
+    limits: PreflightLimits | None = None,
     fresh: bool = False,
     spawn: Spawn = processes.spawn,
-) -> Report:
-    """Return what a TPU would make of a program: `preflight("train.py", accelerator="v5e-8").refused`.
+) -> PreflightReport:
+    """Check a program for a TPU: `preflight("train.py", accelerator="v5e-8").refused`.
 
-    The program runs on this machine up to its first training steps, none of which is computed.
+    The program runs on this machine up to its first training steps, which are traced but not computed.
 
     Args:
         what: as for `sdk.plan`.
-        accelerator: a TPU of the hardware table, in one machine.
-        given: flat settings of the job, as `sdk.plan` takes them.
-        strict: refuse dynamic shapes, which the compiler pads.
-        limits: what it may take; None for 300 s and 8 GB.
-        fresh: look again where the same code was looked at before.
-        spawn: starts the process that looks.
+        accelerator: a TPU in one machine, such as "v5e-8".
+        given: flat settings of the job, as for `sdk.plan`.
+        strict: refuse dynamic shapes, which the compiler otherwise pads.
+        limits: time and memory of the inspection; None for 300 s and 8 GB.
+        fresh: ignore the cached report of the same code.
+        spawn: starts the inspecting process.
 
     Raises:
-        InputError: it is no such accelerator, or the program cannot be packaged.
+        InputError: the accelerator is not a supported TPU, or the program cannot be packaged.
     """
-    from ..planning.prepare import make_plan, packaged  # which tells of earlier preflights
+    from ..planning.prepare import make_plan, packaged  # which shows cached preflights
 
     row = accelerators.lookup(accelerator)
     if row.family != "tpu" or row.refused:
@@ -63,10 +63,10 @@ def preflight(
         else:
             settings |= {"accelerator": row.name, "workers": 1}
         plan = make_plan(what, settings, Target(backend="local", root=folder, name=None), os.environ, verb="preflight")
-        if not fresh and (known := preflight_cache.verdict(plan, os.environ, strict=strict)) is not None:
+        if not fresh and (known := preflight_cache.cached_report(plan, os.environ, strict=strict)) is not None:
             return known
         plan = packaged(plan)
-        report = look(plan, row.name, folder, strict=strict, limits=limits or Limits(), spawn=spawn)
+        report = inspect(plan, row.name, folder, strict=strict, limits=limits or PreflightLimits(), spawn=spawn)
     if report.reached == "done" and not report.stopped:
-        preflight_cache.keep(plan, report, os.environ, strict=strict)
+        preflight_cache.store_report(plan, report, os.environ, strict=strict)
     return report

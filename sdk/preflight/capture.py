@@ -1,9 +1,9 @@
-"""Takes a program's training step away before it first runs: what it is, where the program asks for it, and what it is fed.
+"""Captures a program's training steps before they run: the graph, the line that runs it, and its inputs.
 
-Every step comes by `strategy.run`, that of `fit` too. On the stand-in for a TPU it is traced as one function, `tpu_step`; in a
-program without a TPU's strategy, `strategy.run` itself is watched. A finished function that has such a step in it is
-not run: its caller gets zeros, so that nothing is computed and the program goes on, to its next epoch and its other steps.
-All variables exist by then. After some such calls the program ends.
+Every step goes through `strategy.run`, that of `fit` included. On the stand-in for a TPU it is traced as one function,
+`tpu_step`; in a program without a TPUStrategy, `strategy.run` itself is patched. A traced function that contains such a step
+is not run: its caller gets zeros, so that the program continues with its next epoch and its other steps without computing
+anything. All variables exist at this point. After a few such calls the program is ended.
 """
 
 from __future__ import annotations
@@ -23,38 +23,33 @@ from tensorflow.python.util import tf_stack
 
 from ..runtime.patches.keras_parts import Function, around
 from ..runtime.tpu import replicas
-from .seen import Seen, Step
+from .seen import Observations, TracedStep
 
 _MOST_STEPS = 16
 
 
 class ProgramEndsError(BaseException):
-    """Unwinds the program: all that is to be known of it is known."""
+    """Unwinds the program once the inspection knows enough."""
 
 
-def watch(seen: Seen, place: Callable[[Any], tuple[str, int]], may_end: Callable[[Seen], bool]) -> None:
-    """Note the steps of this process from now on.
+def watch(seen: Observations, place: Callable[[Any], tuple[str, int]], may_end: Callable[[Observations], bool]) -> None:
+    """Record the steps of this process from now on.
 
     Args:
-        seen: takes them.
-        place: returns file and line of the program that a traceback of TensorFlow's leads to.
-        may_end: asked where a function with a step in it would run; true ends the program.
+        place: returns the program's file and line in a traceback of TensorFlow.
+        may_end: called instead of a function with a step; returns True to end the program.
     """
     _watch_data(seen)
     _watch_tpu(seen, place)
     _watch_others(seen, place)
-    _leave_out(seen, may_end)
+    _skip_steps(seen, may_end)
 
 
 def pretend(count: int) -> None:
-    """Let one replica stand for many: each has its share of a batch, and all are alike.
-
-    Args:
-        count: how many a program is told that there are.
-    """
-    # They have nothing to tell each other here, and the compiler for CPUs knows no exchange.
+    """Let one replica represent `count` identical ones, each with its share of the batch."""
+    # No collectives: the compiler for CPUs does not support them.
     replicas.add_up = lambda value: tf.identity(value)
-    # TensorFlow writes loops down otherwise for a compiler.
+    # TensorFlow traces loops differently for a compiler.
     around(replicas.Replicated, "IsXLAContext")(lambda original, self: True)
     tpu_strategy.TPUExtended._num_replicas_in_sync = property(lambda self: count)
 
@@ -67,13 +62,13 @@ def pretend(count: int) -> None:
         return original(0, structured)
 
 
-def _note(seen: Seen, step: Step) -> None:
+def _add(seen: Observations, step: TracedStep) -> None:
     seen.traced_s = seen.traced_s or time.monotonic()
     if len(seen.steps) < _MOST_STEPS:
         seen.steps.append(step)
 
 
-def _watch_tpu(seen: Seen, place: Callable[[Any], tuple[str, int]]) -> None:
+def _watch_tpu(seen: Observations, place: Callable[[Any], tuple[str, int]]) -> None:
     @around(func_graphs, "func_graph_from_py_func")
     def traced(original: Function, name: str, function: Any, args: Any, *more: Any, **options: Any) -> Any:
         if name != "tpu_step":
@@ -86,11 +81,11 @@ def _watch_tpu(seen: Seen, place: Callable[[Any], tuple[str, int]]) -> None:
             with again():
                 return original("preflight_step", function, specs, {}, signature=specs)
 
-        _note(seen, Step(path, line, build, list(args), graph, on_tpu=True, trains=_trains(graph)))
+        _add(seen, TracedStep(path, line, build, list(args), graph, on_tpu=True, trains=_trains(graph)))
         return graph
 
 
-def _watch_others(seen: Seen, place: Callable[[Any], tuple[str, int]]) -> None:
+def _watch_others(seen: Observations, place: Callable[[Any], tuple[str, int]]) -> None:
     @around(distribute_lib.StrategyBase, "run")
     def run(original: Function, self: Any, fn: Any, args: Any = (), kwargs: Any = None, options: Any = None) -> Any:
         before = len(seen.steps)
@@ -115,7 +110,7 @@ def _watch_others(seen: Seen, place: Callable[[Any], tuple[str, int]]) -> None:
         specs = [tf.TensorSpec(local[index].shape, local[index].dtype) for index in tensors]
         path, line = place(_here())
         graph = tf.compat.v1.get_default_graph()
-        _note(seen, Step(path, line, build, specs, graph, on_tpu=False, trains=_trains(graph)))
+        _add(seen, TracedStep(path, line, build, specs, graph, on_tpu=False, trains=_trains(graph)))
         return result
 
 
@@ -125,13 +120,13 @@ def _first(strategy: Any, value: Any) -> Any:
 
 
 def _here() -> Any:
-    """Return a traceback of this place, in the lines of the program although TensorFlow has rewritten its functions."""
+    """Return the current traceback with the program's own lines, although TensorFlow has rewritten its functions."""
     with tf.Graph().as_default():
         return tf.no_op().traceback
 
 
 def _same_lines() -> Callable[[], contextlib.AbstractContextManager[None]]:
-    """Return what leads a later trace of the same function to the lines of the program, as TensorFlow does it now."""
+    """Return a context in which a later trace of the same function maps to the program's lines as it does now."""
     known = list(tf_stack._source_mapper_stacks[threading.get_ident()])
 
     @contextlib.contextmanager
@@ -152,7 +147,7 @@ def _trains(graph: Any) -> bool:
 
 
 def within(graph: Any) -> Iterator[Any]:
-    """Yield the operations of a graph, and those of the functions that it calls."""
+    """Yield the operations of a graph and of the functions that it calls."""
     pending, known = [graph], {id(graph)}
     while pending:
         current = pending.pop()
@@ -165,7 +160,7 @@ def within(graph: Any) -> Iterator[Any]:
 
 
 def functions_of(op: Any, graph: Any) -> list[Any]:
-    """Return the graphs of the functions that an operation of a graph calls."""
+    """Return the graphs of the functions that an operation calls."""
     found = [getattr(graph._get_function(name), "graph", None) for name in _called(op)]
     return [inner for inner in found if inner is not None]
 
@@ -179,7 +174,7 @@ def _called(op: Any) -> list[str]:
     return found
 
 
-def _watch_data(seen: Seen) -> None:
+def _watch_data(seen: Observations) -> None:
     def iterated(original: Function, self: Any, dataset: Any = None, *args: Any, **options: Any) -> None:
         if dataset is not None and all(known is not dataset for known in seen.datasets):
             seen.datasets.append(dataset)
@@ -189,16 +184,16 @@ def _watch_data(seen: Seen) -> None:
         around(kind, "__init__")(iterated)
 
 
-def _leave_out(seen: Seen, may_end: Callable[[Seen], bool]) -> None:
+def _skip_steps(seen: Observations, may_end: Callable[[Observations], bool]) -> None:
     @around(concrete_function.ConcreteFunction, "_call_flat")
     def call(original: Function, self: Any, *args: Any, **options: Any) -> Any:
         if not tf.executing_eagerly() or not any(step.trains and _holds(self.graph, step.graph) for step in seen.steps):
             return original(self, *args, **options)
         seen.calls += 1
-        made = [_nothing(tensor) for tensor in self.graph.outputs]
-        if may_end(seen) or any(value is None for value in made):
+        results = [_zeros(tensor) for tensor in self.graph.outputs]
+        if may_end(seen) or any(value is None for value in results):
             raise ProgramEndsError
-        return self.function_type.pack_output(made)
+        return self.function_type.pack_output(results)
 
 
 def _holds(graph: Any, inner: Any) -> bool:
@@ -207,8 +202,8 @@ def _holds(graph: Any, inner: Any) -> bool:
     return inner is graph
 
 
-def _nothing(tensor: Any) -> Any:
-    """Return what stands for a result that nobody has computed; None where nothing can."""
+def _zeros(tensor: Any) -> Any:
+    """Return the stand-in for a result that was not computed; None if there is none."""
     if tensor.dtype in (tf.resource, tf.variant):
         return None
     sides = [] if tensor.shape.rank is None else [1 if side is None else side for side in tensor.shape]

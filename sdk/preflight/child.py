@@ -1,6 +1,6 @@
-"""The process that looks at a program: runs it up to its training steps, and writes a report of them.
+"""The process that inspects a program: runs it up to its training steps, and writes a report on them.
 
-Usage: `python -m sdk.preflight.child ORDER`, where ORDER is a file that `Order.to_json` wrote.
+Usage: `python -m sdk.preflight.child FILE`, where FILE holds a `PreflightRequest` as JSON.
 """
 
 from __future__ import annotations
@@ -20,80 +20,74 @@ from typing import Any
 from .. import names
 from ..clock import SystemClock
 from ..hardware import accelerators
-from ..planning.preflight_findings import Report, StoppedBy, place, tidy
+from ..planning.preflight_findings import PreflightReport, StoppedBy, place, tidy
 from ..records.recorder import Recorder
 from ..runtime import bootstrap, context, outside
 from ..runtime.patches import install, plumbing
-from ..runtime.progress import Progress
+from ..runtime.progress import ProgressWriter
 from ..runtime.reporting import Reporter
 from ..runtime.unpack import unpack
 from ..spec.layout import RunPaths
 from ..spec.payload import Payload
 from . import advice, failures, rules
-from .order import Order
-from .seen import Seen, Step, watch_arrays
+from .order import PreflightRequest
+from .seen import Observations, TracedStep, watch_arrays
 
 _IN_USER_CODE = re.compile(r'File "([^"]+)", line (\d+)')
-# What follows the first steps shows whether they are compiled anew: so long the program goes on.
+# The program runs on for a few calls, which show whether its steps are compiled anew; fewer if each takes long.
 _MOST_CALLS, _MOST_S = 12, 3.0
-# So many calls show it even where each takes long.
 _LEAST_CALLS = 4
-_SAID = 300
+_MAX_MESSAGE = 300
 
 
 def main(path: str) -> None:
-    """Look at a program, and write the report."""
     faulthandler.enable()
     bootstrap.die_with_parent()
-    Look(Order.from_json(Path(path).read_text())).run()
+    ProgramInspection(PreflightRequest.from_json(Path(path).read_text())).run()
 
 
-class Look:
-    """One look at one program.
+class ProgramInspection:
+    """Inspects one program."""
 
-    Args:
-        order: what to look at.
-    """
-
-    def __init__(self, order: Order) -> None:
-        self._order = order
-        self._row = accelerators.row(order.accelerator)
-        self._report = Report(accelerator=order.accelerator, replicas=self._row.count or self._row.chips)
+    def __init__(self, request: PreflightRequest) -> None:
+        self._request = request
+        self._row = accelerators.row(request.accelerator)
+        self._report = PreflightReport(accelerator=request.accelerator, replicas=self._row.count or self._row.chips)
         self._began = time.monotonic()
-        self._seen = Seen()
+        self._seen = Observations()
         self._work = ""
 
     def run(self) -> None:
-        """Run the program, look at its steps, write the report."""
-        payload = Payload.from_json(Path(self._order.payload).read_bytes())
+        """Run the program, inspect its steps, write the report."""
+        payload = Payload.from_json(Path(self._request.payload).read_bytes())
         self._reach("started")
         self._enter(payload)
-        install(plumbing("preflight", "the step is looked at", self._changes()), _say)
+        install(plumbing("preflight", "the step is inspected", self._changes()), _log)
         stopped, by = self._program(payload)
         self._report = replace(self._report, stopped=stopped, stopped_by=by)
         if self._traced():
-            # A look at data is an iteration too: what is seen from now on is nothing of the program's.
+            # A copy: the inspection itself iterates over data sets, which must not count as the program's.
             self._study(replace(self._seen, datasets=list(self._seen.datasets)))
         self._write()
-        # What the program has started, threads and all, is not waited for.
+        # Does not wait for threads that the program started.
         os._exit(0)
 
     def _reach(self, stage: str) -> None:
         self._report = replace(self._report, reached=stage)
-        with Path(self._order.progress).open("a") as file:
+        with Path(self._request.progress).open("a") as file:
             file.write(f"{stage}\n")
 
     def _write(self) -> None:
         done = replace(
             self._report, findings=tidy(self._report.findings), seconds=round(time.monotonic() - self._began, 3)
         )
-        Path(f"{self._order.report}.part").write_text(done.to_json())
-        Path(f"{self._order.report}.part").rename(self._order.report)
+        Path(f"{self._request.report}.part").write_text(done.to_json())
+        Path(f"{self._request.report}.part").rename(self._request.report)
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
 
     def _enter(self, payload: Payload) -> None:
-        """Make this process look like a task of a run."""
+        """Set up this process like a task of a run."""
         paths = RunPaths(payload.run_url)
         task = payload.tasks[0]
         work = Path(paths.work(payload.attempt, task))
@@ -103,14 +97,14 @@ class Look:
         os.chdir(work / payload.cwd)
         sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path]
         names.settle(payload.own_names)
-        outside.install(payload.outside, work)
+        outside.install(payload.source_dirs, work)
         recorder = Recorder(paths, task, payload.attempt, SystemClock())
-        reporter = Reporter(None, recorder, Progress(paths.progress(payload.attempt, task)))
+        reporter = Reporter(None, recorder, ProgressWriter(paths.progress(payload.attempt, task)))
         context.enter(payload, task, reporter, None)
         self._reach("code unpacked")
 
     def _changes(self) -> dict[str, Callable[[ModuleType], None]]:
-        # A program may import either first, and TensorFlow imports Keras before it is whole itself.
+        # A program may import either first, and TensorFlow imports Keras before its own import is complete.
         arrays = partial(watch_arrays, self._seen)
         watched: dict[str, Callable[[ModuleType], None]] = {
             "tensorflow": self._watch,
@@ -119,12 +113,14 @@ class Look:
         return {name: partial(self._or_end, change) for name, change in watched.items()}
 
     def _or_end(self, change: Callable[[ModuleType], None], module: ModuleType) -> None:
-        """Change a module, or end here: a program that is not watched would train."""
+        """Patch a module, or end the process: without the patch the program would train."""
         try:
             change(module)
         except Exception as error:
-            said = f"This TensorFlow or Keras is another than those that a preflight knows: {type(error).__name__}: {error}"
-            self._report = replace(self._report, stopped=said[:_SAID], stopped_by="podlift")
+            message = (
+                f"A preflight does not support this version of TensorFlow or Keras: {type(error).__name__}: {error}"
+            )
+            self._report = replace(self._report, stopped=message[:_MAX_MESSAGE], stopped_by="podlift")
             self._write()
             os._exit(0)
 
@@ -140,20 +136,20 @@ class Look:
         self._reach("TensorFlow imported")
 
     def place(self, traceback: Any) -> tuple[str, int]:
-        """Return file and line of the program where a traceback of TensorFlow's is in it last; ("", 0) where nowhere."""
+        """Return file and line of the program's innermost frame in a traceback of TensorFlow; ("", 0) if there is none."""
         for frame in reversed(list(traceback or ())):
             if frame.filename.startswith(self._work):
                 return frame.filename[len(self._work) :], frame.lineno
         return "", 0
 
-    def _may_end(self, seen: Seen) -> bool:
+    def _may_end(self, seen: Observations) -> bool:
         if seen.calls == 1:
             self._reach("step traced")
         late = seen.traced_s is not None and time.monotonic() - seen.traced_s > _MOST_S
         return seen.calls >= (_LEAST_CALLS if late else _MOST_CALLS)
 
     def _program(self, payload: Payload) -> tuple[str, StoppedBy]:
-        """Run the program; return why it ended before its steps could be seen, and through whom; "" where it did not."""
+        """Run the program; return why it ended before its steps were traced, and what ended it; "" if it did not."""
         without = "without a training step: no fit, and no strategy.run"
         try:
             bootstrap.call(payload, Path(self._work))
@@ -166,8 +162,8 @@ class Look:
         except BaseException as error:
             if type(error).__name__ == "ProgramEndsError":
                 return "", ""
-            said = self._failed(error)
-            return said, "program" if said else ""
+            problem = self._failed(error)
+            return problem, "program" if problem else ""
         return ("", "") if self._traced() else (f"The program ended {without}.", "no step")
 
     def _traced(self) -> bool:
@@ -181,9 +177,9 @@ class Look:
             self._report = replace(self._report, findings=(*self._report.findings, finding))
             return ""
         if self._traced():
-            return ""  # what it computes with are zeros by now: that is not its own failure
+            return ""  # it computes with zeros by now, so this may not be its own failure
         where = f" in {place(path, line)}" if path else ""
-        return f"The program failed{where} before its first training step was known: {text[:_SAID]}"
+        return f"The program failed{where} before its first training step was known: {text[:_MAX_MESSAGE]}"
 
     def _place_of(self, error: BaseException) -> tuple[str, int]:
         places = []
@@ -191,56 +187,60 @@ class Look:
         while step is not None:
             places.append((step.tb_frame.f_code.co_filename, step.tb_lineno))
             step = step.tb_next
-        # TensorFlow rewrites functions; its message tells the lines as they were.
+        # TensorFlow rewrites functions; its message has the original lines.
         places += [(name, int(line)) for name, line in _IN_USER_CODE.findall(str(error))]
         own = [(name[len(self._work) :], line) for name, line in places if name.startswith(self._work)]
         return own[-1] if own else ("", 0)
 
-    def _study(self, seen: Seen) -> None:
+    def _study(self, seen: Observations) -> None:
         from . import steps
 
         self._report = replace(self._report, programs=steps.programs(seen.steps))
         fed = rules.input_in_python(steps.pipeline(seen, self.place))
         found = [*self._report.findings, *steps.recompiled(seen.steps), *fed]
         self._report = replace(self._report, findings=tuple(found))
-        first: dict[tuple[str, int], Step] = {}
+        first: dict[tuple[str, int], TracedStep] = {}
         for step in seen.steps:
             if step.trains:
                 first.setdefault((step.path, step.line), step)
         for step in first.values():
-            self._look_at(step, seen)
+            self._inspect(step, seen)
         self._reach("done")
 
-    def _look_at(self, step: Step, seen: Seen) -> None:
+    def _inspect(self, step: TracedStep, seen: Observations) -> None:
         from . import steps
 
         specs, batch, known = steps.shapes(step, seen)
         graph = steps.traced(step, specs)
         ops = steps.operations(graph, self.place)
-        found = rules.look(ops, strict=self._order.strict)
-        told = any(each.rule == "host-call" for each in found)
-        if told:
-            with steps.host_calls_left_out():
+        found = rules.check(ops, strict=self._request.strict)
+        host_calls = any(each.rule == "host-call" for each in found)
+        if host_calls:
+            with steps.without_host_calls():
                 graph = step.build(specs)
         made = steps.Compiled()
         if not any(each.level == "refused" and each.rule != "float64" for each in found):
-            made = steps.compiled(graph, specs, self._order.dumps)
+            made = steps.compiled(graph, specs, self._request.dumps)
         if made.peak is not None:
             self._reach("step compiled")
         refused = rules.unsupported(made.refusal, ops)
-        about = advice.About(step, batch, known, steps.uneven(step, seen, self._report.replicas))
+        about = advice.StepFacts(step, batch, known, steps.uneven(step, seen, self._report.replicas))
         before = self._report.step_bytes or 0
-        # What a library asks for in a place of its own is asked for by who trains.
+        # A finding outside of the program's files is reported at the line that runs the step.
         placed = [f if f.path else replace(f, path=step.path, line=step.line) for f in (*found, *refused)]
         report = replace(self._report, findings=(*self._report.findings, *placed, *advice.feeding(about)))
         if made.peak is None or made.peak >= before:
             report = self._sized(report, about, made, steps.state_bytes(graph), steps.feed_per_s(step, seen))
-        # What writes summaries is in the step's hands even where nothing is written.
-        if made.refusal and not refused and not report.stopped and not told:
-            report = replace(report, stopped=f"The compiler stopped: {made.refusal[:_SAID]}", stopped_by="podlift")
+        # A step with summaries holds their writer even if nothing is written, and the compiler refuses that.
+        if made.refusal and not refused and not report.stopped and not host_calls:
+            report = replace(
+                report, stopped=f"The compiler stopped: {made.refusal[:_MAX_MESSAGE]}", stopped_by="podlift"
+            )
         self._report = report
 
-    def _sized(self, report: Report, about: advice.About, made: Any, state: int, feed: float | None) -> Report:
+    def _sized(
+        self, report: PreflightReport, about: advice.StepFacts, made: Any, state: int, feed: float | None
+    ) -> PreflightReport:
         from . import sizes
 
         cores = report.replicas
@@ -249,7 +249,7 @@ class Look:
         peak = None if self._row.flops is None else self._row.flops * self._row.chips / cores
         largest = None
         if made.peak is not None and memory is not None and about.batch:
-            # Gradients are as large as what is trained, which is not more than the state.
+            # Gradients are as large as the trained variables, so at most as large as the state.
             largest = sizes.largest_batch(batch=about.batch, state=state, peak=max(made.peak, state + 1), memory=memory)
         found = [
             *report.findings,
@@ -271,12 +271,12 @@ class Look:
         )
 
 
-def _say(sentence: str) -> None:
+def _log(sentence: str) -> None:
     print(f"podlift: {sentence}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":
-    # By the real name: `sdk`, as this was started, may be the project's own from now on.
+    # By the real name: from now on `sdk`, as this was started, may be the project's own.
     from . import child
 
     child.main(sys.argv[1])

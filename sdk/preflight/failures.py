@@ -1,10 +1,10 @@
-"""What a program's own error says about its step: Python asked for what is not known before a step runs. Pure."""
+"""Recognizes errors of a program that come from Python using values which exist only when a step runs. Pure."""
 
 from __future__ import annotations
 
 import re
 
-from ..planning.preflight_findings import Finding
+from ..planning.preflight_findings import PreflightFinding
 
 _CONTROL = re.compile(r"Iterating over a symbolic|as a Python `?bool`?|cannot be iterated over in")
 _NUMBER = re.compile(
@@ -18,9 +18,9 @@ _FRAME = re.compile(r"(Exception encountered when calling|Arguments received by|
 
 
 def cause(message: str) -> str:
-    """Return the line of an error's message that says what is wrong.
+    """Return the line of an error's message that names the cause.
 
-    Keras puts the call that failed above it, and the arguments of the call below it; TensorFlow puts a traceback there.
+    Keras puts the failed call above that line, and the arguments of the call below it; TensorFlow puts a traceback there.
     """
     lines = [line.strip() for line in _COLOUR.sub("", message).splitlines() if line.strip()]
     if not lines:
@@ -31,25 +31,18 @@ def cause(message: str) -> str:
     return next((line for line in lines if not _FRAME.match(line)), lines[0])
 
 
-def failure(kind: str, message: str, path: str, line: int) -> Finding | None:
-    """Return what is wrong where Python asked a step for what is not known before it runs; None for any other failure.
-
-    Args:
-        kind: name of the error.
-        message: of it.
-        path: the program's file in which it was raised.
-        line: in that file.
-    """
+def failure(kind: str, message: str, path: str, line: int) -> PreflightFinding | None:
+    """Return the finding for such an error; None for any other."""
     if kind == "OperatorNotAllowedInGraphError" or (kind == "TypeError" and _CONTROL.search(message)):
-        return Finding(
+        return PreflightFinding(
             path, line, "refused", "python-control", "Python's if, for or while depends on a tensor of the step",
-            "a compiled step is the same for all data, on every hardware",
+            "a compiled step is the same for all data, on any hardware",
             "tf.where, tf.cond and tf.while_loop (keras.ops has them too), or a loop over a Python number",
         )  # fmt: skip
     if kind in ("TypeError", "AttributeError", "NotImplementedError", "ValueError") and _NUMBER.search(message):
-        return Finding(
-            path, line, "refused", "python-value", "the step asks for a number in Python (.numpy(), float(), NumPy)",
-            "in a compiled step there are no numbers yet, on no hardware",
+        return PreflightFinding(
+            path, line, "refused", "python-value", "the step needs a number in Python (.numpy(), float(), NumPy)",
+            "tensors have no values while a step is compiled, on any hardware",
             "TensorFlow operations on the tensor; return it from the step to see it in Python",
         )  # fmt: skip
     return None

@@ -1,4 +1,4 @@
-"""Has a process of its own look at a program, within limits."""
+"""Runs the process that inspects a program, within limits of time and memory."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Protocol
 
 from ..backends.local import render
-from ..planning.preflight_findings import Report, read
+from ..planning.preflight_findings import PreflightReport, StoppedBy, read
 from ..process import spawn as processes
 from ..spec.plan import Plan
-from .order import Order
+from .order import PreflightRequest
 
 _POLL_S = 0.1
 _FLAGS = (
     "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
     "--xla_dump_hlo_module_re=(tpu|preflight)_step --xla_dump_hlo_as_text --xla_dump_to="
 )
-_LAST_LINES, _SAID = 3, 500
-# Stages in which the program itself runs: what ends the process there is its own.
-_THE_PROGRAMS = ("code unpacked", "TensorFlow imported")
+_LAST_LINES, _MAX_OUTPUT = 3, 500
+# Stages in which the program itself runs, so that a crash is its own.
+_PROGRAM_STAGES = ("code unpacked", "TensorFlow imported")
 
 
 class Spawn(Protocol):
@@ -34,62 +34,56 @@ class Spawn(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What a look may take.
-
-    Args:
-        seconds: of time.
-        bytes: of memory.
-    """
+class PreflightLimits:
+    """Limits of a preflight."""
 
     seconds: float = 300.0
-    bytes: int = 8_000_000_000
+    bytes: int = 8_000_000_000  # of memory
 
 
-def look(plan: Plan, accelerator: str, folder: str, *, strict: bool, limits: Limits, spawn: Spawn) -> Report:
-    """Have a process of its own look at a plan's program.
-
-    Args:
-        plan: what would run; its code is packaged.
-        accelerator: name of a TPU row.
-        folder: an empty one, for all that is written.
-        strict: refuse dynamic shapes.
-        limits: what it may take.
-        spawn: starts the process.
-    """
-    order = _order(plan, accelerator, folder, strict=strict)
+def inspect(
+    plan: Plan, accelerator: str, folder: str, *, strict: bool, limits: PreflightLimits, spawn: Spawn
+) -> PreflightReport:
+    """Inspect the program of a packaged plan; `folder` is an empty one for all files."""
+    request = _write_request(plan, accelerator, folder, strict=strict)
     began = time.monotonic()
-    command = [sys.executable, "-m", "sdk.preflight.child", f"{folder}/order.json"]
-    process = spawn(command, env=_environment(plan, order, folder), cwd=folder, log=f"{folder}/log")
+    command = [sys.executable, "-m", "sdk.preflight.child", f"{folder}/request.json"]
+    process = spawn(command, env=_environment(plan, request, folder), cwd=folder, log=f"{folder}/log")
     try:
         why = _wait(process, began, limits)
     finally:
         processes.signal_group(process, signal.SIGKILL)
         process.wait()
-    report = read(Path(order.report))
+    report = read(Path(request.report))
     if report is not None:
         return report
-    stages = Path(order.progress).read_text().splitlines() if Path(order.progress).exists() else []
-    said = " ".join(Path(f"{folder}/log").read_text(errors="replace").splitlines()[-_LAST_LINES:])
+    stages = Path(request.progress).read_text().splitlines() if Path(request.progress).exists() else []
+    output = " ".join(Path(f"{folder}/log").read_text(errors="replace").splitlines()[-_LAST_LINES:])
     reached = stages[-1] if stages else "nothing"
-    return Report(
+    return PreflightReport(
         accelerator=accelerator,
         reached=reached,
-        stopped=why or f"The process ended with {process.returncode}: {said[-_SAID:]}",
-        stopped_by="limit" if why else "program" if reached in _THE_PROGRAMS else "podlift",
+        stopped=why or f"The process ended with {process.returncode}: {output[-_MAX_OUTPUT:]}",
+        stopped_by=_stopped_by(why, reached),
         seconds=round(time.monotonic() - began, 3),
     )
 
 
-def _order(plan: Plan, accelerator: str, folder: str, *, strict: bool) -> Order:
-    """Write all that the process needs."""
+def _stopped_by(limit: str, reached: str) -> StoppedBy:
+    if limit:
+        return "limit"
+    return "program" if reached in _PROGRAM_STAGES else "podlift"
+
+
+def _write_request(plan: Plan, accelerator: str, folder: str, *, strict: bool) -> PreflightRequest:
+    """Write the files that the process needs."""
     paths = plan.paths
     scratch = render.scratch(paths.temporary, 1, plan.members[0].name)
-    places = (paths.events, Path(paths.payload(1)).parent, scratch, f"{folder}/dumps")
-    for place in (*places, Path(paths.progress(1, "x")).parent):
-        Path(place).mkdir(parents=True, exist_ok=True)
+    folders = (paths.events, Path(paths.payload(1)).parent, scratch, f"{folder}/dumps")
+    for each in (*folders, Path(paths.progress(1, "x")).parent):
+        Path(each).mkdir(parents=True, exist_ok=True)
     Path(paths.payload(1)).write_text(plan.payload(1).to_json())
-    order = Order(
+    request = PreflightRequest(
         payload=paths.payload(1),
         accelerator=accelerator,
         report=f"{folder}/report.json",
@@ -98,11 +92,11 @@ def _order(plan: Plan, accelerator: str, folder: str, *, strict: bool) -> Order:
         strict=strict,
         home=str(Path(__file__).parent.parent.parent),
     )
-    Path(f"{folder}/order.json").write_text(order.to_json())
-    return order
+    Path(f"{folder}/request.json").write_text(request.to_json())
+    return request
 
 
-def _environment(plan: Plan, order: Order, folder: str) -> dict[str, str]:
+def _environment(plan: Plan, request: PreflightRequest, folder: str) -> dict[str, str]:
     task = plan.members[0]
     return {
         **render.inherited(os.environ, plan.job["env"]),
@@ -110,17 +104,17 @@ def _environment(plan: Plan, order: Order, folder: str) -> dict[str, str]:
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "XLA_FLAGS": f"{_FLAGS}{folder}/dumps",
         "PODLIFT_PARENT": str(os.getpid()),
-        "PYTHONPATH": order.home,
+        "PYTHONPATH": request.home,
     }
 
 
-def _wait(process: processes.Process, began: float, limits: Limits) -> str:
-    """Wait for the end of a process; return which limit it has met, "" for none."""
+def _wait(process: processes.Process, began: float, limits: PreflightLimits) -> str:
+    """Wait for the process to end; return which limit it exceeded, "" for none."""
     while process.poll() is None:
         if time.monotonic() - began > limits.seconds:
             return f"It took longer than {limits.seconds:g} s (--limit-s)."
         if _memory(process.pid) > limits.bytes:
-            return f"It took more than {limits.bytes / 1e9:.1f} GB of memory (--limit-gb)."
+            return f"It used more than {limits.bytes / 1e9:.1f} GB of memory (--limit-gb)."
         time.sleep(_POLL_S)
     return ""
 

@@ -1,4 +1,4 @@
-"""What was seen of a program, as plain data: TensorFlow may be imported later, or Keras before it."""
+"""Observations of a program, as plain data. No TensorFlow: the program may import it later, and Keras before it."""
 
 from __future__ import annotations
 
@@ -10,54 +10,30 @@ from ..runtime.patches.keras_parts import Function, around
 
 
 @dataclass
-class Step:
-    """A step as the program asks for it.
+class TracedStep:
+    """A step that the program has traced."""
 
-    Args:
-        path: file of the program that asks for it, "" where that is nobody's.
-        line: in that file.
-        build: traces the step anew, for the given specs, and returns its graph.
-        specs: what goes in, as far as the program knows its shapes.
-        graph: the one that was traced, or the one that it is a part of.
-        on_tpu: False where it would run on the host.
-        trains: True where it changes variables.
-    """
-
-    path: str
-    line: int
-    build: Callable[[list[Any]], Any]
-    specs: list[Any]
-    graph: Any
-    on_tpu: bool
-    trains: bool = True
+    path: str  # the program's file that runs it, "" if that is outside of the program
+    line: int  # in that file
+    build: Callable[[list[Any]], Any]  # traces the step again for the given specs, and returns the graph
+    specs: list[Any]  # its inputs, with the shapes that the program knows
+    graph: Any  # of the step, or of the function that contains it
+    on_tpu: bool  # False if it would run on the host
+    trains: bool = True  # True if it changes variables
 
 
 @dataclass
-class Seen:
-    """All that was seen of a program.
-
-    Attributes:
-        steps: in the order in which they were traced.
-        datasets: data sets that it iterates over, the newest last.
-        arrays: of data in memory that Keras cuts into batches: the size of a batch, and of the last one.
-        traced_s: when the first step was traced, by the monotonic clock.
-        calls: how often a step was left out.
-    """
-
-    steps: list[Step] = field(default_factory=list)
-    datasets: list[Any] = field(default_factory=list)
+class Observations:
+    steps: list[TracedStep] = field(default_factory=list)  # in the order of tracing
+    datasets: list[Any] = field(default_factory=list)  # iterated by the program, the newest last
+    # For arrays that Keras splits into batches: the size of a batch, and of the last one.
     arrays: list[tuple[int, int]] = field(default_factory=list)
-    traced_s: float | None = None
-    calls: int = 0
+    traced_s: float | None = None  # when the first step was traced, by the monotonic clock
+    calls: int = 0  # how often a step was skipped
 
 
-def watch_arrays(seen: Seen, adapters: Any) -> None:
-    """Note what Keras makes of arrays.
-
-    Args:
-        seen: takes it.
-        adapters: the module of Keras that does it.
-    """
+def watch_arrays(seen: Observations, adapters: Any) -> None:
+    """Record how Keras splits arrays into batches."""
 
     @around(adapters.ArrayDataAdapter, "__init__")
     def init(original: Function, self: Any, *args: Any, **options: Any) -> None:

@@ -1,6 +1,6 @@
-"""How well a step fits a TPU: what is padded, and whether it fits into memory. Pure: it reads what the compiler wrote.
+"""Padding and memory of a step on a TPU, read from the compiler's output. Pure.
 
-Rows of a product are computed eight at a time, depth and columns 128 at a time:
+A TPU computes rows of a product eight at a time, depth and columns 128 at a time:
 https://cloud.google.com/tpu/docs/performance-guide
 """
 
@@ -22,11 +22,7 @@ _TOTAL = re.compile(r"^Total bytes used: (\d+)", re.MULTILINE)
 
 
 def layers(text: str) -> tuple[Layer, ...]:
-    """Return the matrix products and convolutions of a module, the most expensive first.
-
-    Args:
-        text: the module as the compiler prints it before it optimizes.
-    """
+    """Return the matrix products and convolutions of an unoptimized HLO module, the most expensive first."""
     found: dict[str, Layer] = {}
     for line in text.splitlines():
         shape, name, times = _product(line)
@@ -41,7 +37,7 @@ def layers(text: str) -> tuple[Layer, ...]:
 
 
 def _product(line: str) -> tuple[tuple[int, int, int] | None, str, int]:
-    """Return rows, depth and columns of the product that a line is, its name, and how many such products it is."""
+    """Return rows, depth and columns of the product in a line, its name, and how many such products it contains."""
     dot = _DOT.search(line)
     if dot:
         left, right, rest = _sides(dot[2]), _sides(dot[3]), dot[4]
@@ -55,7 +51,7 @@ def _product(line: str) -> tuple[tuple[int, int, int] | None, str, int]:
         out, kernel = _sides(convolution[1]), _sides(convolution[3])
         columns, deep = out[labels[3].index("f")], kernel[labels[2].index("i")]
         taps = math.prod(kernel) // max(1, deep * kernel[labels[2].index("o")])
-        # Of a picture that is blown up, as backwards through a stride, most is zero.
+        # A dilated input, as in the backward pass of a stride, is mostly zero.
         dilated = math.prod(_sides(match[1].replace("x", ","))) if (match := _DILATED.search(line)) else 1
         return (math.prod(out) // max(1, columns * dilated), deep * taps, columns), _name(line), 1
     return None, "", 0
@@ -68,55 +64,42 @@ def _padded(shape: tuple[int, int, int]) -> float:
 
 
 def computed(found: tuple[Layer, ...]) -> float:
-    """Return how many floating point operations the matrix units do for these products, padding included."""
+    """Return the floating point operations of these products, including padding."""
     return sum(each.flops / (1 - each.padded) for each in found if each.padded < 1)
 
 
 def share(found: tuple[Layer, ...]) -> float:
-    """Return which share of all that is computed in products is padding, from 0 to 1."""
+    """Return the share of padding in what is computed, from 0 to 1."""
     whole = computed(found)
     return 1 - sum(each.flops for each in found) / whole if whole else 0.0
 
 
 def wanted_per_s(found: tuple[Layer, ...], *, batch: int | None, cores: int, flops: float | None) -> float | None:
-    """Return how many examples a second all cores take, at most; None where that is unknown.
+    """Return how many examples per second all cores consume at most; None if unknown.
 
     Args:
-        found: the products of one replica's step.
-        batch: examples of that step.
-        cores: how many replicas there are.
-        flops: floating point operations of one core in a second, at most.
+        batch: examples in one step of one replica.
+        flops: floating point operations per second of one core, at most.
     """
     each = computed(found)
     return None if flops is None or not batch or not each else batch * cores * flops / each
 
 
-def told(layer: Layer) -> str:
-    """Return the shape of a product in words."""
+def shape_text(layer: Layer) -> str:
     rows, depth, columns = layer.shape
     return f"{rows} x {depth} x {columns}"
 
 
 def peak_bytes(text: str) -> int | None:
-    """Return what a compiled module holds at its peak; None where its buffers were not told.
-
-    Args:
-        text: the compiler's table of buffers.
-    """
+    """Return the peak memory in the compiler's table of buffers; None if it is missing."""
     match = _TOTAL.search(text)
     return int(match[1]) if match else None
 
 
 def largest_batch(*, batch: int, state: int, peak: int, memory: int) -> int:
-    """Return how many examples of one replica fit, in multiples of eight where it is at least eight.
+    """Return how many examples of one replica fit, as a multiple of eight if there are that many. Sizes are in bytes.
 
-    What is not state grows with the batch, as activations do.
-
-    Args:
-        batch: examples of the step that was compiled.
-        state: bytes of variables and of their gradients.
-        peak: bytes of the step.
-        memory: bytes of the core.
+    Everything but the state (variables and their gradients) is assumed to grow with the batch, as activations do.
     """
     each = max(1.0, (peak - state) / batch)
     found = int(max(0, memory - state) / each)

@@ -1,4 +1,4 @@
-"""Looks at a captured training step: its operations, the compiled program, what it takes of memory, what it is fed."""
+"""Inspects a captured training step: its operations, the compiled program, its memory, its input."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tensorflow.python.framework import func_graph as func_graphs
 from tensorflow.python.framework import ops
 from tensorflow.python.ops import resource_variable_ops, summary_ops_v2
 
-from ..planning.preflight_findings import Finding, Layer
+from ..planning.preflight_findings import Layer, PreflightFinding
 from . import rules, sizes
 from .capture import functions_of, within
-from .seen import Seen, Step
+from .seen import Observations, TracedStep
 
-# Where nobody knows the batch.
-_A_BATCH = 8
-_LOOK_S = 30.0
+# Used if the batch is unknown.
+_DEFAULT_BATCH = 8
+_ELEMENT_S = 30.0
 _FEED_S = 0.5
 _LARGE_ELEMENT = 1 << 28
 Place = Callable[[Any], tuple[str, int]]
@@ -32,18 +32,20 @@ Place = Callable[[Any], tuple[str, int]]
 
 @dataclass
 class Compiled:
-    """What the compiler made of a step."""
+    """The compiler's result for a step."""
 
     layers: tuple[Layer, ...] = ()
     peak: int | None = None
     refusal: str = ""
 
 
-def shapes(step: Step, seen: Seen) -> tuple[list[Any], int | None, bool]:
-    """Return specs without unknown sides, the batch of one replica, and whether that is known rather than guessed."""
+def shapes(step: TracedStep, seen: Observations) -> tuple[list[Any], int | None, bool]:
+    """Return fully defined specs, the batch of one replica, and whether that is known rather than guessed."""
     if all(spec.shape.is_fully_defined() for spec in step.specs):
         return list(step.specs), _batch(step.specs), True
-    batch = next((spec.shape[0] for spec in step.specs if spec.shape.rank and spec.shape[0] is not None), _A_BATCH)
+    batch = next(
+        (spec.shape[0] for spec in step.specs if spec.shape.rank and spec.shape[0] is not None), _DEFAULT_BATCH
+    )
     fed = next((found for dataset in reversed(seen.datasets) if (found := _fed(step.specs, dataset))), None)
     filled, known = [], True
     for number, spec in enumerate(step.specs):
@@ -59,7 +61,7 @@ def _batch(specs: Sequence[Any]) -> int | None:
 
 
 def _feeds(dataset: Any, specs: Sequence[Any]) -> bool:
-    """True where the elements of a data set can be what a step takes."""
+    """Return whether the elements of a data set fit the inputs of a step."""
     wanted = [spec for spec in specs if spec.shape.rank]
     flat = tf.nest.flatten(dataset.element_spec, expand_composites=True)
     return [spec.dtype for spec in wanted] == [spec.dtype for spec in flat] and all(
@@ -68,32 +70,32 @@ def _feeds(dataset: Any, specs: Sequence[Any]) -> bool:
 
 
 def _fed(specs: Sequence[Any], dataset: Any) -> list[Any] | None:
-    """Return the shapes of a data set's first element in the places of those specs that it feeds."""
-    first = _soon(partial(_element, dataset)) if _feeds(dataset, specs) else None
+    """Return the shapes of a data set's first element, aligned with the specs that it feeds."""
+    first = _within_limit(partial(_element, dataset)) if _feeds(dataset, specs) else None
     if first is None:
         return None
     found = iter(tensor.shape for tensor in tf.nest.flatten(first, expand_composites=True))
     return [next(found) if spec.shape.rank else None for spec in specs]
 
 
-def _soon(look: Callable[[], Any]) -> Any:
-    """Return what is found within some seconds; None where it takes longer or cannot be found."""
+def _within_limit(call: Callable[[], Any]) -> Any:
+    """Call in a thread; return None if it fails or takes too long."""
     found: list[Any] = []
 
     def run() -> None:
         try:
-            found.append(look())
+            found.append(call())
         except (tf.errors.OpError, ValueError, TypeError, OSError):
-            found.append(None)  # what is wrong with the data is the program's to say
+            found.append(None)  # the program itself will report errors of its data
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(_LOOK_S)
+    thread.join(_ELEMENT_S)
     return found[0] if found else None
 
 
-def uneven(step: Step, seen: Seen, replicas: int) -> tuple[int, int] | None:
-    """Return how many examples a replica's usual batch has, and its last one, if that is another number."""
+def uneven(step: TracedStep, seen: Observations, replicas: int) -> tuple[int, int] | None:
+    """Return the examples of a replica's usual batch and of its last one, if they differ."""
     found = list(seen.arrays)
     for dataset in seen.datasets:
         if _feeds(dataset, step.specs):
@@ -102,17 +104,17 @@ def uneven(step: Step, seen: Seen, replicas: int) -> tuple[int, int] | None:
 
 
 def _rest(dataset: Any) -> tuple[int, int] | None:
-    """Return the size of a batch and of the last one, of a data set that makes batches of two sizes."""
+    """Return the sizes of the usual and of the last batch of a data set; None if they are equal or unknown."""
     size, drops = getattr(dataset, "_batch_size", None), getattr(dataset, "_drop_remainder", None)
     if size is None or drops is None or bool(tf.get_static_value(drops)):
         return None
     size, count = int(tf.get_static_value(size)), int(dataset._inputs()[0].cardinality())
-    # Negative where nobody knows, or where there is no end.
+    # Negative if unknown or infinite.
     return (size, count % size) if count > size and count % size else None
 
 
 def _sources(dataset: Any) -> Iterator[Any]:
-    """Yield a data set and all that it is made of."""
+    """Yield a data set and those that it is derived from."""
     pending, known = [dataset], set()
     while pending:
         current = pending.pop()
@@ -134,13 +136,13 @@ def _rows(element: Any) -> int:
     return max((int(t.shape[0]) for t in tf.nest.flatten(element, expand_composites=True) if t.shape.rank), default=0)
 
 
-def feed_per_s(step: Step, seen: Seen) -> float | None:
-    """Return how many examples of all replicas the input pipeline makes in a second on this machine."""
+def feed_per_s(step: TracedStep, seen: Observations) -> float | None:
+    """Return how many examples per second the input pipeline produces on this machine."""
     dataset = next((each for each in reversed(seen.datasets) if _feeds(each, step.specs)), None)
     if dataset is None or _bytes(dataset.element_spec) > _LARGE_ELEMENT:
         return None
     elements = iter(dataset)
-    # What it takes to begin is taken once.
+    # The startup is not measured.
     next(elements, None)
     rows, began = 0, time.monotonic()
     for element in elements:
@@ -155,8 +157,8 @@ def _bytes(spec: Any) -> int:
     return sum(int(each.shape.num_elements() or 0) * each.dtype.size for each in flat if each.shape.is_fully_defined())
 
 
-def pipeline(seen: Seen, place: Place) -> list[rules.Op]:
-    """Return the operations of the functions that make the data."""
+def pipeline(seen: Observations, place: Place) -> list[rules.StepOp]:
+    """Return the operations of the functions of the input pipeline."""
     found = []
     for each in (source for dataset in seen.datasets for source in _sources(dataset)):
         for name in ("_map_func", "_func", "_predicate"):
@@ -166,16 +168,16 @@ def pipeline(seen: Seen, place: Place) -> list[rules.Op]:
     return found
 
 
-def traced(step: Step, specs: Sequence[Any]) -> Any:
-    """Return the graph of a step for these specs: the program's own one where nothing in it is left open."""
+def traced(step: TracedStep, specs: Sequence[Any]) -> Any:
+    """Return the graph of a step for these specs: the program's own if it is complete, else a new trace."""
     alone = all(isinstance(value, ops.EagerTensor) for value in step.graph.external_captures)
     if step.on_tpu and alone and all(spec.shape.is_fully_defined() for spec in step.specs):
         return step.graph
     return step.build(list(specs))
 
 
-def operations(graph: Any, place: Place) -> list[rules.Op]:
-    """Return the operations of a step as data, those of the functions that it calls among them."""
+def operations(graph: Any, place: Place) -> list[rules.StepOp]:
+    """Return the operations of a step and of the functions that it calls."""
     host: set[int] = set()
     if tf.config.get_soft_device_placement():
         _for_host_calls(graph, host, {})
@@ -183,9 +185,9 @@ def operations(graph: Any, place: Place) -> list[rules.Op]:
 
 
 def _for_host_calls(graph: Any, host: set[int], done: dict[int, set[int]]) -> set[int]:
-    """Add the operations that work for nothing but host calls to `host`; return which inputs of the graph do so too.
+    """Add the operations that only serve host calls to `host`; return which inputs of the graph do so too.
 
-    With soft placement a TPU leaves them to its host together with the call: the picture that a summary encodes, its text.
+    With soft placement a TPU leaves them to its host together with the call, such as encoding the picture of a summary.
     """
     if id(graph) in done:
         return done[id(graph)]
@@ -199,7 +201,7 @@ def _for_host_calls(graph: Any, host: set[int], done: dict[int, set[int]]) -> se
         if id(user) in host:
             return True
         places = [number for number, each in enumerate(user.inputs) if each is tensor]
-        # The first input of a condition is what it asks; the others are the inputs of its branches.
+        # The first input of a condition is its predicate; the others are the inputs of its branches.
         shift = {"If": 1, "StatelessIf": 1, "PartitionedCall": 0, "StatefulPartitionedCall": 0}.get(user.type)
         if shift is None:
             return False
@@ -214,26 +216,26 @@ def _for_host_calls(graph: Any, host: set[int], done: dict[int, set[int]]) -> se
     return done[id(graph)]
 
 
-def _op(op: Any, place: Place, *, on_host: bool = False) -> rules.Op:
+def _op(op: Any, place: Place, *, on_host: bool = False) -> rules.StepOp:
     path, line = place(op.traceback)
-    return rules.Op(
+    return rules.StepOp(
         type=op.type,
         name=op.name,
         path=path,
         line=line,
-        inputs=[_told(tensor) for tensor in op.inputs],
-        outputs=[_told(tensor) for tensor in op.outputs],
+        inputs=[_spec(tensor) for tensor in op.inputs],
+        outputs=[_spec(tensor) for tensor in op.outputs],
         on_host=on_host,
     )
 
 
-def _told(tensor: Any) -> tuple[str, rules.Shape]:
+def _spec(tensor: Any) -> tuple[str, rules.Shape]:
     return tensor.dtype.name, None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
 
 
 @contextlib.contextmanager
-def host_calls_left_out() -> Iterator[None]:
-    """Trace without what a TPU leaves to its host: the compiler for CPUs has nobody to leave it to."""
+def without_host_calls() -> Iterator[None]:
+    """Trace without operations that a TPU leaves to its host: the compiler for CPUs does not support them."""
     kind = func_graphs.FuncGraph
     original = kind._create_op_internal
 
@@ -255,13 +257,12 @@ def host_calls_left_out() -> Iterator[None]:
 
 
 def state_bytes(graph: Any) -> int:
-    """Return the bytes of the variables that a step uses."""
-    found = {id(handle): _held(handle) for handle in graph.external_captures if handle.dtype == tf.resource}
+    found = {id(handle): _variable_spec(handle) for handle in graph.external_captures if handle.dtype == tf.resource}
     return sum(spec.shape.num_elements() * spec.dtype.size for spec in found.values() if spec is not None)
 
 
-def _held(handle: Any) -> Any:
-    """Return the shape and type of the variable behind a handle; None for what is no variable, or has no fixed shape."""
+def _variable_spec(handle: Any) -> Any:
+    """Return shape and type of a variable by its handle; None if it is not a variable or has no fixed shape."""
     known = getattr(handle, "_handle_data", None)
     if known is None or not known.is_set or not known.shape_and_type:
         return None
@@ -270,25 +271,19 @@ def _held(handle: Any) -> Any:
 
 
 def _fill(graph: Any) -> None:
-    """Give a value to variables that have none yet: the compiler asks for their shapes, not for what they hold."""
+    """Initialize variables that have no value yet: the compiler needs their shapes only."""
     for handle in graph.external_captures:
-        spec = _held(handle) if handle.dtype == tf.resource else None
+        spec = _variable_spec(handle) if handle.dtype == tf.resource else None
         if spec is not None and not bool(resource_variable_ops.var_is_initialized_op(handle)):
             resource_variable_ops.assign_variable_op(handle, tf.zeros(spec.shape, spec.dtype))
 
 
 def compiled(graph: Any, specs: Sequence[Any], dumps: str) -> Compiled:
-    """Have the compiler make a program of a step.
-
-    Args:
-        graph: of the step; all shapes are known.
-        specs: what goes in.
-        dumps: the folder where the compiler was told to leave its tables.
-    """
+    """Compile a step with known shapes; `dumps` is the folder in which the compiler writes its tables."""
     _fill(graph)
     for held, inside in list(graph.captures):
-        # A writer of summaries that are left out.
-        if held.dtype == tf.resource and not inside.consumers() and _held(held) is None:
+        # A summary writer without its summaries.
+        if held.dtype == tf.resource and not inside.consumers() and _variable_spec(held) is None:
             graph._function_captures.pop(id(held), False)
             graph.inputs = [each for each in graph.inputs if each is not inside]
     function = concrete_function.ConcreteFunction.from_func_graph(graph, None, {"_XlaMustCompile": True})
@@ -303,38 +298,38 @@ def compiled(graph: Any, specs: Sequence[Any], dumps: str) -> Compiled:
     for table in Path(dumps).iterdir():
         if table.name.endswith("buffer-assignment.txt"):
             found.peak = sizes.peak_bytes(table.read_text()) or found.peak
-        table.unlink()  # the next step's are written here too
+        table.unlink()  # the next step's tables are written to the same folder
     return found
 
 
-def programs(steps: Sequence[Step]) -> int:
-    """Return how many programs the training steps are compiled to."""
+def programs(steps: Sequence[TracedStep]) -> int:
+    """Return the number of programs that the training steps are compiled to."""
     return sum(len(_kinds(same)) for same in _by_line(steps).values())
 
 
-def _by_line(steps: Sequence[Step]) -> dict[tuple[str, int], list[Step]]:
-    lines: dict[tuple[str, int], list[Step]] = {}
+def _by_line(steps: Sequence[TracedStep]) -> dict[tuple[str, int], list[TracedStep]]:
+    lines: dict[tuple[str, int], list[TracedStep]] = {}
     for step in steps:
         if step.trains:
             lines.setdefault((step.path, step.line), []).append(step)
     return lines
 
 
-def _kinds(steps: Sequence[Step]) -> set[str]:
+def _kinds(steps: Sequence[TracedStep]) -> set[str]:
     return {str([(str(spec.shape), spec.dtype.name) for spec in step.specs]) for step in steps}
 
 
-def recompiled(steps: Sequence[Step]) -> list[Finding]:
-    """Return where a step was traced more often than its shapes explain, or for several shapes."""
+def recompiled(steps: Sequence[TracedStep]) -> list[PreflightFinding]:
+    """Report steps that were traced for several shapes, or more often than their shapes explain."""
     found = []
     for (path, line), same in _by_line(steps).items():
         kinds = _kinds(same)
-        # A first call that makes variables is traced twice, by TensorFlow's own rule.
+        # TensorFlow traces a first call that creates variables twice.
         if len(kinds) == 1 and len(same) <= 2:
             continue
         why = f"of {len(kinds)} different shapes" if len(kinds) > 1 else "with Python numbers that differ"
         found.append(
-            Finding(
+            PreflightFinding(
                 path, line, "warning", "recompilation", f"the step was traced {len(same)} times, {why}",
                 "the TPU's compiler makes a program for each, which takes up to minutes",
                 "drop_remainder=True for shapes; numbers as tf.constant or tf.Variable",

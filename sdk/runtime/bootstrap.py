@@ -1,4 +1,4 @@
-"""A task's life: read the payload, unpack the code, run the user's program, record how it went, leave last if chief."""
+"""Runs a task: reads the payload, unpacks the code, runs the program, records its end. The first task exits last."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from ..status import EXIT_CHECKPOINTED, EXIT_USER
 from ..storage.emulator import masked
 from ..storage.reserve import Reserve
 from . import cells, context, determinism, outside, reporting, value
-from .apart import Apart
+from .apart import DisconnectedTasks
 from .hooks import auto_checkpoint, limits
-from .hooks.fit import FitProtection
-from .hooks.unseeded import Unseeded
+from .hooks.fit import FitHooks
+from .hooks.unseeded import UnseededCalls
 from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together, steps_per_execution, tpu
-from .progress import Progress
-from .rendezvous.files import Agreement, Entries, Files
+from .progress import ProgressWriter
+from .rendezvous.files import FileRendezvous, Rendezvous, StepCoordinator
 from .unpack import unpack
 
 _BARRIER_POLL_S, _BUCKET_POLL_S = 0.05, 1.0
@@ -44,90 +44,97 @@ _MAX_MESSAGE, _MAX_TRACEBACK = 2_000, 64_000
 
 
 def main(payload_path: str, task: str, home: str) -> int:
-    """Run one task; return the exit code of its process.
-
-    Args:
-        payload_path: where the payload lies.
-        task: its name.
-        home: the folder that holds this package.
-    """
+    """Run one task; return the exit code of its process. `home` is the folder that holds this package."""
     die_with_parent()
     pid = os.getpid()
-    # What the supervisor asks for when nothing moves any more: the Python stacks of all threads, in the task's log.
+    # The supervisor sends this signal if the task makes no progress: all Python stacks go to the task's log.
     faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
     payload = Payload.from_json(Path(payload_path).read_bytes())
     paths = RunPaths(payload.run_url)
     reserve = Reserve(paths.reserve(payload.attempt, task))
     recorder = Recorder(paths, task, payload.attempt, SystemClock(), reserve)
+    work = Path(paths.work(payload.attempt, task))
     try:
-        work = Path(paths.work(payload.attempt, task))
         unpack(Path(payload.bundle), payload.digest, work)
         (work / payload.cwd).mkdir(parents=True, exist_ok=True)
     except Exception as error:
-        _show(error)
+        _print_error(error)
         recorder.record("failed", reason="infrastructure", **_describe(error))
         return 1
     os.chdir(work / payload.cwd)
-    _arrange(payload, work, home)
-    outside.install(payload.outside, work)
+    _set_path(payload, work, home)
+    outside.install(payload.source_dirs, work)
     together = cluster.in_step(payload.tasks)
-    apart = Apart(len(together) if task == payload.tasks[0] else 1, functools.partial(_find, recorder))
-    reporter = reporting.Reporter(
-        paths.metrics(payload.attempt, task) if task == payload.tasks[0] else None,
-        recorder,
-        Progress(paths.progress(payload.attempt, task)),
-        apart.look,
-    )
-    takes_part = task in together
-    agreement = Agreement(_entries(payload, task, alone=len(together) == 1), _log)
-    guard = auto_checkpoint.make(payload, task, agreement, SystemClock(), _log, recorder.record, reporter.begin)
-    context.enter(payload, task, reporter, guard if takes_part else None)
-    tpu.prepare(payload, os.environ, _log)
-    limit = None if payload.max_steps is None else limits.Limit(payload.max_steps, _log)
-    fits = FitProtection(guard, auto=payload.checkpoints.get("auto", False), limit=limit)
-    more = [*([] if limit is None else limit.patches()), *(fits.patches() if takes_part else [])]
-    install([*_patches(payload, task, reporter, work), *apart.patches(), *more], _log)
+    coordinator = StepCoordinator(_rendezvous(payload, task, alone=len(together) == 1), _log)
+    checkpoint = _instrument(payload, task, coordinator, recorder, work)
     recorder.record("entry")
-    code, returned, failure = _run(payload, work, guard)
+    code, returned, failure = _run(payload, work, checkpoint)
     if os.getpid() != pid:
-        return code  # a child that the program forked, and that came out here: it has nothing to say about the task
+        return code  # a child that the program forked: it must not report for the task
     if failure is not None:
-        _fail(failure, guard, recorder, payload.grace_s)
+        _fail(failure, checkpoint, recorder, payload.grace_s)
     elif code == 0:
         _record_value(recorder, returned)
         recorder.record("done")
-        agreement.close()
+        coordinator.close()
         if task == payload.tasks[0]:
             _wait_for_others(paths, payload)
     return code
 
 
-def _arrange(payload: Payload, work: Path, home: str) -> None:
+def _instrument(
+    payload: Payload, task: str, coordinator: StepCoordinator, recorder: Recorder, work: Path
+) -> auto_checkpoint.AutoCheckpoint:
+    """Install all patches and hooks, enter the context, and return the task's checkpoints."""
+    paths, together = RunPaths(payload.run_url), cluster.in_step(payload.tasks)
+    is_first, takes_part = task == payload.tasks[0], task in together
+    disconnected = DisconnectedTasks(len(together) if is_first else 1, functools.partial(_report_finding, recorder))
+    reporter = reporting.Reporter(
+        paths.metrics(payload.attempt, task) if is_first else None,
+        recorder,
+        ProgressWriter(paths.progress(payload.attempt, task)),
+        disconnected.check,
+    )
+    checkpoint = auto_checkpoint.make(payload, task, coordinator, SystemClock(), _log, recorder.record, reporter.begin)
+    context.enter(payload, task, reporter, checkpoint if takes_part else None)
+    tpu.prepare(payload, os.environ, _log)
+    found = [*_patches(payload, task, reporter, work), *disconnected.patches()]
+    limit = None
+    if payload.max_steps is not None:
+        limit = limits.Limit(payload.max_steps, _log)
+        found += limit.patches()
+    if takes_part:
+        found += FitHooks(checkpoint, auto=payload.checkpoints.get("auto", False), limit=limit).patches()
+    install(found, _log)
+    return checkpoint
+
+
+def _set_path(payload: Payload, work: Path, home: str) -> None:
     names.settle(payload.own_names)
-    # A task's own processes (multiprocessing, subprocess) find podlift too, behind everything of the user's.
-    # A checkout has the name `podlift` in a folder of its own.
+    # Processes that the task starts (multiprocessing, subprocess) find podlift too, after everything of the user's.
+    # In a checkout the name `podlift` has a folder of its own.
     published = "" if Path(home, "podlift").exists() else str(Path(__file__).parents[1] / "published")
-    behind = [place for place in (home, published, payload.vendor) if place and place not in sys.path]
-    sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path, *behind]
+    last = [folder for folder in (home, published, payload.vendor) if folder and folder not in sys.path]
+    sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path, *last]
 
 
-def _entries(payload: Payload, task: str, *, alone: bool) -> Entries:
+def _rendezvous(payload: Payload, task: str, *, alone: bool) -> Rendezvous:
     decides = task == payload.tasks[0]
-    if payload.board:
-        from .rendezvous.bucket import Board
+    if payload.bucket_url:
+        from .rendezvous.bucket import BucketRendezvous
 
-        return Board(payload, task, decides=decides, alone=alone, clock=SystemClock(), log=_log)
-    return Files(RunPaths(payload.run_url), payload.attempt, task, decides=decides, alone=alone)
+        return BucketRendezvous(payload, task, decides=decides, alone=alone, clock=SystemClock(), log=_log)
+    return FileRendezvous(RunPaths(payload.run_url), payload.attempt, task, decides=decides, alone=alone)
 
 
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
     found = [*reporting.patches(reporter), *steps_per_execution.patches(_log)]
     found += tpu.patches(payload, os.environ, _log)
     if payload.drill:
-        # After the seeds: what the drill itself sets is not noted.
+        # After the seeds, so that the drill's own calls are not reported.
         found += determinism.patches(int(payload.drill["seed"]))
         path = RunPaths(payload.run_url).unseeded(payload.attempt, task)
-        found += Unseeded(path, work).patches()
+        found += UnseededCalls(path, work).patches()
     if len(payload.tasks) > 1:
         found += [keras_multi_worker.PATCH, *restore_together.patches()]
         if payload.writes == "chief" and task == payload.tasks[0]:
@@ -137,35 +144,43 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
     return found
 
 
-def _run(payload: Payload, work: Path, guard: auto_checkpoint.Protection) -> tuple[int, Any, BaseException | None]:
-    """Return the exit code, the value, and the error that is the user's to see."""
+def _run(
+    payload: Payload, work: Path, checkpoint: auto_checkpoint.AutoCheckpoint
+) -> tuple[int, Any, BaseException | None]:
+    """Return the exit code, the returned value, and the error to record."""
     code, returned, failure = _called(payload, work)
     if failure is not None:
         return code, returned, failure
     try:
         if code == 0:
-            guard.end()
-        guard.session.close(None if code == 0 else payload.grace_s)
+            checkpoint.end()
+        checkpoint.session.close(None if code == 0 else payload.grace_s)
     except BaseException as error:
         if code == 0:
-            _show(error)
+            _print_error(error)
             return EXIT_USER, None, error
-        _log(f"what was being saved is not saved: {error}")
+        _log(f"the last checkpoint could not be completed: {error}")
     return code, returned, failure
 
 
-def _fail(failure: BaseException, guard: auto_checkpoint.Protection, recorder: Recorder, grace_s: float) -> None:
-    """Record a failure, then save what it has left of the training; both within `grace_s`."""
+def _fail(
+    failure: BaseException, checkpoint: auto_checkpoint.AutoCheckpoint, recorder: Recorder, grace_s: float
+) -> None:
+    """Record a failure, then save the state of the training that it left; both within `grace_s`."""
     until = time.monotonic() + grace_s
-    # Where the state cannot be kept, it is not the program that is wrong.
-    ours = isinstance(failure, (StoreError, CheckpointError))
-    state = None if ours else guard.left()
+    # A failure of the store is not the program's.
+    infrastructure = isinstance(failure, (StoreError, CheckpointError))
+    state = None if infrastructure else checkpoint.unsaved_state()
     within_s = max(until - time.monotonic(), 0.0)
-    trains = guard.session.phases > 0
-    saving = {"saving_s": within_s} if trains else {}
-    recorder.record("failed", **({"reason": "infrastructure"} if ours else {}), **saving, **_describe(failure))
+    trains = checkpoint.session.phases > 0
+    details = _describe(failure)
+    if infrastructure:
+        details["reason"] = "infrastructure"
     if trains:
-        guard.rescue(state, within_s)
+        details["saving_s"] = within_s
+    recorder.record("failed", **details)
+    if trains:
+        checkpoint.rescue(state, within_s)
         recorder.record("left")
 
 
@@ -173,32 +188,38 @@ def _called(payload: Payload, work: Path) -> tuple[int, Any, BaseException | Non
     try:
         return 0, call(payload, work), None
     except SystemExit as left:
-        code = left.code if isinstance(left.code, int) else 0 if left.code is None else EXIT_USER
-        if left.code is not None and not isinstance(left.code, int):
-            _say(str(left.code))
-        code &= 0xFF  # the kernel keeps no more of it
+        code = _exit_code(left)
         return code, None, None if code in (0, EXIT_CHECKPOINTED) else left
     except BaseException as error:
-        _show(error)
+        _print_error(error)
         return EXIT_USER, None, error
     finally:
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):  # closed or replaced by the program: its own business
+            with contextlib.suppress(Exception):  # the program may have closed or replaced them
                 stream.flush()
+
+
+def _exit_code(error: SystemExit) -> int:
+    if error.code is None:
+        return 0
+    if isinstance(error.code, int):
+        return error.code & 0xFF  # as the kernel does
+    _print(str(error.code))
+    return EXIT_USER
 
 
 def call(payload: Payload, work: Path) -> Any:
     if payload.kind == "function":
         sys.argv = [payload.target, *payload.argv]
         return getattr(importlib.import_module(payload.target), payload.function)(**payload.kwargs)
-    # A module that stays: threads, atexit, multiprocessing and pickle look up what the program defined in "__main__".
+    # It stays: threads, atexit, multiprocessing and pickle look up the program's definitions in "__main__".
     module = ModuleType("__main__")
     sys.modules["__main__"] = module
-    if "__mp_main__" in sys.modules:  # multiprocessing was imported before, and has another module for the program's
+    if "__mp_main__" in sys.modules:  # multiprocessing was imported before, and holds the old module
         sys.modules["__mp_main__"] = module
     if payload.kind == "module":
         sys.argv = [payload.target, *payload.argv]
-        # What `python -m` calls; run_module would put the old "__main__" back while the program's threads still run.
+        # As `python -m` does. run_module would restore the old "__main__" while the program's threads still run.
         runpy._run_module_as_main(payload.target, alter_argv=False)  # type: ignore[attr-defined]
         return None
     path = str(work / payload.target)
@@ -219,11 +240,11 @@ def _record_value(recorder: Recorder, returned: Any) -> None:
     found, refused = value.encode(returned)
     recorder.record("result", value=found)
     if refused:
-        _find(recorder, value.note(refused))
+        _report_finding(recorder, value.note(refused))
 
 
-def _find(recorder: Recorder, text: str) -> None:
-    """Say something about a run that goes on, in the log and in its status."""
+def _report_finding(recorder: Recorder, text: str) -> None:
+    """Add a note about the run to the log and to its status."""
     _log(text)
     recorder.record("finding", text=text)
 
@@ -232,11 +253,11 @@ def _describe(error: BaseException) -> dict[str, Any]:
     try:
         message = str(error)
     except Exception as broken:
-        message = f"(its message cannot be made: {type(broken).__name__})"
-    # The task's log has it as Python prints it.
+        message = f"(its message raised {type(broken).__name__})"
+    # Shortened here; the task's log has the whole traceback.
     text = tracebacks.clip(tracebacks.fold(masked("".join(_lines(error)))), _MAX_TRACEBACK)
-    said = tracebacks.clip(tracebacks.fold(masked(message)), _MAX_MESSAGE)
-    return {"type": type(error).__name__, "message": said, "traceback": text}
+    message = tracebacks.clip(tracebacks.fold(masked(message)), _MAX_MESSAGE)
+    return {"type": type(error).__name__, "message": message, "traceback": text}
 
 
 def _lines(error: BaseException) -> list[str]:
@@ -248,7 +269,7 @@ def _lines(error: BaseException) -> list[str]:
 
 
 def _without_ours(start: TracebackType | None) -> TracebackType | None:
-    """Return the traceback from the first frame that is not podlift's; None where the user's code was not reached."""
+    """Return the traceback from the first frame that is not podlift's; None if the user's code was not reached."""
     ours = (str(Path(__file__).parent), "<frozen", importlib.__file__, runpy.__file__)
     while start is not None and start.tb_frame.f_code.co_filename.startswith(ours):
         start = start.tb_next
@@ -256,25 +277,25 @@ def _without_ours(start: TracebackType | None) -> TracebackType | None:
 
 
 def _wait_for_others(paths: RunPaths, payload: Payload) -> None:
-    """Stay until the other tasks are done: a cloud stops them as soon as the first task's process ends."""
+    """Wait until the other tasks are done: a cloud stops them as soon as the first task's process ends."""
     until = time.monotonic() + payload.exit_wait_s
-    if payload.board:
-        from .container.records import gone_of
+    if payload.bucket_url:
+        from .container.records import finished_tasks
 
-        gone, poll_s = functools.partial(gone_of, payload, _log), _BUCKET_POLL_S
+        finished, poll_s = functools.partial(finished_tasks, payload, _log), _BUCKET_POLL_S
     else:
-        gone, poll_s = functools.partial(_gone, paths, payload), _BARRIER_POLL_S
+        finished, poll_s = functools.partial(_finished_tasks, paths, payload), _BARRIER_POLL_S
     others = set(cluster.end_by_themselves(payload.tasks)) - {payload.tasks[0]}
-    while waiting := others - gone():
+    while waiting := others - finished():
         if time.monotonic() >= until:
-            _log(f"left after exit_wait_s={payload.exit_wait_s}, although not done: {', '.join(sorted(waiting))}")
+            _log(f"exits after exit_wait_s={payload.exit_wait_s}; not done yet: {', '.join(sorted(waiting))}")
             return
         time.sleep(poll_s)
 
 
-def _gone(paths: RunPaths, payload: Payload) -> set[str]:
+def _finished_tasks(paths: RunPaths, payload: Payload) -> set[str]:
     events = [event for event in read_events(paths, ("done", "exited")) if event.attempt == payload.attempt]
-    # One that left by os._exit or exec has recorded nothing; its supervisor has.
+    # A task that ended by os._exit or exec has no record of its own, but the supervisor's.
     return {event.data["task"] if event.kind == "exited" else event.source for event in events}
 
 
@@ -282,19 +303,19 @@ def die_with_parent() -> None:
     """Have the kernel end this process when its supervisor is gone (Linux only)."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # It may have gone before the kernel was asked.
+    # It may have ended before the call above.
     if os.environ.pop("PODLIFT_PARENT", str(os.getppid())) != str(os.getppid()):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _show(error: BaseException) -> None:
-    _say(masked("".join(_lines(error)).rstrip()))
+def _print_error(error: BaseException) -> None:
+    _print(masked("".join(_lines(error)).rstrip()))
 
 
 def _log(message: str) -> None:
-    _say(f"podlift: {message}")
+    _print(f"podlift: {message}")
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     with contextlib.suppress(Exception):  # a program may have closed or replaced its streams
         print(text, file=sys.stderr, flush=True)  # noqa: T201

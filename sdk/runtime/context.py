@@ -1,4 +1,4 @@
-"""What a training program can ask about the run it is part of. Outside any run: one replica, no-ops."""
+"""What a training program can ask about its run. Outside any run there is one replica, and nothing is recorded."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..spec.payload import Payload
 from .reporting import Reporter
 
 if TYPE_CHECKING:
-    from .hooks.auto_checkpoint import Protection
+    from .hooks.auto_checkpoint import AutoCheckpoint
     from .hooks.loop import Loop
 
 
 @dataclass(frozen=True, kw_only=True)
 class Dirs:
-    """Folders of the run: where a model, checkpoints and TensorBoard's files belong."""
+    """Folders of the run for the model, the program's own checkpoints and TensorBoard files."""
 
     model: str
     checkpoints: str
@@ -33,11 +33,11 @@ class Context:
 
     Attributes:
         task: this task's name, such as "chief-0".
-        tasks: names of all tasks; the first decides about success.
+        tasks: names of all tasks; the first one decides whether the run succeeds.
         run_id: the run's id, "" outside any run.
         args: the job's args: a dict, or a list of words.
-        inputs: where the job's inputs lie, by name: `tf.data.TFRecordDataset(ctx.inputs["train"])`; {} outside any run.
-        dirs: folders of the run; below the current folder outside any run.
+        inputs: paths of the job's inputs by name: `tf.data.TFRecordDataset(ctx.inputs["train"])`; {} outside any run.
+        dirs: folders of the run; outside any run, below the current folder.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Context:
         dirs: Dirs,
         reporter: Reporter,
         max_steps: int | None = None,
-        protection: Protection | None = None,
+        checkpoint: AutoCheckpoint | None = None,
         tpu: str = "",
     ) -> None:
         self.task = task
@@ -62,9 +62,9 @@ class Context:
         self.dirs = dirs
         self._reporter = reporter
         self._max_steps = max_steps
-        self._protection = protection
+        self._auto_checkpoint = checkpoint
         self._loop: Loop | None = None
-        self._asked = 0
+        self._stop_checks = 0
         self._strategy: Any = None
         self._tpu = tpu
 
@@ -72,23 +72,23 @@ class Context:
     def strategy(self) -> Any:
         """The tf.distribute strategy that fits the cluster, made at the first use.
 
-        With several tasks that is MultiWorkerMirroredStrategy: use it before any other TensorFlow operation. With parameter
-        servers it is ParameterServerStrategy in the first task; workers and servers do not come back from here, they serve
-        it until it ends. On a TPU it is TPUStrategy, of the TPU or of its stand-in: the log says which.
+        With several tasks it is MultiWorkerMirroredStrategy: use it before any other TensorFlow operation. With parameter
+        servers it is ParameterServerStrategy in the first task; in workers and servers this property does not return, they
+        serve the first task until it ends. On a TPU it is TPUStrategy, of the TPU or of its stand-in: the log names which.
         """
         if self._strategy is None:
             from . import strategy
 
-            self._strategy = strategy.fitting(self.task, self.tasks, tpu=self._tpu)
+            self._strategy = strategy.make(self.task, self.tasks, tpu=self._tpu)
         return self._strategy
 
     @property
     def is_chief(self) -> bool:
-        """True in the one task whose files are kept and whose end is the run's end."""
+        """True in the task whose files are kept and whose end is the run's end."""
         return self.task == self.tasks[0]
 
     def global_batch_size(self, per_replica: int) -> int:
-        """Return the number of examples of one step over all replicas, for that many on each."""
+        """Return the number of examples in one step of all replicas, for that many on each replica."""
         return per_replica * int(self.strategy.num_replicas_in_sync)
 
     def report(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -99,58 +99,62 @@ class Context:
             step: training steps so far.
 
         Raises:
-            TypeError: a value is no number.
+            TypeError: a value is not a number.
         """
         self._reporter.stepped(step)
         self._reporter.report(metrics, step=step)
 
     def checkpoint(self, *, data: Any = None, **objects: Any) -> Loop:
-        """Protect a training loop of your own: what is saved, when it is due, is restored when the run starts again.
+        """Add checkpoints to a custom training loop: it is saved when due, and restored when the run is restarted.
 
         Usage: `ckpt = ctx.checkpoint(model=model, optimizer=optimizer, data=dataset)`, then `ckpt.restore()`,
-        `for batch in ckpt.data:` and behind every training step `ckpt.step()`. Outside any run nothing is saved.
+        `for batch in ckpt.data:` and, after every training step, `ckpt.step()`. Outside any run nothing is saved.
 
         Args:
-            data: the tf.data.Dataset, distributed or not, or any iterable that gives the same again.
-            objects: what has variables: models, optimizers, metrics, `tf.Module`s, `tf.Variable`s. They are built already.
+            data: the tf.data.Dataset, distributed or not, or any iterable that yields the same elements each time.
+            objects: whatever has variables: models, optimizers, metrics, `tf.Module`s, `tf.Variable`s, already built.
 
         Raises:
-            InputError: an object that cannot be saved.
+            InputError: an object cannot be saved.
         """
         from .hooks.loop import Loop
 
-        self._loop = Loop(self._protection, objects, data, self._reporter)
+        self._loop = Loop(self._auto_checkpoint, objects, data, self._reporter)
         return self._loop
 
     def callbacks(self) -> list[Any]:
-        """Return what protects a `fit` where `checkpoints.auto` is off: `model.fit(x, y, callbacks=ctx.callbacks())`."""
-        from .hooks.fit import marker
+        """Return callbacks that add checkpoints to one `fit`, for programs with `checkpoints.auto` off.
 
-        return [marker()]
+        Usage: `model.fit(x, y, callbacks=ctx.callbacks())`.
+        """
+        from .hooks.fit import fit_callback
+
+        return [fit_callback()]
 
     def should_stop(self) -> bool:
-        """Return whether a training loop of your own should end now: `if ctx.should_stop(): break`.
+        """Return whether a custom training loop should end now: `if ctx.should_stop(): break`.
 
-        Ask once for each step, in every task. With a limit of steps (`max_steps`) the answer is True from that many calls on,
-        so a loop that asks behind each step does `max_steps` of them, and one that asks before (`while not
-        ctx.should_stop()`) one less. When somebody cancels the run it becomes True behind the same step in every task, and
-        there are `grace_s` seconds to end. It is False outside any run.
+        Call it once per step, in every task. With a limit of steps (`max_steps`) the answer is True from that many calls on,
+        so a loop that calls it after each step does `max_steps` steps, and one that calls it before (`while not
+        ctx.should_stop()`) one less. After a cancel request it becomes True after the same step in every task, and the
+        program has `grace_s` seconds to end. It is False outside any run.
         """
-        self._asked += 1
+        self._stop_checks += 1
         self._reporter.beat()
-        agreement = None if self._protection is None else self._protection.agreement
-        if agreement is not None and self._loop is None:
-            agreement.step()
-        wished = agreement is not None and agreement.leaving is not None
+        coordinator = None if self._auto_checkpoint is None else self._auto_checkpoint.coordinator
+        if coordinator is not None and self._loop is None:
+            coordinator.step()
+        if coordinator is not None and coordinator.exit_action is not None:
+            return True
         before = 0 if self._loop is None else self._loop.restored
-        return wished or (self._max_steps is not None and before + self._asked >= self._max_steps)
+        return self._max_steps is not None and before + self._stop_checks >= self._max_steps
 
 
 _current: Context | None = None
 
 
-def enter(payload: Payload, task: str, reporter: Reporter, protection: Protection | None = None) -> None:
-    """Make this process that task."""
+def enter(payload: Payload, task: str, reporter: Reporter, checkpoint: AutoCheckpoint | None = None) -> None:
+    """Make this process the given task: `context()` returns its context from now on."""
     global _current
     _current = Context(
         task=task,
@@ -161,14 +165,14 @@ def enter(payload: Payload, task: str, reporter: Reporter, protection: Protectio
         dirs=_dirs(payload),
         reporter=reporter,
         max_steps=payload.max_steps,
-        protection=protection,
+        checkpoint=checkpoint,
         tpu=payload.tpu,
     )
 
 
 def _dirs(payload: Payload) -> Dirs:
-    if payload.board:
-        # What outlives a container lies in the bucket, where its variables say.
+    if payload.bucket_url:
+        # A container's own disk does not survive it: the folders are in the bucket, as its variables name them.
         names = ("AIP_MODEL_DIR", "AIP_CHECKPOINT_DIR", "AIP_TENSORBOARD_LOG_DIR")
         model, checkpoints, tensorboard = (os.environ[name].rstrip("/") for name in names)
         return Dirs(model=model, checkpoints=checkpoints, tensorboard=tensorboard)
@@ -177,10 +181,10 @@ def _dirs(payload: Payload) -> Dirs:
 
 
 def context() -> Context:
-    """Return the run that this process is a task of; outside any run, one that stands for this process alone."""
+    """Return the context of the run that this process belongs to; outside any run, that of a single task."""
     global _current
     if _current is None and "PODLIFT_RUN" in os.environ:
-        # A process that the task has started afresh, such as a worker of multiprocessing.
+        # A new process of the task, such as a worker of multiprocessing.
         paths, task = RunPaths(os.environ["PODLIFT_RUN"]), os.environ["PODLIFT_TASK"]
         payload = Payload.from_json(Path(paths.payload(int(os.environ["PODLIFT_ATTEMPT"]))).read_bytes())
         enter(payload, task, Reporter(paths.metrics(payload.attempt, task) if task == payload.tasks[0] else None, None))
@@ -192,5 +196,5 @@ def context() -> Context:
 
 
 def inside_task() -> str | None:
-    """Return the name of the task that this process belongs to, None outside any run."""
+    """Return the name of the task that this process belongs to; None outside any run."""
     return os.environ.get("PODLIFT_TASK")

@@ -1,4 +1,4 @@
-"""Makes a drill repeatable: everything random gets a seed, and TensorFlow uses only deterministic operations."""
+"""Makes a drill repeatable: seeds every random generator and restricts TensorFlow to deterministic operations."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from .patches import Patch, plumbing
 
 
 def patches(seed: int) -> list[Patch]:
-    """Return what puts it in force, as soon as the program imports each library."""
     random.seed(seed)
 
     def tensorflow(module: ModuleType) -> None:

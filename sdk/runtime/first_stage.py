@@ -1,4 +1,4 @@
-"""The first lines that run in a task, by path, with nothing but the standard library: loads podlift from here, hands over.
+"""The first code of a task. It is run by path, needs only the standard library, loads podlift and hands over.
 
 Usage: `python first_stage.py PAYLOAD TASK`
 """
@@ -12,8 +12,8 @@ from types import ModuleType
 
 
 def main() -> None:
-    """Load podlift from where this file lies: the path is the program's, and this file's own folder is not for users."""
-    # As it was named, links and all: one may lead from a folder that holds nothing but podlift.
+    """Load podlift from this file's location, without leaving it on sys.path, which is the program's."""
+    # Not resolved: a link may lead here from a folder that holds nothing but podlift.
     package = Path(__file__).absolute().parent.parent
     here = Path(__file__).resolve().parent
     sys.path[:] = [path for path in sys.path if Path(path).resolve() != here]

@@ -1,7 +1,7 @@
-"""A module of the project that loads from outside the bundle is an error: elsewhere it would be missing.
+"""Refuses to import the project's modules from outside the bundle: they would be missing on any other machine.
 
-An editable install, a .pth file, `PYTHONPATH` or the program itself may put the original project on the path of a task.
-What the bundle lacks would then be found there, on this machine only.
+An editable install, a .pth file, `PYTHONPATH` or the program itself may put the original project on a task's path.
+Modules that the bundle lacks would be found there, on this machine only.
 """
 
 from __future__ import annotations
@@ -19,30 +19,25 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 
 def install(folders: Sequence[str], work: Path) -> None:
-    """Refuse modules from below `folders`, in every import of this process from now on.
-
-    Args:
-        folders: the project's, and what else is packaged from beside it.
-        work: the task's copy of the bundle, which may lie in one of them.
-    """
+    """Refuse to import from below `folders`, except from `work`, the task's copy of the bundle."""
     if folders:
-        sys.meta_path.insert(0, _Border(folders, work))
+        sys.meta_path.insert(0, _OutsideImports(folders, work))
 
 
-class _Border(importlib.abc.MetaPathFinder):
-    """Lets the other finders answer, and looks at where a module that they have found would load from."""
+class _OutsideImports(importlib.abc.MetaPathFinder):
+    """Asks the other finders, and checks where the module that they found would be loaded from."""
 
     def __init__(self, folders: Sequence[str], work: Path) -> None:
-        ours = os.path.dirname(os.path.dirname(__file__))
+        podlift = os.path.dirname(os.path.dirname(__file__))
         environment = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.__file__))
         self._refused = {os.path.realpath(folder) for folder in folders}
-        self._allowed = {os.path.realpath(folder) for folder in (str(work), ours, *environment)}
+        self._allowed = {os.path.realpath(folder) for folder in (str(work), podlift, *environment)}
         self._known: dict[str, bool] = {}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        # A module of a package lies where its package does, unless the package has several folders.
+        # A module of a package is in the package's folder, or in one of several.
         if path is not None and not any(self._is_refused(entry) for entry in path):
             return None
         for finder in list(sys.meta_path):
@@ -57,7 +52,7 @@ class _Border(importlib.abc.MetaPathFinder):
         if spec.has_location and spec.origin is not None:
             place = spec.origin
             bad = self._is_refused(place if spec.submodule_search_locations is None else os.path.dirname(place))
-        else:  # a namespace package is in the bundle if any of its folders is
+        else:  # a namespace package is in the bundle if one of its folders is
             folders = list(spec.submodule_search_locations or ())
             place = folders[0] if folders else ""
             bad = bool(folders) and all(self._is_refused(folder) for folder in folders)
@@ -66,11 +61,11 @@ class _Border(importlib.abc.MetaPathFinder):
 
     def _is_refused(self, path: str) -> bool:
         if path not in self._known:
-            self._known[path] = self._look(_real(os.path.abspath(path)))
+            self._known[path] = self._decide(_real(os.path.abspath(path)))
         return self._known[path]
 
-    def _look(self, path: str) -> bool:
-        """Say whether the innermost folder around `path` that we know something about is a refused one."""
+    def _decide(self, path: str) -> bool:
+        """Return whether the innermost known folder that contains `path` is refused."""
         inside = _innermost(path, self._refused)
         if inside is None:
             return False
@@ -83,18 +78,18 @@ class _Border(importlib.abc.MetaPathFinder):
         missing = os.path.realpath(place)
         if os.path.basename(missing) == "__init__.py":
             missing = os.path.dirname(missing)
-        if len(self._refused) == 1:  # an include is relative to the project; an absolute one is right from anywhere
+        if len(self._refused) == 1:  # relative to the project, as --include expects; an absolute path works as well
             missing = os.path.relpath(missing, next(iter(self._refused)))
         return (
-            f"The module {name!r} is not in the bundle. It was found at {place!r}, in the original project, where no other "
-            f"machine would find it. Next: package it with --include {missing}, or look whether .gitignore, .podliftignore "
-            "or --exclude leaves it out."
+            f"The module {name!r} is not in the bundle. It was found at {place!r}, in the original project, which no other "
+            f"machine has. Next: package it with --include {missing}, or check whether .gitignore, .podliftignore or "
+            "--exclude excludes it."
         )
 
 
 @functools.cache
 def _real(path: str) -> str:
-    """Resolve links with one look at each folder ever: os.path.realpath looks at all of them for every module."""
+    """Resolve links, examining each folder once; os.path.realpath examines all of them for every module."""
     parent, name = os.path.split(path)
     if not name or os.path.islink(path):
         return os.path.realpath(path)

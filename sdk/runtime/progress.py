@@ -1,7 +1,6 @@
-"""How far a task is, where its supervisor and every client can see it: six numbers in a small file that only the task writes.
+"""A task's progress: six numbers in a small file that the task writes and its supervisor and clients read.
 
-They are written through a memory map, because they change with every step: no call of the system is needed, and a process
-that is killed leaves what it wrote.
+The file is memory-mapped: a write at every step needs no system call, and survives a kill of the process.
 """
 
 from __future__ import annotations
@@ -13,12 +12,8 @@ from pathlib import Path
 from ..records.recorder import PROGRESS
 
 
-class Progress:
-    """Counts one task's steps.
-
-    Args:
-        path: the file; None for a process that nobody watches.
-    """
+class ProgressWriter:
+    """Counts one task's steps. `path` is None for a process without a supervisor."""
 
     def __init__(self, path: str | None) -> None:
         self._pid = os.getpid()
@@ -33,29 +28,29 @@ class Progress:
                 self._map = mmap.mmap(file.fileno(), PROGRESS.size)
 
     def begin(self, steps: int) -> None:
-        """Note that an earlier attempt has done so many steps: what is counted is the run's. It is no sign of life."""
+        """Start from the steps of earlier attempts: steps are those of the run. This does not count as a sign of life."""
         self._steps = steps
         self._write()
 
     def epoch(self, number: int, of: int, steps: int) -> None:
-        """Note that an epoch begins: its number from 1, after which one `fit` ends, and its steps; 0 is unknown."""
+        """Begin an epoch: its number from 1, the number of epochs, and its steps; 0 means unknown."""
         self._epoch, self._epochs, self._epoch_step, self._epoch_steps = number, of, 0, steps
         self._write()
 
     def step(self, count: int | None = None, of_epoch: int | None = None) -> None:
-        """Note that a training step is over, or that `count` of them are, and `of_epoch` of this epoch."""
+        """Count a completed training step, or set the number of all (`count`) and of this epoch (`of_epoch`)."""
         if of_epoch is not None:
             self._epoch_step = of_epoch
         self._steps = self._steps + 1 if count is None else max(0, int(count))
         self.beat()
 
     def beat(self) -> None:
-        """Note a sign of life."""
+        """Record a sign of life."""
         self._beats += 1
         self._write()
 
     def _write(self) -> None:
-        # What a program forks does not count for the task.
+        # A process that the program forked must not count for the task.
         if self._map is not None and os.getpid() == self._pid:
-            where = (self._epoch, self._epochs, self._epoch_step, self._epoch_steps)
-            PROGRESS.pack_into(self._map, 0, self._steps, self._beats, *where)
+            position = (self._epoch, self._epochs, self._epoch_step, self._epoch_steps)
+            PROGRESS.pack_into(self._map, 0, self._steps, self._beats, *position)

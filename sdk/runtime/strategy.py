@@ -1,4 +1,4 @@
-"""The tf.distribute strategy that fits where a task runs: one process, several, parameter servers, a TPU."""
+"""The tf.distribute strategy for a task: one process, several, parameter servers, a TPU."""
 
 from __future__ import annotations
 
@@ -9,20 +9,10 @@ from typing import Any
 from ..spec import cluster
 
 
-def fitting(task: str, tasks: Sequence[str], *, tpu: str = "") -> Any:
-    """Make the strategy.
-
-    Args:
-        task: this task's name.
-        tasks: all tasks' names.
-        tpu: the row of the hardware table that this task runs on, if it is a TPU.
-
-    Raises:
-        RuntimeError: the TPU is not there.
-    """
+def make(task: str, tasks: Sequence[str], *, tpu: str = "") -> Any:
     tf: Any = importlib.import_module("tensorflow")
     if tpu:
-        return _of_tpu(tf)
+        return _tpu_strategy(tf)
     together = cluster.in_step(tasks)
     if any(cluster.role_of(name) == "ps" for name in tasks):
         resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
@@ -35,8 +25,8 @@ def fitting(task: str, tasks: Sequence[str], *, tpu: str = "") -> Any:
     return tf.distribute.MultiWorkerMirroredStrategy() if several else tf.distribute.get_strategy()
 
 
-def _of_tpu(tf: Any) -> Any:
-    """Do what every program for a TPU does; what answers is the TPU of this machine or the stand-in."""
+def _tpu_strategy(tf: Any) -> Any:
+    """Do what every program for a TPU does, with the machine's TPU or the stand-in."""
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
     tf.config.experimental_connect_to_cluster(resolver)
     tf.tpu.experimental.initialize_tpu_system(resolver)

@@ -1,13 +1,13 @@
-"""Imports what a program will import, once, and then turns into the program's tasks: one fork for each.
+"""Imports once what a program will import, and then forks one process per task.
 
-Usage: `python template.py ORDERS`, ORDERS being JSON: "orders", "go" and "news" are file descriptors, "modules" what to import,
-"own_names" those of podlift's names that the project has modules of,
-"outside" and "work" are for `outside.install`, "log" is the file that this process writes to.
+Usage: `python template.py JSON`. In the JSON, "orders", "go" and "news" are file descriptors, "modules" what to import,
+"own_names" the names of podlift that the project has modules of, "outside" and "work" the arguments of `outside.install`,
+and "log" the file that this process writes to.
 
-Only what a fork copies whole may exist here: no TensorFlow context, device, thread pool or collective. Importing makes none;
-the threads of OpenBLAS, which it starts, are ended by OpenBLAS before a fork and come back when they are needed. Others would
-be missing in the tasks, so their number is told. A task that was forked waits until this process has gone: its parent is the
-supervisor then, which sees its end as it sees that of any other child.
+Only what a fork copies completely may exist here: no TensorFlow context, device, thread pool or collective. Importing creates
+none. OpenBLAS ends its own threads before a fork and restarts them when needed. Other threads would be missing in the tasks,
+so their number is reported. A forked task waits until this process has exited: the supervisor is its parent then, and sees
+its end like that of any other child.
 """
 
 import ctypes
@@ -23,11 +23,11 @@ from types import ModuleType
 from typing import Any
 
 _LINGER_S = 0.5
-_ARG_START, _ARG_END = 45, 46  # in /proc/PID/stat, counted from behind the command
+_ARG_START, _ARG_END = 45, 46  # in /proc/PID/stat, counted after the command
 
 
 def main() -> dict[str, Any]:
-    """Return the order of the task that this process has become; only forked processes return."""
+    """Return the task that this process has become. Only forked processes return."""
     given = json.loads(sys.argv[1])
     for channel in ("orders", "go", "news"):
         os.set_inheritable(given[channel], False)
@@ -35,20 +35,20 @@ def main() -> dict[str, Any]:
     try:
         names = _load(given)
     except BaseException as error:
-        # The program's own import will fail in the same way, and say so where the program can see it.
+        # The program's own import will fail in the same way, and report it in the task's log.
         _tell(given["news"], {"failed": f"{type(error).__name__}: {error}"[:1000]})
         os._exit(1)
-    said = Path(given["log"]).read_bytes()
+    printed = Path(given["log"]).read_bytes()
     _tell(given["news"], {"ready": names})
-    order = _fork(given)
-    os.write(1, said)  # what the imports have said belongs into the log of every task
+    task = _fork(given)
+    os.write(1, printed)  # output of the imports belongs into the log of every task
     sys.path[:] = path
-    return order
+    return task
 
 
 def _load(given: dict[str, Any]) -> list[str]:
-    """Import everything; return the top-level names that were looked for beyond those of every task."""
-    # As `first_stage` does it.
+    """Import everything; return the top-level names that were searched for, apart from those of every task."""
+    # As in `first_stage`.
     package, here = Path(__file__).absolute().parent.parent, Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
     names: Any = ModuleType("podlift_names")
@@ -59,18 +59,18 @@ def _load(given: dict[str, Any]) -> list[str]:
     outside = importlib.import_module(f"{real}.runtime.outside")
 
     bootstrap.die_with_parent()
-    common, missed = set(sys.modules), _Missed()
+    common, missed = set(sys.modules), _MissingModules()
     finders = list(sys.meta_path)
     outside.install(given["outside"], Path(given["work"]))
     borders = [finder for finder in sys.meta_path if finder not in finders]
     sys.meta_path.append(missed)
-    # Nearly all that an import makes stays: looking for garbage in it takes a fifth of the time. Frozen, it is not looked
-    # through later either, so that its pages stay shared.
+    # Imports create little garbage, and collecting it takes a fifth of the time. Frozen objects are not scanned later
+    # either, so that their pages stay shared.
     gc.disable()
     for name in given["modules"]:
         importlib.import_module(name)
     if sys.gettrace() or sys.getprofile():
-        raise RuntimeError("a debugger or a profiler watches, and would not know the tasks apart")
+        raise RuntimeError("a debugger or a profiler is active, and would confuse the tasks")
     gc.freeze()
     gc.enable()
     for finder in (*borders, missed):
@@ -78,8 +78,8 @@ def _load(given: dict[str, Any]) -> list[str]:
     return sorted({name.partition(".")[0] for name in {*sys.modules, *missed.names} - common})
 
 
-class _Missed:
-    """A finder that finds nothing, behind all others: what it is asked for is not there."""
+class _MissingModules:
+    """The last finder: records the modules that no other finder has found."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -89,53 +89,53 @@ class _Missed:
 
 
 def _fork(given: dict[str, Any]) -> dict[str, Any]:
-    """Fork a process for each line of the orders, and leave; return the line's order in each of them."""
-    with open(given["orders"], "rb") as orders:
-        for line in orders:
+    """Fork a process for each line of "orders", and exit; return the line's content in each of them."""
+    with open(given["orders"], "rb") as lines:
+        for line in lines:
             if os.fork() == 0:
-                order: dict[str, Any] = json.loads(line)
+                task: dict[str, Any] = json.loads(line)
                 break
         else:
             _tell(given["news"], {"threads": _threads()})
             os._exit(0)
     try:
-        _become(order)
-        _tell(given["news"], {"task": order["task"], "pid": os.getpid()})
+        _become(task)
+        _tell(given["news"], {"task": task["task"], "pid": os.getpid()})
     except BaseException as error:
-        _tell(given["news"], {"failed": f"{order['task']}: {type(error).__name__}: {error}"[:1000]})
+        _tell(given["news"], {"failed": f"{task['task']}: {type(error).__name__}: {error}"[:1000]})
         os._exit(1)
     os.close(given["news"])
     if os.read(given["go"], 1) != b"g":
-        os._exit(1)  # the supervisor has gone, or starts this task in another way
+        os._exit(1)  # the supervisor has ended, or starts this task without a template
     os.close(given["go"])
-    return order
+    return task
 
 
 def _threads() -> int:
-    """Return how many threads are left in this process; one that has just been joined may still be listed for a moment."""
+    """Return the number of threads; the kernel may list one for a moment after it was joined."""
     until = time.monotonic() + _LINGER_S
     while (count := len(os.listdir("/proc/self/task"))) > 1 and time.monotonic() < until:
         time.sleep(_LINGER_S / 100)
     return count
 
 
-def _become(order: dict[str, Any]) -> None:
-    """Be what the order's command would be when it is started: session, folder, output, environment."""
+def _become(task: dict[str, Any]) -> None:
+    """Set session, folder, output and environment as if the task's command had been started."""
     os.setsid()
-    os.chdir(order["cwd"])
-    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+    os.chdir(task["cwd"])
+    log = os.open(task["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.close(log)
-    # The other variables are this process's from its start, and the imports have added theirs.
-    os.environ.update(order["env"])
-    sys.orig_argv[:], sys.argv[:] = order["command"], order["command"][1:]
-    _rename(order["command"])
-    _part()
+    # This process was started with the other variables, and the imports have added theirs.
+    os.environ.update(task["env"])
+    sys.orig_argv[:], sys.argv[:] = task["command"], task["command"][1:]
+    _rename(task["command"])
+    _separate()
 
 
-def _part() -> None:
-    """Make different what processes that have imported on their own do not share; `random` does so by itself."""
+def _separate() -> None:
+    """Reset state that separately started processes do not share; `random` resets itself."""
     modules: dict[str, Any] = sys.modules
     if "numpy.random" in modules:
         modules["numpy.random"].seed()
@@ -149,24 +149,24 @@ def _part() -> None:
 
 
 def _rename(words: list[str]) -> None:
-    """Show the command of the task in `ps` and `/proc`; the supervisor has left room for it."""
+    """Show the command of the task in `ps` and `/proc`; the supervisor has reserved the space for it."""
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
     start, end = int(fields[_ARG_START]), int(fields[_ARG_END])
     text = b" ".join(os.fsencode(word) for word in words)[: end - start - 2]
     ctypes.memset(start, 0, end - start)
     ctypes.memmove(start, text, len(text))
-    # To the kernel a last byte that is not zero means that all of this is one line of text, which ends at the first zero.
+    # If the last byte is not zero, the kernel reads all of this as one text that ends at the first zero.
     ctypes.memset(end - 1, 1, 1)
 
 
 def _tell(news: int, message: dict[str, Any]) -> None:
-    # One write: those of several processes are not mixed as long as they are short.
+    # One short write, which is not interleaved with those of other processes.
     os.write(news, json.dumps(message).encode() + b"\n")
 
 
-def _run(order: dict[str, Any]) -> None:
+def _run(task: dict[str, Any]) -> None:
     """Run the first file of a task as the interpreter would, on an empty stack."""
-    file = order["command"][1]
+    file = task["command"][1]
     module = ModuleType("__main__")
     module.__file__ = file
     sys.modules["__main__"] = module

@@ -1,6 +1,6 @@
-"""What the program's function returns, as JSON: what converts is converted, and the rest is named.
+"""The return value of the program's function as JSON. Values that JSON cannot hold become null and are reported.
 
-The training is over when this is done, so nothing here fails it: what cannot be kept is null in its place.
+The training is complete at this point, so nothing here fails it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-# More numbers than this belong into a file.
+# Larger arrays belong into a file.
 MAX_NUMBERS = 10_000
 _DEPTH = 100
-# As protocol buffers write them in JSON, which has no such numbers.
+# As protocol buffers write them: JSON has no such numbers.
 _NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 
 def encode(value: Any) -> tuple[Any, list[str]]:
-    """Return a value as JSON, and a sentence for each part of it that is null there because it cannot be kept."""
+    """Return a value as JSON, and a sentence for each part of it that had to become null."""
     coder = _Coder()
     found = coder.of(value, "value", ())
     return found, coder.refused
@@ -33,7 +33,7 @@ class _Coder:
     def of(self, value: Any, path: str, above: tuple[int, ...]) -> Any:
         try:
             return self._of(value, path, above)
-        except Exception as error:  # the program's own classes may raise whatever they like
+        except Exception as error:  # the program's classes may raise anything
             return self._refuse(value, path, f"{type(error).__name__}: {error}"[:200])
 
     def _of(self, value: Any, path: str, above: tuple[int, ...]) -> Any:
@@ -43,7 +43,7 @@ class _Coder:
             return str.__str__(value)
         if isinstance(value, int):
             number = int(value)
-            json.dumps(number)  # has a limit of digits
+            json.dumps(number)  # raises if the number has too many digits
             return number
         if isinstance(value, float):
             return float(value) if math.isfinite(value) else _NOT_FINITE[str(float(value))]
@@ -57,9 +57,9 @@ class _Coder:
 
     def _container(self, value: Any, path: str, above: tuple[int, ...]) -> Any:
         if id(value) in above:
-            return self._refuse(value, path, "it holds itself")
+            return self._refuse(value, path, "it contains itself")
         if len(above) >= _DEPTH:
-            return self._refuse(value, path, f"it lies more than {_DEPTH} levels deep")
+            return self._refuse(value, path, f"it is nested more than {_DEPTH} levels deep")
         inner = (*above, id(value))
         if isinstance(value, Mapping):
             return self._mapping(value, path, inner)
@@ -74,15 +74,15 @@ class _Coder:
             if isinstance(name, (bool, int, float)):
                 name = json.dumps(name)
             if isinstance(name, (list, dict)):
-                self._refuse(key, f"the key of {place}", "a key in JSON is a text")
+                self._refuse(key, f"the key of {place}", "a key in JSON is a string")
             elif name in found:
-                self._refuse(item, place, "another key is the same text")
+                self._refuse(item, place, "another key is the same string")
             elif isinstance(name, str):
                 found[str.__str__(name)] = self.of(item, place, inner)
         return found
 
     def _numbers(self, value: Any, path: str, above: tuple[int, ...]) -> Any:
-        """Take arrays and scalars of NumPy and of what converts to it: tensors, variables."""
+        """Convert arrays and scalars of NumPy, tensors and variables."""
         if not hasattr(value, "dtype"):
             return self._refuse(value, path, "JSON cannot hold it")
         array = value.numpy() if callable(getattr(value, "numpy", None)) else value
@@ -98,9 +98,8 @@ class _Coder:
 
 
 def note(refused: list[str], most: int = 5) -> str:
-    """Return the sentences for people."""
     more = f" And {len(refused) - most} more." if len(refused) > most else ""
     return (
-        f"What the function returned is kept without what JSON cannot hold, which is null: {' '.join(refused[:most])}{more} "
-        "Next: return numbers, texts, lists and dicts, and save the rest to files."
+        f"Parts of the returned value are stored as null, since JSON cannot hold them: {' '.join(refused[:most])}{more} "
+        "Next: return numbers, strings, lists and dicts, and save the rest to files."
     )

@@ -1,6 +1,6 @@
-"""Tasks of a cluster, and the environment that tells each task who it is. No TensorFlow, no I/O.
+"""The tasks of a cluster, and the environment variables that describe it to each task. No TensorFlow, no I/O.
 
-The shapes are those that Vertex AI documents: `TF_CONFIG` only where there is more than one task, `CLUSTER_SPEC` always.
+The formats are those that Vertex AI documents: `TF_CONFIG` if there is more than one task, `CLUSTER_SPEC` always.
 https://cloud.google.com/vertex-ai/docs/training/distributed-training (read 2026-11)
 """
 
@@ -15,36 +15,20 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Task:
-    """One process of the cluster.
+    """One process of the cluster."""
 
-    Args:
-        role: "chief", "worker", "ps" or "evaluator".
-        index: its place among the tasks of that role.
-        pool: the Vertex AI worker pool it stands in: 0 holds the first task, 1 the other workers, 2 parameter servers, 3 the
-            evaluator.
-        pool_index: its place in that pool.
-    """
-
-    role: str
-    index: int
-    pool: int
+    role: str  # "chief", "worker", "ps" or "evaluator"
+    index: int  # among the tasks of that role
+    pool: int  # of Vertex AI: 0 holds the first task, 1 the other workers, 2 parameter servers, 3 the evaluator
     pool_index: int
 
     @property
     def name(self) -> str:
-        """What people write: "chief-0"."""
         return f"{self.role}-{self.index}"
 
 
 def tasks(workers: int, cluster: str = "chief", *, ps: int = 0, evaluator: bool = False) -> tuple[Task, ...]:
-    """Return the tasks of a cluster, the one that decides the run's success first.
-
-    Args:
-        workers: training processes, the chief included.
-        cluster: "chief", or "workers" for a cluster without one.
-        ps: parameter servers.
-        evaluator: whether there is one.
-    """
+    """Return the tasks of a cluster. The first one decides whether the run succeeds."""
     first = Task("chief" if cluster == "chief" else "worker", 0, 0, 0)
     offset = 0 if cluster == "chief" else 1
     others = (Task("worker", i + offset, 1, i) for i in range(workers - 1))
@@ -53,7 +37,7 @@ def tasks(workers: int, cluster: str = "chief", *, ps: int = 0, evaluator: bool 
 
 
 def members(resources: Mapping[str, Any]) -> tuple[Task, ...]:
-    """Return the tasks that a Job's resources, as JSON, ask for; those of an earlier podlift know fewer roles."""
+    """Return the tasks of a Job's resources as JSON; runs of podlift 0.1 have fewer roles."""
     return tasks(
         resources["workers"],
         resources["cluster"],
@@ -63,15 +47,13 @@ def members(resources: Mapping[str, Any]) -> tuple[Task, ...]:
 
 
 def role_of(name: str) -> str:
-    """Return the role of the task of that name."""
     return name.rpartition("-")[0]
 
 
 def in_step(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the tasks that take every training step together, the first one among them, of all tasks of a cluster.
+    """Return the tasks of a cluster that take every training step together, including the first one.
 
-    With parameter servers the first task alone decides what happens when: the others serve it until it ends. An evaluator
-    goes its own way.
+    With parameter servers that is the first task alone: the others serve it until it ends. An evaluator is independent.
     """
     if any(role_of(name) == "ps" for name in names):
         return tuple(names[:1])
@@ -79,12 +61,12 @@ def in_step(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def end_by_themselves(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the tasks that come to an end of their own: servers of a cluster with parameter servers are stopped."""
+    """Return the tasks that end without being stopped; parameter servers and their workers are stopped."""
     return (*in_step(names), *(name for name in names if role_of(name) == "evaluator"))
 
 
 def host_name(task: Task, run_id: str) -> str:
-    """Return the name that the task's machine would have on Vertex AI; the ten hex digits come from the run's id."""
+    """Return the name that the task's machine would have on Vertex AI, with ten hex digits derived from the run's id."""
     token = hashlib.sha256(run_id.encode()).hexdigest()[:10]
     return f"cmle-training-workerpool{task.pool}-{token}-{task.pool_index}"
 
@@ -92,18 +74,16 @@ def host_name(task: Task, run_id: str) -> str:
 def environment(
     task: Task, members: Sequence[Task], addresses: Mapping[str, str], job: Mapping[str, object]
 ) -> dict[str, str]:
-    """Return `TF_CONFIG` (with more than one member) and `CLUSTER_SPEC` for one task.
+    """Return `TF_CONFIG` (if there is more than one member) and `CLUSTER_SPEC` for one task.
 
     Args:
-        task: who it is for.
-        members: all tasks, in order.
         addresses: "host:port" of each task, by name.
-        job: what both hold under "job".
+        job: becomes "job" in both.
     """
     roles: dict[str, list[str]] = {}
     pools: dict[str, list[str]] = {}
     for member in members:
-        # An evaluator is no part of the cluster that it is told about.
+        # `TF_CONFIG` does not list an evaluator as part of the cluster.
         if member.role != "evaluator":
             roles.setdefault(member.role, []).append(addresses[member.name])
         pools.setdefault(f"workerpool{member.pool}", []).append(addresses[member.name])

@@ -1,4 +1,4 @@
-"""The versioned JSON that a task reads to know what to run: all that the two halves of podlift tell each other."""
+"""The versioned JSON that tells a task what to run. It is the only message from podlift's client to a task."""
 
 from __future__ import annotations
 
@@ -11,81 +11,44 @@ VERSION = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Payload:
-    """What a task has to do.
-
-    Args:
-        run_id: the run.
-        run_url: its directory.
-        attempt: which try of the whole gang this is, from 1.
-        kind: "script", "module" or "function".
-        target: the script's path in the bundle, or the module.
-        function: its name, for a function.
-        argv: words behind the script's or module's name.
-        kwargs: keyword arguments of the function.
-        bundle: path of the archive.
-        digest: its sha256.
-        roots: folders of the bundle that go first on sys.path, "" for the top.
-        tasks: all tasks' names, the first decides.
-        writes: "chief" or "all": whose Keras files reach the path that they name.
-        exit_wait_s: how long the first task waits for the others before it leaves.
-        cwd: the folder of the bundle in which the program starts, "" for the top.
-        inputs: where data lies, by name.
-        max_steps: training steps after which `fit` ends; None for no limit.
-        outside: folders that hold the project's own modules where it was submitted: none may load from there.
-        checkpoints: the job's policy; {} for a run of an earlier podlift, which saves nothing by itself.
-        warm_start: the checkpoint to start with, as `STORE#COMMIT`; "" for none.
-        grace_s: what a task has to end when it was asked to, in seconds.
-        drill: "kills" of tasks on purpose and the "seed" of everything random; {} where nobody drills.
-        store: where checkpoints are kept; "" for the run's own directory.
-        board: the run's directory in a bucket, where the tasks have no folder in common; "" where they have.
-        generation: how often the run was resumed: wishes of clients are for one generation; only beside a board.
-        vendor: a folder of packages that are found behind all others; "" for none.
-        tpu: the row of the hardware table that the task runs on, if it is a TPU; "" for none.
-        tpu_stand_in: True where CPUs stand for it.
-        own_names: those of podlift's import names that the project has modules of: its own come first.
-    """
+    """What one attempt of a run executes."""
 
     run_id: str
-    run_url: str
-    attempt: int
-    kind: str
-    target: str
-    function: str
-    argv: list[str]
-    kwargs: dict[str, Any]
-    bundle: str
-    digest: str
-    roots: list[str]
-    tasks: list[str]
-    writes: str
-    exit_wait_s: float
-    cwd: str = ""
-    inputs: dict[str, str] = field(default_factory=dict)
-    max_steps: int | None = None
-    outside: list[str] = field(default_factory=list)
-    checkpoints: dict[str, Any] = field(default_factory=dict)
-    warm_start: str = ""
-    grace_s: float = 5.0
-    drill: dict[str, Any] = field(default_factory=dict)
-    store: str = ""
-    board: str = ""
-    generation: int = 0
-    vendor: str = ""
-    tpu: str = ""
-    tpu_stand_in: bool = False
-    own_names: list[str] = field(default_factory=list)
+    run_url: str  # the run's directory
+    attempt: int  # from 1
+    kind: str  # "script", "module" or "function"
+    target: str  # the script's path in the bundle, or the module
+    function: str  # its name; "" unless `kind` is "function"
+    argv: list[str]  # words after the script's or module's name
+    kwargs: dict[str, Any]  # keyword arguments of the function
+    bundle: str  # path of the archive
+    digest: str  # sha256 of the bundle
+    roots: list[str]  # folders of the bundle that come first on sys.path, "" for the top
+    tasks: list[str]  # names of all tasks; the first one decides whether the run succeeded
+    writes: str  # "chief" or "all": whose Keras files are written to the path in the program
+    exit_wait_s: float  # how long the first task waits for the others before it exits
+    cwd: str = ""  # folder of the bundle in which the program starts, "" for the top
+    inputs: dict[str, str] = field(default_factory=dict)  # where the data is, by name
+    max_steps: int | None = None  # training steps after which `fit` ends; None for no limit
+    source_dirs: list[str] = field(default_factory=list)  # the original project: a task must not import from there
+    checkpoints: dict[str, Any] = field(default_factory=dict)  # the job's policy; {} in runs of podlift 0.1
+    warm_start: str = ""  # the checkpoint to start with, as `STORE#COMMIT`; "" for none
+    grace_s: float = 5.0  # seconds from the stop request to the end of the task
+    drill: dict[str, Any] = field(default_factory=dict)  # "kills" and "seed" of a drill; {} for a normal run
+    store: str = ""  # where checkpoints are kept; "" for the run's own directory
+    bucket_url: str = ""  # the run's directory in a bucket, if the tasks share no folder; "" if they do
+    resumes: int = 0  # how often the run was resumed: a cancel request is for one resume; used with `bucket_url` only
+    vendor: str = ""  # folder of packages that come last on sys.path; "" for none
+    tpu: str = ""  # row of the accelerator table, if the task runs on a TPU; "" for none
+    tpu_stand_in: bool = False  # True if CPUs stand in for the TPU
+    own_names: list[str] = field(default_factory=list)  # import names of podlift that the project has modules of
 
     def to_json(self) -> str:
-        """Return the payload as JSON text."""
         return json.dumps({"version": VERSION, **asdict(self)}, indent=1, sort_keys=True)
 
     @staticmethod
     def from_json(text: str | bytes) -> Payload:
-        """Read what `to_json` wrote.
-
-        Raises:
-            ValueError: it was written by a later podlift, or is no payload.
-        """
+        """Read what `to_json` wrote; fields that this version does not know are ignored."""
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise ValueError(f"This is not a payload of version {VERSION}. Received: {str(text)[:80]!r}")

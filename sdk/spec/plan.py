@@ -164,7 +164,7 @@ class Plan:
             cwd=self.cwd,
             inputs=self.inputs,
             max_steps=self.job["limits"].get("max_steps"),
-            outside=self.outside,
+            source_dirs=self.outside,
             checkpoints=self.job.get("checkpoints", {}),
             warm_start=self.warm_start,
             grace_s=self.job["limits"]["grace_s"],

@@ -17,7 +17,7 @@ import pytest
 from .gcs import podlift_gcs, podlift_gcs_server
 
 if TYPE_CHECKING:
-    from ..drill import Report
+    from ..drill import DrillReport
     from ..run import Result, Run
     from .vertex import Cloud
 
@@ -70,7 +70,7 @@ def podlift_run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
 
 
 @pytest.fixture
-def podlift_drill(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Report]:
+def podlift_drill(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., DrillReport]:
     """Train twice undisturbed and once under kills, and return the report; see docs/how-to/drill.md.
 
     Usage: `report = podlift_drill("train.py", workers=2, kills=["worker-0@step:20"]); assert report.passed, report`
@@ -80,7 +80,7 @@ def podlift_drill(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
     undisturbed run that fails raises `sdk.RunFailedError` with the traceback of the task.
     """
 
-    def drill(entry: Any, **settings: Any) -> Report:
+    def drill(entry: Any, **settings: Any) -> DrillReport:
         __tracebackhide__ = True
         from ..drill import run_drill
         from ..errors import PodliftError

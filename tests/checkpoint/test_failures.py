@@ -217,7 +217,7 @@ def test_a_save_on_the_way_out_is_given_up_in_time() -> None:
 
     said: list[str] = []
     begun = time.monotonic()
-    state = rescue.State(stage=0, steps=3, contents=Contents(), at={})
+    state = rescue.UnsavedState(stage=0, steps=3, contents=Contents(), at={})
     rescue.save(Stuck(), state, 0.2, said.append)  # type: ignore[arg-type]
     assert time.monotonic() - begun < 5
     assert said == ["the state was not saved on the way out: it was not done after 0.2 s"]

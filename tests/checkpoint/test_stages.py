@@ -63,8 +63,8 @@ def test_a_fit_that_is_finished_is_left_out_with_its_history_and_its_weights(mon
     assert said(killed, "between") == said(undisturbed, "between")
     assert said(killed, "histories") == said(undisturbed, "histories")
     text = "\n".join(line.text for line in killed.logs())
-    assert "restored its end of stage 1" in text
-    assert "of stage 2" in text
+    assert "restored its end of phase 1" in text
+    assert "of phase 2" in text
 
 
 def test_a_checkpoint_of_another_model_is_refused_with_what_differs(monkeypatch, tmp_path) -> None:
@@ -181,7 +181,7 @@ print("histories", history.history, history.epoch, flush=True)
     assert (killed.status().state, killed.status().attempts) == (sdk.State.SUCCEEDED, 2), killed.why()
     assert sums(killed) == sums(undisturbed)
     assert said(killed, "histories") == said(undisturbed, "histories")
-    assert "restored step 16 of stage 1" in "\n".join(line.text for line in killed.logs())
+    assert "restored step 16 of phase 1" in "\n".join(line.text for line in killed.logs())
     assert "tf_keras begins an epoch again" in killed.checkpoints()[-1].downgrades[0]
 
 

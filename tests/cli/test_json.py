@@ -14,9 +14,9 @@ from support import GOLDEN_FILES, REPO
 
 import sdk
 from sdk.cli import emulator
-from sdk.drill.report import Report as Drill
-from sdk.planning.preflight_findings import Report as Preflight
-from sdk.runtime.progress import Progress
+from sdk.drill.report import DrillReport as Drill
+from sdk.planning.preflight_findings import PreflightReport as Preflight
+from sdk.runtime.progress import ProgressWriter
 from sdk.spec.layout import RunPaths
 from sdk.upkeep.doctor.check import Check
 
@@ -64,7 +64,7 @@ def ended(root: Path) -> RunPaths:
     run = RunPaths(str(root / "runs" / RUN.name))
     shutil.copytree(RUN, run.url)
     shutil.copytree(GOLDEN / "store-1", run.store)
-    task = Progress(run.progress(1, "chief-0"))
+    task = ProgressWriter(run.progress(1, "chief-0"))
     task.epoch(1, 2, 3)
     task.step()
     return run

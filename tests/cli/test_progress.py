@@ -22,7 +22,7 @@ from sdk.records.recorder import position, read_position, read_progress
 from sdk.records.sync import heartbeats
 from sdk.records.sync.pull import Copy
 from sdk.runtime import progress as runtime
-from sdk.runtime.container.uploader import Carrying
+from sdk.runtime.container.uploader import ContainerUploader
 from sdk.spec.layout import RunPaths
 from sdk.status import Progress
 from sdk.storage.gcs.store import GcsStore
@@ -111,8 +111,8 @@ def test_what_an_earlier_podlift_noted_is_read(tmp_path: Path) -> None:
 def test_the_last_attempt_counts(tmp_path: Path) -> None:
     paths = RunPaths(str(tmp_path / "runs" / "a-aaaaaa"))
     assert position(paths, "chief-0") is None
-    runtime.Progress(paths.progress(1, "chief-0")).step(9)
-    runtime.Progress(paths.progress(2, "chief-0")).step(3)
+    runtime.ProgressWriter(paths.progress(1, "chief-0")).step(9)
+    runtime.ProgressWriter(paths.progress(2, "chief-0")).step(3)
     assert position(paths, "chief-0") == Progress(step=3)
 
 
@@ -181,9 +181,9 @@ def test_a_container_says_every_ten_seconds_how_far_the_run_is(bucket, tmp_path:
         "gs://mine/podlift/runs/digits-aaaaaa",
         Hand(),
     )
-    first = Carrying(paths, url, clock, print, task="chief-0", generation=2)
-    other = Carrying(paths, url, clock, print)
-    task = runtime.Progress(paths.progress(1, "chief-0"))
+    first = ContainerUploader(paths, url, clock, print, task="chief-0", resumes=2)
+    other = ContainerUploader(paths, url, clock, print)
+    task = runtime.ProgressWriter(paths.progress(1, "chief-0"))
     task.epoch(2, 5, 100)
     task.step(107, 7)
     copy = Copy(RunPaths(str(tmp_path / "copy" / "runs" / "digits-aaaaaa")), url, SystemClock())

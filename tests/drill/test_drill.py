@@ -21,7 +21,7 @@ from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.policy import Policy
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
-from sdk.drill import Difference, Killed, Report, Source, comparison, losses, run_drill
+from sdk.drill import ArrayDifference, DrillReport, Killed, UnseededCall, comparison, losses, run_drill
 from sdk.drill.kills import Kill, parse
 from sdk.records.events import Event
 from sdk.spec.layout import RunPaths
@@ -46,11 +46,11 @@ def event(kind: str, attempt: int, source: str = "chief-0", **data: Any) -> Even
     ("word", "said"),
     [
         ("worker-1@step:5", "no task 'worker-1'. Did you mean 'worker-0'?"),
-        ("worker-0@stp:5", "no moment 'stp'. Did you mean 'step'?"),
+        ("worker-0@stp:5", "no kill point 'stp'. Did you mean 'step'?"),
         ("worker-0@step:0", "counts from 1"),
-        ("worker-0@step", "This is no kill"),
-        ("worker-0@step:-1", "This is no kill"),
-        ("random:x", "This is no kill"),
+        ("worker-0@step", "This is not a kill"),
+        ("worker-0@step:-1", "This is not a kill"),
+        ("random:x", "This is not a kill"),
         ("", "Expected: worker-0@step:50, or random:3."),
     ],
 )
@@ -65,7 +65,7 @@ def test_random_kills_are_at_different_steps_and_the_seed_repeats_them(steps: in
     found = parse([f"random:{count}"], TASKS, steps=steps, seed=seed)
     assert found == parse([f"random:{count}"], TASKS, steps=steps, seed=seed)
     assert len({one.number for one in found}) == count
-    assert all(1 <= one.number < steps and one.task in TASKS and one.moment == "step" for one in found)
+    assert all(1 <= one.number < steps and one.task in TASKS and one.point == "step" for one in found)
 
 
 def test_more_random_kills_than_steps_are_refused_once_the_steps_are_known() -> None:
@@ -79,7 +79,7 @@ def test_every_mistake_is_told_before_anything_starts(write, root: Path) -> None
     with pytest.raises(sdk.InputError) as caught:
         run_drill("tran.py", kills=["worker-7@step:1", "x"], seed=-1, workers=2, keep_last=3, epochs=2)
     told = str(caught.value)
-    for said in ("'tran.py'", "worker-7", "'x'", "The seed", "keep_last: a drill decides this itself", "'epochs'"):
+    for said in ("'tran.py'", "worker-7", "'x'", "The seed", "keep_last: a drill sets this itself", "'epochs'"):
         assert said in told
     with pytest.raises(sdk.InputError, match="No kill was named"):
         run_drill("train.py", kills=[])
@@ -96,30 +96,30 @@ def done(step: int | None, attempt: int) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("kills", "events", "lost"),
     [
-        ({0: done(47, 1)}, [event("restored", 2, step=40, stage=1)], [(47, 40, 7)]),
+        ({0: done(47, 1)}, [event("restored", 2, step=40, phase=1)], [(47, 40, 7)]),
         ({0: done(7, 1)}, [event("first_step", 2)], [(7, 0, 7)]),
-        ({0: done(40, 1)}, [event("restored", 2, step=40, stage=1)], [(40, 40, 0)]),
+        ({0: done(40, 1)}, [event("restored", 2, step=40, phase=1)], [(40, 40, 0)]),
         # The second stage had saved nothing: the first one's end is where it goes on.
-        ({0: done(55, 1)}, [event("restored", 2, step=50, stage=1)], [(55, 50, 5)]),
+        ({0: done(55, 1)}, [event("restored", 2, step=50, phase=1)], [(55, 50, 5)]),
         (
             {0: done(75, 1)},
-            [event("restored", 2, step=50, stage=1), event("restored", 2, step=70, stage=2)],
+            [event("restored", 2, step=50, phase=1), event("restored", 2, step=70, phase=2)],
             [(75, 70, 5)],
         ),
         # Attempt 2 was killed before it had restored anything.
         (
             {0: done(47, 1), 1: done(None, 2)},
-            [event("entry", 2), event("restored", 3, step=40, stage=1)],
+            [event("entry", 2), event("restored", 3, step=40, phase=1)],
             [(47, 40, 7), (0, 0, 0)],
         ),
         # A validation comes first in an attempt that was restored.
         (
             {0: done(47, 1), 1: done(None, 2)},
-            [event("restored", 2, step=40, stage=1), event("restored", 3, step=40, stage=1)],
+            [event("restored", 2, step=40, phase=1), event("restored", 3, step=40, phase=1)],
             [(47, 40, 7), (40, 40, 0)],
         ),
         # A warm start names a step of another run.
-        ({0: done(4, 1)}, [event("restored", 1, step=900, stage=1), event("restored", 2, step=900, stage=1)], [(4, 4, 0)]),
+        ({0: done(4, 1)}, [event("restored", 1, step=900, phase=1), event("restored", 2, step=900, phase=1)], [(4, 4, 0)]),
     ],
 )  # fmt: skip
 def test_steps_are_lost_from_the_kill_back_to_where_the_next_attempt_began(
@@ -136,7 +136,7 @@ def test_two_tasks_that_are_killed_in_one_attempt_lose_the_same_steps() -> None:
     both = losses.killed(
         [kill("chief-0@step:9"), kill("worker-0@step:9")],
         {0: done(9, 1), 1: done(9, 1)},
-        [event("restored", 2, step=5, stage=1)],
+        [event("restored", 2, step=5, phase=1)],
     )
     assert [one.steps_lost for one in both] == [4, 4]
     assert losses.steps_lost(both) == 4
@@ -154,7 +154,9 @@ def test_a_restart_that_no_kill_explains_is_told() -> None:
 # --- What differs -------------------------------------------------------------------------------------------------
 
 
-def trained(folder: Path, kernel: list[float], *, steps: int = 2, own: bytes = b"", stages: int = 1) -> comparison.End:
+def trained(
+    folder: Path, kernel: list[float], *, steps: int = 2, own: bytes = b"", stages: int = 1
+) -> comparison.TrainingEnd:
     """Save a checkpoint of each step, and return the end: of one array of floats, and of what a replica has for itself."""
     paths = RunPaths(str(folder))
     store = open_store(paths.store)
@@ -175,7 +177,7 @@ def trained(folder: Path, kernel: list[float], *, steps: int = 2, own: bytes = b
         data = struct.pack(f"{len(kernel)}f", *(value if step > 1 else 0.0 for value in kernel))
         array = Array("dense/kernel", "float32", (len(kernel),), lambda data=data: memoryview(data))
         listed = [{"kind": "fit", "finished": True, "commit": "", "steps": step, "history": {}, "epochs": []}] * stages
-        ticket = saver.save(Contents((array,), {"own": own}), step=step, position={"stages": listed, "at": {}})
+        ticket = saver.save(Contents((array,), {"own": own}), step=step, position={"phases": listed, "at": {}})
         assert ticket is not None
         ticket.wait(20)
     saver.close(20)
@@ -194,7 +196,7 @@ def test_equal_trainings_have_one_sha_and_no_difference(tmp_path: Path) -> None:
 def test_a_single_bit_is_a_difference_and_the_first_step_that_has_it_is_named(tmp_path: Path) -> None:
     one, other = trained(tmp_path / "a", [1.0, 2.0], steps=4), trained(tmp_path / "b", [1.0, 2.0000002], steps=4)
     found, _ = comparison.compare_ends(one, other)
-    assert [(one.array, one.stage, one.step) for one in found] == [("dense/kernel", 1, 4)]
+    assert [(one.array, one.phase, one.step) for one in found] == [("dense/kernel", 1, 4)]
     assert comparison.digest(one.checkpoint) != comparison.digest(other.checkpoint)
     (first,) = comparison.first_differences(one.store, other.store)
     assert (first.array, first.step) == ("dense/kernel", 2)
@@ -207,18 +209,18 @@ def test_signs_of_zero_are_bits_too(tmp_path: Path) -> None:
     assert [(one.array, one.largest) for one in found] == [("dense/kernel", None)]
 
 
-def test_other_steps_stages_shapes_and_replicas_are_differences(tmp_path: Path) -> None:
+def test_other_steps_phases_shapes_and_replicas_are_differences(tmp_path: Path) -> None:
     one = trained(tmp_path / "a", [1.0])
     for name, other in {
         "steps": trained(tmp_path / "b", [1.0], steps=3),
-        "stages": trained(tmp_path / "c", [1.0], stages=2),
+        "phases": trained(tmp_path / "c", [1.0], stages=2),
         "dense/kernel": trained(tmp_path / "d", [1.0, 1.0]),
-        "what the replicas of task 1 hold": trained(tmp_path / "e", [1.0], own=b"other"),
+        "the state of task 1's replicas": trained(tmp_path / "e", [1.0], own=b"other"),
     }.items():
         assert [found.array for found in comparison.compare_ends(one, other)[0]] == [name]
 
 
-def test_stages_whose_ends_were_not_kept_are_named(tmp_path: Path) -> None:
+def test_phases_whose_ends_were_not_kept_are_named(tmp_path: Path) -> None:
     one, other = trained(tmp_path / "a", [1.0], stages=3), trained(tmp_path / "b", [1.0], stages=3)
     assert comparison.compare_ends(one, other) == ([], [1, 2])
 
@@ -229,7 +231,7 @@ def test_a_run_without_checkpoints_has_no_end(tmp_path: Path) -> None:
 
 # --- The report ---------------------------------------------------------------------------------------------------
 
-PASSED = Report(
+PASSED = DrillReport(
     verdict="passed",
     weights_equal=True,
     weights_sha="ab" * 32,
@@ -238,7 +240,7 @@ PASSED = Report(
     every_steps=10,
     seconds_lost=4.25,
     attempts=2,
-    kills=(Killed(task="chief-0", moment="step", number=47, attempt=1, step=47, restored=40, steps_lost=7),),
+    kills=(Killed(task="chief-0", point="step", number=47, attempt=1, step=47, restored=40, steps_lost=7),),
     runs={"undisturbed": "/runs/a", "again": "/runs/b", "killed": "/runs/c"},
 )
 
@@ -258,7 +260,7 @@ def test_the_report_is_text_and_json() -> None:
     assert wanted <= data.keys()
     assert data["kills"][0]["restored"] == 40
     assert (data["passed"], data["exit_code"]) == (True, 0)
-    assert "chief-0@step:47 in attempt 1, behind step 47; restored step 40, 7 steps lost" in str(PASSED)
+    assert "chief-0@step:47 in attempt 1, after step 47; restored step 40, 7 steps lost" in str(PASSED)
     assert "/runs/c" in str(PASSED)
 
 
@@ -267,8 +269,8 @@ def test_everything_but_passed_ends_with_1_and_says_why(verdict: Any) -> None:
     report = replace(
         PASSED,
         verdict=verdict,
-        differences=tuple(Difference(array=f"layer/{number}", step=20) for number in range(20)),
-        sources=(Source(what="uuid.uuid4()", file="train.py", line=3),),
+        differences=tuple(ArrayDifference(array=f"layer/{number}", step=20) for number in range(20)),
+        sources=(UnseededCall(what="uuid.uuid4()", file="train.py", line=3),),
         kills_missed=("chief-0@step:900",),
         downgrades=("the data is skipped",),
     )

@@ -16,7 +16,7 @@ from support import LONG_LIMIT_S as LIMIT_S
 from support import REPO
 
 import sdk
-from sdk.drill import Report, run_drill, runs
+from sdk.drill import DrillReport, run_drill, runs
 from sdk.testing import tasks
 
 FIT = """
@@ -59,7 +59,7 @@ def test_a_fit_that_is_killed_while_it_saves_ends_with_the_same_weights(write, r
     assert (code, told["verdict"], told["weights_equal"]) == (0, "passed", True), said
     assert (told["attempts"], told["steps"], told["kills_missed"]) == (2, 60, [])
     (kill,) = told["kills"]
-    assert (kill["task"], kill["moment"], kill["step"]) == ("chief-0", "save", 15)
+    assert (kill["task"], kill["point"], kill["step"]) == ("chief-0", "save", 15)
     # The save before was over, since one that is due waits for it; this one may have been done just in time.
     assert kill["restored"] in (10, 15)
     assert told["steps_lost"] == kill["steps_lost"] == 15 - kill["restored"]
@@ -89,7 +89,7 @@ def test_a_drill_whose_runs_lie_in_a_bucket_compares_what_is_there(write, podlif
 @pytest.mark.full
 def test_a_fit_survives_kills_at_every_moment(podlift_drill, write) -> None:
     write("train.py", FIT)
-    moments = [
+    kills = [
         "chief-0@step:1",
         "chief-0@step:13",
         "chief-0@epoch:2",
@@ -97,7 +97,7 @@ def test_a_fit_survives_kills_at_every_moment(podlift_drill, write) -> None:
         "chief-0@save:9",
         "random:2",
     ]
-    report: Report = podlift_drill("train.py", kills=moments, every_steps=5)
+    report: DrillReport = podlift_drill("train.py", kills=kills, every_steps=5)
     assert report.passed, report
     assert (len(report.kills), report.attempts) == (7, 8)
 
@@ -130,7 +130,7 @@ def test_a_program_that_saves_nothing_is_told_what_a_drill_needs(podlift_drill, 
     write("train.py", "print('no training here')")
     code, told, _ = drill_by_command("train.py", "--kill", "random:1")
     assert (code, told["verdict"], told["weights_sha"]) == (1, "nothing_saved", None)
-    report: Report = podlift_drill("train.py", kills=["random:1"], workers=2, name="mine")
+    report: DrillReport = podlift_drill("train.py", kills=["random:1"], workers=2, name="mine")
     assert report.runs["undisturbed"].startswith(f"{tmp_path}/podlift/runs/mine-drill-1-")
     with pytest.raises(sdk.InputError, match="There is no setting 'killed'"):
         podlift_drill("train.py", killed=["random:1"])
@@ -240,7 +240,7 @@ def test_a_loop_passes_unless_it_keeps_state_outside_of_what_is_saved(write, mor
 @pytest.mark.full
 def test_a_kill_whose_moment_never_comes_is_not_passed_over(podlift_drill, write) -> None:
     write("train.py", FIT)
-    report: Report = podlift_drill("train.py", kills=["chief-0@step:61", "chief-0@epoch:2"], every_steps=5)
+    report: DrillReport = podlift_drill("train.py", kills=["chief-0@step:61", "chief-0@epoch:2"], every_steps=5)
     assert (report.verdict, report.weights_equal, report.kills_missed) == ("kills_missed", True, ("chief-0@step:61",))
     assert [kill.step for kill in report.kills] == [40]
 

@@ -20,7 +20,7 @@ import sdk
 from sdk.cli import app
 from sdk.errors import InputError
 from sdk.planning import preflight_cache
-from sdk.preflight import Finding, Limits, Report, describe, preflight
+from sdk.preflight import PreflightFinding, PreflightLimits, PreflightReport, describe, preflight
 from sdk.process import spawn
 
 HERE = Path(__file__).parent
@@ -45,7 +45,7 @@ class Warm:
             env={**os.environ, "PYTHONPATH": str(REPO), "TF_CPP_MIN_LOG_LEVEL": "2"},
         )
 
-    def look(self, program: Path, **more: object) -> Report:
+    def look(self, program: Path, **more: object) -> PreflightReport:
         place = self._folder / program.parent.name / program.stem
         place.mkdir(parents=True, exist_ok=True)
         shutil.copy(program, place / program.name)
@@ -53,7 +53,7 @@ class Warm:
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
         assert "error" not in answer, answer["error"]
-        return Report.from_json(json.dumps(answer))
+        return PreflightReport.from_json(json.dumps(answer))
 
     def close(self) -> None:
         self._process.stdin.close()
@@ -114,9 +114,9 @@ def test_digits_passes_with_its_figures(warm):
     assert report.largest_batch > 1000
     assert any("Conv2D" in layer.name or "convolution" in layer.name for layer in report.layers)
     text = describe(report)
-    assert "v5e-8: nothing that a TPU refuses was found" in text
+    assert "v5e-8: found nothing that a TPU refuses" in text
     assert "8 examples on each of 8 replicas, compiled to 1 program" in text
-    assert "at their peak they take" in text
+    assert "at their peak they consume" in text
     assert [found.rule for found in report.findings] == ["uneven-batch"]  # 1,500 pictures, 64 at a time
 
 
@@ -174,8 +174,8 @@ def test_a_program_without_a_step_has_no_verdict_and_says_why(write, capsys, tex
     write("train.py", text)
     assert app.run(["preflight", "train.py", "--accelerator", "v5e-8"]) == code
     shown = capsys.readouterr().out
-    assert f"came as far as: code unpacked. {why}" in shown
-    assert "v5e-8: no verdict: " in shown and "nothing was looked at" in shown
+    assert f"stopped after: code unpacked. {why}" in shown
+    assert "v5e-8: no verdict: " in shown and "no step was inspected" in shown
     assert "nothing that a TPU refuses" not in shown
     assert app.run(["preflight", "train.py", "--accelerator", "v5e-8", "--json"]) == code
     assert json.loads(capsys.readouterr().out)["outcome"] == ("no step" if code == 2 else "failed")
@@ -195,7 +195,10 @@ time.sleep(1000)
 
 @pytest.mark.parametrize(
     ("limits", "size", "why"),
-    [(Limits(seconds=4), 1, "longer than 4 s"), (Limits(seconds=60, bytes=300_000_000), 1 << 30, "0.3 GB of memory")],
+    [
+        (PreflightLimits(seconds=4), 1, "longer than 4 s"),
+        (PreflightLimits(seconds=60, bytes=300_000_000), 1 << 30, "0.3 GB of memory"),
+    ],
     ids=["time", "memory"],
 )
 def test_a_program_that_meets_a_limit_is_ended_with_all_that_it_has_started(write, tmp_path, limits, size, why):
@@ -235,8 +238,8 @@ def said(plan):
     return [message for _, message in plan.findings if "TPU" in message or "reflight" in message]
 
 
-REFUSED = Finding("train.py", 3, "refused", "strings", "text in the step", "no text", "numbers")
-PRICED = Finding("train.py", 4, "warning", "batch", "each replica has 5 examples", "eight rows", "8")
+REFUSED = PreflightFinding("train.py", 3, "refused", "strings", "text in the step", "no text", "numbers")
+PRICED = PreflightFinding("train.py", 4, "warning", "batch", "each replica has 5 examples", "eight rows", "8")
 
 
 def test_a_plan_for_a_tpu_shows_the_verdict_on_the_same_code_or_says_that_it_is_missing(write, cache):
@@ -244,37 +247,35 @@ def test_a_plan_for_a_tpu_shows_the_verdict_on_the_same_code_or_says_that_it_is_
     plan = sdk.plan("train.py", accelerator="v5e-8")
     (missing,) = said(plan)
     assert "podlift preflight train.py --accelerator v5e-8" in missing
-    preflight_cache.keep(
-        plan, Report(accelerator="v5e-8", findings=(PRICED,), reached="done"), os.environ, strict=False
+    preflight_cache.store_report(
+        plan, PreflightReport(accelerator="v5e-8", findings=(PRICED,), reached="done"), os.environ, strict=False
     )
-    assert (
-        "found nothing that a TPU refuses, and 1 that cost time" in said(sdk.plan("train.py", accelerator="v5e-8"))[0]
-    )
-    preflight_cache.keep(
-        plan, Report(accelerator="v5e-8", findings=(REFUSED,), reached="done"), os.environ, strict=False
+    assert "found nothing that a TPU refuses, and 1 warning" in said(sdk.plan("train.py", accelerator="v5e-8"))[0]
+    preflight_cache.store_report(
+        plan, PreflightReport(accelerator="v5e-8", findings=(REFUSED,), reached="done"), os.environ, strict=False
     )
     again = sdk.plan("train.py", accelerator="v5e-8")
     assert ["warning" for level, message in again.findings if "1 thing" in message and level == "warning"]
     cloud = sdk.Vertex(project="our-project", regions=["us-central1"], bucket="somebodys-runs")
     assert "1 thing" in said(sdk.plan("train.py", accelerator="v5e-8", backend=cloud))[0]
-    assert "Nobody has looked" in said(sdk.plan("train.py", accelerator="v5e-4"))[0]
+    assert "not been checked for TPUs" in said(sdk.plan("train.py", accelerator="v5e-4"))[0]
     assert said(sdk.plan("train.py")) == []
     write("train.py", "import keras, os\n")
-    assert "Nobody has looked" in said(sdk.plan("train.py", accelerator="v5e-8"))[0]
+    assert "not been checked for TPUs" in said(sdk.plan("train.py", accelerator="v5e-8"))[0]
 
 
 def test_the_command_answers_from_what_is_remembered_and_ends_with_1_only_where_a_tpu_refuses(write, cache, capsys):
     write("train.py", "import keras\n")
     plan = sdk.plan("train.py", accelerator="v5e-8")
     for finding, code in ((PRICED, 0), (REFUSED, 1)):
-        preflight_cache.keep(
-            plan, Report(accelerator="v5e-8", findings=(finding,), reached="done"), os.environ, strict=False
+        preflight_cache.store_report(
+            plan, PreflightReport(accelerator="v5e-8", findings=(finding,), reached="done"), os.environ, strict=False
         )
         assert app.run(["preflight", "train.py", "--accelerator", "v5e-8"]) == code
         shown = capsys.readouterr().out
         assert str(finding) in shown.splitlines()
         assert app.run(["preflight", "train.py", "--accelerator", "tpu-v5e-8", "--json"]) == code
-        assert Report.from_json(capsys.readouterr().out).findings == (finding,)
+        assert PreflightReport.from_json(capsys.readouterr().out).findings == (finding,)
 
 
 def test_the_command_asks_for_a_tpu_and_names_one(write, capsys):

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import keras  # noqa: F401
 import tensorflow  # noqa: F401
 
-from sdk.preflight import Limits, Report, preflight
+from sdk.preflight import PreflightLimits, PreflightReport, preflight
 from sdk.preflight.child import main as look
 from sdk.process import spawn
 
@@ -41,12 +41,12 @@ def fork(command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str) 
     os._exit(1)
 
 
-def report(order: dict[str, object]) -> Report:
+def report(order: dict[str, object]) -> PreflightReport:
     os.chdir(str(order["cwd"]))
     given = order.get("given")
     return preflight(
         str(order["entry"]), accelerator=str(order.get("accelerator", "v5e-8")), fresh=True, spawn=fork,
-        given=given if isinstance(given, dict) else {}, strict=bool(order.get("strict")), limits=Limits(seconds=240),
+        given=given if isinstance(given, dict) else {}, strict=bool(order.get("strict")), limits=PreflightLimits(seconds=240),
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import PROGRAMS
 
-from sdk.runtime.patches.task_files import ChiefFiles, TaskFiles, as_text, is_own_already, mirror
+from sdk.runtime.patches.task_files import ChiefFiles, TaskFiles, as_text, copy_path, is_own_already
 
 HERE = Path(__file__).parent
 
@@ -57,25 +57,25 @@ rests = st.lists(parts, min_size=1, max_size=5).map("/".join)
     ],
 )
 def test_a_copy_mirrors_the_place_that_the_program_named(path, copy):
-    assert mirror(path, "/temp", "/home/me") == f"/temp/{copy}"
+    assert copy_path(path, "/temp", "/home/me") == f"/temp/{copy}"
 
 
 @given(rests, rests)
 def test_two_objects_of_a_bucket_never_share_a_copy(one, other):
-    copies = [mirror(f"gs://{rest}", "/temp", "/") for rest in (one, other)]
+    copies = [copy_path(f"gs://{rest}", "/temp", "/") for rest in (one, other)]
     assert (copies[0] == copies[1]) == (one.rstrip("/") == other.rstrip("/"))
 
 
 @given(rests, rests)
 def test_two_local_files_never_share_a_copy(one, other):
-    copies = [mirror(f"/{rest}", "/temp", "/") for rest in (one, other)]
+    copies = [copy_path(f"/{rest}", "/temp", "/") for rest in (one, other)]
     places = [os.path.normpath(f"/{rest}").lstrip("/") for rest in (one, other)]
     assert (copies[0] == copies[1]) == (places[0] == places[1])
 
 
 @given(st.sampled_from(["", "/", "gs://", "file://", "S3://"]), rests)
 def test_every_copy_is_below_the_temporary_folder_and_has_no_copy_itself(scheme, rest):
-    copy = mirror(scheme + rest, "/temp", "/work")
+    copy = copy_path(scheme + rest, "/temp", "/work")
     assert os.path.normpath(copy).startswith("/temp/")
     assert is_own_already(copy, {"/temp"}, "/work")
 

@@ -56,4 +56,4 @@ def test_a_cure_that_breaks_does_not_break_the_users_import(tmp_path, monkeypatc
     import curable_thing
 
     assert curable_thing.VALUE == 1
-    assert lines == ["patch mine failed and may be in force in part: KeyError: 'upstream moved it'"]
+    assert lines == ["patch mine failed and may be applied in part: KeyError: 'upstream moved it'"]

@@ -63,11 +63,11 @@ HOLDS_ITSELF.append(HOLDS_ITSELF)
         ({"a": 1, "model": Odd()}, {"a": 1, "model": None}, "value['model'] is of type test_value.Odd"),
         ([1, b"x"], [1, None], "value[1] is of type bytes"),
         ({"w": np.zeros(10_001)}, {"w": None}, "value['w'] is of type numpy.ndarray: it has 10,001 elements"),
-        ({(1, 2): 3}, {}, "the key of value[(1, 2)] is of type tuple: a key in JSON is a text"),
+        ({(1, 2): 3}, {}, "the key of value[(1, 2)] is of type tuple: a key in JSON is a string"),
         (Broken(), None, "RuntimeError: closed"),
-        (HOLDS_ITSELF, [None], "value[0] is of type list: it holds itself"),
+        (HOLDS_ITSELF, [None], "value[0] is of type list: it contains itself"),
         ({"big": 10**5000}, {"big": None}, "value['big'] is of type int"),
-        ({1: "a", "1": "b"}, {"1": "a"}, "another key is the same text"),
+        ({1: "a", "1": "b"}, {"1": "a"}, "another key is the same string"),
     ],
 )
 def test_what_does_not_is_named_and_the_rest_is_kept(value: Any, found: Any, said: str) -> None:

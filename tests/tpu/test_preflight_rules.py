@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from sdk.planning.preflight_findings import Finding, Layer, Report, tidy
+from sdk.planning.preflight_findings import Layer, PreflightFinding, PreflightReport, tidy
 from sdk.preflight import advice, describe, failures, rules, sizes
 
 SMALL = ("float32", (64, 128))
 
 
 def op(kind: str, *, inputs=(SMALL,), outputs=(SMALL,), line=7, on_host=False):
-    return rules.Op(type=kind, name="x", path="train.py", line=line, inputs=inputs, outputs=outputs, on_host=on_host)
+    return rules.StepOp(
+        type=kind, name="x", path="train.py", line=line, inputs=inputs, outputs=outputs, on_host=on_host
+    )
 
 
 LONG = ("int64", (64, 64))
@@ -41,7 +43,7 @@ HITS = [
 
 @pytest.mark.parametrize(("found", "level", "rule"), HITS, ids=lambda value: getattr(value, "type", value))
 def test_what_a_tpu_refuses_or_pays_for_is_found_at_its_line(found, level, rule):
-    (finding,) = rules.look([found])
+    (finding,) = rules.check([found])
     assert (finding.path, finding.line, finding.level, finding.rule) == ("train.py", 7, level, rule)
     assert finding.what
     assert finding.why
@@ -64,19 +66,19 @@ MISSES = [
 
 @pytest.mark.parametrize("near", MISSES, ids=lambda value: value.type)
 def test_what_only_looks_like_it_is_not_reported(near):
-    assert rules.look([near]) == []
+    assert rules.check([near]) == []
 
 
 def test_dynamic_shapes_are_refused_only_when_somebody_is_strict():
-    levels = [rules.look([op("Where")], strict=strict)[0].level for strict in (False, True)]
+    levels = [rules.check([op("Where")], strict=strict)[0].level for strict in (False, True)]
     assert levels == ["warning", "refused"]
-    assert rules.look([op("BatchMatMulV2", outputs=[LONG])], strict=True)[0].level == "warning"
+    assert rules.check([op("BatchMatMulV2", outputs=[LONG])], strict=True)[0].level == "warning"
 
 
 def test_the_counting_of_ragged_rows_is_not_reported_beside_them():
     ragged, count = op("RaggedRange"), op("Mul", outputs=[LONG])
-    assert [found.rule for found in rules.look([count, ragged])] == ["dynamic-shape"]
-    assert [found.rule for found in rules.look([op("Mul", outputs=[LONG], line=8), ragged])] == [
+    assert [found.rule for found in rules.check([count, ragged])] == ["dynamic-shape"]
+    assert [found.rule for found in rules.check([op("Mul", outputs=[LONG], line=8), ragged])] == [
         "int64",
         "dynamic-shape",
     ]
@@ -164,7 +166,7 @@ def test_how_many_examples_are_wanted_is_unknown_where_the_peak_is():
 
 def test_one_rule_says_one_thing_of_a_line_in_the_order_of_the_lines():
     def finding(line, rule, what="x"):
-        return Finding("train.py", line, "warning", rule, what, "y", "z")
+        return PreflightFinding("train.py", line, "warning", rule, what, "y", "z")
 
     found = tidy([finding(9, "a"), finding(3, "b"), finding(3, "b", "again"), finding(3, "a")])
     assert [(each.line, each.rule, each.what) for each in found] == [(3, "a", "x"), (3, "b", "x"), (9, "a", "x")]
@@ -172,29 +174,32 @@ def test_one_rule_says_one_thing_of_a_line_in_the_order_of_the_lines():
 
 def test_a_report_comes_back_from_json_as_it_was():
     layer = Layer(name="a", flops=1, padded=0.5, shape=(1, 2, 3))
-    finding = Finding("train.py", 1, "refused", "strings", "a", "b", "c")
-    report = Report(accelerator="v5e-8", findings=(finding,), layers=(layer,), batch=8, reached="done")
-    assert Report.from_json(report.to_json()) == report
+    finding = PreflightFinding("train.py", 1, "refused", "strings", "a", "b", "c")
+    report = PreflightReport(accelerator="v5e-8", findings=(finding,), layers=(layer,), batch=8, reached="done")
+    assert PreflightReport.from_json(report.to_json()) == report
     assert report.refused
     with pytest.raises(ValueError, match="another version"):
-        Report.from_json(report.to_json().replace('"version": 2', '"version": 1'))
+        PreflightReport.from_json(report.to_json().replace('"version": 2', '"version": 1'))
     for text in ("[]", "{}", "null", '{"version": 2}', "nonsense"):
         with pytest.raises(ValueError):
-            Report.from_json(text)
+            PreflightReport.from_json(text)
 
 
 @pytest.mark.parametrize(
-    ("report", "outcome", "words"),
+    ("about", "outcome", "words"),
     [
-        (Report(accelerator="v5e-8", reached="done"), "passed", "nothing that a TPU refuses was found"),
-        (Report(accelerator="v5e-8", stopped="it failed", stopped_by="program"), "failed", "no verdict: the program failed"),
-        (Report(accelerator="v5e-8", stopped="none", stopped_by="no step"), "no step", "no verdict: the program has no"),
-        (Report(accelerator="v5e-8", stopped="300 s", stopped_by="limit"), "unfinished", "no verdict: the look was not"),
-        (Report(accelerator="v5e-8", stopped="?", stopped_by="podlift"), "unfinished", "no verdict: the look was not"),
+        ({"reached": "done"}, "passed", "found nothing that a TPU refuses"),
+        ({"stopped": "it failed", "stopped_by": "program"}, "failed", "no verdict: the program failed"),
+        ({"stopped": "none", "stopped_by": "no step"}, "no step", "no verdict: the program has no"),
+        ({"stopped": "300 s", "stopped_by": "limit"}, "unfinished", "no verdict: the inspection is"),
+        ({"stopped": "?", "stopped_by": "podlift"}, "unfinished", "no verdict: the inspection is"),
     ],
 )  # fmt: skip
-def test_only_a_look_at_all_of_it_says_that_nothing_was_found(report, outcome, words):
-    refused = Report(accelerator="v5e-8", findings=(Finding("t.py", 1, "refused", "strings", "a", "b", "c"),))
+def test_only_a_complete_inspection_reports_that_nothing_was_found(about, outcome, words):
+    report = PreflightReport(accelerator="v5e-8", **about)
+    refused = PreflightReport(
+        accelerator="v5e-8", findings=(PreflightFinding("t.py", 1, "refused", "strings", "a", "b", "c"),)
+    )
     assert (report.outcome, report.passed) == (outcome, outcome == "passed")
     assert words in describe(report)
     assert json.loads(report.to_json())["outcome"] == outcome
@@ -230,7 +235,7 @@ def test_the_cause_is_the_line_that_says_what_is_wrong(message, cause):
 
 
 def test_a_finding_is_one_line_with_its_place_first():
-    finding = Finding("train.py", 18, "refused", "strings", "text in the step", "a TPU has no text", "numbers")
+    finding = PreflightFinding("train.py", 18, "refused", "strings", "text in the step", "a TPU has no text", "numbers")
     assert str(finding) == "train.py:18: refused: text in the step: a TPU has no text. Instead: numbers [strings]"
 
 
@@ -243,14 +248,14 @@ class Fit:
 
 @pytest.mark.parametrize(("gib", "levels"), [(10, []), (15, ["warning"]), (19, ["warning"]), (21, ["refused"])])
 def test_memory_is_refused_only_where_no_compiler_could_make_it_fit(gib, levels):
-    about = advice.About(Fit(), batch=64, known=True, uneven=None)
+    about = advice.StepFacts(Fit(), batch=64, known=True, uneven=None)
     found = advice.memory(about, gib << 30, 16 << 30, 48, 8)
     assert [each.level for each in found] == levels
     assert all("at most 48 examples on each replica, 384 in a global batch" in each.instead for each in found)
 
 
 def test_small_products_may_be_padding_and_large_ones_are_told():
-    about = advice.About(Fit(), batch=64, known=True, uneven=None)
+    about = advice.StepFacts(Fit(), batch=64, known=True, uneven=None)
     small = Layer(name="dense", flops=10**6, padded=0.9, shape=(64, 10, 10))
     large = Layer(name="dense", flops=10**11, padded=0.9, shape=(64, 10, 10))
     backwards = Layer(name="gradient_tape/dense", flops=10**11, padded=0.9, shape=(10, 64, 10))
@@ -263,6 +268,6 @@ def test_small_products_may_be_padding_and_large_ones_are_told():
 
 @pytest.mark.parametrize(("batch", "rules_of_it"), [(8, []), (64, []), (5, ["batch"]), (12, ["batch"])])
 def test_a_batch_is_counted_in_eights(batch, rules_of_it):
-    about = advice.About(Fit(), batch=batch, known=True, uneven=None)
+    about = advice.StepFacts(Fit(), batch=batch, known=True, uneven=None)
     assert [each.rule for each in advice.feeding(about)] == rules_of_it
-    assert advice.feeding(advice.About(Fit(), batch=batch, known=False, uneven=None)) == []
+    assert advice.feeding(advice.StepFacts(Fit(), batch=batch, known=False, uneven=None)) == []

@@ -223,7 +223,7 @@ def speechless(ended: Ended) -> str:
 def _silent(events: Sequence[Event], exits: Sequence[Event]) -> list[Event]:
     """Return how tasks have ended that left no word of why, and not because of another one; the earliest first."""
     told = {event.source for event in events if event.kind == "failed"}
-    found = [event for event in exits if not event.data.get("echo") and event.data.get("task") not in told]
+    found = [event for event in exits if not event.data.get("collateral") and event.data.get("task") not in told]
     return sorted(found, key=lambda event: event.time)
 
 

@@ -1,7 +1,7 @@
-"""The first stage of a container: gets the order and what it names, looks whether the image fits, hands over to the agent.
+"""A container's entrypoint: downloads the launch spec and what it names, checks the image, hands over to the agent.
 
-One file, fetched by its digest, with nothing but the standard library; it has to be read by a Python that is too old for
-everything else, to say so. Nothing is unpacked or imported before its sha256 is the one that was planned.
+It is one file, fetched by its digest, that needs the standard library only. It must also run under a Python that is too old
+for everything else, in order to report that. Nothing is unpacked or imported unless its sha256 is the planned one.
 """
 
 from __future__ import annotations
@@ -27,26 +27,21 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TextIO
 from urllib.parse import quote
 
-_INFRASTRUCTURE, _AGAIN = 3, 134
+_INFRASTRUCTURE, _RESTART = 3, 134
 _VERSION = 1
 _TENSORFLOWS = ["tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tensorflow-gpu", "tensorflow-rocm", "tf-nightly"]
 _TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105
 _WAITS_S = (1, 2, 4, 8, 16)
-_PIECE = 1 << 20
+_CHUNK = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-# They would put things elsewhere, or add to what was asked for.
-_KEPT_FROM_PIP = re.compile(r"PIP_(TARGET|PREFIX|ROOT|USER|DRY_RUN|REPORT|REQUIREMENT|EDITABLE|CONSTRAINT|GROUP)")
+# They would change what pip installs, or where.
+_HIDDEN_FROM_PIP = re.compile(r"PIP_(TARGET|PREFIX|ROOT|USER|DRY_RUN|REPORT|REQUIREMENT|EDITABLE|CONSTRAINT|GROUP)")
 _PIP = ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-color", "--quiet"]
 _SHOWN_LINES = 15
 
 
-class Refused(Exception):
-    """The container cannot do what it was started for.
-
-    Args:
-        message: why, and what to do.
-        code: the exit code to leave with.
-    """
+class EntrypointError(Exception):
+    """The container cannot run its task. `code` is the exit code."""
 
     def __init__(self, message: str, code: int = _INFRASTRUCTURE) -> None:
         super().__init__(message)
@@ -54,32 +49,28 @@ class Refused(Exception):
 
 
 def main(bucket: str, key: str, digest: str) -> int:
-    """Do what the order says; return the exit code of the container.
-
-    Args:
-        bucket: where everything lies.
-        key: the order's.
-        digest: its sha256.
-    """
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(_AGAIN))
+    """Run the launch spec with that key and sha256; return the exit code of the container."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(_RESTART))
     home = Path(tempfile.mkdtemp(prefix="podlift-"))
     try:
-        order = json.loads(fetch(bucket, key, digest, home / "order.json").read_bytes())
-        if order.get("version") != _VERSION:
-            raise Refused(f"The order is of version {order.get('version')!r}, and this first stage knows {_VERSION}.")
-        check_python(order)
-        half = home / "runtime"
-        unpack(fetch(bucket, order["runtime"]["key"], order["runtime"]["sha256"], home / "runtime.tar"), half)
-        bundle = fetch(bucket, order["bundle"]["key"], order["bundle"]["sha256"], home / "bundle.tar")
-        installed = install(order["requirements"], home)
-        arrange(half, installed)
-        check_tensorflow(order)
-        check_checksums(half)
+        spec = json.loads(fetch(bucket, key, digest, home / "launch_spec.json").read_bytes())
+        if spec.get("version") != _VERSION:
+            raise EntrypointError(
+                f"The launch spec has version {spec.get('version')!r}. This entrypoint reads {_VERSION}."
+            )
+        check_python(spec)
+        runtime = home / "runtime"
+        unpack(fetch(bucket, spec["runtime"]["key"], spec["runtime"]["sha256"], home / "runtime.tar"), runtime)
+        bundle = fetch(bucket, spec["bundle"]["key"], spec["bundle"]["sha256"], home / "bundle.tar")
+        installed = install(spec["requirements"], home)
+        set_path(runtime, installed)
+        check_tensorflow(spec)
+        check_checksums(runtime)
         agent = importlib.import_module("sdk.runtime.container.agent")
-        # User code must not find the folder's contents before its own.
-        sys.path.remove(str(half / "podlift"))
-        return int(agent.main(order, bundle=str(bundle), home=str(home), installed=installed))
-    except Refused as error:
+        # The program must not import from this folder before its own.
+        sys.path.remove(str(runtime / "podlift"))
+        return int(agent.main(spec, bundle=str(bundle), home=str(home), installed=installed))
+    except EntrypointError as error:
         say(str(error), sys.stderr)
         return error.code
     finally:
@@ -87,83 +78,78 @@ def main(bucket: str, key: str, digest: str) -> int:
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
-    """Print a line for people."""
     print(f"podlift: {text}", file=stream or sys.stdout, flush=True)
 
 
 def fetch(bucket: str, key: str, digest: str, target: Path) -> Path:
-    """Bring an object here, if it is the one that was planned.
-
-    Raises:
-        Refused: it cannot be had, or has another digest.
-    """
-    said, damaged = "", ""
+    """Download an object and check its sha256."""
+    problem, damaged = "", ""
     for number, wait_s in enumerate((*_WAITS_S, 0)):
-        # What FUSE shows may be late; what is damaged there may be good when the service itself is asked.
-        for source in ([_of_fuse] if number == 0 else []) + [_of_api]:
+        # FUSE may show an object late or damaged although the service has it.
+        for source in ([_from_fuse] if number == 0 else []) + [_from_api]:
             try:
                 found = source(bucket, key, target)
             except urllib.error.HTTPError as error:
                 if error.code in (401, 403, 404):
-                    raise Refused(_denied(bucket, key, error)) from None
-                said = f"the service says {error.code} {error.reason}"
+                    raise EntrypointError(_denied(bucket, key, error)) from None
+                problem = f"the service responded {error.code} {error.reason}"
             except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-                if source is _of_api:
-                    said = f"{type(error).__name__}: {error}"
+                if source is _from_api:
+                    problem = f"{type(error).__name__}: {error}"
             else:
                 if found == digest:
                     return target
-                said = f"it has sha256 {found}, planned was {digest}"
+                problem = f"it has sha256 {found}, and {digest} was planned"
                 if found == damaged:
-                    raise Refused(f"gs://{bucket}/{key} cannot be had: {said}.")
+                    raise EntrypointError(f"gs://{bucket}/{key} cannot be downloaded: {problem}.")
                 damaged = found
         time.sleep(wait_s)
-    raise Refused(f"gs://{bucket}/{key} cannot be had: {said}.", _AGAIN)
+    raise EntrypointError(f"gs://{bucket}/{key} cannot be downloaded: {problem}.", _RESTART)
 
 
 def _denied(bucket: str, key: str, error: urllib.error.HTTPError) -> str:
-    said = error.read(2000).decode("utf-8", "replace").strip()
+    message = error.read(2000).decode("utf-8", "replace").strip()
     try:
-        said = json.loads(said)["error"]["message"]
+        message = json.loads(message)["error"]["message"]
     except (ValueError, LookupError, TypeError):
         pass
     if error.code == 404:
-        return f"gs://{bucket}/{key} is not there (404): {said}. Next: submit the run again; somebody has removed it."
+        return f"gs://{bucket}/{key} does not exist (404): {message}. It was removed. Next: submit the run again."
     return (
-        f"gs://{bucket}/{key} may not be read ({error.code}): {said}. Next: give the job's service account "
+        f"gs://{bucket}/{key} cannot be read ({error.code}): {message}. Next: give the job's service account "
         f"roles/storage.objectUser on gs://{bucket}."
     )
 
 
-def _of_fuse(bucket: str, key: str, target: Path) -> str:
+def _from_fuse(bucket: str, key: str, target: Path) -> str:
     with open(f"/gcs/{bucket}/{key}", "rb") as source:
-        return _copied(source, target)
+        return _copy(source, target)
 
 
-def _of_api(bucket: str, key: str, target: Path) -> str:
+def _from_api(bucket: str, key: str, target: Path) -> str:
     address = os.environ.get("PODLIFT_EMULATOR") or os.environ.get("STORAGE_EMULATOR_HOST") or ""
     headers = {}
     if not address:
         address, host = "https://storage.googleapis.com", os.environ.get("GCE_METADATA_HOST")
-        with _asked(f"http://{host or 'metadata.google.internal'}{_TOKEN}", {"Metadata-Flavor": "Google"}) as answer:
+        with _open(f"http://{host or 'metadata.google.internal'}{_TOKEN}", {"Metadata-Flavor": "Google"}) as answer:
             headers = {"Authorization": f"Bearer {json.loads(answer.read())['access_token']}"}
     address = address if "//" in address else f"http://{address}"
     url = f"{address.rstrip('/')}/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}?alt=media"
-    with _asked(url, headers) as answer:
-        return _copied(answer, target)
+    with _open(url, headers) as answer:
+        return _copy(answer, target)
 
 
-def _asked(url: str, headers: Any) -> Any:
-    # No proxy leads to the machine's own server, or to an emulator.
+def _open(url: str, headers: Any) -> Any:
+    # A proxy does not lead to the metadata server or to an emulator.
     handlers = [urllib.request.ProxyHandler({})] if url.startswith("http:") else []
     return urllib.request.build_opener(*handlers).open(urllib.request.Request(url, headers=headers), timeout=60)  # noqa: S310
 
 
-def _copied(source: Any, target: Path) -> str:
+def _copy(source: Any, target: Path) -> str:
     digest = hashlib.sha256()
     with target.open("wb") as file:
         while True:
-            data = source.read(_PIECE)
+            data = source.read(_CHUNK)
             if not data:
                 return digest.hexdigest()
             digest.update(data)
@@ -171,11 +157,7 @@ def _copied(source: Any, target: Path) -> str:
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """Unpack an archive whose digest was right: files and folders, none of them outside of its own.
-
-    Raises:
-        Refused: it holds something else.
-    """
+    """Unpack an archive of plain files, none of them outside of the target folder."""
     found, left = {}, archive.stat().st_size
     with tarfile.open(str(archive), mode="r:") as tar:
         for member in tar:
@@ -184,52 +166,51 @@ def unpack(archive: Path, target: Path) -> None:
             # A sparse file of any length needs one block of the archive.
             is_file = member.isreg() and not member.issparse() and member.size >= 0
             if not is_file or left < 0 or path in found or path.is_absolute() or ".." in path.parts or not path.parts:
-                raise Refused(f"The runtime half holds {member.name!r}, which is none of its files.")
+                raise EntrypointError(f"The runtime archive holds {member.name!r}, which does not belong to it.")
             found[path] = member
         for path, member in found.items():
-            place = target.joinpath(*path.parts)
-            place.parent.mkdir(parents=True, exist_ok=True)
+            file_path = target.joinpath(*path.parts)
+            file_path.parent.mkdir(parents=True, exist_ok=True)
             data: Any = tar.extractfile(member)
-            with data, place.open("xb") as file:
-                shutil.copyfileobj(data, file, _PIECE)
+            with data, file_path.open("xb") as file:
+                shutil.copyfileobj(data, file, _CHUNK)
 
 
-def check_python(order: Any) -> None:
-    """Refuse an image whose Python podlift does not run under."""
-    low, high = order["python"]
+def check_python(spec: Any) -> None:
+    low, high = spec["python"]
     if not _version(low) <= sys.version_info[:2] <= _version(high):
         name, version = tensorflow()
-        raise Refused(
-            f"The Python of this image does not fit: it has Python {platform.python_version()}"
-            f"{f' and {name} {version}' if name else ''}, and podlift needs Python {low} to {high}. Next: choose an image "
-            "with one."
+        with_tensorflow = f" and {name} {version}" if name else ""
+        raise EntrypointError(
+            f"The Python of this image is not supported: it has Python {platform.python_version()}{with_tensorflow}, and "
+            f"podlift needs Python {low} to {high}. Next: choose an image with one."
         )
 
 
-def check_tensorflow(order: Any) -> None:
-    """Refuse an image whose TensorFlow podlift does not know; an order that names no range needs none."""
-    if not order.get("tensorflow"):
+def check_tensorflow(spec: Any) -> None:
+    """Refuse an image whose TensorFlow is outside of the spec's range, if it names one."""
+    if not spec.get("tensorflow"):
         return
-    low, high = order["tensorflow"]
+    low, high = spec["tensorflow"]
     name, version = tensorflow()
     wanted = f"podlift trains with TensorFlow {low} to {high}"
     here = f"Python {platform.python_version()}"
     if not name:
-        raise Refused(
+        raise EntrypointError(
             f"This image has no TensorFlow: its {here} has none of {', '.join(_TENSORFLOWS)}, and {wanted}. Next: choose an "
-            "image with one of them, or name it among the requirements."
+            "image with one of them, or add it to the requirements."
         )
-    # Where CPUs stand for a TPU, the limits of what is built for TPUs mean nothing.
-    stand_in = bool(os.environ.get("PODLIFT_EMULATOR") and order.get("payload", {}).get("tpu"))
+    # The range is about builds for TPUs: it does not apply if CPUs stand in for the TPU.
+    stand_in = bool(os.environ.get("PODLIFT_EMULATOR") and spec.get("payload", {}).get("tpu"))
     if not stand_in and not _version(low) <= _version(version) <= _version(high):
-        raise Refused(
-            f"The TensorFlow of this image does not fit: it has {name} {version} with {here}, and {wanted}. Next: choose "
+        raise EntrypointError(
+            f"The TensorFlow of this image is not supported: it has {name} {version} with {here}, and {wanted}. Next: choose "
             "another image."
         )
 
 
 def tensorflow() -> tuple[str, str]:
-    """Return name and version of the TensorFlow that would be imported, empty where there is none."""
+    """Return name and version of the TensorFlow that would be imported; empty if there is none."""
     try:
         metadata = importlib.import_module("importlib.metadata")
     except ImportError:
@@ -247,17 +228,13 @@ def _version(text: str) -> tuple[int, ...]:
 
 
 def install(requirements: Any, home: Path) -> str:
-    """Install what the image lacks into a folder of its own, and return that; "" where it lacks nothing.
-
-    Raises:
-        Refused: pip could not.
-    """
+    """Install the packages that the image lacks into a folder of their own, and return it; "" if it lacks nothing."""
     name, version = tensorflow()
     lines = []
     for line in requirements.get("lines", ()):
         own = _normal(line)
         if own in _TENSORFLOWS and name:
-            # It belongs to the image's drivers; the range that was checked is what counts.
+            # It matches the image's drivers; `check_tensorflow` checks its version.
             say(f"the image's {name} {version} is used for {line!r}")
         elif own != "podlift":
             lines.append(line)
@@ -267,7 +244,7 @@ def install(requirements: Any, home: Path) -> str:
     (home / "constraints.txt").write_text("\n".join([*requirements.get("constraints", ()), ""]))
     report, target = home / "report.json", home / "installed"
     _pip(["--dry-run", "--report", str(report), "-r", "requirements.txt", "-c", "constraints.txt"], home, lines)
-    found = [item for item in json.loads(report.read_bytes())["install"] if not _of_image(item, bool(name))]
+    found = [item for item in json.loads(report.read_bytes())["install"] if not _is_in_image(item, bool(name))]
     if not found:
         return ""
     pins = [_pin(item) for item in found]
@@ -280,16 +257,16 @@ def install(requirements: Any, home: Path) -> str:
     return str(target)
 
 
-def _of_image(item: Any, has_tensorflow: bool) -> bool:
+def _is_in_image(item: Any, has_tensorflow: bool) -> bool:
     name = _normal(item["metadata"]["name"])
     return name == "podlift" or (has_tensorflow and name in _TENSORFLOWS)
 
 
 def _pin(item: Any) -> str:
-    about = item["metadata"]
+    metadata = item["metadata"]
     if item.get("is_direct"):
-        return f"{about['name']} @ {item['download_info']['url']}"
-    return f"{about['name']}=={about['version']}"
+        return f"{metadata['name']} @ {item['download_info']['url']}"
+    return f"{metadata['name']}=={metadata['version']}"
 
 
 def _normal(line: str) -> str:
@@ -298,30 +275,30 @@ def _normal(line: str) -> str:
 
 
 def _pip(arguments: Any, home: Path, wanted: Any) -> None:
-    env = {name: value for name, value in os.environ.items() if not _KEPT_FROM_PIP.fullmatch(name)}
+    env = {name: value for name, value in os.environ.items() if not _HIDDEN_FROM_PIP.fullmatch(name)}
     done = subprocess.run(
         [sys.executable, *_PIP, *arguments], cwd=str(home), env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     output = done.stdout.decode("utf-8", "replace").strip()
     if output:
-        say(f"pip says:\n{output}")
+        say(f"pip printed:\n{output}")
     if done.returncode:
         last = "\n".join(output.splitlines()[-_SHOWN_LINES:])
-        raise Refused(
-            f"This image lacks something of the requirements ({', '.join(wanted)}), and pip could not install it:\n{last}\n"
-            "Next: put it into the image, or give the job a way to a package index (--index-url among the requirements)."
+        raise EntrypointError(
+            f"This image lacks some requirements ({', '.join(wanted)}), and pip could not install them:\n{last}\n"
+            "Next: install them in the image, or give the job access to a package index (--index-url in the requirements)."
         )
 
 
-def arrange(half: Path, installed: str) -> None:
-    """Let this process find podlift first, then what was installed, then the image's packages, then those brought along."""
+def set_path(runtime: Path, installed: str) -> None:
+    """Search podlift first, then the installed packages, then the image's, then those in the runtime archive."""
     rest = [path for path in sys.path if path]
-    sys.path[:] = [str(half / "podlift"), *([installed] if installed else []), *rest, str(half / "vendor")]
+    sys.path[:] = [str(runtime / "podlift"), *([installed] if installed else []), *rest, str(runtime / "vendor")]
     importlib.invalidate_caches()
 
 
-def check_checksums(half: Path) -> None:
-    """Refuse to train with checksums that take longer than the training."""
+def check_checksums(runtime: Path) -> None:
+    """Refuse to train with checksums in pure Python, which would take longer than the training."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -329,12 +306,12 @@ def check_checksums(half: Path) -> None:
         except ImportError:
             implementation = ""
     if implementation != "c":
-        about = json.loads((half / "about.json").read_bytes())
+        about = json.loads((runtime / "about.json").read_bytes())
         here = f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
-        raise Refused(
-            f"This image has no compiled crc32c, without which checkpoints cannot be kept: it has {here}, and the "
-            f"google-crc32c that came along is for Python {about['python']} on {about['platform']}. Next: pip install "
-            "google-crc32c in the image, or name it among the requirements."
+        raise EntrypointError(
+            f"This image has no compiled crc32c, which checkpoints need: it has {here}, and the google-crc32c in the runtime "
+            f"archive is for Python {about['python']} on {about['platform']}. Next: pip install google-crc32c in the image, "
+            "or add it to the requirements."
         )
 
 

@@ -1,4 +1,4 @@
-"""Which task of the run a container is: Vertex AI says so in variables, whose contents vary more than their documentation."""
+"""Which task of the run a container is. Vertex AI sets variables for this, whose contents vary more than documented."""
 
 from __future__ import annotations
 
@@ -13,25 +13,17 @@ from ...spec.cluster import role_of
 _POOL = re.compile(r"workerpool(\d+)")
 
 
-def who(environ: Mapping[str, str], tasks: Sequence[str]) -> str:
-    """Return the name of the task that these variables are of.
-
-    Args:
-        environ: the container's variables.
-        tasks: names of all tasks of the run, the first one decides.
-
-    Raises:
-        InputError: they are of none of them.
-    """
+def task_of(environ: Mapping[str, str], tasks: Sequence[str]) -> str:
+    """Return the name of the task that these environment variables describe."""
     if len(tasks) == 1:
         return tasks[0]
     pool, index = _of_cluster_spec(environ)
     found = _in_pool(pool, index, tasks) or _of_tf_config(environ)
     if found not in tasks:
-        # What else these variables hold may be secret.
+        # The rest of these variables may be secret.
         shown = {name: _json(environ, name).get("task") for name in ("CLUSTER_SPEC", "TF_CONFIG")}
         raise InputError(
-            f"This container does not know which task it is. Received as task: {shown!r}. The run's tasks: {', '.join(tasks)}."
+            f"This container cannot determine its task. Received: task={shown!r}. The run's tasks: {', '.join(tasks)}."
         )
     return found
 
@@ -52,7 +44,7 @@ def _in_pool(pool: int, index: int, tasks: Sequence[str]) -> str:
     if pool == 0:
         return tasks[0] if index == 0 else ""
     role = {1: "worker", 2: "ps", 3: "evaluator"}.get(pool, "")
-    # Without a chief the first worker stands in pool 0.
+    # Without a chief the first worker is in pool 0.
     members = [name for name in tasks[1:] if role_of(name) == role]
     return members[index] if 0 <= index < len(members) else ""
 

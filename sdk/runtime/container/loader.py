@@ -1,11 +1,11 @@
-"""The words of a container's command: Python that gets the first stage from the bucket, and runs it if it is the planned one.
+"""A container's command: Python that downloads the entrypoint from the bucket and runs it if its sha256 is the planned one.
 
-It is read in consoles and logs by people who have never heard of podlift, and stands in each request once for every pool.
+People who have never heard of podlift read it in consoles and logs, and each request contains it once per worker pool.
 """
 
 from __future__ import annotations
 
-# Arguments: bucket, key and sha256 of the first stage, then what that one is given. What FUSE shows may be late or stale.
+# Arguments: bucket, key and sha256 of the entrypoint, then the entrypoint's own. FUSE may show late or stale contents.
 LOADER = """\
 import hashlib,json,os,sys,time,urllib.request as u
 from urllib.parse import quote

@@ -1,4 +1,4 @@
-"""The records of all tasks of a run, as a container sees them: in the bucket, where the other containers bring theirs."""
+"""The records of all tasks of a run, read from the bucket to which every container uploads its own."""
 
 from __future__ import annotations
 
@@ -18,16 +18,11 @@ _AGENT = "agent"
 
 
 def agent_of(task: str, tasks: Sequence[str]) -> str:
-    """Return the name under which the agent of a task writes records."""
+    """Return the source name in the records of a task's agent."""
     return f"{_AGENT}-{list(tasks).index(task)}"
 
 
 def read(store: Store, kinds: Sequence[str], attempts: Sequence[int]) -> list[Event]:
-    """Return the records of these kinds and attempts.
-
-    Raises:
-        StoreError: the bucket cannot be read.
-    """
     ends = tuple(f".{kind}.json" for kind in kinds)
     found = []
     for attempt in attempts:
@@ -37,23 +32,18 @@ def read(store: Store, kinds: Sequence[str], attempts: Sequence[int]) -> list[Ev
     return found
 
 
-def gone_of(payload: Payload, log: Callable[[str], None]) -> set[str]:
-    """Return the tasks of the payload's attempt that are done, or whose process is over; none while the bucket does not say.
-
-    Args:
-        payload: the attempt's.
-        log: takes lines for people.
-    """
+def finished_tasks(payload: Payload, log: Callable[[str], None]) -> set[str]:
+    """Return the tasks of the attempt that are done or whose process ended; none if the bucket cannot be read."""
     found = set()
     try:
-        for name in _names(_store(payload.board), payload.attempt):
+        for name in _names(_store(payload.bucket_url), payload.attempt):
             source, kind = name.split(".")[1], name.split(".")[3]
             if kind == "done":
                 found.add(source)
             elif kind == "exited" and source.startswith(f"{_AGENT}-"):
                 found.add(payload.tasks[int(source.rpartition("-")[2])])
     except StoreError as error:
-        log(f"cannot see whether the other tasks are done: {error}")
+        log(f"cannot read whether the other tasks are done: {error}")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The task's process as its container's agent sees it: started, told to end, waited for, and nobody left behind."""
+"""The task's process as its container's agent sees it: start it, forward signals, wait for it, end its descendants."""
 
 from __future__ import annotations
 
@@ -7,55 +7,48 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from types import FrameType
 
 from ...process import spawn
 
 
-class Task:
-    """A child of this process, which may be the container's first one and has to look after all orphans then.
+class TaskProcess:
+    """A child of this process, which may be the container's first process and has to reap all orphans in that case.
 
-    Usage: make it in the main thread, then `start`, then `wait`.
+    Create it in the main thread, then call `start`, then `wait`.
 
     Attributes:
-        told: whether somebody has asked this container to end.
+        stop_requested: True once this container has received SIGTERM or SIGINT.
     """
 
     def __init__(self) -> None:
-        self.told = False
+        self.stop_requested = False
         self._pid: int | None = None
         spawn.adopt_orphans()
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._pass_on)
+            signal.signal(number, self._forward)
 
     def start(self, first_stage: str, payload: str, task: str, *, env: Mapping[str, str], cwd: str) -> None:
-        """Start it; its output is the container's.
-
-        Args:
-            first_stage: path of the first file that it runs.
-            payload: path of what it has to do.
-            task: its name.
-            env: its variables.
-            cwd: the folder in which it starts.
-        """
-        # The kernel ends it when this process is gone: it compares the number.
-        own = {**env, "PODLIFT_PARENT": str(os.getpid())}
+        """Start the task; its output is the container's."""
+        # The kernel ends the task when this process is gone: the task compares the number with its parent's.
+        env = {**env, "PODLIFT_PARENT": str(os.getpid())}
         process = subprocess.Popen(
             [sys.executable, first_stage, payload, task],
-            env=own,
+            env=env,
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
         self._pid = process.pid
-        # Whoever was told in between has told nobody yet.
-        if self.told:
-            self._tell()
-        # It is waited for here, with everybody else's orphans.
+        # A signal that came during the start was not forwarded.
+        if self.stop_requested:
+            self._signal(signal.SIGTERM)
+        # `wait` reaps it, together with orphans.
         process.returncode = 0
 
     def wait(self) -> int:
-        """Return its exit code, or the negative number of the signal that ended it; its own processes are gone then."""
+        """Return the task's exit code, or the negative number of the signal that ended it, once its processes are gone."""
         while True:
             pid, status = os.waitpid(-1, 0)
             if pid == self._pid:
@@ -65,23 +58,16 @@ class Task:
         spawn.end_orphans()
         return code
 
-    def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        self.told = True
-        self._tell()
-
-    def _tell(self) -> None:
-        # The task alone: what it has started may be needed to save its state.
-        if self._pid is not None:
-            try:
-                os.kill(self._pid, signal.SIGTERM)
-            except ProcessLookupError:
-                pass
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        self.stop_requested = True
+        # To the task alone: it may need the processes that it started to save its state.
+        self._signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
         pid = self._pid
         if pid is not None:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)

@@ -1,4 +1,4 @@
-"""Brings what one task leaves, records and metrics, from its container to the run's directory while it runs."""
+"""Uploads what one task writes, records and metrics, from its container to the run's directory while it runs."""
 
 from __future__ import annotations
 
@@ -17,16 +17,14 @@ from ...storage.gcs.store import GcsStore
 _EVERY_S, _BEAT_S = 1.0, 10.0
 
 
-class Carrying:
-    """A thread that does so once a second, from `start` to `finish`.
+class ContainerUploader:
+    """A thread that uploads once a second, from `start` to `flush`.
 
     Args:
         paths: the run's folder in this container.
         url: the run's directory in the bucket.
-        clock: what time it is.
-        log: takes lines for people.
-        task: the one that says for the run how far it is, every ten seconds; "" for none.
-        generation: how often the run was resumed.
+        task: the task whose progress is the run's, to be written to the heartbeat; "" for none.
+        resumes: how often the run was resumed.
     """
 
     def __init__(
@@ -37,67 +35,53 @@ class Carrying:
         log: Callable[[str], None],
         *,
         task: str = "",
-        generation: int = 0,
+        resumes: int = 0,
     ) -> None:
-        self._task, self._generation, self._paths = task, generation, paths
+        self._task, self._resumes, self._paths = task, resumes, paths
         self._heartbeat = Heartbeat(GcsStore(url.partition("://")[2], retry=PATIENCE, clock=clock))
-        self._beaten = clock.monotonic()
+        self._last_beat = clock.monotonic()
         self._clock = clock
         self._log = log
         self._mirror = Mirror(paths, url, clock, log, one_task=True)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._carry, name="podlift-carrier", daemon=True)
-        self._said = ""
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="podlift-uploader", daemon=True)
+        self._last_warning = ""
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
-    def now(self, within_s: float) -> None:
-        """Bring all that is there now; nothing is brought behind it but by `finish`.
-
-        Args:
-            within_s: how long it may take, in seconds.
-
-        Raises:
-            StoreError: the bucket refuses, or it took longer.
-        """
-        self._over.set()
+    def flush(self, within_s: float) -> None:
+        """Stop the thread and upload everything that exists now; StoreError if that fails or takes longer."""
+        self._stopped.set()
         self._mirror.set_deadline(within_s)
         self._thread.join(within_s)
         self._mirror.push(last=False)
 
     def finish(self, within_s: float) -> None:
-        """Bring the rest, behind `now`.
-
-        Args:
-            within_s: how long it may take, in seconds.
-
-        Raises:
-            StoreError: the bucket refuses, or it took longer.
-        """
+        """Upload what was written since `flush`; StoreError if that fails or takes longer."""
         self._mirror.set_deadline(within_s)
         self._mirror.push(last=True)
 
-    def _carry(self) -> None:
-        while not self._over.wait(_EVERY_S):
+    def _run(self) -> None:
+        while not self._stopped.wait(_EVERY_S):
             try:
                 self._mirror.push(last=False)
                 self.beat()
-                self._said = ""
-            except Exception as error:  # whatever it is, the task goes on, and the next look may be better
-                self._say(f"{'not allowed' if isinstance(error, AccessError) else 'not brought yet'}: {error}")
+                self._last_warning = ""
+            except Exception as error:  # the task goes on, and the next upload may succeed
+                problem = "upload not allowed" if isinstance(error, AccessError) else "not uploaded yet"
+                self._warn(f"{problem}: {error}")
 
     def beat(self) -> None:
-        """Say how far the run is, where this task does and it is time."""
-        if self._task and self._clock.monotonic() - self._beaten >= _BEAT_S:
-            self._beaten = self._clock.monotonic()
+        """Write the heartbeat if this task's progress is the run's and the heartbeat is due."""
+        if self._task and self._clock.monotonic() - self._last_beat >= _BEAT_S:
+            self._last_beat = self._clock.monotonic()
             found = position(self._paths, self._task)
             progress = None if found is None else asdict(found)
-            self._heartbeat.say({"supervised": True, "generation": self._generation, "progress": progress})
+            self._heartbeat.say({"supervised": True, "generation": self._resumes, "progress": progress})
 
-    def _say(self, text: str) -> None:
-        # Once a second the same sentence helps nobody.
-        if text.partition(" It was tried")[0] != self._said:
-            self._said = text.partition(" It was tried")[0]
+    def _warn(self, text: str) -> None:
+        # Not the same sentence once a second.
+        if text.partition(" It was tried")[0] != self._last_warning:
+            self._last_warning = text.partition(" It was tried")[0]
             self._log(text)

@@ -1,4 +1,4 @@
-"""What is saved of a training loop, when, and how it ends early: `fit` and loops of the program's own have it in common."""
+"""What `fit` and custom loops have in common: which state is saved, when, and how training ends early."""
 
 from __future__ import annotations
 
@@ -15,68 +15,66 @@ from ...records.recorder import read_events
 from ...spec import cluster
 from ...spec.layout import RunPaths
 from ...status import EXIT_CHECKPOINTED, continuation
-from ..rendezvous.files import Action, Agreement
-from .kill_points import Kills
+from ..rendezvous.files import Action, StepCoordinator
+from .kill_points import KillPoints
 
 if TYPE_CHECKING:
     from ...checkpoint.manager import CheckpointManager, StartedPhase
     from ...checkpoint.saver import Ticket
     from ...clock import Clock
     from ...spec.payload import Payload
-    from .rescue import State
+    from .rescue import UnsavedState
 
 Capture = Callable[[], tuple[dict[str, bytes], dict[str, Any]]]
 
 
-class Protection:
-    """The checkpoints of one task, and its agreement with the others about when.
+class AutoCheckpoint:
+    """The checkpoints of one task. A training consists of phases: each `fit` and each custom loop is one.
 
     Args:
-        session: where they are saved; it is opened at the first stage.
-        agreement: behind which step all tasks do what.
-        grace_s: what the task has to end when it was asked to, in seconds.
-        log: takes lines for people.
-        record: takes what belongs into the run's records.
-        resumed: takes the number of steps that an earlier attempt has done.
-        kills: of this task on purpose.
+        session: opened at the first phase.
+        coordinator: decides with the other tasks what is done after which step.
+        grace_s: seconds from a stop request to the end of the task.
+        record: writes a record of the run.
+        resumed: called with the number of steps that an earlier attempt did.
     """
 
     def __init__(
         self,
         session: CheckpointManager,
-        agreement: Agreement,
+        coordinator: StepCoordinator,
         *,
         grace_s: float,
         log: Callable[[str], None],
         record: Callable[..., None],
         resumed: Callable[[int], None],
-        kills: Kills,
+        kill_points: KillPoints,
     ) -> None:
         self.session = session
-        self.agreement = agreement
+        self.coordinator = coordinator
         self.log = log
         self.record = record
         self.resumed = resumed
-        self.kills = kills
+        self.kill_points = kill_points
         self._grace_s = grace_s
-        self._open: Protected | None = None
-        self._left: State | None = None
-        self._told: set[str] = set()
-        agreement.ask_when_due(self._due)
+        self._phase: PhaseCheckpoints | None = None
+        self._unsaved: UnsavedState | None = None
+        self._logged: set[str] = set()
+        coordinator.ask_when_due(self._due)
 
     def _due(self) -> Literal["save", "epoch"] | None:
-        return None if self._open is None else self.session.due(epochs=self._open.wants_epochs)
+        return None if self._phase is None else self.session.due(epochs=self._phase.wants_epochs)
 
-    def begin(self, kind: str, collect: Callable[[], Any]) -> Protected:
-        """Begin a stage of the training; an earlier one ends here.
+    def begin(self, kind: str, collect: Callable[[], Any]) -> PhaseCheckpoints:
+        """Begin a phase of the training, which ends an earlier one.
 
         Args:
             kind: "fit" or "loop".
-            collect: returns the variables that there are, as `snapshot.variables_of` finds them.
+            collect: returns the current variables as `snapshot.variables_of` does.
         """
         self.end()
-        self._left = None
-        # Loaded and used once here, where nobody waits: the first save stops the training as little as the next.
+        self._unsaved = None
+        # Imported and used once here, so that the first save interrupts the training no longer than the next ones.
         from ...checkpoint import contents  # noqa: F401
         from ...checkpoint.manager import signature
         from ...checkpoint.tf import loading, randomness, replicas, snapshot  # noqa: F401
@@ -87,92 +85,81 @@ class Protection:
         arrays = snapshot.take(variables)
         self.session.size = snapshot.size_of(arrays)
         begun = self.session.begin(kind, signature((a.path, a.dtype, a.shape) for a in arrays))
-        self._tell_where(begun)
-        self._open = Protected(self, begun, variables, collect)
-        self.agreement.listen()
-        return self._open
+        self._log_start(begun)
+        self._phase = PhaseCheckpoints(self, begun, variables, collect)
+        self.coordinator.handle_sigterm()
+        return self._phase
 
-    def _tell_where(self, begun: StartedPhase) -> None:
-        """Say where an attempt after the first begins, in one task."""
+    def _log_start(self, begun: StartedPhase) -> None:
+        """Log in one task where an attempt after the first begins."""
         if begun.number == 0 and self.session.attempt > 1 and self.session.rank == 0:
             step = self.session.restored_step
             self.record("continued", step=step)
             self.log(continuation(self.session.attempt, step))
 
     def end(self) -> None:
-        """End the stage that is open: a loop of the program's own does not say when it is over."""
-        if self._open is not None:
-            self._open.finish()
+        """End the current phase. Needed for custom loops, which do not tell when they are over."""
+        if self._phase is not None:
+            self._phase.finish()
 
-    def forget(self) -> None:
-        """Let the open stage be as it is."""
-        self._open = None
-        self.agreement.deaf()
+    def drop_phase(self) -> None:
+        """End the current phase without saving it."""
+        self._phase = None
+        self.coordinator.reset_sigterm()
 
-    def leave_behind(self, state: State | None) -> None:
-        """Note what an exception has left of the open stage: it is saved if the program ends by it."""
-        self._left = state
+    def keep_unsaved(self, state: UnsavedState | None) -> None:
+        """Keep the state that an exception left, to be saved if the exception ends the program."""
+        self._unsaved = state
 
-    def left(self) -> State | None:
-        """Return what an exception has left of the training, None where there is nothing new that can be saved."""
+    def unsaved_state(self) -> UnsavedState | None:
+        """Return the state that an exception left; None if there is nothing new that can be saved."""
         from .rescue import bounded
 
-        if self._open is not None and not self._open.in_step:
-            # A loop of the program's own.
-            bounded(self._look_at_loop, self._grace_s / 2)
-        left = self._left
-        return None if left is None or self.session.has_saved(left.stage, left.steps) else left
+        if self._phase is not None and not self._phase.in_step:
+            # A custom loop.
+            bounded(self._take_state_of_loop, self._grace_s / 2)
+        state = self._unsaved
+        return None if state is None or self.session.has_saved(state.phase, state.steps) else state
 
-    def _look_at_loop(self) -> None:
-        stage = self._open
+    def _take_state_of_loop(self) -> None:
+        phase = self._phase
         try:
-            self._left = None if stage is None or not stage.has_moved else stage.state()
+            self._unsaved = None if phase is None or not phase.has_moved else phase.state()
         except Exception as error:
-            self.log(f"what is left of the training cannot be saved: {type(error).__name__}: {error}")
+            self.log(f"the unsaved state of the training cannot be saved: {type(error).__name__}: {error}")
 
-    def rescue(self, state: State | None, within_s: float) -> None:
-        """Save what an exception has left, and end the checkpoints; all of it within so many seconds."""
+    def rescue(self, state: UnsavedState | None, within_s: float) -> None:
+        """Save the state that an exception left, and finish all saves, within that many seconds."""
         from . import rescue
 
         rescue.save(self.session, state, within_s, self.log)
 
-    def tell_once(self, sentence: str) -> None:
-        """Log a sentence, the first time."""
-        if sentence not in self._told:
-            self._told.add(sentence)
+    def log_once(self, sentence: str) -> None:
+        if sentence not in self._logged:
+            self._logged.add(sentence)
             self.log(sentence)
 
     def set_deadline(self) -> None:
-        """Let nothing that is asked of the store take longer than this task still has."""
+        """Limit every request to the store to the time that this task still has."""
         self.session.store.set_deadline(self._grace_s)
 
-    def leave(self) -> NoReturn:
-        """End this task, whose state is on its way, with the exit code that asks for another start."""
+    def exit_for_restart(self) -> NoReturn:
+        """End this task, whose state is being saved, with the exit code that asks for a restart."""
         self.session.wait(self._grace_s)
-        self.log("the state is saved: this task ends, to be started again")
+        self.log("the state is saved: this task exits, to be restarted")
         sys.exit(EXIT_CHECKPOINTED)
 
 
 def make(
     payload: Payload,
     task: str,
-    agreement: Agreement,
+    coordinator: StepCoordinator,
     clock: Clock,
     log: Callable[[str], None],
     record: Callable[..., None],
     resumed: Callable[[int], None],
-) -> Protection:
-    """Return the protection of a task.
-
-    Args:
-        payload: the run's.
-        task: its name.
-        agreement: with the other tasks.
-        clock: what time it is.
-        log: takes lines for people.
-        record: takes what belongs into the run's records.
-        resumed: takes the number of steps that an earlier attempt has done.
-    """
+) -> AutoCheckpoint:
+    """Return the automatic checkpoints of a task."""
     from ...checkpoint.manager import CheckpointManager
     from ...checkpoint.policy import Policy
 
@@ -199,12 +186,20 @@ def make(
         clock=clock,
         log=log,
     )
-    kills = Kills(paths, payload.attempt, task, payload.drill.get("kills", ()))
-    return Protection(session, agreement, grace_s=payload.grace_s, log=log, record=record, resumed=resumed, kills=kills)
+    kill_points = KillPoints(paths, payload.attempt, task, payload.drill.get("kills", ()))
+    return AutoCheckpoint(
+        session,
+        coordinator,
+        grace_s=payload.grace_s,
+        log=log,
+        record=record,
+        resumed=resumed,
+        kill_points=kill_points,
+    )
 
 
 def _saved_before(paths: RunPaths, payload: Payload) -> int | None:
-    # A container begins with no records at all.
+    # A container starts without records.
     events = read_events(paths, SAVED) if os.path.isdir(paths.events) else []
     return saved_step(events, warm=bool(payload.warm_start))
 
@@ -217,28 +212,28 @@ def _versions() -> dict[str, str]:
     return {"podlift": __version__, "python": platform.python_version(), **found}
 
 
-class Protected:
-    """One stage of the training.
+class PhaseCheckpoints:
+    """The checkpoints of one phase of the training.
 
     Attributes:
-        steps: training steps in this stage so far.
-        at: where in the stage the training goes on, as it was saved; {} at the beginning.
+        steps: training steps in this phase so far.
+        at: the saved position in the phase; {} at the beginning.
         variables: what is saved and restored, by path.
-        finished: True where an earlier attempt has left nothing to do.
-        interrupted: True once the stage was told to end.
-        has_epochs: False for a loop that does not say when an epoch is over.
-        in_step: True while the variables may be between those of one step and the next.
+        finished: True if an earlier attempt has finished this phase.
+        interrupted: True once the phase was asked to stop.
+        has_epochs: False for a loop that does not tell when an epoch is over.
+        in_step: True while the variables may be between two steps.
     """
 
-    def __init__(self, protection: Protection, begun: StartedPhase, variables: Any, collect: Callable[[], Any]) -> None:
-        self._protection = protection
-        self._session = protection.session
+    def __init__(self, auto: AutoCheckpoint, begun: StartedPhase, variables: Any, collect: Callable[[], Any]) -> None:
+        self._auto = auto
+        self._session = auto.session
         self._begun = begun
         self.variables = variables
         self._collect = collect
-        self._complete = False
+        self._collected_again = False
         self._downgrades: list[str] = []
-        # What waits for the end of the epoch: a save that is due, or one that belongs there.
+        # A save that waits for the end of the epoch, because it is due or because it belongs there.
         self._held: Literal["", "save", "epoch"] = ""
         self.has_epochs = True
         self.in_step = False
@@ -248,30 +243,30 @@ class Protected:
         self.finished = begun.known.finished
         self.history = begun.known.history
         self.epochs = list(begun.known.epochs)
-        # What this loop alone knows: blobs by name, and where it is.
+        # What only this loop knows: blobs by name, and its position.
         self.capture: Capture = lambda: ({}, {})
 
     @property
     def blobs(self) -> Mapping[str, bytes]:
-        """What this task has saved at that point; {} at the beginning, and where the tasks were others."""
+        """What this task saved at that position; {} at the beginning, and if the tasks have changed."""
         return self._begun.blobs
 
     @property
     def wants_epochs(self) -> bool:
-        """True where the end of this epoch may be saved, and is not to be saved already."""
+        """True if the end of this epoch can be saved and nothing else is already held for it."""
         return self.has_epochs and not self._held
 
     @property
     def has_moved(self) -> bool:
-        """True once this attempt has done a step of the stage."""
+        """True once this attempt has done a step of the phase."""
         return self.steps > self._from and not self.finished
 
     def collect(self) -> None:
-        """Look for the variables again: there may be more by now."""
+        """Collect the variables again: there may be more now."""
         self.variables = self._collect()
 
     def restore(self) -> bool:
-        """Put the saved values into the variables and the random generators; False where there is nothing to put."""
+        """Restore variables and random generators; return False if there is nothing to restore."""
         checkpoint = self._begun.checkpoint
         if checkpoint is None:
             return False
@@ -282,64 +277,61 @@ class Protected:
         loading.load(self.variables, checkpoint.arrays, own=own, rank=self._session.rank, tasks=tasks)
         if "random" in self.blobs:
             randomness.restore(self.blobs["random"])
-        manifest = checkpoint.manifest
-        what = "its end" if self.finished else f"step {self.steps}" if self.at else "the state of another run"
+        step, number = checkpoint.manifest.step, self._begun.number + 1
+        if self.finished:
+            what = "its end"
+        elif self.at:
+            what = f"step {self.steps}"
+        else:
+            what = "the state of another run"
         if self.at:
-            self._protection.resumed(self._session.base + self.steps)
-        self._protection.record("restored", step=manifest.step, stage=self._begun.number + 1)
-        self._protection.log(
-            f"restored {what} of stage {self._begun.number + 1} of the training from the checkpoint of step {manifest.step}"
-        )
-        for sentence in self._lost():
-            self.downgrade(sentence)
+            self._auto.resumed(self._session.base + self.steps)
+        self._auto.record("restored", step=step, phase=number)
+        self._auto.log(f"restored {what} of phase {number} of the training from the checkpoint of step {step}")
+        size = checkpoint.manifest.world.get("size")
+        if self.at and size != tasks:
+            self.downgrade(
+                f"the checkpoint is of {size} tasks, and there are {tasks}: random generators start anew, and the data "
+                "continues after the same number of global batches"
+            )
         return True
 
-    def _lost(self) -> list[str]:
-        manifest = self._begun.checkpoint.manifest if self._begun.checkpoint is not None else None
-        if manifest is None or not self.at or manifest.world.get("size") == len(self._session.tasks):
-            return []
-        return [
-            f"the checkpoint is of {manifest.world.get('size')} tasks, and there are {len(self._session.tasks)}: random "
-            "generators start anew, and the data goes on behind as many global batches"
-        ]
-
     def downgrade(self, sentence: str) -> None:
-        """Say that the training will not go on exactly as if it had never been interrupted, and why, once."""
+        """Log once why the training will not continue exactly as if it had never been interrupted."""
         if sentence not in self._downgrades:
             self._downgrades.append(sentence)
-            self._protection.log(f"not exact: {sentence}")
+            self._auto.log(f"not exact: {sentence}")
 
     def stepped(self, count: int = 1, *, hold: bool = False) -> Action | None:
-        """Note that training steps are over, and save what is to be saved behind them; as `count`, then `settle`."""
+        """Call `count`, then `settle`."""
         self.count(count)
         return self.settle(count, hold=hold)
 
     def count(self, count: int) -> None:
-        """Note that training steps are over."""
+        """Count completed training steps."""
         self.steps += count
         self.in_step = False
 
     def settle(self, count: int, *, hold: bool = False) -> Action | None:
-        """Save what is to be saved behind the steps that were counted last.
+        """Save what is due after the last `count` steps, and return "stop" if the loop has to end.
+
+        A task that is being preempted does not return from here.
 
         Args:
-            count: how many.
-            hold: True where nothing can be saved now, since the epoch's end comes at once.
-
-        Returns "stop" where the loop is to end; a task whose machine is wanted back does not return.
+            hold: True if nothing can be saved now, since the end of the epoch follows at once.
         """
-        self._protection.kills.at("step", self._session.base + self.steps)
-        action = self._protection.agreement.step()
+        self._auto.kill_points.reached("step", self._session.base + self.steps)
+        action = self._auto.coordinator.step()
         if action == "epoch":
             self._held, action = self._held or "epoch", None
         due = action is not None or self._session.policy.due_by_steps(self.steps - count, self.steps)
         if action == "stop" and self.interrupted:
-            return action  # a loop that goes on all the same
+            return action  # a loop that continues all the same
         self.interrupted = action == "stop"
         if action == "preempt":
-            self._protection.set_deadline()
+            self._auto.set_deadline()
             self._save("preempt")
-            self._protection.leave()
+            self._auto.exit_for_restart()
         if due and not (hold and action in (None, "save")):
             self._save("manual" if action == "stop" else "interval")
         elif due:
@@ -347,33 +339,32 @@ class Protected:
         return action
 
     def epoch_over(self, *, metrics: Mapping[str, float] | None = None, save: bool = True) -> None:
-        """Save what was held back, what is to be compared by its metrics, and the end of the epoch where that is wanted.
+        """Save what was held for the end of the epoch, and what is compared by its metrics.
 
         Args:
-            metrics: of the epoch.
-            save: False where the stage ends here anyway.
+            save: False if the phase ends here anyway.
         """
-        self._protection.kills.at("epoch")
+        self._auto.kill_points.reached("epoch")
         held, self._held = self._held, ""
         if not save:
             return
         compared = self._session.policy.best is not None and metrics
         if held == "epoch" and not compared:
-            self._save("interval", metrics=dict(metrics or {}), leave_out=not self._is_sound())
+            self._save("interval", metrics=dict(metrics or {}), leave_out=not self._is_finite())
         elif held or compared:
             self._save("interval", metrics=dict(metrics or {}))
 
-    def _is_sound(self) -> bool:
-        """False where the weights are no numbers any more: such a state pushes no good one out by itself."""
+    def _is_finite(self) -> bool:
+        """Return False if the weights hold NaN or infinity: such a state must not replace a good one."""
         from ...checkpoint.tf import finite, snapshot
 
         wrong = finite.first_non_finite(snapshot.take(self.variables)) if self._session.rank == 0 else None
         if wrong is not None:
-            self._protection.tell_once(f"{wrong} holds NaN or infinity: ends of epochs are not saved while that is so")
+            self._auto.log_once(f"{wrong} holds NaN or infinity: ends of epochs are not saved until it is finite again")
         return wrong is None
 
     def finish(self, *, metrics: Mapping[str, float] | None = None) -> None:
-        """Save the end of the stage, unless it was told to end and goes on another time, and wait until that is done.
+        """Save the end of the phase, unless it was interrupted, and wait until that is done.
 
         Args:
             metrics: of its last epoch.
@@ -386,7 +377,7 @@ class Protected:
                 self._session.finished(self._begun.number, ticket)
         elif self.interrupted:
             self._session.wait(None)
-        self._protection.forget()
+        self._auto.drop_phase()
 
     def save_now(self) -> None:
         """Save, and wait until that is done."""
@@ -398,11 +389,11 @@ class Protected:
         from ...checkpoint.tf import snapshot
 
         if reason != "interval":
-            # What must be saved is not left out because something else is being saved.
+            # This save must not be skipped because another one is still running.
             self._session.wait(None)
         state = self.state()
         ticket = self._session.save(
-            state.stage,
+            state.phase,
             state.contents,
             at=state.at,
             steps=state.steps,
@@ -410,35 +401,33 @@ class Protected:
             downgrades=state.downgrades,
             **more,
         )
-        self._protection.kills.at("save")
+        self._auto.kill_points.reached("save")
         size = snapshot.size_of(state.contents.arrays)
         if ticket is not None and memory.is_short(size, memory.available()):
-            # A step would make a second copy of what it changes: better slow than killed.
-            self._protection.tell_once(
-                f"little memory is left, and the state has {size / 1e6:.0f} MB: training waits until it is saved"
-            )
+            # A step would copy everything it changes: better slow than killed.
+            self._auto.log_once(f"memory is short, and the state has {size / 1e6:.0f} MB: training waits for its save")
             del state
             self._session.wait(None)
         return ticket
 
-    def state(self, capture: Capture | None = None) -> State:
-        """Return the state as it is now; call it between two steps only.
+    def state(self, capture: Capture | None = None) -> UnsavedState:
+        """Return the current state. Call it between two steps only.
 
         Args:
-            capture: of what this loop alone knows; `self.capture` where none is given.
+            capture: used instead of `self.capture`.
         """
         from ...checkpoint.contents import Contents
         from ...checkpoint.tf import randomness, replicas, snapshot
-        from .rescue import State
+        from .rescue import UnsavedState
 
-        if not self._complete:
-            # An optimizer that nobody has built makes its slots in the first step.
-            self.variables, self._complete = self._collect(), True
+        if not self._collected_again:
+            # An optimizer that was not built makes its slots in the first step.
+            self.variables, self._collected_again = self._collect(), True
         blobs, at = (capture or self.capture)()
         own = replicas.replica_values(self.variables, tasks=len(self._session.tasks))
         given = {"own": own, "random": randomness.capture(), **blobs}
-        return State(
-            stage=self._begun.number,
+        return UnsavedState(
+            phase=self._begun.number,
             steps=self.steps,
             contents=Contents(arrays=snapshot.take(self.variables), blobs=given),
             at=json.loads(json.dumps(at)),

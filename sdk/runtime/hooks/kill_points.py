@@ -1,4 +1,4 @@
-"""Kills this task at the moments that a drill has chosen: each once, in whichever attempt gets there first."""
+"""Kills this task at the points that a drill has chosen: each once, in the first attempt that reaches it."""
 
 from __future__ import annotations
 
@@ -14,56 +14,48 @@ from ...spec.layout import RunPaths
 from ...storage import posix
 
 
-class Kills:
-    """The kills of one task.
+class KillPoints:
+    """The kill points of one task. `kills` are those of all tasks, as `drill.kills.Kill` has them."""
 
-    Args:
-        paths: the run.
-        attempt: which attempt this is.
-        task: this task's name.
-        wanted: all kills, as `sdk.drill.kills.Kill` has them.
-    """
-
-    def __init__(self, paths: RunPaths, attempt: int, task: str, wanted: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, paths: RunPaths, attempt: int, task: str, kills: Sequence[Mapping[str, Any]]) -> None:
         self._paths = paths
         self._attempt = attempt
         self._task = task
         self._step: int | None = None
-        self._left = {
-            index: (kill["moment"], kill["number"])
-            for index, kill in enumerate(wanted)
+        self._pending = {
+            index: (kill["point"], kill["number"])
+            for index, kill in enumerate(kills)
             if kill["task"] == task and not os.path.exists(paths.kill(index))
         }
-        self._counts = _read_counts(paths.kill_points(task)) if self._left else {}
+        self._counts = _read_counts(paths.kill_points(task)) if self._pending else {}
 
-    def at(self, moment: str, number: int | None = None) -> None:
-        """Say that a moment has come; this may be the last thing that the task does.
+    def reached(self, point: str, number: int | None = None) -> None:
+        """Kill this task if a kill is due here.
 
         Args:
-            moment: its name.
-            number: which one it is; None to count.
+            number: how often the point was reached, or the step; None to count.
         """
-        if not self._left:
+        if not self._pending:
             return
-        if moment == "step":
+        if point == "step":
             self._step = number
         if number is None:
-            number = self._count(moment)
-        # An execution of several steps goes past a number: what was to happen at it happens behind the execution.
-        due = [index for index, (name, wanted) in self._left.items() if name == moment and wanted <= number]
+            number = self._count(point)
+        # An execution of several steps may skip a number: the kill follows after the execution.
+        due = [index for index, (name, wanted) in self._pending.items() if name == point and wanted <= number]
         if not due:
             return
         data = {"number": number, "step": self._step, "attempt": self._attempt, "time": time.time()}
         posix.put_passing(self._paths.kill(due[0]), json.dumps(data).encode())
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def _count(self, moment: str) -> int:
-        self._counts[moment] = number = self._counts.get(moment, 0) + 1
+    def _count(self, point: str) -> int:
+        self._counts[point] = number = self._counts.get(point, 0) + 1
         target = Path(self._paths.kill_points(self._task))
         target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.part")
         part.write_text(json.dumps(self._counts))
-        # A rename: the next attempt reads the old counts or the new ones, wherever this one is killed.
+        # Atomic: wherever this attempt is killed, the next one reads the old counts or the new ones.
         part.replace(target)
         return number
 

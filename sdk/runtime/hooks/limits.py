@@ -1,8 +1,8 @@
-"""`max_steps`: every `fit` ends early and cleanly, with one validation, as a smoke test needs it.
+"""`max_steps`: every `fit` ends early and cleanly, with one validation, as smoke tests need it.
 
-Keras looks at `model.stop_training` after every step and at `model.stop_evaluating` after every step of a validation. Both
-are set from inside CallbackList, whose methods Keras calls in the training thread, in step with the loop: callbacks of
-their own may run later, in another thread.
+Keras checks `model.stop_training` after every step and `model.stop_evaluating` after every step of a validation. Both are
+set from inside CallbackList, whose methods Keras calls in the training thread, in step with the loop. Separate callbacks
+could run later, in another thread.
 """
 
 from __future__ import annotations
@@ -21,53 +21,38 @@ _MODELS = {"keras.src.trainers.trainer": "Trainer", "tf_keras.src.engine.trainin
 
 
 @dataclass
-class _Fit:
-    """A `fit` that is going on.
+class _LimitedFit:
+    """A `fit` in progress."""
 
-    Args:
-        owner: id of its CallbackList: only a validation inside `fit` shares it.
-        epochs: where `fit` ends by itself; None where nobody has told the CallbackList.
-        steps: of an epoch; None while unknown.
-        done: steps that are over.
-        begun: number of the first step that is going on.
-        ending: no further step is wanted.
-        owed: the program expects a validation of this epoch, and it was left out.
-    """
-
-    owner: int
-    epochs: int | None
-    steps: int | None
-    done: int = 0
-    begun: int = 0
-    ending: bool = False
-    owed: bool = False
+    owner: int  # id of its CallbackList: only a validation inside `fit` shares it
+    epochs: int | None  # after which `fit` ends by itself; None if unknown
+    steps: int | None  # of an epoch; None while unknown
+    done: int = 0  # completed steps
+    begun: int = 0  # number of the first step of the current execution
+    ending: bool = False  # True once the limit is reached
+    owed: bool = False  # the program expects a validation of this epoch, which was skipped
 
 
 class Limit:
     """Ends every `fit` of Keras 3 and of tf_keras after `max_steps` training steps.
 
-    An execution of several steps (`steps_per_execution`) is not cut: the steps may exceed the limit by what is left of it.
-    The validation inside `fit` runs once, when `fit` ends, whatever `validation_freq` says, on at most as many batches. Until
-    then callbacks and the history find NaN under the names of its metrics, as a program that validates after every epoch
-    may ask for them by name. A callback that ends `fit` before the validation gets it one training step later.
-
-    Args:
-        max_steps: at least 1.
-        log: takes a line when a `fit` is ended.
+    An execution of several steps (`steps_per_execution`) is not cut, so the steps may exceed the limit by its remainder.
+    The validation inside `fit` runs once, when `fit` ends, regardless of `validation_freq`, on at most `max_steps` batches.
+    Until then callbacks and the history find NaN under the names of its metrics, for programs that read them by name.
+    If a callback ends `fit` before the validation, the validation follows one training step later.
     """
 
     def __init__(self, max_steps: int, log: Callable[[str], None]) -> None:
         self._max_steps = max_steps
         self._log = log
-        self._fits: WeakKeyDictionary[Any, _Fit] = WeakKeyDictionary()
+        self._fits: WeakKeyDictionary[Any, _LimitedFit] = WeakKeyDictionary()
 
     def resume(self, model: Any, steps: int) -> None:
-        """Count the steps of a `fit` that an earlier attempt has done."""
+        """Count the steps that an earlier attempt did."""
         if model in self._fits:
             self._fits[model].done = steps
 
     def patches(self) -> list[Patch]:
-        """Return what puts the limit in force."""
         changes: dict[str, Callable[[ModuleType], None]] = {
             **dict.fromkeys(_CALLBACKS, self._limit_fit),
             **dict.fromkeys(_MODELS, self._limit_validation),
@@ -99,8 +84,8 @@ class Limit:
         @around(kind, "on_train_begin")
         def begin(original: Function, callbacks: Any, logs: Any = None) -> None:
             if callbacks.model is not None:
-                told = getattr(callbacks, "params", None) or {}
-                self._fits[callbacks.model] = _Fit(id(callbacks), told.get("epochs"), told.get("steps"))
+                params = getattr(callbacks, "params", None) or {}
+                self._fits[callbacks.model] = _LimitedFit(id(callbacks), params.get("epochs"), params.get("steps"))
             original(callbacks, logs)
 
         @around(kind, "on_train_batch_begin")
@@ -140,16 +125,16 @@ class Limit:
             fit.owed = due and not last and fit.epochs is not None
             return (due or last) and not fit.owed
 
-    def _of(self, callbacks: Any) -> _Fit | None:
+    def _of(self, callbacks: Any) -> _LimitedFit | None:
         fit = None if callbacks.model is None else self._fits.get(callbacks.model)
         return fit if fit is not None and fit.owner == id(callbacks) else None
 
-    def _count(self, fit: _Fit, model: Any, last: int) -> None:
-        # Before Keras 3.11 the end of an execution bears the number of its first step.
+    def _count(self, fit: _LimitedFit, model: Any, last: int) -> None:
+        # Before Keras 3.11 the end of an execution has the number of its first step.
         each = getattr(model, "steps_per_execution", 1)
-        behind = max(last + 1, fit.begun + (each if isinstance(each, int) else 1))
-        # The last execution of an epoch may find less data than it could take.
-        fit.done += (behind if fit.steps is None else min(behind, fit.steps)) - fit.begun
+        end = max(last + 1, fit.begun + (each if isinstance(each, int) else 1))
+        # The last execution of an epoch may find fewer batches.
+        fit.done += (end if fit.steps is None else min(end, fit.steps)) - fit.begun
         if fit.done >= self._max_steps and not fit.ending:
             fit.ending = True
             self._log(f"fit ends after {fit.done} steps: max_steps={self._max_steps}")
@@ -158,7 +143,7 @@ class Limit:
 
 
 def _shorten(model: Any, max_steps: int) -> None:
-    """Have tf_keras, which cannot end a validation from outside, run fewer of the batches that it has counted."""
+    """Reduce the number of batches in tf_keras, which cannot end a validation from outside."""
     handler = getattr(model, "_eval_data_handler", None)
     if handler is not None and handler.inferred_steps is not None:
         handler._steps_per_epoch = handler._inferred_steps = min(handler.inferred_steps, max_steps)
@@ -168,4 +153,4 @@ def _end_validation(model: Any) -> None:
     if hasattr(model, "stop_evaluating"):
         model.stop_evaluating = True
     elif getattr(model, "_eval_data_handler", None) is not None and model._eval_data_handler.inferred_steps is None:
-        raise StopIteration  # how tf_keras learns that data of unknown size is over
+        raise StopIteration  # tells tf_keras that data of unknown size is exhausted

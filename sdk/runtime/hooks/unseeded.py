@@ -1,7 +1,7 @@
-"""Notes where the program asks for random numbers that no seed decides: what to blame when two trainings differ.
+"""Records calls for random numbers without a seed: the likely causes if two trainings differ.
 
-Only calls that stand in the program's own files count: what a library does inside is seeded by the drill, or no matter of
-the weights. A place is noted once.
+Only calls in the program's own files count: what libraries do internally is seeded by the drill, or does not affect the
+weights. Each line is recorded once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from ..patches import Patch, plumbing
 
-# These pass on what their caller wants.
+# Calls from these modules count as calls of their callers.
 _PASSED_THROUGH = frozenset({"random", "secrets", "uuid", "threading", "concurrent", "multiprocessing"})
 _SECRETS = ("token_bytes", "token_hex", "token_urlsafe", "randbelow", "choice", "randbits")
 _NUMPY = ("RandomState", "SeedSequence", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
@@ -25,13 +25,8 @@ _NUMPY = ("RandomState", "SeedSequence", "PCG64", "PCG64DXSM", "MT19937", "Philo
 Note = Callable[[str], None]
 
 
-class Unseeded:
-    """Takes notes for one task.
-
-    Args:
-        path: the file that gets a line of JSON for each place: {"what", "file", "line"}.
-        home: the folder of the program's files.
-    """
+class UnseededCalls:
+    """The unseeded calls of one task. `home` is the folder of the program's files."""
 
     def __init__(self, path: str, home: Path) -> None:
         self._path = Path(path)
@@ -40,23 +35,23 @@ class Unseeded:
         self._lock = threading.Lock()
 
     def note(self, what: str) -> None:
-        """Note that `what` is called now, if the program does it."""
+        """Record a call of `what`, if it is in a file of the program."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and _passes_on(str(frame.f_globals.get("__name__"))):
             frame = frame.f_back
         if frame is None or not frame.f_code.co_filename.startswith(self._home):
             return
-        place = (frame.f_code.co_filename[len(self._home) :], frame.f_lineno)
+        location = (frame.f_code.co_filename[len(self._home) :], frame.f_lineno)
         with self._lock:
-            if place in self._seen:
+            if location in self._seen:
                 return
-            self._seen.add(place)
+            self._seen.add(location)
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with self._path.open("ab", buffering=0) as file:
-                file.write(json.dumps({"what": what, "file": place[0], "line": place[1]}).encode() + b"\n")
+                file.write(json.dumps({"what": what, "file": location[0], "line": location[1]}).encode() + b"\n")
 
     def patches(self) -> list[Patch]:
-        """Return what has the calls noted, as soon as the program imports each library."""
+        """Return the patches that watch each library as soon as the program imports it."""
         changes: dict[str, Callable[[ModuleType], None]] = {
             "os": lambda module: _always(module, ("urandom", "getrandom"), self.note),
             "secrets": lambda module: _always(module, _SECRETS, self.note),
@@ -66,7 +61,7 @@ class Unseeded:
             "numpy": lambda module: _numpy(module, self.note),
             "tensorflow": lambda module: _tensorflow(module, self.note),
         }
-        return plumbing("unseeded", "the drill tells what made two trainings differ", changes)
+        return plumbing("unseeded", "the drill reports what made two trainings differ", changes)
 
 
 def _passes_on(module: str) -> bool:
@@ -101,7 +96,7 @@ def _random(module: ModuleType, note: Note) -> None:
     _wrap(module, "seed", "random.seed() without a seed", note, _without_seed)
     original = module.Random.__init__
 
-    # In the class itself, which stays the same: programs ask `isinstance(x, random.Random)`.
+    # Patched in place, so that `isinstance(x, random.Random)` still works.
     def __init__(self: Any, *args: Any, **options: Any) -> None:
         if isinstance(self, module.SystemRandom):
             note("random.SystemRandom()")
@@ -116,7 +111,7 @@ def _threading(module: ModuleType, note: Note) -> None:
     original = module.Thread.start
 
     def start(self: Any) -> None:
-        note("a thread, whose steps come in another order each time")
+        note("a thread, whose steps run in another order each time")
         original(self)
 
     module.Thread.start = start
@@ -124,7 +119,7 @@ def _threading(module: ModuleType, note: Note) -> None:
 
 def _numpy(module: ModuleType, note: Note) -> None:
     own = module.random
-    # NumPy takes its entropy from there, whether a seed comes behind it or not, in compiled code that no frame tells of.
+    # NumPy takes its entropy from `secrets.randbits`, seeded or not, in compiled code without a Python frame.
     inside = own.bit_generator
     inside.randbits = getattr(inside.randbits, "__wrapped__", inside.randbits)
     for name in ("seed", "default_rng"):
@@ -135,24 +130,24 @@ def _numpy(module: ModuleType, note: Note) -> None:
 
 
 def _watched(kind: type, what: str, note: Note) -> type:
-    """Return a class that stands for one that cannot be changed: it makes that one's objects, which are its own too."""
+    """Return a stand-in for a class that cannot be patched. It creates objects of that class, and they are its instances."""
 
-    class Watch(type(kind)):  # type: ignore[misc]
+    class ObservedMeta(type(kind)):  # type: ignore[misc]
         def __call__(cls, *args: Any, **options: Any) -> Any:
-            if cls is not standing:
+            if cls is not stand_in:
                 return super().__call__(*args, **options)
             if _without_seed(args, options):
                 note(what)
             return kind(*args, **options)
 
         def __instancecheck__(cls, instance: Any) -> bool:
-            return isinstance(instance, kind) if cls is standing else super().__instancecheck__(instance)
+            return isinstance(instance, kind) if cls is stand_in else super().__instancecheck__(instance)
 
         def __subclasscheck__(cls, other: type) -> bool:
-            return issubclass(other, kind) if cls is standing else super().__subclasscheck__(other)
+            return issubclass(other, kind) if cls is stand_in else super().__subclasscheck__(other)
 
-    standing: type = Watch(kind.__name__, (kind,), {"__module__": kind.__module__, "__doc__": kind.__doc__})
-    return standing
+    stand_in: type = ObservedMeta(kind.__name__, (kind,), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+    return stand_in
 
 
 def _tensorflow(module: ModuleType, note: Note) -> None:

@@ -1,7 +1,7 @@
-"""Cures for upstream bugs, one file each: does it apply, is it needed, what it does, and why.
+"""Cures for upstream bugs, one file each: whether it applies, whether it is needed, what it does, and why.
 
-A cure must not import TensorFlow or Keras before the user's own program does (a script may set `KERAS_BACKEND` or `TF_*`
-before its imports), so each names the module that it changes and runs right after that module was first imported.
+A cure must not import TensorFlow or Keras before the program does (a script may set `KERAS_BACKEND` or `TF_*` before its
+imports). It therefore names the module that it changes, and runs right after the first import of that module.
 """
 
 from __future__ import annotations
@@ -16,36 +16,21 @@ from types import ModuleType
 
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """One cure.
+    """One cure."""
 
-    Args:
-        name: what the log calls it.
-        why: one sentence with the upstream issue numbers.
-        module: the module after whose first import it runs; that module is the argument of the three functions.
-        applies: False where the installed version is outside the range that this cure knows.
-        needed: a probe; False where upstream behaves well, so that the cure steps aside. Must not touch TensorFlow's
-            runtime: MultiWorkerMirroredStrategy has to be created before any op.
-        apply: changes the module.
-        quiet: True for plumbing that is no cure and needs no line in the log.
-    """
-
-    name: str
-    why: str
-    module: str
-    applies: Callable[[ModuleType], bool]
+    name: str  # in the log
+    why: str  # one sentence with the upstream issue numbers
+    module: str  # runs after the first import of this module, which is the argument of the three functions
+    applies: Callable[[ModuleType], bool]  # False for versions that this cure does not support
+    # A probe; False if upstream works correctly. Must not touch TensorFlow's runtime: MultiWorkerMirroredStrategy has to be
+    # created before any op.
     needed: Callable[[ModuleType], bool]
-    apply: Callable[[ModuleType], None]
-    quiet: bool = False
+    apply: Callable[[ModuleType], None]  # changes the module
+    quiet: bool = False  # True to log nothing: for what is not a cure
 
 
 def plumbing(name: str, why: str, changes: Mapping[str, Callable[[ModuleType], None]]) -> list[Patch]:
-    """Return the patches that change modules by name, in every version of them, and say nothing.
-
-    Args:
-        name: of all of them, for the line that says that one failed.
-        why: one sentence.
-        changes: what to do to each module.
-    """
+    """Return patches of modules by name that apply to every version and log nothing."""
     return [
         Patch(
             name=name,
@@ -61,7 +46,7 @@ def plumbing(name: str, why: str, changes: Mapping[str, Callable[[ModuleType], N
 
 
 def install(patches: Sequence[Patch], log: Callable[[str], None]) -> None:
-    """Run each patch once its module is imported, now if it already was; `log` gets one line per cure applied."""
+    """Run each patch once its module is imported, or now if it already is. Each applied cure logs one line."""
     waiting: dict[str, list[Patch]] = {}
     for patch in patches:
         if patch.module in sys.modules:
@@ -76,13 +61,13 @@ def _run(patch: Patch, module: ModuleType, log: Callable[[str], None]) -> None:
     try:
         _cure(patch, module, log)
     except Exception as error:
-        # The user's own import goes on: without the cure the program fails where upstream makes it fail, if it does.
-        log(f"patch {patch.name} failed and may be in force in part: {type(error).__name__}: {error}")
+        # The program's import continues: without the cure it fails only where upstream fails.
+        log(f"patch {patch.name} failed and may be applied in part: {type(error).__name__}: {error}")
 
 
 def _cure(patch: Patch, module: ModuleType, log: Callable[[str], None]) -> None:
     if not patch.applies(module):
-        log(f"patch {patch.name}: not for this version, left alone ({patch.why})")
+        log(f"patch {patch.name}: not applied, this version is not supported ({patch.why})")
     elif patch.needed(module):
         patch.apply(module)
         if not patch.quiet:
@@ -90,7 +75,7 @@ def _cure(patch: Patch, module: ModuleType, log: Callable[[str], None]) -> None:
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
-    """Finds the awaited modules the usual way and runs their patches after the module's own code."""
+    """Finds the patched modules the usual way and runs their patches after the module's own code."""
 
     def __init__(self, waiting: dict[str, list[Patch]], log: Callable[[str], None]) -> None:
         self._waiting = waiting
@@ -99,7 +84,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        # A search need not end in an import: TensorFlow looks for Keras long before it imports it.
+        # A search need not end in an import: TensorFlow searches for Keras long before it imports it.
         if fullname not in self._waiting:
             return None
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)

@@ -1,7 +1,7 @@
-"""Only the chief writes a shared path: what the other tasks of a gang save goes below a temporary folder of their own.
+"""Only the chief writes shared paths: the other tasks of a gang save to temporary folders of their own.
 
-Every task of a synchronous gang runs the same program, so all of them save to the same path. They must all go through
-the save, because reading a variable that is aggregated on read is a collective; but only one may touch the file.
+Every task of a synchronous gang runs the same program, so all of them save to the same path. All must execute the save,
+because reading a variable that is aggregated on read is a collective, but only one may write the file.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from types import ModuleType
 from typing import Any
 
 from . import Patch
-from .task_files import ChiefFiles, Files, TaskFiles, as_text
+from .task_files import ChiefFiles, PathRedirection, TaskFiles, as_text
 
 Function = Callable[..., Any]
-# Makes a wrapper from the task's `Files`; those that keep or drop copies can do with `TaskFiles` only.
+# Makes a wrapper from the task's `PathRedirection`; those that keep or drop copies need `TaskFiles`.
 Wrap = Callable[[Any, Function], Function]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hook:
-    """One function or method to wrap: where it is, and the wrapper's maker."""
+    """One function or method to wrap."""
 
     module: str
     name: str
@@ -35,19 +35,13 @@ class Hook:
 
 
 def patches(temp_dir: str, log: Callable[[str], None], own_dirs: Sequence[str] = ()) -> list[Patch]:
-    """Return the cure for a task that is not the chief.
-
-    Args:
-        temp_dir: a folder of this task alone; everything that it redirects is below, also after a kill.
-        log: gets one line when the first write is redirected.
-        own_dirs: folders that no other task uses, such as a working folder of its own: what goes there stays there.
-    """
+    """Return the cure for a task that is not the chief."""
     files = TaskFiles(temp_dir, log)
     for own_dir in own_dirs:
         files.leave_alone(own_dir)
     watch = Patch(
         name="chief-writes (tempfile)",
-        why="what a task makes with `tempfile` is its own",
+        why="files that a task makes with `tempfile` are private",
         module="tempfile",
         applies=lambda module: True,
         needed=lambda module: not hasattr(module.mkdtemp, "__wrapped__"),
@@ -58,17 +52,13 @@ def patches(temp_dir: str, log: Callable[[str], None], own_dirs: Sequence[str] =
 
 
 def chief_patches(log: Callable[[str], None]) -> list[Patch]:
-    """Return the cure for the chief: it writes the shared files even if the program takes another task for the chief.
-
-    Args:
-        log: gets one line when the first such write is put right.
-    """
+    """Return the cure for the chief: it writes the shared files even if the program treats another task as the chief."""
     saving = {"save_model", "save_weights", "Model.export", "save"}
     hooks = {package: [hook for hook in all_ if hook.name in saving] for package, all_ in _hooks().items()}
     return _patches(ChiefFiles(log), hooks, log)
 
 
-def _patches(files: Files, hooks: dict[str, list[Hook]], log: Callable[[str], None]) -> list[Patch]:
+def _patches(files: PathRedirection, hooks: dict[str, list[Hook]], log: Callable[[str], None]) -> list[Patch]:
     return [
         Patch(
             name=f"chief-writes ({package})",
@@ -77,7 +67,7 @@ def _patches(files: Files, hooks: dict[str, list[Hook]], log: Callable[[str], No
             applies=_applies,
             needed=lambda module: True,
             apply=functools.partial(_apply, hooks[package], files, log),
-            quiet=True,  # the first write that is redirected says it
+            quiet=True,  # the first redirected write logs a line
         )
         for package in hooks
     ]
@@ -88,14 +78,14 @@ def _applies(module: ModuleType) -> bool:
     return module.__name__ != "keras" or str(getattr(module, "__version__", "")).startswith("3.")
 
 
-def _apply(hooks: Sequence[Hook], files: Files, log: Callable[[str], None], module: ModuleType) -> None:
+def _apply(hooks: Sequence[Hook], files: PathRedirection, log: Callable[[str], None], module: ModuleType) -> None:
     missing = [hook for hook in hooks if not _install(hook, files, module.__name__)]
     if missing:
         names = ", ".join(f"{hook.module}.{hook.name}" for hook in missing)
         log(f"Not found in {module.__name__} {getattr(module, '__version__', '?')}: {names}. All tasks write there.")
 
 
-def _install(hook: Hook, files: Files, package: str) -> bool:
+def _install(hook: Hook, files: PathRedirection, package: str) -> bool:
     try:
         owner: Any = importlib.import_module(hook.module)
         *holders, name = hook.name.split(".")
@@ -119,7 +109,7 @@ def _rebind(package: str, name: str, original: Function, replacement: Function) 
 
 
 def _watch(files: TaskFiles, tempfile: ModuleType) -> None:
-    """Leave the files alone that this process makes with `tempfile`: converters read them back by other means."""
+    """Do not redirect files that this process makes with `tempfile`: converters read them back directly."""
 
     def watch(name: str, path_of: Callable[[Any], Any]) -> None:
         original = getattr(tempfile, name)
@@ -140,15 +130,15 @@ def _watch(files: TaskFiles, tempfile: ModuleType) -> None:
 
 
 def _writes(position: int, keyword: str) -> Wrap:
-    """Redirect a function's path argument, and remember the copy once the function has returned."""
+    """Redirect a function's path argument, and mark the copy complete when the function returns."""
 
-    def wrap(files: Files, function: Function) -> Function:
+    def wrap(files: PathRedirection, function: Function) -> Function:
         @functools.wraps(function)
         def save(*args: Any, **kwargs: Any) -> Any:
             path = args[position] if len(args) > position else kwargs.get(keyword)
             target = files.target(path)
             if target is not path and str(path).startswith("hf://"):
-                kwargs["zipped"] = False  # the hub takes folders, and only its own URL makes that the default
+                kwargs["zipped"] = False  # the hub needs a folder, which is the default only for its own URL
             result = function(*_replaced(args, position, target), **_renamed(kwargs, keyword, target))
             files.saved(target)
             return result
@@ -159,9 +149,9 @@ def _writes(position: int, keyword: str) -> Wrap:
 
 
 def _reads(position: int, keyword: str) -> Wrap:
-    """Read this task's own copy of a path argument where it has one."""
+    """Read this task's own copy of a path argument if it has one."""
 
-    def wrap(files: Files, function: Function) -> Function:
+    def wrap(files: PathRedirection, function: Function) -> Function:
         @functools.wraps(function)
         def load(*args: Any, **kwargs: Any) -> Any:
             source = files.source(args[position] if len(args) > position else kwargs.get(keyword))
@@ -201,7 +191,7 @@ def _attribute(name: str) -> Wrap:
 def _checkpoint_path(files: TaskFiles, method: Function) -> Function:
     """Redirect each file of a `ModelCheckpoint` and keep the newest copy only.
 
-    An older one need not stay: a training step lies between two saves, and the chief enters it with its file written.
+    Older copies are not needed: there is a training step between two saves, which the chief begins after writing its file.
     """
 
     @functools.wraps(method)
@@ -219,7 +209,7 @@ def _checkpoint_path(files: TaskFiles, method: Function) -> Function:
 def _backup_begin(files: TaskFiles, method: Function) -> Function:
     """Point a `BackupAndRestore` at a private folder that starts as a copy of the shared one.
 
-    Restoring may write too (it puts the previous file in the place of a damaged one), so it must not happen in place.
+    Restoring may write too (it replaces a damaged file by the previous one), so it must not use the shared folder.
     """
 
     @functools.wraps(method)
@@ -256,7 +246,7 @@ def _seed(shared: str, own: str) -> None:
     """Copy the shared backup, unless this process has saved its own, which is as new and cannot be half-written."""
     file_utils: Any = importlib.import_module("keras.src.utils.file_utils")
     if not file_utils.exists(shared):
-        shutil.rmtree(own, ignore_errors=True)  # the program removed the backup: nobody is to restore it
+        shutil.rmtree(own, ignore_errors=True)  # the program removed the backup: it must not be restored
     elif not Path(own).exists():
         Path(own).mkdir()
         for name in file_utils.listdir(shared):

@@ -1,8 +1,8 @@
 """Keras 3 `fit`, `evaluate` and `predict` under MultiWorkerMirroredStrategy and TPUStrategy give one device's numbers.
 
-Keras fails under the first at the first batch (keras#20585). Under both it averages replicas as equals, which is wrong once
-the global batch does not divide evenly: see `keras_parts`. Every other strategy takes Keras's own path. The reasoning,
-the costs and what stays inexact: docs/explanation/decisions/keras-multi-worker.md.
+Keras fails under the first at the first batch (keras#20585). Under both it gives all replicas the same weight, which is wrong
+if the global batch does not divide evenly: see `keras_parts`. Other strategies use Keras's own code. The reasoning, the costs
+and what remains inexact: docs/explanation/decisions/keras-multi-worker.md.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from . import Patch
 from .keras_parts import (
     Function,
-    Part,
-    Step,
+    ReplicaShare,
+    ReplicaStep,
     around,
     average_moving_statistics,
     cure_batch_normalization,
@@ -57,7 +57,7 @@ def _cure_trainer(trainer: ModuleType) -> None:
         if not weighs(self.distribute_strategy):
             return original(self, step_function)
         cure_batch_normalization()
-        # Two functions, as a traced step cannot be told later whether it has to measure.
+        # Two functions, since a traced step cannot decide later whether to measure.
         measuring = original(self, _measuring_step(trainer, self, step_function))
         equal = original(self, _equal_step(trainer, step_function))
         return lambda iterator: (equal if _has_equal_pieces(trainer.tf, iterator) else measuring)(iterator)
@@ -87,17 +87,17 @@ def _first_pieces(trainer: ModuleType, epoch: Iterable[Any], strategy: Any) -> I
 
 
 def _has_equal_pieces(tf: ModuleType, iterator: Any) -> bool:
-    """Say whether every replica gets the same number of examples in every step. All tasks give the same answer."""
+    """Return whether every replica gets the same number of examples in every step. All tasks agree on the answer."""
     if not isinstance(iterator, tf.distribute.DistributedIterator):
-        return False  # `train_on_batch`: each task passes what it likes
+        return False  # `train_on_batch`: each task may pass a different size
     specs = tf.nest.flatten(iterator.element_spec, expand_composites=True)
     return all(spec.shape.rank and spec.shape[0] is not None for spec in specs)
 
 
 def _equal_step(trainer: ModuleType, step_function: Function) -> Function:
     def step(data: Any) -> Any:
-        with during(Step.equal(trainer.tf)) as told:
-            return _mean_over_replicas(trainer, told.present, step_function(data))
+        with during(ReplicaStep.equal(trainer.tf)) as current:
+            return _mean_over_replicas(trainer, current.present, step_function(data))
 
     return step
 
@@ -107,12 +107,12 @@ def _measuring_step(trainer: ModuleType, model: Any, step_function: Function) ->
 
     def step(data: Any) -> Any:
         size, data = _never_empty(trainer, data)
-        # Where sizes are unknown to a trace, the metrics of the outputs' losses count steps, an empty one like any other.
+        # If a trace does not know the sizes, the metrics of the outputs' losses count steps, empty ones included.
         per_step = [] if tf.executing_eagerly() or not model._compile_loss else model._compile_loss.variables
         counted = [v for v in model.metrics_variables if all(v is not other for other in per_step)]
         metrics = [(variable, tf.identity(variable.value)) for variable in counted]
-        with during(Step.measure(tf, size)) as told:
-            outputs = _mean_over_replicas(trainer, told.present, step_function(data))
+        with during(ReplicaStep.measure(tf, size)) as current:
+            outputs = _mean_over_replicas(trainer, current.present, step_function(data))
         for variable, before in metrics:
             variable.assign(tf.where(tf.equal(size, 0), before, variable.value))
         return outputs
@@ -121,7 +121,7 @@ def _measuring_step(trainer: ModuleType, model: Any, step_function: Function) ->
 
 
 class _PredictsNothing:
-    """A model whose `predict_step` returns nothing for nothing, for the function that makes `predict_function`."""
+    """A model whose `predict_step` returns no rows for an empty batch. Used to make `predict_function`."""
 
     def __init__(self, trainer: ModuleType, model: Any) -> None:
         self._trainer, self._model = trainer, model
@@ -138,9 +138,9 @@ class _PredictsNothing:
 
 
 def _never_empty(trainer: ModuleType, data: Any) -> tuple[Any, Any]:
-    """Return the number of examples, and the data or, if it is none, a made-up example whose results must not count.
+    """Return the number of examples and the data; for an empty batch, one made-up example that must not count.
 
-    TensorFlow's kernels cannot be trusted with nothing: the gradient of max pooling ends the process.
+    TensorFlow's kernels do not support empty batches: the gradient of max pooling ends the process.
     """
     tf = trainer.tf
     leaves = [leaf for leaf in trainer.tree.flatten(data) if leaf is not None]
@@ -152,19 +152,18 @@ def _never_empty(trainer: ModuleType, data: Any) -> tuple[Any, Any]:
         return size, data
     leaves = [tf.convert_to_tensor(leaf) for leaf in leaves]
 
-    def with_one_more(
-        leaf: Any,
-    ) -> Any:  # of ones: zeros may be taken for padding, and cuDNN refuses nothing but padding
+    def with_one_more(leaf: Any) -> Any:
+        # Ones: zeros may count as padding, and cuDNN refuses batches of nothing but padding.
         value = "" if leaf.dtype == tf.string else tf.cast(1, leaf.dtype)
         return tf.concat([leaf, tf.fill(tf.concat([[1], tf.shape(leaf)[1:]], 0), value)], 0)
 
-    # No condition: a TPU's compiler has no two branches that differ in shape.
+    # Not tf.cond: a TPU's compiler needs the same shape in both branches.
     safe = iter(with_one_more(leaf)[: tf.maximum(size, 1)] for leaf in leaves)
     return size, trainer.tree.map_structure(lambda leaf: None if leaf is None else next(safe), data)
 
 
-def _mean_over_replicas(trainer: ModuleType, present: Part, outputs: Any) -> Any:
-    """Average what the step returns, packed into one collective per type instead of one per metric."""
+def _mean_over_replicas(trainer: ModuleType, present: ReplicaShare, outputs: Any) -> Any:
+    """Average what the step returns, in one collective per type instead of one per metric."""
     tf = trainer.tf
     leaves = [tf.convert_to_tensor(leaf) if isinstance(leaf, float) else leaf for leaf in trainer.tree.flatten(outputs)]
     indices: dict[Any, list[int]] = {}
@@ -187,40 +186,40 @@ def _applies(trainer: ModuleType) -> bool:
 
 
 def _needed(trainer: ModuleType) -> bool:
-    """Call Keras's two functions with a strategy that only writes down how it is asked to reduce."""
-    asked: list[Any] = []
+    """Call Keras's two functions with a strategy that only records how it is asked to reduce."""
+    calls: list[Any] = []
 
-    class Extended:
+    class RecordingExtended:
         def _in_multi_worker_mode(self) -> bool:
             return True
 
-    class Recorder(trainer.tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc,name-defined]
-        extended = Extended()
+    class RecordingStrategy(trainer.tf.distribute.MultiWorkerMirroredStrategy):  # type: ignore[misc,name-defined]
+        extended = RecordingExtended()
         scope = nullcontext
 
         def __init__(self) -> None:
             pass
 
         def reduce(self, reduce_op: str, value: Any, axis: int | None) -> Any:
-            asked.append((value, axis))
+            calls.append((value, axis))
             return value
 
         def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
             return (value,)
 
     class Model:
-        distribute_strategy = _distribute_strategy = Recorder()
+        distribute_strategy = _distribute_strategy = RecordingStrategy()
 
         def _symbolic_build(self, data_batch: Any) -> None:
             pass
 
-    trainer.reduce_per_replica(1.0, Recorder(), "auto")
-    averages_along_an_axis = any(axis is not None for _, axis in asked)
-    asked.clear()
+    trainer.reduce_per_replica(1.0, RecordingStrategy(), "auto")
+    averages_along_an_axis = any(axis is not None for _, axis in calls)
+    calls.clear()
     batch = (trainer.tf.distribute.DistributedValues(),) * 2
     steps = (0, 0) if keras_version() >= _TWO_STEP_NUMBERS else (0,)
     trainer.TensorFlowTrainer._maybe_symbolic_build(Model(), iterator=[(*steps, iter([batch]))])
-    return averages_along_an_axis or any(isinstance(value, tuple) for value, _ in asked)
+    return averages_along_an_axis or any(isinstance(value, tuple) for value, _ in calls)
 
 
 def _apply(trainer: ModuleType) -> None:
@@ -231,7 +230,7 @@ def _apply(trainer: ModuleType) -> None:
 
 TPU = Patch(
     name="keras-tpu",
-    why="Keras averages replicas as equals, and clips each one's part of the gradient",
+    why="Keras gives all replicas the same weight, and clips each replica's gradient separately",
     module="keras.src.backend.tensorflow.trainer",
     applies=_applies,
     needed=lambda trainer: True,

@@ -1,9 +1,8 @@
-"""Each replica's part of a global batch, and the places in Keras that have to know it: losses, optimizers, BatchNorm.
+"""Each replica's share of a global batch, and the functions of Keras that need it: losses, optimizers, BatchNorm.
 
-Keras gives every replica the weight 1/N. That is one worker's number only while all replicas have the same number of
-examples (or of valid steps under a mask, or the same sum of weights). `keras_multi_worker` puts a `Step` in force while
-a replica runs a train or test step under MultiWorkerMirroredStrategy or TPUStrategy; without one, Keras's own functions
-answer.
+Keras gives every replica the weight 1/N. That equals the result of one worker only while all replicas have the same number
+of examples (or of valid steps under a mask, or the same sum of weights). `keras_multi_worker` sets a `ReplicaStep` while a
+replica runs a train or test step under MultiWorkerMirroredStrategy or TPUStrategy. Without one, Keras's own functions run.
 """
 
 from __future__ import annotations
@@ -27,27 +26,27 @@ def is_tpu(strategy: Any) -> bool:
 
 
 def _counts(tf: ModuleType) -> Any:
-    """Return the type to count in: float32 would lose counts above 2**24, but TPUs add up nothing wider."""
+    """Return the type to count in: float32 is exact up to 2**24 only, but TPUs sum nothing wider."""
     return tf.float32 if is_tpu(tf.distribute.get_strategy()) else tf.float64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Part:
-    """How much of something lies on this replica: of the batch's examples, or of what else a loss divides by."""
+class ReplicaShare:
+    """This replica's amount of something, and the sum over all replicas: examples, or what else a loss divides by."""
 
     tf: ModuleType
     amount: Any  # both in `_counts`
     whole: Any
 
     @classmethod
-    def measure(cls, tf: ModuleType, amount: Any) -> Part:
-        """Add up over all replicas: a collective, so every task has to come here at the same point of its step."""
+    def measure(cls, tf: ModuleType, amount: Any) -> ReplicaShare:
+        """Sum over all replicas. A collective: every task has to call it at the same point of its step."""
         amount = tf.stop_gradient(tf.cast(amount, _counts(tf)))
         return cls(tf=tf, amount=amount, whole=tf.distribute.get_replica_context().all_reduce("SUM", amount))
 
     @classmethod
-    def equal(cls, tf: ModuleType) -> Part:
-        """The part of one replica among equals, for which nobody needs to be asked."""
+    def equal(cls, tf: ModuleType) -> ReplicaShare:
+        """The share of one replica if all are equal, which needs no collective."""
         replicas = tf.distribute.get_replica_context().num_replicas_in_sync
         return cls(tf=tf, amount=tf.ones([], _counts(tf)), whole=tf.constant(replicas, _counts(tf)))
 
@@ -57,36 +56,36 @@ class Part:
         return self.tf.math.multiply_no_nan(value, self.tf.cast(share, value.dtype))
 
     def unscale(self, value: Any) -> Any:
-        """Turn such a term into what a metric has to add, times `amount`, on every replica to arrive at the mean."""
+        """Turn such a term into the value that a metric has to add, times `amount`, on every replica to get the mean."""
         return value * self.tf.cast(self.tf.math.divide_no_nan(self.whole, self.amount), value.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """What the functions below need to know while a replica runs one train or test step."""
+class ReplicaStep:
+    """What the functions below need while a replica runs one train or test step."""
 
-    batch: Part
-    present: Part  # 1 of the number of replicas that have any examples, or 0 of it
-    divisor: Part  # `batch`, except inside a loss that divides by something else
-    metric: Part  # `batch`, except for metrics that count steps instead of examples
+    batch: ReplicaShare
+    present: ReplicaShare  # 1, or 0 for a replica without examples, of the number of replicas that have any
+    divisor: ReplicaShare  # `batch`, except inside a loss that divides by something else
+    metric: ReplicaShare  # `batch`, except for metrics that count steps instead of examples
 
     @classmethod
-    def measure(cls, tf: ModuleType, size: Any) -> Step:
-        both = Part.measure(tf, tf.stack([size, tf.minimum(size, 1)]))
-        parts = (Part(tf=tf, amount=both.amount[i], whole=both.whole[i]) for i in range(2))
+    def measure(cls, tf: ModuleType, size: Any) -> ReplicaStep:
+        both = ReplicaShare.measure(tf, tf.stack([size, tf.minimum(size, 1)]))
+        parts = (ReplicaShare(tf=tf, amount=both.amount[i], whole=both.whole[i]) for i in range(2))
         return cls(batch=(batch := next(parts)), present=next(parts), divisor=batch, metric=batch)
 
     @classmethod
-    def equal(cls, tf: ModuleType) -> Step:
-        part = Part.equal(tf)
+    def equal(cls, tf: ModuleType) -> ReplicaStep:
+        part = ReplicaShare.equal(tf)
         return cls(batch=part, present=part, divisor=part, metric=part)
 
 
-_step: ContextVar[Step | None] = ContextVar("_step", default=None)
+_step: ContextVar[ReplicaStep | None] = ContextVar("_step", default=None)
 
 
 @contextmanager
-def during(step: Step) -> Iterator[Step]:
+def during(step: ReplicaStep) -> Iterator[ReplicaStep]:
     token = _step.set(step)
     try:
         yield step
@@ -95,7 +94,7 @@ def during(step: Step) -> Iterator[Step]:
 
 
 def around(owner: Any, name: str) -> Callable[[Function], Function]:
-    """Put the decorated function in the place of `owner.name`, which becomes its first argument."""
+    """Replace `owner.name` by the decorated function, whose first argument is the original."""
     original = getattr(owner, name)
 
     def install(replacement: Function) -> Function:
@@ -110,19 +109,18 @@ def around(owner: Any, name: str) -> Callable[[Function], Function]:
 
 
 def version(text: str) -> tuple[int, int]:
-    """Return the first two numbers of a version."""
     major, minor = text.split(".")[:2]
     return int(major), int(minor)
 
 
 def keras_version() -> tuple[int, int]:
-    """Return that of the Keras that is being imported; its own name for it may not be there yet."""
+    """Return the version of Keras while it is being imported, when `keras.__version__` may not exist yet."""
     from keras.src.version import __version__
 
     return version(__version__)
 
 
-# --- Losses: each replica's counts by its part of what the loss divides by ----------------------------------------
+# --- Losses: weighted by the replica's share of what the loss divides by ------------------------------------------
 
 
 def cure_losses(trainer: ModuleType) -> None:
@@ -153,25 +151,25 @@ def cure_losses(trainer: ModuleType) -> None:
         values = losses.ops.convert_to_tensor(values, dtype=dtype)
         divisor = _divisor(losses, sample_weight, mask, reduction, values.dtype)
         if divisor is not None:
-            there = step.present.amount * tf.cast(divisor, _counts(tf))  # none in a made-up example
-            step = replace(step, divisor=Part.measure(tf, there))
+            there = step.present.amount * tf.cast(divisor, _counts(tf))  # 0 for a made-up example
+            step = replace(step, divisor=ReplicaShare.measure(tf, there))
         with during(step):
             loss = original(values, sample_weight, mask, reduction, dtype)
-        # Keras takes a loss that is a number already as it is, although it is a mean of this replica's examples.
+        # Keras does not scale a loss that is a scalar already, although it is a mean over this replica.
         return step.divisor.scale(loss) if values.shape.rank == 0 else loss
 
     @around(trainer.base_trainer.CompileLoss, "call")
     def total(original: Function, self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         step = _step.get()
-        # The metric of each output's loss weighs a step by its size only if that is static, and by 1 otherwise.
+        # The metric of each output's loss weights a step by its size if that is static, and by 1 otherwise.
         if step is None or trainer.tree.flatten(y_pred)[0].shape[0] is not None:
             return original(self, y_true, y_pred, sample_weight)
-        with during(replace(step, metric=Part.equal(tf))):
+        with during(replace(step, metric=ReplicaShare.equal(tf))):
             return original(self, y_true, y_pred, sample_weight)
 
 
 def _divisor(losses: ModuleType, sample_weight: Any, mask: Any, reduction: str, dtype: Any) -> Any:
-    """Return what this loss divides its sum by on this replica, or None where that is the number of examples."""
+    """Return what this loss divides its sum by on this replica; None if that is the number of examples."""
     if mask is not None:
         mask = losses.ops.cast(mask, dtype)
     if reduction != "mean_with_sample_weight":
@@ -182,7 +180,7 @@ def _divisor(losses: ModuleType, sample_weight: Any, mask: Any, reduction: str, 
     return None if weights is None else losses.ops.sum(weights)
 
 
-# --- Optimizers and layers that look at one replica where they have to look at all --------------------------------
+# --- Optimizers and layers that use one replica where they need all of them ---------------------------------------
 
 
 def cure_optimizers(trainer: ModuleType) -> None:
@@ -207,17 +205,17 @@ def cure_optimizers(trainer: ModuleType) -> None:
     def agree(original: Function, self: Any, grads: list[Any], trainable_variables: Any = None) -> None:
         step = _step.get()
         if step is not None:
-            # Keras looks for infinities on each task and then takes a branch with collectives: one task alone in it
-            # would wait for ever. So what is NaN for one becomes NaN for all.
+            # Keras checks for infinities on each task, and then enters a branch with collectives: a single task in it
+            # would wait for ever. So a NaN on one task becomes NaN on all.
             grads = [_or_nothing(tf, step, grad) for grad in grads]
-            found = Part.measure(tf, tf.logical_not(self.check_finite(grads))).whole
+            found = ReplicaShare.measure(tf, tf.logical_not(self.check_finite(grads))).whole
             poison = tf.where(found > 0, float("nan"), 0.0)
             grads = [_on_values(tf, grad, lambda v: v + tf.cast(poison, v.dtype)) for grad in grads]
         original(self, grads, trainable_variables)
 
 
-def _or_nothing(tf: ModuleType, step: Step, grad: Any) -> Any:
-    """Return the gradient, or zeros where its examples are made up and it might be NaN."""
+def _or_nothing(tf: ModuleType, step: ReplicaStep, grad: Any) -> Any:
+    """Return the gradient, or zeros if its examples are made up, where it might be NaN."""
     if step.present is step.batch:
         return grad
     return _on_values(tf, grad, lambda v: tf.math.multiply_no_nan(v, tf.cast(step.present.amount, v.dtype)))
@@ -231,7 +229,7 @@ def _on_values(tf: ModuleType, grad: Any, change: Function) -> Any:
 
 @functools.cache
 def cure_batch_normalization() -> None:
-    """Keep a made-up example out of the moving averages."""
+    """Exclude made-up examples from the moving averages."""
     from keras import layers, ops
 
     @around(layers.BatchNormalization, "_moments")
@@ -249,9 +247,9 @@ def cure_batch_normalization() -> None:
 
 
 def average_moving_statistics(trainer: ModuleType, model: Any) -> None:
-    """Make BatchNormalization's moving averages those of all replicas; Keras leaves each task with its own.
+    """Average BatchNormalization's moving averages over all replicas; Keras keeps separate ones per task.
 
-    They are linear in the moments, so averaging them once is the same as having averaged the moments in every step.
+    They are linear in the moments, so averaging them once equals averaging the moments in every step.
     """
     from keras import layers
 
@@ -265,6 +263,6 @@ def average_moving_statistics(trainer: ModuleType, model: Any) -> None:
             variable.assign(mean)
 
     if variables:
-        # TPUStrategy runs nothing that is not a function.
+        # TPUStrategy runs tf.functions only.
         strategy = model.distribute_strategy
         strategy.run(trainer.tf.function(average, autograph=False) if is_tpu(strategy) else average)

@@ -1,6 +1,6 @@
-"""All tasks of a gang leave `BackupAndRestore`'s restoring together, and only with the same state.
+"""All tasks of a gang finish restoring with `BackupAndRestore` together, and only with the same state.
 
-Belongs into every task of a gang, the chief too, or into none: it is a collective.
+It is a collective: install it in every task of a gang, the chief included, or in none.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from . import Patch
 
-_PLACES = {
+_CALLBACK_MODULES = {
     "keras": "keras.src.callbacks.backup_and_restore",
     "tf_keras": "tf_keras.src.callbacks",
 }
@@ -22,9 +22,9 @@ _PLACES = {
 def patches() -> list[Patch]:
     """Return the cure for one task.
 
-    A chief whose backup leaves no step to do deletes it at once; a task that looks later would start from nothing and
-    lose the chief. So would a task on another machine whose backup is on the chief's own disk, after steps in which the
-    two averaged the gradients of different weights.
+    If the backup is that of a finished training, the chief deletes it at once, and a task that reads it later would start
+    from the beginning without the chief. A task on another machine that cannot see the chief's disk would do the same, and
+    average gradients of different weights with it.
     """
     return [
         Patch(
@@ -33,14 +33,14 @@ def patches() -> list[Patch]:
             module=package,
             applies=lambda module: module.__name__ != "keras" or str(module.__version__).startswith("3."),
             needed=lambda module: True,
-            apply=functools.partial(_apply, place),
+            apply=functools.partial(_apply, where),
         )
-        for package, place in _PLACES.items()
+        for package, where in _CALLBACK_MODULES.items()
     ]
 
 
-def _apply(place: str, module: ModuleType) -> None:
-    callback_class = importlib.import_module(place).BackupAndRestore
+def _apply(where: str, module: ModuleType) -> None:
+    callback_class = importlib.import_module(where).BackupAndRestore
     callback_class.on_train_begin = _together(callback_class.on_train_begin)
 
 
@@ -57,7 +57,7 @@ def _together(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _state(callback: Any) -> int:
-    """Return the epoch at which this task goes on: tf_keras keeps it in a variable, Keras 3 on the model."""
+    """Return the epoch at which this task continues: tf_keras keeps it in a variable, Keras 3 on the model."""
     training_state = getattr(callback, "_training_state", None)
     if training_state is not None:
         return int(training_state._ckpt_saved_epoch.numpy()) + 1
@@ -65,7 +65,7 @@ def _state(callback: Any) -> int:
 
 
 def _gathered(strategy: Any, value: int) -> list[int]:
-    """Return the value of every replica, by a sum in which each has a place of its own."""
+    """Return the value of every replica, by a sum of one-hot vectors."""
     tf: Any = importlib.import_module("tensorflow")
     replicas = strategy.num_replicas_in_sync
 

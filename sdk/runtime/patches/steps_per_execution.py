@@ -1,8 +1,8 @@
 """Several steps in one call of a compiled function (`steps_per_execution`), with any number of replicas.
 
-Two mistakes stand in its way. The first is TensorFlow's, and hits every loop inside a `tf.function` that calls another
-one which averages over replicas; Keras's `fit` is such a loop as soon as `steps_per_execution` is above 1. The second is
-Keras's: an epoch of `steps_per_epoch` steps trains on more, if it is no multiple. The reasoning:
+This works around two bugs. The first is TensorFlow's, and affects every loop inside a `tf.function` that calls another one
+which averages over replicas; Keras's `fit` is such a loop if `steps_per_execution` is above 1. The second is Keras's: an epoch
+of `steps_per_epoch` steps trains on more steps if that is not a multiple of `steps_per_execution`. The reasoning:
 docs/explanation/decisions/steps-per-execution.md.
 """
 
@@ -17,7 +17,7 @@ from . import Patch
 from .keras_parts import Function, around, keras_version, version
 
 _TENSORFLOW = ((2, 16), (2, 21))
-_KERAS = ((3, 11), (3, 15))  # before 3.11 an epoch yields one number for an execution, not the first and the last step
+_KERAS = ((3, 11), (3, 15))  # before 3.11 an epoch yields one number per execution, not the first and the last step
 _TRAINER = "keras.src.backend.tensorflow.trainer"
 _WHY = (
     "a collective in a function that a loop calls is not numbered, so steps_per_execution > 1 fails with two or more "
@@ -26,11 +26,7 @@ _WHY = (
 
 
 def patches(log: Callable[[str], None]) -> list[Patch]:
-    """Return the cures of both.
-
-    Args:
-        log: gets a line when a loop first needs the first one: nearly no program does.
-    """
+    """Return the cures of both. The first one logs a line only when a loop needs it, which is rare."""
     return [
         Patch(
             name="steps-per-execution",
@@ -53,11 +49,11 @@ def patches(log: Callable[[str], None]) -> list[Patch]:
     ]
 
 
-# --- TensorFlow: a value that is only known when a function is called ---------------------------------------------
+# --- TensorFlow: values that are known only when a function is called ---------------------------------------------
 
 
 def _loses_late_values(tf: ModuleType) -> bool:
-    """Ask the graph of a branch for such a value: it promises one, and no branch is ever given any."""
+    """Ask the graph of a branch for such a value: it promises one, but branches never get any."""
     graphs: Any = importlib.import_module("tensorflow.python.ops.control_flow_v2_func_graphs")
     with _func_graph().FuncGraph("podlift_probe").as_default():
         branch = graphs.CondBranchFuncGraph("podlift_probe_branch")
@@ -67,19 +63,19 @@ def _loses_late_values(tf: ModuleType) -> bool:
 
 
 def _keep_late_values(log: Callable[[str], None]) -> None:
-    """Let the function around a loop or a branch, which is called, ask for the value in their place."""
-    kind, told = _func_graph().FuncGraph, False
+    """Capture such values in the function around a loop or a branch, which is called."""
+    kind, logged = _func_graph().FuncGraph, False
 
     @around(kind, "capture_call_time_value")
     def capture(original: Function, graph: Any, *args: Any, **options: Any) -> Any:
-        nonlocal told
+        nonlocal logged
         function = graph
         while getattr(function, "is_control_flow_graph", False):
             function = function.outer_graph
         if function is graph or not isinstance(function, kind):
             return original(graph, *args, **options)
-        if not told:
-            told = True
+        if not logged:
+            logged = True
             log(f"patch steps-per-execution: {_WHY}")
         with function.as_default():
             return original(function, *args, **options)
@@ -93,7 +89,7 @@ def _func_graph() -> Any:
 
 
 class _Endless:
-    """Data without an end, for the probe."""
+    """Endless data, for the probe."""
 
     num_batches = None
 
@@ -121,24 +117,24 @@ def _end_in_time(trainer: ModuleType) -> None:
             steps = epochs.steps_per_epoch
             beyond = 0 if not steps else max(0, end + 1 - steps)
             yield begin, end - beyond, data
-            # Keras compares it with the number of batches that there are.
+            # Keras compares it with the number of batches.
             epochs._steps_seen -= beyond
 
     @around(trainer.TFEpochIterator, "__next__")
     def execution(original: Function, epochs: Any) -> tuple[int, int, Any]:
         begin, end, data = original(epochs)
         steps = end + 1 - begin
-        return begin, end, data if steps == epochs.steps_per_execution else _Some(trainer.tf, data, steps)
+        return begin, end, data if steps == epochs.steps_per_execution else _Batches(trainer.tf, data, steps)
 
 
-class _Some:
-    """The next `count` batches; Keras takes what is no iterator of TensorFlow's step by step."""
+class _Batches:
+    """The next `count` batches. Keras runs an iterator that is not TensorFlow's step by step."""
 
     def __init__(self, tf: ModuleType, data: Iterator[Any], count: int) -> None:
         self._tf, self._data, self._left = tf, data, count
         self._any = False
 
-    def __iter__(self) -> _Some:
+    def __iter__(self) -> _Batches:
         return self
 
     def __next__(self) -> Any:
@@ -150,7 +146,7 @@ class _Some:
         except StopIteration:
             if self._any:
                 raise
-            # Keras would ask an execution of no steps for its outputs.
+            # Without a step Keras would find no outputs.
             raise self._tf.errors.OutOfRangeError(None, None, "There is no more data.") from None
         self._any = True
         return batch

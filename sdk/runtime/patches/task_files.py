@@ -14,13 +14,13 @@ from typing import Any, Protocol
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 # The folder that TensorFlow's multi-worker tutorial gives each task; its maker also deletes it.
 _TUTORIAL_FOLDER = re.compile(r"workertemp_\d+")
-# Only what is in here is ours to delete: the temporary folder may be the one that `tempfile` uses too.
+# Only this folder is deleted: the temporary folder may be the one that `tempfile` uses too.
 _FOLDER = "instead-of-shared"
 _MEMORY_SCHEMES = frozenset({"ram"})
 
 
-def mirror(path: str, temp_dir: str, cwd: str) -> str:
-    """Return where below `temp_dir` the copy of `path` lives; two different places never share a copy."""
+def copy_path(path: str, temp_dir: str, cwd: str) -> str:
+    """Return the path of the copy of `path` below `temp_dir`; different paths never share a copy."""
     url = _URL.fullmatch(path)
     if url is None or url[1].lower() == "file":
         scheme, rest = "file", local_path(url[2] if url else path, cwd).lstrip("/")
@@ -30,28 +30,28 @@ def mirror(path: str, temp_dir: str, cwd: str) -> str:
 
 
 def local_path(path: str, cwd: str) -> str:
-    """Return `path` absolute and without '..'; links stay, the file need not exist."""
+    """Return `path` absolute and without '..'. Links are kept, the file need not exist."""
     return os.path.normpath(Path(cwd, path))
 
 
 def _component(name: str) -> str:
-    """Keep an object name's empty, '.' and '..' parts apart and inside: no folder tree can hold them as they are."""
+    """Escape the parts of an object name that a folder tree cannot hold: empty, '.' and '..'."""
     return f"%{name}" if name in ("", ".", "..") or name.startswith("%") else name
 
 
 def is_own_already(path: str, own: Collection[str], cwd: str) -> bool:
-    """Return whether no other task can mean the same place by `path`, so that it needs no redirection."""
+    """Return whether `path` is private to this task, so that it needs no redirection."""
     url = _URL.fullmatch(path)
     if url is not None and url[1].lower() in _MEMORY_SCHEMES:
         return True
     if any(_TUTORIAL_FOLDER.fullmatch(part) for part in path.split("/")):
         return True
-    place = PurePosixPath(local_path(path, cwd))
-    return url is None and any(str(folder) in own for folder in (place, *place.parents))
+    local = PurePosixPath(local_path(path, cwd))
+    return url is None and any(str(folder) in own for folder in (local, *local.parents))
 
 
 def as_text(path: object) -> str | None:
-    """Return a path given as text or `os.PathLike`; None for open files, which the caller has placed already."""
+    """Return a path given as text or `os.PathLike`; None for open files."""
     try:
         text = os.fspath(path)  # type: ignore[call-overload]
     except TypeError:
@@ -60,12 +60,12 @@ def as_text(path: object) -> str | None:
 
 
 def without_tutorial_folder(path: str) -> str:
-    """Return the place that the tutorial's program means by `path` in the task that it takes for the chief."""
+    """Return the path that the tutorial's program uses in the task that it takes for the chief."""
     return "/".join(part for part in path.split("/") if not _TUTORIAL_FOLDER.fullmatch(part))
 
 
-class Files(Protocol):
-    """Where a task writes and reads what its program names."""
+class PathRedirection(Protocol):
+    """Maps the paths that a program names to those that its task writes and reads."""
 
     def target(self, path: Any) -> Any:
         """Return where to write `path`."""
@@ -78,41 +78,37 @@ class Files(Protocol):
 
 
 class ChiefFiles:
-    """The shared files themselves, also for a program that does not know that its task is the chief.
+    """The paths of the chief: the shared ones, even if the program does not recognize its task as the chief.
 
-    The test of the Keras tutorial, `worker and task_id == 0`, is false on a chief and true on worker 0. So the chief
-    would save to a folder that it then deletes, and what worker 0 saves is redirected: nobody would write the file.
+    The test of the Keras tutorial, `worker and task_id == 0`, is false on a chief and true on worker 0. The chief would
+    save to a folder that it then deletes, while podlift redirects what worker 0 saves: no task would write the file.
     """
 
     def __init__(self, log: Callable[[str], None]) -> None:
         self._log: Callable[[str], None] | None = log
 
     def target(self, path: Any) -> Any:
-        """Return the shared place for a path in the tutorial's folder for workers, every other path as it is."""
+        """Return the shared path for one in the tutorial's folder for workers, and every other path unchanged."""
         text = as_text(path)
-        place = without_tutorial_folder(text) if text else text
-        if text is None or place == text:
+        shared = without_tutorial_folder(text) if text else text
+        if text is None or shared == text:
             return path
         if self._log is not None:
-            self._log(f"This task is the chief, whatever the program takes it for: it saves {text} to {place}.")
+            self._log(
+                f"This task is the chief, although the program treats it as a worker: it saves {text} to {shared}."
+            )
             self._log = None
-        return place
+        return shared
 
     def source(self, path: Any) -> Any:
-        """Return the path as it is."""
         return path
 
     def saved(self, target: Any) -> None:
-        """Do nothing: there is only one place."""
+        pass
 
 
 class TaskFiles:
-    """The copies that one task writes instead of the shared files, and which of them are complete.
-
-    Args:
-        temp_dir: of this task alone; every copy is below, and goes when the process exits.
-        log: gets one line, at the first redirected write.
-    """
+    """The copies that one task writes instead of the shared files. They are deleted when the process exits."""
 
     def __init__(self, temp_dir: str, log: Callable[[str], None]) -> None:
         own = local_path(temp_dir, str(Path.cwd()))
@@ -123,7 +119,7 @@ class TaskFiles:
         self._owner: int | None = None
 
     def target(self, path: Any) -> Any:
-        """Return where to write what the program wants at `path`; its folder exists afterwards."""
+        """Return where to write `path`, and create its folder."""
         copy = self._copy(path)
         if copy is None:
             return path
@@ -133,21 +129,18 @@ class TaskFiles:
         return copy
 
     def source(self, path: Any) -> Any:
-        """Return where to read `path`: this task's copy if it saved one, else the place itself.
-
-        The chief may still be writing the same content; a half-written file must not be read.
-        """
+        """Return where to read `path`: from this task's copy if it saved one, since the chief may still be writing."""
         copy = self._copy(path)
         return copy if copy in self._complete else path
 
     def saved(self, target: Any) -> None:
-        """Note that the copy at `target` is complete, so that this task reads it from now on."""
+        """Read from the copy at `target`, which is complete, from now on."""
         text = as_text(target)
         if text is not None:
             self._complete.add(os.path.normpath(text))
 
     def forget(self, target: Any) -> None:
-        """Delete the copy at `target`, which may be a file, a folder or the prefix of a TensorFlow checkpoint."""
+        """Delete the copy at `target`: a file, a folder or the prefix of a TensorFlow checkpoint."""
         text = as_text(target)
         if text is None or Path(self._root) not in Path(text).parents or not Path(text).parent.is_dir():
             return
@@ -162,26 +155,26 @@ class TaskFiles:
                 found.unlink(missing_ok=True)
 
     def leave_alone(self, own: str) -> None:
-        """Write below `own` in place: this process made it under a name that no other task can know."""
+        """Do not redirect below `own`: this process created it under a name that no other task knows."""
         self._own.add(local_path(own, str(Path.cwd())))
 
     def _copy(self, path: Any) -> str | None:
         text = as_text(path)
         if text is None or is_own_already(text, self._own, str(Path.cwd())):
             return None
-        return mirror(text, self._root, str(Path.cwd()))
+        return copy_path(text, self._root, str(Path.cwd()))
 
     def _announce(self, path: str) -> None:
         self._owner = os.getpid()
         atexit.register(self._remove)
         self._log(
             f"This task is not the chief: what it saves to {path} and to other shared paths goes to a temporary "
-            'folder, and the chief writes the real ones. To write from all tasks: Code(writes="all") or --writes all.'
+            'folder, and the chief writes the shared files. To write from all tasks: Code(writes="all") or --writes all.'
         )
 
     def _remove(self) -> None:
-        # A forked child inherits the exit handler, not the folder.
+        # A forked child inherits the exit handler but does not own the folder.
         if os.getpid() == self._owner:
             shutil.rmtree(self._root, ignore_errors=True)
-            with contextlib.suppress(OSError):  # in use by others
+            with contextlib.suppress(OSError):  # not empty
                 Path(self._root).parent.rmdir()

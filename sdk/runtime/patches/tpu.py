@@ -1,4 +1,4 @@
-"""A program for a TPU finds one: the machine's own, or in local mode and under the emulator the stand-in made of CPUs."""
+"""Gives a program for a TPU its TPU: the machine's own, or in local mode and under the emulator the stand-in."""
 
 from __future__ import annotations
 
@@ -21,35 +21,26 @@ _EMULATOR = "PODLIFT_EMULATOR"
 
 
 def prepare(payload: Payload, environ: MutableMapping[str, str], log: Callable[[str], None]) -> None:
-    """Make this process ready for the TPU of its machine, if it runs on one; TensorFlow is not imported yet."""
+    """Prepare this process for its TPU, if it has one, before TensorFlow is imported."""
     if not payload.tpu:
         return
     row = accelerators.row(payload.tpu)
     if _has_stand_in(payload, environ):
-        # The emulated machine is given them too, and TensorFlow's import fails where there is no libtpu.so.
+        # The emulated machine sets them too, and TensorFlow's import fails without libtpu.so.
         for name, value in row.env:
             if environ.get(name) == value:
                 del environ[name]
         return
-    host.prepare(row, environ, payload.board or payload.run_url, SystemClock(), log)
+    host.prepare(row, environ, payload.bucket_url or payload.run_url, SystemClock(), log)
 
 
 def _has_stand_in(payload: Payload, environ: Mapping[str, str]) -> bool:
-    """Return whether CPUs stand for the TPU: never on a machine of the cloud."""
+    """Return whether CPUs stand in for the TPU, which they never do in the cloud."""
     return payload.tpu_stand_in or bool(environ.get(_EMULATOR))
 
 
 def patches(payload: Payload, environ: Mapping[str, str], log: Callable[[str], None]) -> list[Patch]:
-    """Return what a task on a TPU needs; nothing for a task without one.
-
-    Args:
-        payload: what the task has to do.
-        environ: the task's variables: how many replicas are wanted, under which names the TPU is known.
-        log: says what the program runs on, once TensorFlow is imported.
-
-    Raises:
-        InputError: the stand-in cannot have as many replicas.
-    """
+    """Return the patches for a task on a TPU; none for other tasks."""
     if not payload.tpu:
         return []
     row = accelerators.row(payload.tpu)
@@ -64,18 +55,19 @@ def _names(environ: Mapping[str, str]) -> tuple[str, ...]:
     try:
         found.append(str(json.loads(environ.get("TPU_CONFIG", "{}")).get("tpu_node_name", "")))
     except (ValueError, AttributeError):
-        pass  # the job's own variable, in a shape of its own
+        pass  # set by the job itself, in another format
     return tuple(dict.fromkeys(name for name in found if name))
 
 
 def _stand_in(row: Accelerator, replicas: int, names: Sequence[str], log: Callable[[str], None]) -> Patch:
     def apply(tf: ModuleType) -> None:
-        devices: Any = importlib.import_module("..tpu.devices", __package__)
+        from ..tpu import devices, install
+
         system = devices.system_of(row, replicas=replicas, names=names)
-        importlib.import_module("..tpu.install", __package__).install(system)
+        install.install(system)
         log(
-            f"{row.name} is a stand-in here: {system.cores} logical CPU devices of this machine are its replicas. What a step "
-            "computes is right, how long it takes says nothing about a TPU (docs/how-to/tpu.md)"
+            f"{row.name} is a stand-in here: {system.cores} logical CPU devices of this machine are its replicas. Results are "
+            "right, but the time of a step tells nothing about a TPU (docs/how-to/tpu.md)"
         )
 
     return Patch(
@@ -99,8 +91,8 @@ def _real(row: Accelerator, log: Callable[[str], None]) -> Patch:
                 found = original(*args, **options)
             except tf.errors.NotFoundError as error:
                 raise RuntimeError(
-                    f"TensorFlow sees no TPU on this machine, which should have a {row.name}. Received: devices "
-                    f"{[device.name for device in tf.config.list_physical_devices()]}. A v5e needs a TensorFlow made for TPUs "
+                    f"TensorFlow finds no TPU on this machine, which should have a {row.name}. Received: devices "
+                    f"{[device.name for device in tf.config.list_physical_devices()]}. A v5e needs a TensorFlow built for TPUs "
                     "(the package tensorflow-tpu) and libtpu.so: see docs/how-to/tpu.md."
                 ) from error
             log(f"{row.name} is the TPU of this machine")
@@ -108,7 +100,7 @@ def _real(row: Accelerator, log: Callable[[str], None]) -> Patch:
 
     return Patch(
         name="tpu-host",
-        why="a TPU that is not there is said to be so",
+        why="a missing TPU is reported clearly",
         module="tensorflow",
         applies=lambda tf: True,
         needed=lambda tf: True,
@@ -119,21 +111,21 @@ def _real(row: Accelerator, log: Callable[[str], None]) -> Patch:
 
 def _advice(log: Callable[[str], None]) -> Patch:
     def apply(module: ModuleType) -> None:
-        told = False
+        logged = False
 
         @around(module.Trainer, "compile")
         def compiled(original: Function, model: Any, *args: Any, **options: Any) -> Any:
-            nonlocal told
+            nonlocal logged
             result = original(model, *args, **options)
-            advice = [] if told else _advise(model)
+            advice = [] if logged else _advise(model)
             if advice:
-                told = True
+                logged = True
                 log(f"for a TPU: {'; '.join(advice)}")
             return result
 
     return Patch(
         name="tpu-advice",
-        why="a TPU waits for Python behind each execution",
+        why="a TPU waits for Python after each execution",
         module="keras.src.trainers.trainer",
         applies=lambda module: True,
         needed=lambda module: True,
@@ -145,9 +137,9 @@ def _advice(log: Callable[[str], None]) -> Patch:
 def _advise(model: Any) -> list[str]:
     found = []
     if model.steps_per_execution == 1:
-        found.append("compile(steps_per_execution=...) of 10 to 100, as it waits for Python behind each execution")
+        found.append("compile(steps_per_execution=...) of 10 to 100, since a TPU waits for Python after each execution")
     if getattr(getattr(model, "dtype_policy", None), "compute_dtype", "") == "float32":
-        found.append("keras.mixed_precision.set_global_policy('mixed_bfloat16'), its own type for matrices")
+        found.append("keras.mixed_precision.set_global_policy('mixed_bfloat16'), a TPU's own type for matrices")
     return found
 
 

@@ -1,13 +1,13 @@
-"""What all tasks do behind the same step: save their state, and end because somebody has asked for it.
+"""What all tasks do after the same training step: save their state, or exit because a stop was requested.
 
-A wish to end is a file in the run's directory, so that it works where nobody can send a signal, or where none would be
-delivered. The first task looks for wishes between two steps, and writes down behind which step everybody does what: the
-one after the next. In training in lockstep no task is further than that when the file appears, because no step ends before
-every task has taken part in it. What is agreed is numbered, and nobody does the second thing before the first.
+A stop request is a file in the run's directory, so it works even if no signal can be sent or delivered. The first task looks
+for requests between two steps and writes down the step after which every task acts: the one after the next. In training in
+lockstep no task is further than that when the file appears, because no step ends before every task has taken part in it.
+The files are numbered, and a task acts on them in that order.
 
-Where the tasks share no folder, the entries come over a network, and a file that appears is seen by some of them later than
-the next step. There every entry names the next step at which there may be something to do, and nobody goes past a step whose
-entry it does not have: see container/board.py.
+Tasks without a common folder exchange these entries over a network, where an entry may become visible to some tasks only
+after the next step. There, every entry names the next step at which there may be something to do, and no task goes past a
+step whose entry it does not have: see the bucket rendezvous.
 """
 
 from __future__ import annotations
@@ -27,55 +27,52 @@ from ...storage import posix
 # "epoch": the end of the epoch that this step belongs to is saved.
 Action = Literal["save", "epoch", "stop", "preempt"]
 SAVING = ("save", "epoch")
-# What wants a checkpoint now.
+# Returns what makes a checkpoint due now, if anything.
 Due = Callable[[], Literal["save", "epoch"] | None]
-# "go" is an entry of a step behind which nothing is done.
-Entry = tuple[int, Literal["save", "epoch", "stop", "preempt", "go"]]
+# "go" is the entry of a step after which nothing is done.
+ScheduledAction = tuple[int, Literal["save", "epoch", "stop", "preempt", "go"]]
 
 _AHEAD = 2
 _SENTENCES = {
-    "stop": "the run is to end: this task leaves its loop behind step",
-    "preempt": "this machine is wanted back: this task saves its state and leaves behind step",
+    "stop": "the run was asked to stop: this task leaves its loop after step",
+    "preempt": "this machine is being preempted: this task saves its state and exits after step",
 }
 
 
 def nothing_due() -> None:
-    """Want no checkpoint."""
+    """The `Due` of a task that saves nothing."""
 
 
-class Entries(Protocol):
-    """Where what is agreed on is written down, and where wishes come from, for one task.
+class Rendezvous(Protocol):
+    """One task's view of the actions that all tasks have agreed on.
 
     Attributes:
-        count: how many steps are over; it is told before every question.
-        save_due: says what wants a checkpoint now; only the first task asks it.
+        count: number of completed steps; set before every call of `next`.
+        save_due: asked by the first task only.
     """
 
     count: int
     save_due: Due
 
     def begin(self) -> None:
-        """A loop begins."""
+        """Called when a training loop begins."""
 
-    def next(self) -> Entry | None:
-        """Return the next entry; None where there is none yet, and it is safe to go on."""
+    def next(self) -> ScheduledAction | None:
+        """Return the next entry, or None if there is none yet and it is safe to go on."""
 
-    def want_back(self) -> None:
-        """The machine of this task is wanted back. It is called by a handler of signals."""
+    def request_preemption(self) -> None:
+        """Tell all tasks that the machine of this one is being preempted. Called from a signal handler."""
 
     def close(self) -> None:
-        """This task will ask nothing more."""
+        """Called when this task will not ask again."""
 
 
-class Files:
-    """Entries in a folder that all tasks see.
+class FileRendezvous:
+    """The rendezvous of tasks that share the run's directory.
 
     Args:
-        paths: the run.
-        attempt: which attempt this is.
-        task: this task's name.
         decides: True in the first task.
-        alone: True where there is no other task: then there is nothing to agree on.
+        alone: True if there is no other task, and so nothing to agree on.
     """
 
     def __init__(self, paths: RunPaths, attempt: int, task: str, *, decides: bool, alone: bool) -> None:
@@ -87,20 +84,20 @@ class Files:
         self._agreed = 0
         self.count = 0
         self.save_due: Due = nothing_due
-        # An earlier supervisor has fulfilled these.
-        self._old = len(posix.list_names(paths.control))
+        # An earlier supervisor has handled these requests.
+        self._handled = len(posix.list_names(paths.control))
 
     def begin(self) -> None:
-        """There is nothing to begin."""
+        pass
 
     def close(self) -> None:
-        """There is nothing to end."""
+        pass
 
-    def next(self) -> Entry | None:
-        return self._decide() if self._decides else self._find()
+    def next(self) -> ScheduledAction | None:
+        return self._decide() if self._decides else self._read()
 
-    def _decide(self) -> Entry | None:
-        action = self._wish()
+    def _decide(self) -> ScheduledAction | None:
+        action = self._requested()
         if action is None:
             return None
         at = self.count + (0 if self._alone else _AHEAD)
@@ -111,16 +108,16 @@ class Files:
                 posix.put_passing(self._file(self._agreed), json.dumps(data).encode())
         return at, action
 
-    def _wish(self) -> Action | None:
-        # A folder that is not there holds no wish, and costs one call of the system.
+    def _requested(self) -> Action | None:
+        # Usually the folder does not exist, and this costs one system call.
         control = self._paths.control
-        if os.path.isdir(control) and len(posix.list_names(control)) > self._old:
+        if os.path.isdir(control) and len(posix.list_names(control)) > self._handled:
             return "stop"
         if os.path.isdir(self._paths.preempted(self._attempt)):
             return "preempt"
         return self.save_due()
 
-    def _find(self) -> Entry | None:
+    def _read(self) -> ScheduledAction | None:
         try:
             data = json.loads(Path(self._file(self._agreed + 1)).read_bytes())
             self._agreed += 1
@@ -131,47 +128,47 @@ class Files:
     def _file(self, number: int) -> str:
         return self._paths.rendezvous(self._attempt, number)
 
-    def want_back(self) -> None:
+    def request_preemption(self) -> None:
         if os.path.exists(self._paths.decided(self._attempt)):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
-        with suppress(OSError):  # twice told, or a disk that takes nothing: the other tasks' wish or SIGKILL will come
+        # A second SIGTERM, or a full disk: another task's request or SIGKILL will follow.
+        with suppress(OSError):
             posix.put_passing(f"{self._paths.preempted(self._attempt)}/{self._task}.json", b"{}")
 
 
-class Agreement:
-    """One task's part in it.
+class StepCoordinator:
+    """Counts the steps of one task and returns what is to be done after each of them.
 
     Args:
-        entries: what is agreed on; None for a process that belongs to no run.
-        log: takes a line when the task is to leave.
+        rendezvous: None for a process that belongs to no run.
     """
 
-    def __init__(self, entries: Entries | None, log: Callable[[str], None]) -> None:
-        self._entries = entries
+    def __init__(self, rendezvous: Rendezvous | None, log: Callable[[str], None]) -> None:
+        self._rendezvous = rendezvous
         self._log = log
         self._count = 0
-        self._next: Entry | None = None
-        self._leaving: Action | None = None
+        self._next: ScheduledAction | None = None
+        self._exit_action: Action | None = None
 
     @property
-    def leaving(self) -> Action | None:
-        """Why the task is to leave its loop, as soon as that is so."""
-        return self._leaving
+    def exit_action(self) -> Action | None:
+        """Why this task has to leave its loop; None as long as it does not."""
+        return self._exit_action
 
     def ask_when_due(self, save_due: Due) -> None:
-        """Say what wants a checkpoint now; only the first task asks it."""
-        if self._entries is not None:
-            self._entries.save_due = save_due
+        """Set what decides in the first task that a checkpoint is due."""
+        if self._rendezvous is not None:
+            self._rendezvous.save_due = save_due
 
     def step(self) -> Action | None:
-        """Note the end of a step, and return what all tasks are to do behind it."""
+        """Count a step, and return what all tasks do after it."""
         self._count += 1
-        if self._entries is None or self._leaving is not None:
-            return self._leaving
-        self._entries.count = self._count
+        if self._rendezvous is None or self._exit_action is not None:
+            return self._exit_action
+        self._rendezvous.count = self._count
         if self._next is None:
-            self._next = self._entries.next()
+            self._next = self._rendezvous.next()
         if self._next is None or self._count < self._next[0]:
             return None
         at, action = self._next
@@ -179,32 +176,32 @@ class Agreement:
         if action == "go":
             return None
         if action not in SAVING:
-            self._leaving = action
+            self._exit_action = action
             self._log(f"{_SENTENCES[action]} {max(at, self._count)}")
         return action
 
-    def listen(self) -> None:
-        """Take SIGTERM for the wish of whoever owns the machine to have it back. Call it in the main thread.
+    def handle_sigterm(self) -> None:
+        """Treat SIGTERM as a preemption from now on. Call it in the main thread at the beginning of every loop.
 
-        TensorFlow takes the signal for itself when a cluster starts, so this is called at every loop's beginning. A task
-        that is in no loop, or that its supervisor ends because the attempt is over, ends at once.
+        TensorFlow installs its own handler when a cluster starts, which is why one call is not enough. A task outside of a
+        loop, or one whose attempt is already decided, ends at once.
         """
-        if self._entries is not None:
-            self._entries.begin()
-            with suppress(ValueError):  # a loop in another thread: the signal stays whose it is
-                signal.signal(signal.SIGTERM, self._told)
+        if self._rendezvous is not None:
+            self._rendezvous.begin()
+            with suppress(ValueError):  # not the main thread: the handler stays as it is
+                signal.signal(signal.SIGTERM, self._on_sigterm)
 
-    def _told(self, number: int, frame: FrameType | None) -> None:
-        assert self._entries is not None  # noqa: S101
-        self._entries.want_back()
+    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
+        assert self._rendezvous is not None  # noqa: S101
+        self._rendezvous.request_preemption()
 
-    def deaf(self) -> None:
-        """End listening: from here on SIGTERM ends the task."""
-        if self._entries is not None:
+    def reset_sigterm(self) -> None:
+        """Let SIGTERM end the task again."""
+        if self._rendezvous is not None:
             with suppress(ValueError):
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     def close(self) -> None:
-        """Say that this task will do no more steps: nobody is to wait for what it agrees to."""
-        if self._entries is not None:
-            self._entries.close()
+        """Declare that this task does no more steps, so that no other task waits for its decisions."""
+        if self._rendezvous is not None:
+            self._rendezvous.close()

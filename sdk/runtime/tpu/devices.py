@@ -1,4 +1,4 @@
-"""The hardware of the stand-in: its shape, the names of its devices, and the systems that a program may look for."""
+"""The hardware of the stand-in: its topology, its devices, and the names under which programs find it."""
 
 from __future__ import annotations
 
@@ -17,32 +17,25 @@ _HOST = "/job:localhost/replica:0/task:0"
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """One TPU host that is made of logical CPU devices.
+    """One TPU host made of logical CPU devices."""
 
-    Args:
-        accelerator: what it stands for.
-        mesh: how its chips stand to each other, and cores on a chip: x, y, z, core.
-        cores: how many replicas there are; fewer than the mesh has if somebody asked for it.
-        names: under which a program may look for it.
-    """
-
-    accelerator: str
-    mesh: tuple[int, int, int, int]
-    cores: int
-    names: tuple[str, ...]
+    accelerator: str  # the TPU that it represents
+    mesh: tuple[int, int, int, int]  # x, y, z of the chips, and cores per chip
+    cores: int  # number of replicas; fewer than in the mesh if the job says so
+    names: tuple[str, ...]  # under which a program finds it, besides "local"
 
     @property
-    def places(self) -> tuple[str, ...]:
-        """The devices that replicas really run on."""
+    def devices(self) -> tuple[str, ...]:
+        """The devices on which the replicas really run."""
         return tuple(f"{_HOST}/device:CPU:{core}" for core in range(self.cores))
 
     def topology(self) -> Any:
-        """Return the shape as `initialize_tpu_system` does."""
+        """Return the topology as `initialize_tpu_system` does."""
         x, y, z, c = self.mesh
         at = [[i, j, k, m] for k in range(z) for j in range(y) for i in range(x) for m in range(c)]
         mesh = list(self.mesh) if self.cores == len(at) else [self.cores, 1, 1, 1]
-        places = at if self.cores == len(at) else [[core, 0, 0, 0] for core in range(self.cores)]
-        return topology.Topology(mesh_shape=mesh, device_coordinates=[places])
+        coordinates = at if self.cores == len(at) else [[core, 0, 0, 0] for core in range(self.cores)]
+        return topology.Topology(mesh_shape=mesh, device_coordinates=[coordinates])
 
     def metadata(self) -> Any:
         """Return what `resolver.get_tpu_system_metadata()` returns."""
@@ -55,7 +48,7 @@ class System:
         )
 
     def check_name(self, name: Any) -> None:
-        """Raise where a program looks for another TPU than there is."""
+        """Raise if a program looks for a different TPU."""
         if name in (None, "", "local") or name in self.names:
             return
         raise ValueError(
@@ -65,14 +58,8 @@ class System:
 
 
 def system_of(row: Accelerator, *, replicas: int, names: Sequence[str]) -> System:
-    """Return the system that stands for a row of the hardware table.
-
-    Args:
-        row: a TPU in one machine.
-        replicas: how many there shall be.
-        names: under which a program may look for it, beside "local".
-    """
-    # A row counts cores where the generation has two on a chip.
+    """Return the system that represents a row of the accelerator table."""
+    # For generations with two cores per chip, a row counts cores.
     cores = row.count or row.chips
     x, y = (int(side) for side in row.topology.split("x")) if row.topology else (2, row.chips // 2)
     return System(accelerator=row.name, mesh=(x, y, 1, cores // row.chips), cores=replicas, names=tuple(names))

@@ -1,6 +1,6 @@
-"""A machine that has a TPU: what TensorFlow needs there before it is imported, and patience until the TPU is there.
+"""A machine that has a TPU: sets what TensorFlow reads at its import, and waits until the TPU is present.
 
-Where the facts come from: docs/how-to/tpu.md. No TensorFlow here.
+Sources of the facts: docs/how-to/tpu.md. No TensorFlow here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...hardware import Accelerator
 _LIBRARY = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
 _XLA_FLAGS = "TF_XLA_FLAGS"
 _CACHE_FLAG = "--tf_xla_persistent_cache_directory"
-# How chips appear in a machine: as accelerators of the kernel, or passed through to it.
+# Device files of chips: accelerators of the kernel, or passed through to the machine.
 _CHIPS = ("/dev/accel[0-9]*", "/dev/vfio/[0-9]*")
 WAIT_S = 300.0
 _POLL_S = 1.0
@@ -24,19 +24,15 @@ _POLL_S = 1.0
 def prepare(
     row: Accelerator, environ: MutableMapping[str, str], run: str, clock: Clock, log: Callable[[str], None]
 ) -> None:
-    """Make this process ready for the TPU of its machine; TensorFlow is not imported yet."""
+    """Prepare this process for the TPU of its machine, before TensorFlow is imported."""
     set_variables(row, environ, run, log)
     wait(clock, log)
 
 
 def set_variables(row: Accelerator, environ: MutableMapping[str, str], run: str, log: Callable[[str], None]) -> None:
-    """Set what TensorFlow reads at its import; what the job has set itself stays.
+    """Set the variables that TensorFlow reads at its import, unless the job sets them.
 
-    Args:
-        row: the TPU.
-        environ: the variables.
-        run: the run's directory: the compiled programs are kept there, for the next attempt.
-        log: takes a line about what is unusual.
+    Compiled programs are cached in the run's directory `run`, for the next attempt.
     """
     for name, value in row.env:
         environ.setdefault(name, value)
@@ -45,16 +41,16 @@ def set_variables(row: Accelerator, environ: MutableMapping[str, str], run: str,
         found = _libtpu()
         if found is None:
             log(
-                f"there is no {library}, and the package libtpu is not installed: TensorFlow will find no TPU. Next: an image "
-                "that has both tensorflow-tpu and libtpu"
+                f"{library} does not exist, and the package libtpu is not installed: TensorFlow will find no TPU. Next: use an "
+                "image that has both tensorflow-tpu and libtpu"
             )
         else:
-            log(f"{_LIBRARY} is {found}: there is no {library} in this image")
+            log(f"{_LIBRARY} is set to {found}: {library} does not exist in this image")
             environ[_LIBRARY] = found
     if _CACHE_FLAG not in environ.get(_XLA_FLAGS, ""):
         cache = f"{run.rstrip('/')}/xla"
         if "://" not in cache:
-            Path(cache).mkdir(parents=True, exist_ok=True)  # XLA keeps nothing where there is no folder
+            Path(cache).mkdir(parents=True, exist_ok=True)  # XLA caches nothing if the folder is missing
         environ[_XLA_FLAGS] = f"{environ.get(_XLA_FLAGS, '')} {_CACHE_FLAG}={cache}".strip()
 
 
@@ -71,20 +67,20 @@ def chips() -> list[str]:
 
 
 def wait(clock: Clock, log: Callable[[str], None], present: Callable[[], Sequence[str]] = chips) -> bool:
-    """Wait until the machine shows a chip, `WAIT_S` seconds at most; return whether it does.
+    """Wait at most `WAIT_S` seconds until the machine has a chip; return whether it has.
 
-    TensorFlow looks for devices once in the life of a process, so a program that starts too early never finds them.
+    TensorFlow searches for devices once per process, so a program that starts too early never finds them.
     """
-    until, said = clock.monotonic() + WAIT_S, False
+    until, logged = clock.monotonic() + WAIT_S, False
     while not present():
         if clock.monotonic() >= until:
             log(
-                f"no TPU has appeared within {WAIT_S:g} s: looked for {' and '.join(_CHIPS)}. The program starts all the "
-                "same, and fails at initialize_tpu_system() if TensorFlow sees none either"
+                f"no TPU appeared within {WAIT_S:g} s. Expected: {' or '.join(_CHIPS)}. The program starts anyway, and "
+                "fails at initialize_tpu_system() if TensorFlow finds none either"
             )
             return False
-        if not said:
-            said = True
-            log(f"waiting for the TPU, {WAIT_S:g} s at most")
+        if not logged:
+            logged = True
+            log(f"waiting for the TPU, at most {WAIT_S:g} s")
         clock.sleep(_POLL_S)
     return True

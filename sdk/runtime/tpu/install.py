@@ -1,7 +1,7 @@
 """Puts the stand-in behind TensorFlow's own TPU names.
 
-The classes stay TensorFlow's: `isinstance(strategy, tf.distribute.TPUStrategy)` holds for every name that a program may have
-imported it by. What they ask the hardware for is answered here.
+The classes stay TensorFlow's: `isinstance(strategy, tf.distribute.TPUStrategy)` is true for every name under which a program
+may have imported it. This module answers what they ask the hardware.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _EMBEDDINGS = (
 
 
 def install(system: System) -> None:
-    """Have every program of this process find that system. Must come before any operation of TensorFlow's."""
+    """Install the system as this process's TPU. Must come before any TensorFlow operation."""
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * system.cores)
-    # It would look for faster graphs for each replica anew, and takes longer than it saves.
+    # It would optimize the graph of each replica separately, and takes longer than it saves.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     _resolve(system)
     _initialize(system)
@@ -59,7 +59,7 @@ def _resolve(system: System) -> None:
 
 
 class _NoCluster(tf.train.ClusterSpec):  # type: ignore[misc]
-    """The cluster of a program on its TPU's own machine: it has no jobs, and the error for asking says so."""
+    """The cluster of a program on its TPU's own machine: it has no jobs, and errors explain that."""
 
     def __getitem__(self, job: str) -> Any:
         raise TypeError(f"A ClusterSpec is not subscriptable; as_dict() is. {_NO_CLUSTER}")
@@ -70,7 +70,7 @@ class _NoCluster(tf.train.ClusterSpec):  # type: ignore[misc]
 
 class _NoJobs(dict[str, Any]):
     def __missing__(self, job: str) -> Any:
-        raise KeyError(f"{job!r} is no job of this cluster. {_NO_CLUSTER}")
+        raise KeyError(f"{job!r} is not a job of this cluster. {_NO_CLUSTER}")
 
 
 _NO_CLUSTER = (
@@ -112,34 +112,34 @@ def _list_devices(system: System) -> None:
     for place in (tf.config, tf.config.experimental):
         for name, answer in (("list_logical_devices", listed), ("list_physical_devices", present)):
             setattr(place, name, functools.wraps(getattr(place, name))(functools.partial(answer, getattr(place, name))))
-    _place(tf)
+    _redirect_device(tf)
 
 
-def _place(tf_module: Any) -> None:
+def _redirect_device(tf_module: Any) -> None:
     @around(tf_module, "device")
     def device(original: Function, name: Any) -> Any:
         return original(name.replace("TPU:", "CPU:") if isinstance(name, str) else name)
 
 
 def _distribute(system: System) -> None:
-    class Extended(tpu_strategy.TPUExtended):  # type: ignore[misc]
-        """TensorFlow's own, on other devices."""
+    class StandInExtended(tpu_strategy.TPUExtended):  # type: ignore[misc]
+        """TensorFlow's own class, on other devices."""
 
         def __init__(self, container: Any, resolver: Any = None, *args: Any, **options: Any) -> None:
             if options.get("device_assignment") is not None or options.get("use_spmd_for_xla_partitioning"):
                 raise NotImplementedError(
-                    "The stand-in has one core for each replica. Received: a device assignment or SPMD partitioning, which "
-                    "only a real TPU has. Next: TPUStrategy(resolver)."
+                    "The stand-in has one core per replica. Received: a device assignment or SPMD partitioning, which need a "
+                    "real TPU. Next: TPUStrategy(resolver)."
                 )
             super().__init__(container, resolver, *args, **options)
-            self._tpu_devices = np.array([[place] for place in system.places], dtype=object)
+            self._tpu_devices = np.array([[place] for place in system.devices], dtype=object)
             self._place_inputs()
 
         def _place_inputs(self) -> None:
-            host = system.places[0]
+            host = system.devices[0]
             self._host_device = host
             for found, each in (
-                (self._device_input_worker_devices, list(system.places)),
+                (self._device_input_worker_devices, list(system.devices)),
                 (self._host_input_worker_devices, [host] * system.cores),
             ):
                 found.clear()
@@ -160,22 +160,22 @@ def _distribute(system: System) -> None:
                 return super()._broadcast_to(tensor, destinations)
             return replicas.add_up(tensor * tf.cast(tf.equal(mark.replica, 0), tensor.dtype))
 
-    tpu_strategy.TPUExtended = Extended
+    tpu_strategy.TPUExtended = StandInExtended
     for kind in (tpu_strategy.TPUStrategyV2, tpu_strategy.TPUStrategy):
 
         @around(kind, "__init__")
         def init(original: Function, self: Any, *args: Any, **options: Any) -> None:
             original(self, *args, **options)
-            # A replica's function takes its own component of a variable, not a handle that stands for all.
+            # A replica's function needs its own component of a variable, not a packed handle of all.
             self._enable_packed_variable_in_eager_mode = False
 
 
 def _exchange(system: System) -> None:
     def replicate(computation: Any, inputs: Sequence[Any], *args: Any, **options: Any) -> list[Any]:
-        return replicas.replicate(computation, inputs, system.places)
+        return replicas.replicate(computation, inputs, system.devices)
 
     def cross_replica_sum(x: Any, group_assignment: Any = None, name: str | None = None) -> Any:
-        _whole(group_assignment)
+        _check_all_replicas(group_assignment)
         x = tf.convert_to_tensor(x)
         replicas.check_sum(x)
         return replicas.add_up(x)
@@ -188,7 +188,7 @@ def _exchange(system: System) -> None:
         group_assignment: Any = None,
         name: Any = None,
     ) -> Any:
-        _whole(group_assignment)
+        _check_all_replicas(group_assignment)
         return replicas.exchange(x, concat_dimension, split_dimension, split_count)
 
     tpu.replicate = replicate
@@ -196,7 +196,7 @@ def _exchange(system: System) -> None:
     tpu_ops.all_to_all = all_to_all
 
 
-def _whole(group_assignment: Any) -> None:
+def _check_all_replicas(group_assignment: Any) -> None:
     if group_assignment is not None:
         raise NotImplementedError("The stand-in exchanges among all replicas. Received: a group_assignment.")
 
@@ -204,7 +204,7 @@ def _whole(group_assignment: Any) -> None:
 def _refuse_embeddings() -> None:
     def refuse(self: Any, *args: Any, **options: Any) -> None:
         raise NotImplementedError(
-            "The stand-in has no embedding tables of TPUs, and neither has v5e: they are hardware of v2 and v3. Use "
+            "The stand-in has no TPU embedding tables, and neither has v5e: they are hardware of v2 and v3. Use "
             "keras.layers.Embedding or tf.nn.embedding_lookup, which run on every TPU."
         )
 
@@ -213,20 +213,20 @@ def _refuse_embeddings() -> None:
 
 
 def _end_iterators_at_once() -> None:
-    """Leave out what tunes the input: it waits up to minutes for its own thread when an iterator goes.
+    """Disable autotuning of the input: deleting an iterator waits up to minutes for the tuning thread.
 
-    The input of CPUs that stand for chips has nothing to be tuned for, and every replica has an iterator of its own.
+    The stand-in does not benefit from tuning, and every replica has its own iterator.
     """
 
-    def still(dataset: Any) -> Any:
+    def without_autotune(dataset: Any) -> Any:
         options = tf.data.Options()
         options.autotune.enabled = False
         return dataset.with_options(options)
 
     @around(iterator_ops.OwnedIterator, "_create_iterator")
     def create(original: Function, self: Any, dataset: Any) -> None:
-        original(self, still(dataset))
+        original(self, without_autotune(dataset))
 
     @around(multi_device_iterator_ops.OwnedMultiDeviceIterator, "__init__")
     def init(original: Function, self: Any, dataset: Any = None, *args: Any, **options: Any) -> None:
-        original(self, None if dataset is None else still(dataset), *args, **options)
+        original(self, None if dataset is None else without_autotune(dataset), *args, **options)

@@ -1,9 +1,9 @@
 """One step on all replicas of the stand-in, traced once.
 
-TensorFlow's TPUStrategy hands a step to `tpu.replicate`, which traces it once, for all replicas, and leaves the rest to the
-TPU's compiler. The functions here take the place of that one and of the TPU's collectives: what was traced becomes a
-function that is called once for each replica, each time on another logical CPU device and with that replica's own
-variables. All else, from the variables to the data, is TensorFlow's own code for TPUs.
+TensorFlow's TPUStrategy passes a step to `tpu.replicate`, which traces it once for all replicas and leaves the rest to the
+TPU's compiler. The functions here replace that one and the TPU's collectives: the traced step becomes a function that is
+called once per replica, each time on another logical CPU device and with that replica's own variables. Everything else,
+from the variables to the data, is TensorFlow's own code for TPUs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tensorflow.python.framework import func_graph as func_graphs
 from tensorflow.python.ops import collective_ops
 from tensorflow.python.tpu import tpu_replication
 
-# Far from those that TensorFlow counts up from 1.
+# Far from TensorFlow's own numbers, which start at 1.
 _GROUP = 1_100_000_000
 _numbers = itertools.count(1)
 
@@ -38,7 +38,7 @@ class Replicated(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
     def get_replicated_var_handle(
         self, name: str, handle_id: str, vars_: Sequence[Any], is_mirrored: bool = False, is_packed: bool = False
     ) -> Any:
-        """Return what stands for the handle of each replica's own component."""
+        """Return the handle in the trace that represents each replica's own component."""
         handles = [getattr(variable, "handle", variable) for variable in vars_]
         self.handles[id(handles[0])] = handles
         with self.graph.as_default():
@@ -60,12 +60,9 @@ class Replicated(tpu_replication.TPUReplicateContext):  # type: ignore[misc]
 
 
 def replicate(computation: Callable[..., Nest], inputs: Sequence[Nest], devices: Sequence[str]) -> list[Nest]:
-    """Run the computation once for each of the inputs, on that replica's device; return what each has returned.
+    """Run the computation once per input, each on its replica's device; return the result of each.
 
-    Args:
-        computation: takes the parts of one input; its first part is the replica's number.
-        inputs: of each replica; all have the same structure.
-        devices: of each replica.
+    The first part of an input is the replica's number. All inputs have the same structure.
     """
     flat = [[_as_tensor(leaf) for leaf in tf.nest.flatten(each, expand_composites=True)] for each in inputs]
     given = [index for index, leaf in enumerate(flat[0]) if isinstance(leaf, tf.Tensor)]
@@ -112,7 +109,7 @@ def _call(graph: Any, mark: Replicated, tensors: list[list[Any]], devices: Seque
 
 
 def _common(captures: list[Any]) -> set[int]:
-    """Return which captures all replicas have the same of without being variables: writers of summaries, tables."""
+    """Return the captured resources that all replicas share and that are not variables: summary writers, tables."""
     return {id(value) for value in captures if value.dtype == tf.resource and not _is_variable(value)}
 
 
@@ -122,18 +119,18 @@ def _is_variable(handle: Any) -> bool:
 
 
 def _own(value: Any, common: set[int]) -> Any:
-    """Return a name of a replica's own for what all share: calls with one name would run one after the other.
+    """Return a separate name per replica for a shared resource: calls with the same one would run one after the other.
 
-    A replica that waits for the others in a sum would then wait for calls that cannot begin before its own has ended.
+    A replica that waits for the others in a sum would then wait for calls that start only after its own has ended.
     """
     # TensorFlow sees through tf.identity.
     return tf.identity_n([value])[0] if id(value) in common else value
 
 
 def _unchain(result: Any) -> None:
-    """Let a replica's call run beside the others': they wait for each other in every sum.
+    """Let the calls of the replicas run in parallel: they wait for each other in every sum.
 
-    TensorFlow has calls without a variable wait for the one before, as each might write a file.
+    TensorFlow orders calls without a variable, since each might write a file.
     """
     values = tf.nest.flatten(result)
     if not values:
@@ -145,7 +142,7 @@ def _unchain(result: Any) -> None:
 
 
 def _refuse_shared(graph: Any, mark: Replicated, captures: list[Any]) -> None:
-    """Refuse a step that writes to what all replicas share: they would wait for each other's end, and never meet."""
+    """Refuse a step that writes to a shared resource: the replicas would wait for each other for ever."""
     inside = dict(zip((id(value) for value in captures), graph.internal_captures, strict=True))
     for value in captures:
         if value.dtype != tf.resource or id(value) in mark.handles or not mark.adds_up:
@@ -153,8 +150,8 @@ def _refuse_shared(graph: Any, mark: Replicated, captures: list[Any]) -> None:
         writers = [op for op in inside[id(value)].consumers() if op.type.startswith(_WRITES)]
         if writers:
             raise ValueError(
-                f"A replica's step writes to a variable that is not its own ({writers[0].type} of {writers[0].name!r}). On a "
-                "TPU every variable that a step changes is made inside `with strategy.scope():`."
+                f"A replica's step writes to a variable that is not its own ({writers[0].type} of {writers[0].name!r}). Next: "
+                "on a TPU, create every variable that a step changes inside `with strategy.scope():`."
             )
 
 
@@ -168,7 +165,7 @@ def _as_tensor(leaf: Any) -> Any:
 
 
 def _spec(leaves: Sequence[Any]) -> Any:
-    """Return what all replicas' tensors have in common; the last batch of an epoch may differ in size."""
+    """Return the most specific spec that fits all replicas; the last batch of an epoch may differ in size."""
     shape = leaves[0].shape
     for leaf in leaves[1:]:
         shape = shape.most_specific_compatible_shape(leaf.shape)
@@ -182,21 +179,21 @@ def _packed(structure: Nest, tensors: list[Any]) -> Nest:
     return tf.nest.pack_sequence_as(structure, leaves, expand_composites=True)
 
 
-# --- What replicas tell each other --------------------------------------------------------------------------------
+# --- Collectives --------------------------------------------------------------------------------------------
 
 
 def enclosing() -> Replicated | None:
-    """Return the mark of the step that is being traced."""
+    """Return the mark of the step being traced."""
     mark = tpu_util.enclosing_tpu_context()
     return mark if isinstance(mark, Replicated) else None
 
 
-# What TensorFlow's operation for TPUs takes (CrossReplicaSum).
+# The types of TensorFlow's operation for TPUs (CrossReplicaSum).
 _ADDED_UP = (tf.float32, tf.bfloat16, tf.float16, tf.int32, tf.uint32)
 
 
 def check_sum(value: Any) -> None:
-    """Raise where a TPU would not add this up."""
+    """Raise if a TPU cannot sum this type."""
     if value.dtype not in _ADDED_UP:
         raise TypeError(
             f"Replicas of a TPU add up {', '.join(kind.name for kind in _ADDED_UP)}. Received: {value.dtype.name}. "
@@ -208,7 +205,7 @@ def add_up(value: Any) -> Any:
     """Return the sum of every replica's value, on every replica."""
     mark = enclosing()
     if mark is None:
-        raise RuntimeError("Replicas add up inside strategy.run() only. Outside of it: strategy.reduce().")
+        raise RuntimeError("Replicas add up values inside strategy.run() only. Next: strategy.reduce() outside of it.")
     if len(mark.devices) == 1:
         return tf.identity(value)
     mark.adds_up = True
@@ -218,7 +215,7 @@ def add_up(value: Any) -> Any:
 
 
 def add_up_all(values: Sequence[Any]) -> list[Any]:
-    """Add up many values in one exchange for each type."""
+    """Add up many values with one collective per type."""
     found = list(values)
     for dtype in {value.dtype for value in values}:
         same = [index for index, value in enumerate(values) if value.dtype == dtype]
@@ -231,17 +228,17 @@ def add_up_all(values: Sequence[Any]) -> list[Any]:
 
 
 def exchange(value: Any, concat_dimension: int, split_dimension: int, split_count: int) -> Any:
-    """Give each replica its share of every replica's value, in the order of the replicas."""
+    """Return each replica's share of every replica's value, in the order of the replicas (all-to-all)."""
     mark = enclosing()
     if mark is None or split_count != len(mark.devices):
         raise ValueError(
-            f"An exchange is among all replicas, inside strategy.run(). Received: split_count={split_count}."
+            f"all_to_all needs all replicas and runs inside strategy.run() only. Received: split_count={split_count}."
         )
     kind = tf.convert_to_tensor(value).dtype
     shares = tf.stack(
         tf.split(tf.cast(value, tf.int64) if not kind.is_floating else value, split_count, split_dimension)
     )
     mine = tf.one_hot(mark.replica, split_count, dtype=shares.dtype)
-    everybodys = add_up(tf.tensordot(mine, shares, axes=0))
-    received = tf.unstack(tf.gather(everybodys, mark.replica, axis=1), num=split_count)
+    all_shares = add_up(tf.tensordot(mine, shares, axes=0))
+    received = tf.unstack(tf.gather(all_shares, mark.replica, axis=1), num=split_count)
     return tf.cast(tf.concat(received, concat_dimension), kind)

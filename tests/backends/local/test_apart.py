@@ -37,10 +37,12 @@ def test_tasks_that_do_not_talk_to_each_other_are_said_to_train_apart(write, nam
     write("train.py", text)
     run = sdk.submit("train.py", workers=workers)
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
-    lines = [line.task for line in run.logs() if "do not talk to each other" in line.text]
+    lines = [line.task for line in run.logs() if "run this program without a connection" in line.text]
     assert lines == (["chief-0"] if apart else [])
-    assert ["do not talk to each other" in text for text in run.status().findings] == ([True] if apart else [])
-    assert ("do not talk to each other" in run.why()) == apart
+    assert ["run this program without a connection" in text for text in run.status().findings] == (
+        [True] if apart else []
+    )
+    assert ("run this program without a connection" in run.why()) == apart
 
 
 STRATEGIES = {

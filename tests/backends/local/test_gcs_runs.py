@@ -497,4 +497,4 @@ def test_a_permission_that_ends_while_training_ends_the_run_and_harms_no_checkpo
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
     text = [line.text for line in run.logs()]
     assert text[-1] == "total 820"
-    assert any(f"restored step {before} of stage 1" in line for line in text)
+    assert any(f"restored step {before} of phase 1" in line for line in text)

@@ -59,7 +59,7 @@ def test_all_tasks_leave_their_loops_behind_the_same_step_and_end_by_themselves(
     status = run.wait(LIMIT_S)
     assert status.state is sdk.State.CANCELLED
     said = "\n".join(text for task in run.plan.tasks for text in texts(run, task))
-    steps = re.findall(r"leaves its loop behind step (\d+)", said)
+    steps = re.findall(r"leaves its loop after step (\d+)", said)
     assert len(steps) == 2 and len(set(steps)) == 1, said
     assert len(re.findall("saved after", said)) == 2
     codes = [path.read_text() for path in Path(run.plan.paths.events).glob("*.exited.json")]

@@ -121,7 +121,7 @@ def test_a_run_that_was_cancelled_goes_on_where_it_was(write) -> None:
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
     assert any("It is a checkpoint of the run 'other-aaaaaa'" in text for text in texts(run))
     assert texts(run)[-1] == "chief-0: done 500500"
-    assert f"restored step {steps} of stage 1" in "\n".join(texts(run))
+    assert f"restored step {steps} of phase 1" in "\n".join(texts(run))
 
 
 def test_a_task_that_trains_nothing_ends_at_once(write) -> None:

@@ -209,7 +209,7 @@ def test_an_image_that_cannot_run_the_program_is_told_with_its_own_words(
     assert (status.state, status.reason) == (State.FAILED, Reason.REFUSED)
     assert status.failure is not None
     assert status.failure.task == "chief-0"
-    assert "lacks something of the requirements (no-such-thing-at-all==1.0)" in run.why()
+    assert "lacks some requirements (no-such-thing-at-all==1.0)" in run.why()
     assert "Next: put it into the image" in run.why()
 
 

@@ -68,7 +68,7 @@ def test_an_image_without_a_compiled_crc32c_is_refused(cloud: Cloud, write, bare
             {"tensorflow": ["2.2", "2.3"]},
             r"it has tensorflow 2\.\S+ with Python {python}, and podlift trains with TensorFlow 2.2 to",
         ),
-        ({"version": 2}, "The order is of version 2"),
+        ({"version": 2}, "The launch spec has version 2"),
     ],
 )
 def test_an_image_or_an_order_that_does_not_fit_is_refused_and_both_are_named(cloud, write, changes, sentence) -> None:
@@ -99,7 +99,7 @@ def test_what_is_not_the_planned_bytes_is_neither_run_nor_unpacked(cloud: Cloud,
         blob = bucket.blob(key)
         good = blob.download_as_bytes()
         blob.upload_from_string(good[:-1] + bytes([good[-1] ^ 1]))
-        assert f"gs://{BUCKET}/{key} cannot be had: it has sha256" in refused(cloud, plan, words)
+        assert f"gs://{BUCKET}/{key} cannot be downloaded: it has sha256" in refused(cloud, plan, words)
         blob.upload_from_string(good)
 
 
@@ -118,7 +118,7 @@ def test_a_bucket_that_lets_nobody_in_is_a_sentence_and_no_traceback(cloud: Clou
     plan = cloud.plan("train.py")
     words = cloud.order(plan)
     cloud.gcs.faults({"kind": "status_before", "status": 403, "object": "order.json"})
-    assert "may not be read (403)" in refused(cloud, plan, words)
+    assert "cannot be read (403)" in refused(cloud, plan, words)
 
 
 def wheel(folder: Path, name: str, version: str, text: str, requires: str = "") -> None:
@@ -162,38 +162,38 @@ def test_what_the_image_lacks_is_installed_beside_it_and_what_it_has_is_left_alo
     assert subprocess.run([sys.executable, "-c", "import lacking"], capture_output=True).returncode == 1
     missing = cloud.order(plan, 2, requirements={"lines": ["nowhere==9"], "options": [], "constraints": []})
     said = refused(cloud, plan, missing, **own)
-    assert "pip could not install it" in said
+    assert "pip could not install them" in said
     assert "nowhere==9" in said
 
 
 def test_members_that_do_not_come_are_named(cloud: Cloud, write, monkeypatch) -> None:
     from sdk.clock import SystemClock
     from sdk.errors import StoreError
-    from sdk.runtime.container.membership import Formation
+    from sdk.runtime.container.membership import MembershipRendezvous
 
     write("train.py", HELLO)
     plan = cloud.plan("train.py", resources={"workers": 3})
     said: list[str] = []
-    first = Formation(cloud.store(plan), "chief-0", plan.tasks, 1, SystemClock(), said.append)
-    worker = Formation(cloud.store(plan), "worker-1", plan.tasks, 1, SystemClock(), said.append)
-    with pytest.raises(StoreError, match="chief-0 has started no attempt with this container within 0 s"):
+    first = MembershipRendezvous(cloud.store(plan), "chief-0", plan.tasks, 1, SystemClock(), said.append)
+    worker = MembershipRendezvous(cloud.store(plan), "worker-1", plan.tasks, 1, SystemClock(), said.append)
+    with pytest.raises(StoreError, match="chief-0 did not start an attempt with this container within 0 s"):
         worker.form(0)
-    with pytest.raises(StoreError, match="worker-0 did not come within 0 s, and no attempt was started"):
+    with pytest.raises(StoreError, match="worker-0 did not start within 0 s, and no attempt was started"):
         first.form(0)
-    assert said == ["waits for chief-0", "waits for worker-0"]
+    assert said == ["waiting for chief-0", "waiting for worker-0"]
 
 
 def test_a_member_that_was_replaced_is_noticed_and_one_that_was_replaced_before_is_not(cloud: Cloud, write) -> None:
     from sdk.clock import SystemClock
     from sdk.errors import StoreError
-    from sdk.runtime.container.membership import Formation
+    from sdk.runtime.container.membership import MembershipRendezvous
 
     write("train.py", HELLO)
     plan = cloud.plan("train.py", resources={"workers": 2})
     store = GcsStore(plan.url.partition("://")[2])
 
-    def one(task: str) -> Formation:
-        return Formation(store, task, plan.tasks, 1, SystemClock(), lambda line: None)
+    def one(task: str) -> MembershipRendezvous:
+        return MembershipRendezvous(store, task, plan.tasks, 1, SystemClock(), lambda line: None)
 
     for _ in range(2):
         with pytest.raises(StoreError):

@@ -14,9 +14,9 @@ from sdk.errors import InputError
 from sdk.records.events import Event
 from sdk.runtime.container import exit_codes, identity
 from sdk.runtime.container.loader import LOADER
-from sdk.runtime.container.membership import Claim, Join, choose
-from sdk.runtime.rendezvous.bucket import AHEAD_S, Ahead
-from sdk.runtime.rendezvous.files import Agreement
+from sdk.runtime.container.membership import Member, Membership, choose
+from sdk.runtime.rendezvous.bucket import AHEAD_S, Lookahead
+from sdk.runtime.rendezvous.files import StepCoordinator
 from sdk.spec import cluster
 from sdk.status import Reason
 
@@ -26,32 +26,32 @@ CODES = {
     "done": (0, {}, 0),
     "done, although somebody cancelled": (0, {"cancelled": True}, 0),
     "an error": (1, {}, 1),
-    "an error, and another try": (1, {"again": True}, 134),
-    "an error that is the echo of another": (1, {"echo": True}, 134),
-    "an error of a run that is cancelled": (1, {"again": True, "cancelled": True}, 1),
+    "an error, and another try": (1, {"restart": True}, 134),
+    "an error caused by the failure of another task": (1, {"collateral": True}, 134),
+    "an error of a run that is cancelled": (1, {"restart": True, "cancelled": True}, 1),
     "another code of the program": (17, {}, 17),
-    "saved": (75, {"again": True}, 134),
+    "saved": (75, {"restart": True}, 134),
     "saved, and no preemption more": (75, {}, 75),
-    "saved, since somebody cancelled": (75, {"again": True, "cancelled": True}, 75),
+    "saved, since somebody cancelled": (75, {"restart": True, "cancelled": True}, 75),
     "aborted too often": (-6, {}, 3),
     "aborted, as a shell says": (134, {}, 134),
     "segmentation fault, too often": (-11, {}, 3),
     "segmentation fault, as a shell says": (139, {}, 139),
-    "segmentation fault, and another try": (-11, {"again": True}, 134),
-    "killed": (-9, {"again": True}, 134),
+    "segmentation fault, and another try": (-11, {"restart": True}, 134),
+    "killed": (-9, {"restart": True}, 134),
     "killed too often": (-9, {}, 137),
-    "told to end": (-15, {"again": True}, 134),
-    "an echo of a run that is cancelled": (-6, {"echo": True, "cancelled": True}, 3),
+    "asked to stop": (-15, {"restart": True}, 134),
+    "a collateral failure of a cancelled run": (-6, {"collateral": True, "cancelled": True}, 3),
 }
 
 
 @pytest.mark.parametrize(("code", "about", "left"), CODES.values(), ids=CODES)
 def test_a_container_leaves_with_the_code_that_says_what_is_to_become_of_the_job(code, about, left) -> None:
-    assert exit_codes.code_of(code, **{"echo": False, "cancelled": False, "again": False, **about}) == left
+    assert exit_codes.code_of(code, **{"collateral": False, "cancelled": False, "restart": False, **about}) == left
 
 
 @pytest.mark.parametrize(
-    ("code", "told", "reason"),
+    ("code", "stop_requested", "reason"),
     [
         (0, False, Reason.DONE),
         (75, True, Reason.CHECKPOINTED),
@@ -63,19 +63,21 @@ def test_a_container_leaves_with_the_code_that_says_what_is_to_become_of_the_job
         (3, False, Reason.USER_ERROR),
     ],
 )
-def test_a_task_that_recorded_no_failure_has_a_reason_all_the_same(code, told, reason) -> None:
-    assert exit_codes.reason_of(code, told=told) is reason
+def test_a_task_that_recorded_no_failure_has_a_reason_all_the_same(code, stop_requested, reason) -> None:
+    assert exit_codes.reason_of(code, stop_requested=stop_requested) is reason
 
 
 def exited(attempt: int, code: int, time: float, **data) -> Event:
     return Event(attempt=attempt, source="agent-0", sequence=1, kind="exited", time=time, data={"code": code, **data})
 
 
-def test_an_earlier_attempt_ended_for_the_first_cause_that_is_no_echo_and_one_without_a_word_was_taken_away() -> None:
+def test_an_earlier_attempt_ended_for_the_first_cause_that_is_not_collateral_and_one_without_records_was_preempted() -> (
+    None
+):
     events = [
-        exited(1, 1, 5.0, reason="user_error", echo=False, step=7),
-        exited(1, -6, 4.0, reason="killed", echo=True, step=9),
-        exited(3, 0, 1.0, reason="done", echo=False, step=3),
+        exited(1, 1, 5.0, reason="user_error", collateral=False, step=7),
+        exited(1, -6, 4.0, reason="killed", collateral=True, step=9),
+        exited(3, 0, 1.0, reason="done", collateral=False, step=3),
     ]
     ends = exit_codes.history(events, [1, 2, 3])
     assert [(end.reason, end.step) for end in ends] == [
@@ -116,8 +118,8 @@ FORMATIONS = {
 
 @pytest.mark.parametrize(("joins", "claims", "members"), FORMATIONS.values(), ids=FORMATIONS)
 def test_the_newest_container_of_each_task_is_taken_unless_it_belongs_to_an_attempt(joins, claims, members) -> None:
-    there = [Join(task=task, nonce=nonce, time=time) for task, nonce, time in joins]
-    made = [Claim(attempt=number, job=1, members=each) for number, each in enumerate(claims, 1)]
+    there = [Member(task=task, nonce=nonce, time=time) for task, nonce, time in joins]
+    made = [Membership(attempt=number, job=1, members=each) for number, each in enumerate(claims, 1)]
     assert choose(there, made, TASKS) == members
 
 
@@ -146,13 +148,13 @@ def told(**about) -> dict[str, str]:
 
 @pytest.mark.parametrize(("about", "name"), WHO.values(), ids=WHO)
 def test_a_container_knows_its_task_by_what_vertex_ai_tells_it(about, name) -> None:
-    assert identity.who(told(**about), ALL) == name
+    assert identity.task_of(told(**about), ALL) == name
 
 
 def test_without_a_chief_the_first_worker_stands_in_pool_0() -> None:
     tasks = ("worker-0", "worker-1", "worker-2")
-    assert identity.who(told(cluster_spec=("workerpool0", 0)), tasks) == "worker-0"
-    assert identity.who(told(cluster_spec=("workerpool1", 1)), tasks) == "worker-2"
+    assert identity.task_of(told(cluster_spec=("workerpool0", 0)), tasks) == "worker-0"
+    assert identity.task_of(told(cluster_spec=("workerpool1", 1)), tasks) == "worker-2"
 
 
 @pytest.mark.parametrize(
@@ -166,9 +168,9 @@ def test_without_a_chief_the_first_worker_stands_in_pool_0() -> None:
     ],
 )
 def test_a_container_that_nobody_tells_who_it_is_says_so(environ) -> None:
-    with pytest.raises(InputError, match="does not know which task it is"):
-        identity.who(environ, ALL)
-    assert identity.who(environ, ("chief-0",)) == "chief-0"
+    with pytest.raises(InputError, match="cannot determine its task"):
+        identity.task_of(environ, ALL)
+    assert identity.task_of(environ, ("chief-0",)) == "chief-0"
 
 
 def test_addresses_are_those_that_vertex_ai_tells() -> None:
@@ -177,7 +179,7 @@ def test_addresses_are_those_that_vertex_ai_tells() -> None:
     for member in members:
         environ = cluster.environment(member, members, places, {})
         names = [each.name for each in members]
-        assert identity.who(environ, names) == member.name
+        assert identity.task_of(environ, names) == member.name
         assert identity.addresses(environ, names) == places
 
 
@@ -186,7 +188,7 @@ def test_addresses_are_those_that_vertex_ai_tells() -> None:
 
 def test_entries_lie_about_two_seconds_apart_however_fast_the_steps_are() -> None:
     for step_s in (0.001, 0.05, 0.7, 30.0):
-        ahead, found, count = Ahead(), [], 0
+        ahead, found, count = Lookahead(), [], 0
         while len(found) < 40:
             while ahead.is_due(count):
                 found.append(ahead.write(count, count * step_s))
@@ -217,7 +219,7 @@ class Paper:
 
     def close(self) -> None: ...
 
-    def want_back(self) -> None: ...
+    def request_preemption(self) -> None: ...
 
     def next(self):
         entry = self.known[self.taken]
@@ -229,9 +231,9 @@ class Paper:
 def test_in_lockstep_all_tasks_do_the_same_behind_the_same_step_whenever_the_entries_come(tasks, wish_at, seed) -> None:
     draw = random.Random(seed)
     papers = [Paper() for _ in range(tasks)]
-    agreements = [Agreement(paper, lambda line: None) for paper in papers]
+    coordinators = [StepCoordinator(paper, lambda line: None) for paper in papers]
     done: list[dict[int, str]] = [{} for _ in range(tasks)]
-    counts, ahead, entries, now = [0] * tasks, Ahead(), [], 0.0
+    counts, ahead, entries, now = [0] * tasks, Lookahead(), [], 0.0
     # Some threads come late all the time.
     turns = draw.choices(range(2 * tasks + 1), weights=[draw.choice([1, 5, 40]) for _ in range(2 * tasks + 1)], k=1500)
     for turn, choice in enumerate(turns):
@@ -249,9 +251,9 @@ def test_in_lockstep_all_tasks_do_the_same_behind_the_same_step_whenever_the_ent
         else:
             # A step ends in a task when every task has taken part in it.
             mine = counts[choice] + 1
-            if min(counts) >= mine - 1 and not papers[choice].needs(mine) and agreements[choice].leaving is None:
+            if min(counts) >= mine - 1 and not papers[choice].needs(mine) and coordinators[choice].exit_action is None:
                 counts[choice] = mine
-                action = agreements[choice].step()
+                action = coordinators[choice].step()
                 if action is not None:
                     done[choice][mine] = action
     least = min(counts)

@@ -55,12 +55,12 @@ def train_with_a_preemption(cloud: Cloud, write, workers: int, victim: str) -> N
     cloud.until(lambda: cloud.events(plan, "first_step"), "a first step", *first.values())
     first[victim].process.send_signal(signal.SIGTERM)
     assert {task: each.code() for task, each in first.items()} == dict.fromkeys(plan.tasks, 134), first["chief-0"].said
-    left = {re.search(r"saves its state and leaves behind step (\d+)", each.said)[1] for each in first.values()}
+    left = {re.search(r"saves its state and exits after step (\d+)", each.said)[1] for each in first.values()}
     assert len(left) == 1
     assert 0 < int(*left) < 30
     second = cloud.start_all(plan, words)
     assert {task: each.code() for task, each in second.items()} == dict.fromkeys(plan.tasks, 0), second["chief-0"].said
-    assert f"restored step {int(*left)} of stage 1" in second["chief-0"].said
+    assert f"restored step {int(*left)} of phase 1" in second["chief-0"].said
     assert "not exact" not in second["chief-0"].said
     assert weights(second["chief-0"]) == weights(undisturbed["chief-0"])
     assert [event.attempt for event in cloud.events(plan, "attempt_started")] == [1, 2]
