@@ -81,7 +81,7 @@ def test_every_mistake_is_told_before_anything_starts(write, root: Path) -> None
     told = str(caught.value)
     for said in ("'tran.py'", "worker-7", "'x'", "The seed", "keep_last: a drill sets this itself", "'epochs'"):
         assert said in told
-    with pytest.raises(sdk.InputError, match="No kill was named"):
+    with pytest.raises(sdk.InputError, match="A drill needs a kill"):
         run_drill("train.py", kills=[])
     assert not root.exists()
 
@@ -177,7 +177,7 @@ def trained(
         data = struct.pack(f"{len(kernel)}f", *(value if step > 1 else 0.0 for value in kernel))
         array = Array("dense/kernel", "float32", (len(kernel),), lambda data=data: memoryview(data))
         listed = [{"kind": "fit", "finished": True, "commit": "", "steps": step, "history": {}, "epochs": []}] * stages
-        ticket = saver.save(Contents((array,), {"own": own}), step=step, position={"phases": listed, "at": {}})
+        ticket = saver.save(Contents((array,), {"own": own}), step=step, position={"stages": listed, "at": {}})
         assert ticket is not None
         ticket.wait(20)
     saver.close(20)
@@ -293,12 +293,12 @@ def test_everything_but_passed_ends_with_1_and_says_why(verdict: Any) -> None:
 KILLED = """
 import json, sys
 from sdk.spec.layout import RunPaths
-from sdk.runtime.hooks.kill_points import Kills
-kills = Kills(RunPaths(sys.argv[1]), int(sys.argv[2]), "chief-0", json.loads(sys.argv[3]))
+from sdk.runtime.hooks.kill_points import KillPoints
+kills = KillPoints(RunPaths(sys.argv[1]), int(sys.argv[2]), "chief-0", json.loads(sys.argv[3]))
 for step in range(0, 40, 4):
-    kills.at("step", step)
+    kills.reached("step", step)
     if step % 12 == 0:
-        kills.at("epoch")
+        kills.reached("epoch")
 print("survived")
 """
 
