@@ -76,9 +76,7 @@ def environment(
 ) -> dict[str, str]:
     """Return `TF_CONFIG` (if there is more than one member) and `CLUSTER_SPEC` for one task.
 
-    Args:
-        addresses: "host:port" of each task, by name.
-        job: becomes "job" in both.
+    `addresses` holds "host:port" of each task by name, and `job` becomes "job" in both variables.
     """
     roles: dict[str, list[str]] = {}
     pools: dict[str, list[str]] = {}
