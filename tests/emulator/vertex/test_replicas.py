@@ -372,7 +372,7 @@ def test_nobody_stays_when_the_emulator_is_killed(tmp_path) -> None:
         from pathlib import Path
         sys.path[:0] = [{os.path.dirname(__file__)!r}]
         from stored import serving
-        from test_pools import Jobs, leaves
+        from test_replicas import Jobs, leaves
         with serving(Path({str(tmp_path)!r})) as stored:
             jobs = Jobs(stored, Path({str(tmp_path)!r}) / "jobs")
             jobs.make(leaves({marker!r})).start()
