@@ -432,7 +432,12 @@ root._unshare = unshare
 
 
 def test_where_the_system_permits_nothing_jobs_run_and_nobody_stays(jobs, stored, monkeypatch) -> None:
-    denied = "import containers.root_fs\ndef no(flags): raise PermissionError(1, 'not permitted')\ncontainers.root_fs._unshare = no\n"
+    denied = """
+import containers.root_fs as root
+def unshare(flags):
+    raise PermissionError(1, "not permitted")
+root._unshare = unshare
+"""
     monkeypatch.setattr(client, "_probe_result", {})
     head, _, tail = client._RUN.partition("from containers")
     monkeypatch.setattr(client, "_RUN", f"{head}\n{denied}\nfrom containers{tail}")
