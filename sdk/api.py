@@ -10,18 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from . import backends, ids
-from .clock import SystemClock
-from .errors import AlreadyExistsError, CorruptRunError, InputError, PodliftError, RunNotFoundError, nearest
-from .packaging import bundle
+from . import backends, ids, launch
+from .errors import CorruptRunError, InputError, RunNotFoundError, nearest
 from .packaging.paths import usable
 from .planning import references, remote
-from .planning.prepare import make_plan, packaged, refuse_inside_task, refuse_keywords
+from .planning.prepare import make_plan, refuse_inside_task, refuse_keywords
 from .planning.roots import configured_root, in_bucket
 from .planning.settings.merge import from_keywords
 from .records import summaries
 from .records.plans import read_plan
-from .records.recorder import Recorder
 from .run import Run, RunInfo
 from .spec.job import Job
 from .spec.layout import RootPaths, RunPaths
@@ -65,9 +62,9 @@ def submit(what: str | Path | Callable[..., Any] | Job | Plan, **settings: Unpac
     if isinstance(what, Plan):
         refuse_inside_task("submit")
         refuse_keywords(settings, "a Plan, which already fixes them")
-        return execute(what)
+        return Run(launch.execute(what))
     given, target = from_keywords(settings)
-    return execute(make_plan(what, given, target, os.environ, verb="submit"), exact=False)
+    return Run(launch.execute(make_plan(what, given, target, os.environ, verb="submit"), exact=False))
 
 
 def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
@@ -201,35 +198,3 @@ def _read_info(url: str) -> RunInfo:
     run = attach(url)
     status = run.status()
     return RunInfo(id=run.id, url=url, status=status, **vars(summaries.shown(run.plan.paths)))
-
-
-def execute(made: Plan, *, exact: bool = True) -> Run:
-    """Execute a plan; with `exact`, raise InputError if the project's files have changed since it was made."""
-    try:
-        return _execute(made, exact)
-    except OSError as error:
-        raise PodliftError(f"The run could not be started: {error}.") from error
-
-
-def _execute(made: Plan, exact: bool) -> Run:
-    made = remote.placed(made, os.environ)
-    backend = backends.load(made.backend)
-    backend.check(backend.render(made))
-    if exact:
-        members = tuple(bundle.Member(*file) for file in made.files)
-        packed = bundle.Bundle(made.digest, members, generated=made.generated)
-        bundle.write(packed, Path(made.project), Path(made.bundle))
-    else:
-        made = packaged(made)
-    request = backend.render(made)
-    # The plan makes the folder a run, and a run without a records folder counts as damaged: create that first.
-    Path(made.paths.events).mkdir(parents=True, exist_ok=True)
-    try:
-        posix.put_new(made.paths.plan, made.to_json().encode())
-        if made.local:
-            remote.publish(made)
-    except (FileExistsError, AlreadyExistsError):
-        raise InputError(f"This plan was submitted before. Next: podlift status {made.run_id}.") from None
-    Recorder(made.paths, "client", 0, SystemClock()).record("submitted")
-    backend.start(request)
-    return Run(made)

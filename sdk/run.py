@@ -329,7 +329,7 @@ class Run:
             InputError: the run is still going or has succeeded, its bundle or a variable that it copies is missing, the
                 current code cannot be packaged, or the run is being resumed elsewhere.
         """
-        from .planning.resume import resume
+        from .launch import resume
 
         with self._sound():
             events, status = self._read(logs=True)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .. import api, backends
+from .. import backends, launch
 from ..errors import InputError, Problems
 from ..packaging.paths import usable
 from ..planning.prepare import make_plan, refuse_inside_task
@@ -94,7 +94,7 @@ def submit(
     made = _read_plan(asked) if asked.is_plan else _make(asked, "submit")
     shown = plan_text.lines(made) if verbose else plan_text.short(made)
     say(plan_text.text(shown, width(sys.stderr)))
-    run = api.execute(made, exact=asked.is_plan)
+    run = Run(launch.execute(made, exact=asked.is_plan))
     if detach:
         ref = reference(run)
         say(f"started. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")

@@ -9,7 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from .. import api, ids
+from .. import ids, launch
 from ..clock import Clock
 from ..errors import PodliftError, Problems
 from ..planning.prepare import make_plan
@@ -102,7 +102,7 @@ def with_kills(plan: Plan, kills: Sequence[Kill]) -> Plan:
 
 def train(plan: Plan, role: str, log: Callable[[str], None], clock: Clock) -> tuple[Run, Status]:
     """Run a plan to its end; cancel the run if that is interrupted."""
-    run = api.execute(plan)
+    run = Run(launch.execute(plan))
     try:
         log(f"{role}: {run.url}")
         status = _watch(run, log, clock)

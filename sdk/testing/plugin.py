@@ -123,11 +123,12 @@ def podlift_vertex(podlift_vertex_server: Cloud, tmp_path: Path, monkeypatch: py
 
 
 def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> Run:
-    from .. import api
+    from .. import launch
     from ..errors import InputError, nearest
     from ..planning.prepare import make_plan
     from ..planning.settings import table
     from ..planning.settings.merge import Target
+    from ..run import Run
 
     known = sorted({*table.SETTINGS, "name", "backend"} - {"entry"})
     strange = [f"podlift_run has no keyword {name!r}. {nearest(name, known)}" for name in settings if name not in known]
@@ -136,7 +137,7 @@ def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> 
     # Nothing that the environment or the project's file says may send a test's run to a cloud or to the user's own runs.
     target = Target(root=root, name=settings.pop("name", None), backend=settings.pop("backend", "local"))
     entry, given = _found(entry, settings, rootdir)
-    return api.execute(make_plan(entry, given, target, os.environ, verb="submit"), exact=False)
+    return Run(launch.execute(make_plan(entry, given, target, os.environ, verb="submit"), exact=False))
 
 
 def _found(entry: Any, settings: dict[str, Any], rootdir: Path) -> tuple[Any, dict[str, Any]]:

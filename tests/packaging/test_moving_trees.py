@@ -18,11 +18,12 @@ from pathlib import Path
 import pytest
 
 import sdk
-from sdk import api
+from sdk import launch
 from sdk.emulator.server import prepared
 from sdk.packaging import tree as trees
 from sdk.planning.prepare import make_plan
 from sdk.planning.settings.merge import Target
+from sdk.run import Run
 
 PODLIFT = f"{sys.executable} -m sdk"
 
@@ -104,8 +105,8 @@ def test_one_call_takes_files_as_they_are_when_it_packages_them(write) -> None:
     with pytest.raises(
         sdk.InputError, match=r"changed since the plan was made: goes \(removed\), log\. Next: plan again"
     ):
-        api.execute(made)
-    run = api.execute(made, exact=False)
+        launch.execute(made)
+    run = Run(launch.execute(made, exact=False))
     run.result(60)
     assert [line.text for line in run.logs()] == ["new"]
     assert run.plan.digest != made.digest
@@ -121,7 +122,7 @@ def test_an_entry_that_goes_meanwhile_is_named_and_nothing_is_left_behind(write,
     made = plan_of("train.py")
     (folder / "train.py").unlink()
     with pytest.raises(sdk.InputError, match=r"The entry was removed while the project was read: 'train\.py'"):
-        api.execute(made, exact=False)
+        launch.execute(made, exact=False)
     assert not root.exists()
 
 

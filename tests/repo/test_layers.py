@@ -28,6 +28,7 @@ LAYERS = [
     ("packaging",),
     ("backends",),
     ("planning",),
+    ("launch",),
     ("run",),
     ("api",),
     ("upkeep", "preflight", "drill"),

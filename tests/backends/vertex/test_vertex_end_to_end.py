@@ -9,7 +9,6 @@ from support import LONG_LIMIT_S as LIMIT_S
 from support import REPO
 
 import sdk
-from sdk import api
 from sdk.drill.comparison import compare_ends, end_of
 from sdk.spec.layout import RunPaths
 from sdk.testing.vertex import Cloud
@@ -31,7 +30,7 @@ def start(cloud: Cloud, *, workers: int, epochs: int, every_steps: int = 50) -> 
         retry=sdk.Retry(infrastructure=3, preemption=None),
     )
     plan = sdk.plan(job, backend=cloud.backend())
-    return api.execute(replace(plan, drill={"seed": 7, "kills": []}))
+    return sdk.submit(replace(plan, drill={"seed": 7, "kills": []}))
 
 
 def objects(cloud: Cloud, run: sdk.Run) -> set[str]:

@@ -1,4 +1,4 @@
-"""Resuming a run that has ended without success: another attempt, with the same code or the current one."""
+"""Starting what was planned, and resuming a run that has ended: the only two ways in which a run begins to run."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .. import backends
-from ..checkpoint import opening, run_checkpoints
-from ..clock import Clock
-from ..errors import InputError, StoreError
-from ..packaging import bundle
-from ..records.events import Event, generation, saved_step, source_of
-from ..records.recorder import Recorder
-from ..spec.job import Job
-from ..spec.layout import RunPaths
-from ..spec.plan import Plan
-from ..spec.policies import Code, Vertex
-from ..status import Reason, State, Status
-from ..storage import posix
-from ..text import and_more
-from . import prepare, remote
-from .settings.merge import Target, missing_variables
+from . import backends
+from .checkpoint import opening, run_checkpoints
+from .clock import Clock, SystemClock
+from .errors import AlreadyExistsError, InputError, PodliftError, StoreError
+from .packaging import bundle
+from .planning import prepare, remote
+from .planning.settings.merge import Target, missing_variables
+from .records.events import Event, generation, saved_step, source_of
+from .records.recorder import Recorder
+from .spec.job import Job
+from .spec.layout import RunPaths
+from .spec.plan import Plan
+from .spec.policies import Code, Vertex
+from .status import Reason, State, Status
+from .storage import posix
+from .text import and_more
 
 _SHOWN = 5
 
@@ -43,6 +43,38 @@ class CodeDifference:
         parts = [("changed", self.changed), ("added", self.added), ("removed", self.removed)]
         words = [f"{word} {and_more(names, _SHOWN)}" for word, names in parts if names]
         return "; ".join(words) or "the code is the same"
+
+
+def execute(made: Plan, *, exact: bool = True) -> Plan:
+    """Start a plan and return it as started; `exact` refuses files that changed since it was made."""
+    try:
+        return _execute(made, exact)
+    except OSError as error:
+        raise PodliftError(f"The run could not be started: {error}.") from error
+
+
+def _execute(made: Plan, exact: bool) -> Plan:
+    made = remote.placed(made, os.environ)
+    backend = backends.load(made.backend)
+    backend.check(backend.render(made))
+    if exact:
+        members = tuple(bundle.Member(*file) for file in made.files)
+        packed = bundle.Bundle(made.digest, members, generated=made.generated)
+        bundle.write(packed, Path(made.project), Path(made.bundle))
+    else:
+        made = prepare.packaged(made)
+    request = backend.render(made)
+    # The plan makes the folder a run, and a run without a records folder counts as damaged: create that first.
+    Path(made.paths.events).mkdir(parents=True, exist_ok=True)
+    try:
+        posix.put_new(made.paths.plan, made.to_json().encode())
+        if made.local:
+            remote.publish(made)
+    except (FileExistsError, AlreadyExistsError):
+        raise InputError(f"This plan was submitted before. Next: podlift status {made.run_id}.") from None
+    Recorder(made.paths, "client", 0, SystemClock()).record("submitted")
+    backend.start(request)
+    return made
 
 
 def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock: Clock) -> tuple[Plan, CodeDifference]:
