@@ -146,7 +146,7 @@ def _members(distributions: dict[str, importlib.metadata.Distribution]) -> Itera
         if not distribution.files:
             raise InputError(
                 f"A run in a cloud takes the package {name!r} along, and its installer has not listed its files. Next: work in "
-                "a virtual environment, and install podlift there (docs/how-to/guide.md)."
+                "a virtual environment, and install podlift there (docs/how-to/install.md)."
             )
         for file in distribution.files:
             path = file.as_posix()

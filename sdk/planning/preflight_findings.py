@@ -22,7 +22,7 @@ class PreflightFinding:
     path: str  # the program's file in the bundle, or a cell ("train.ipynb, cell 3"); "" if it is not about a line
     line: int  # from 1, in a notebook from the first line of its cell; 0 for none
     level: Level  # "refused" if a TPU would refuse the program
-    rule: str  # short name, explained in docs/how-to/preflight.md
+    rule: str  # short name, explained in docs/reference/preflight-rules.md
     what: str  # what the program does
     why: str  # what that means on a TPU
     instead: str  # what to do

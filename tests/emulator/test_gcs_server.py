@@ -18,7 +18,8 @@ import requests
 from support import LIMIT_S, REPO
 
 from sdk.cli import app
-from sdk.emulator import server
+from sdk.emulator import server as all_services
+from sdk.emulator.gcs import server as storage_alone
 
 
 @pytest.mark.parametrize(
@@ -153,7 +154,8 @@ def test_the_documented_bucket_is_one_that_the_documented_plan_accepts(tmp_path,
     assert f"gs://mine exists, in {region}." in said.out + said.err
 
 
-def test_a_client_that_connects_as_soon_as_it_reads_the_url_is_not_refused(tmp_path) -> None:
+@pytest.mark.parametrize("serve", [all_services.serve, storage_alone.serve])
+def test_a_client_that_connects_as_soon_as_it_reads_the_url_is_not_refused(tmp_path, serve) -> None:
     class ConnectedError(Exception):
         pass
 
@@ -162,7 +164,7 @@ def test_a_client_that_connects_as_soon_as_it_reads_the_url_is_not_refused(tmp_p
             raise ConnectedError
 
     with pytest.raises(ConnectedError):
-        server.serve(tmp_path, port=0, announce=connect)
+        serve(tmp_path, port=0, announce=connect)
 
 
 def test_the_commands_mistakes_are_sentences(tmp_path, capsys) -> None:

@@ -7,7 +7,7 @@ import threading
 import traceback
 from collections.abc import Callable, Set
 
-from .launcher import ReplicaGroup
+from .gangs import ReplicaGroup
 
 _POLL_S = 0.02
 

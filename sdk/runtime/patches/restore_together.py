@@ -66,8 +66,7 @@ def _state(callback: Any) -> int:
 
 def _gathered(strategy: Any, value: int) -> list[int]:
     """Return the value of every replica, by a sum of one-hot vectors."""
-    import tensorflow as tf
-
+    tf: Any = importlib.import_module("tensorflow")
     replicas = strategy.num_replicas_in_sync
 
     @tf.function  # type: ignore[untyped-decorator]

@@ -1,6 +1,6 @@
 """A machine that has a TPU: sets what TensorFlow reads at its import, and waits until the TPU is present.
 
-Sources of the facts: docs/how-to/tpu.md. No TensorFlow here.
+Sources of the facts: docs/reference/tpu-stand-in.md. No TensorFlow here.
 """
 
 from __future__ import annotations

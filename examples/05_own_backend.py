@@ -1,0 +1,48 @@
+"""A backend of your own: it runs plans on this machine, and writes down each run that it starts.
+
+Use it:           python examples/05_own_backend.py
+Run its contract: pytest examples/05_own_backend.py
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import sdk
+from sdk import backends
+from sdk.backends.base import Request
+from sdk.testing.backend import BackendContract
+
+
+class Journal:
+    """Everything that is not defined here is the local backend's."""
+
+    def __init__(self) -> None:
+        self._local = backends.load("local")
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._local, name)
+
+    def render(self, plan: sdk.Plan) -> Request:
+        """Pure: what `start` will do, as printable data."""
+        request = self._local.render(plan)
+        return replace(request, body={**request.body, "journal": f"{plan.run_id} {plan.digest[:12]}"})
+
+    def start(self, request: Request) -> None:
+        """Idempotent: a second call for the same run starts nothing."""
+        journal, line = Path(request.plan.root) / "journal.txt", request.body["journal"]
+        if not journal.exists() or line not in journal.read_text():
+            with journal.open("a") as file:
+                print(line, file=file)
+        self._local.start(request)
+
+
+backends.register("journal", Journal)
+
+
+class TestJournal(BackendContract):
+    name = "journal"
+
+
+if __name__ == "__main__":
+    run = sdk.submit("examples/ci-project/points.py", backend="journal", name="own")
+    print(run.wait().state, (Path(run.plan.root) / "journal.txt").read_text())

@@ -1,0 +1,316 @@
+"""Drives the jobs that are not over through their lives: by the clock, by what becomes of containers, by what tests ask for."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass, field, replace
+
+from . import lifecycle
+from .entries import LogEntries
+from .faults import VertexFault, VertexFaults
+from .gangs import ReplicaGroup, ReplicaLauncher
+from .runner import JobRunner
+from .states import Availability, JobAction, JobStatus, JobTimings, SchedulingTerms, Transition
+from .tables import JobRow, JobTable
+from .timing import EmulatorClock
+
+# How long the thread that drives the jobs sleeps at most: whatever changes wakes it.
+_SLEEP_S = 5.0
+_CLOSE_S = 30.0
+LOGS_URL = (
+    "https://console.cloud.google.com/logs/viewer?project={project}&resource=ml_job%2Fjob_id%2F{job}"
+    "&advancedFilter=resource.type%3D%22ml_job%22%0Aresource.labels.job_id%3D%22{job}%22"
+)
+
+
+@dataclass(kw_only=True)
+class _ActiveJob:
+    """A job that is not over."""
+
+    row: JobRow
+    terms: SchedulingTerms
+    status: JobStatus
+    runner: JobRunner | None = None
+    held_until: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Its display name."""
+        return str(self.row.job["displayName"])
+
+    @property
+    def busy(self) -> int:
+        """How many machines it has or is getting."""
+        return 0 if self.status.phase in ("queued", "over") else len(self.terms.replicas)
+
+
+@dataclass(order=True, kw_only=True)
+class _TimedFault:
+    at: float
+    job: int
+    fault: VertexFault = field(compare=False)
+
+
+class JobScheduler:
+    """All jobs that are not over. Any thread may use it; nothing in it waits for a container.
+
+    Args:
+        table: where jobs are kept.
+        clock: the emulator's.
+        entries: where their lines go.
+        faults: what goes wrong.
+        timings: how long the phases take.
+        capacity: how many replicas run at the same time; jobs beyond wait in the queue, as for a quota that is in use.
+    """
+
+    def __init__(
+        self,
+        table: JobTable,
+        clock: EmulatorClock,
+        entries: LogEntries,
+        faults: VertexFaults,
+        timings: JobTimings,
+        capacity: int,
+    ) -> None:
+        self._table, self._clock, self._entries, self._faults = table, clock, entries, faults
+        self._timings, self._capacity = timings, capacity
+        self._launcher: ReplicaLauncher | None = None
+        self.lock = threading.RLock()
+        self._wake = threading.Condition(self.lock)
+        self._active: dict[int, _ActiveJob] = {}
+        self._timed_faults: list[_TimedFault] = []
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def start(self, launcher: ReplicaLauncher) -> None:
+        """Go on with the jobs of the table, and with those that come.
+
+        Args:
+            launcher: makes what runs their containers.
+        """
+        with self.lock:
+            self._launcher = launcher
+            for row in self._table.all_jobs():
+                self._resume(row)
+            self._thread.start()
+
+    def add(self, row: JobRow, actions: Iterable[JobAction]) -> None:
+        """Take over a job that was just created."""
+        with self.lock:
+            active = self._active[row.id] = _ActiveJob(row=row, terms=scheduling_terms(row), status=row.status)
+            hold = self._faults.for_job("hold", active.name)
+            if hold is not None:
+                active.held_until = math.inf if hold.seconds is None else row.status.created + hold.seconds
+            self._perform(active, actions)
+            self._wake.notify_all()
+
+    def cancel(self, job: int) -> None:
+        """Begin to cancel a job; nothing happens to one that is over."""
+        self._advance(job, lambda active, now: lifecycle.cancel(active.status, now))
+
+    def is_active(self, job: int) -> bool:
+        """True for a job that is not over."""
+        with self.lock:
+            return job in self._active
+
+    def inject(self, job: int, what: str, replica: str) -> bool:
+        """Let a preemption ("preempt"), an "oom" or an "internal" error happen; False for a job that does not run."""
+        steps: dict[str, Callable[[_ActiveJob, float], Transition]] = {
+            "preempt": lambda active, now: lifecycle.preempt(active.status, active.terms, replica, now),
+            "oom": lambda active, now: lifecycle.out_of_memory(active.status, active.terms, replica, now),
+            "internal": lambda active, now: lifecycle.internal_error(active.status, active.terms, now),
+        }
+        with self.lock:
+            active = self._active.get(job)
+            if active is None or active.status.phase not in lifecycle.ACTIVE:
+                return False
+            self._advance(job, steps[what])
+            return True
+
+    def preempted(self, job: int, replica: str) -> bool:
+        """True if the machine of that replica is being taken away."""
+        with self.lock:
+            active = self._active.get(job)
+            return active is not None and replica in active.status.preempted
+
+    def clock_moved(self) -> None:
+        """Look again at all that waits: the clock was moved."""
+        with self.lock:
+            self._recheck_queue()
+
+    def release_held(self) -> None:
+        """Let go of the jobs that a fault holds: other faults have taken its place."""
+        with self.lock:
+            for active in self._active.values():
+                active.held_until = 0.0
+            self._recheck_queue()
+
+    def stop_all(self) -> None:
+        """End the containers of all jobs and forget these, without a word in the table."""
+        with self.lock:
+            runners = [active.runner for active in self._active.values() if active.runner is not None]
+            self._active.clear()
+            self._timed_faults.clear()
+        for runner in runners:
+            runner.send("close")
+        for runner in runners:
+            runner.join(_CLOSE_S)
+
+    def close(self) -> None:
+        """End all containers; jobs that run are failed ones when the folder is served again."""
+        with self.lock:
+            self._closed = True
+            self._wake.notify_all()
+        self.stop_all()
+        with self.lock:
+            launcher, self._launcher = self._launcher, None
+        if launcher is not None:
+            launcher.close()
+        if self._thread.is_alive():
+            self._thread.join(_CLOSE_S)
+
+    def _resume(self, row: JobRow) -> None:
+        """Go on with a job of a server before this one."""
+        if row.status.phase == "over":
+            return
+        now = self._clock.now()
+        status, actions = lifecycle.recover(row.status, now)
+        if status.phase != "over":
+            status = replace(status, due=now)
+        self._table.update(row.id, status)
+        active = _ActiveJob(row=row, terms=scheduling_terms(row), status=status)
+        if status.phase != "over":
+            self._active[row.id] = active
+        self._perform(active, actions)
+
+    def _run(self) -> None:
+        with self.lock:
+            while not self._closed:
+                try:
+                    sleep_s = self._run_due()
+                except Exception:
+                    # A mistake of ours with one job; the others go on.
+                    traceback.print_exc()
+                    sleep_s = _SLEEP_S
+                self._wake.wait(sleep_s)
+
+    def _run_due(self) -> float:
+        """Do what is due and return how long nothing more is."""
+        now = self._clock.now()
+        while self._timed_faults and self._timed_faults[0].at <= now:
+            timed = heapq.heappop(self._timed_faults)
+            self.inject(timed.job, timed.fault.kind, timed.fault.replica)
+        for job in [
+            job for job, active in self._active.items() if active.status.due is not None and active.status.due <= now
+        ]:
+            self._tick(job)
+        times = [active.status.due for active in self._active.values() if active.status.due is not None]
+        times += [timed.at for timed in self._timed_faults[:1]]
+        if not times:
+            return _SLEEP_S
+        left_s = max(min(times) - self._clock.now(), 0.0)
+        # Time that stands still brings nothing about; who moves it wakes this thread.
+        return _SLEEP_S if left_s and self._clock.frozen else min(left_s, _SLEEP_S)
+
+    def _tick(self, job: int) -> None:
+        def step(active: _ActiveJob, now: float) -> Transition:
+            return lifecycle.tick(active.status, active.terms, now, self._timings, self._availability(active, now))
+
+        self._advance(job, step)
+
+    def _availability(self, active: _ActiveJob, now: float) -> Availability:
+        if active.status.phase == "queued":
+            if active.held_until > now:
+                return Availability(kind="held", until=None if math.isinf(active.held_until) else active.held_until)
+            busy = sum(each.busy for each in self._active.values())
+            if busy and busy + len(active.terms.replicas) > self._capacity:
+                return Availability(kind="held")
+        elif active.status.phase == "provisioning" and self._faults.for_job("stockout", active.name):
+            return Availability(kind="stockout")
+        return Availability()
+
+    def _advance(self, job: int, step: Callable[[_ActiveJob, float], Transition]) -> None:
+        """Let one thing happen to a job, keep what came of it, and do what follows."""
+        with self.lock:
+            active = self._active.get(job)
+            if active is not None and not self._closed:
+                self._apply(active, *step(active, self._clock.now()))
+
+    def _apply(self, active: _ActiveJob, status: JobStatus, actions: list[JobAction]) -> None:
+        job, before = active.row.id, active.status
+        if status == before and not actions:
+            return
+        active.status = status
+        self._table.update(job, status)
+        if status.phase == "over":
+            del self._active[job]
+        if active.busy < len(active.terms.replicas) and before.phase != "queued":
+            self._recheck_queue()
+        self._perform(active, actions)
+        if status.phase == "running" and before.phase == "starting":
+            self._schedule_faults(active)
+        self._wake.notify_all()
+
+    def _perform(self, active: _ActiveJob, actions: Iterable[JobAction]) -> None:
+        for action in actions:
+            if action.kind == "log":
+                self._entries.add_service_line(active.row.project, str(active.row.id), action.text, action.severity)
+                continue
+            if action.kind == "start" and active.runner is None:
+                active.runner = self._runner(active)
+            if active.runner is not None:
+                active.runner.send(action.kind, action.replica)
+
+    def _runner(self, active: _ActiveJob) -> JobRunner:
+        job, terms = active.row.id, active.terms
+
+        def leave(codes: dict[str, int], killed: Set[str]) -> None:
+            self._advance(job, lambda active, now: lifecycle.replicas_exited(active.status, terms, codes, now, killed))
+
+        def report(step: Callable[[JobStatus, float], Transition]) -> None:
+            self._advance(job, lambda current, now: step(current.status, now))
+
+        def emit(replica: str, stream: str, line: str) -> None:
+            self._entries.add_line(active.row.project, str(job), replica, stream, line)
+            for fault in self._faults.for_line(active.name, line):
+                self.inject(job, fault.kind, fault.replica)
+
+        def make() -> ReplicaGroup:
+            if self._launcher is None:
+                raise RuntimeError("the scheduler was not started")
+            row = active.row
+            return self._launcher.make(row.job, job_id=str(job), project=row.project, region=row.region, emit=emit)
+
+        return JobRunner(
+            make,
+            self._timings.grace_s,
+            on_start=lambda: report(lambda status, now: lifecycle.replicas_started(status, terms, now)),
+            on_exit=leave,
+            on_stop=lambda: report(lambda status, now: lifecycle.replicas_stopped(status, terms, now, self._timings)),
+            on_error=lambda why: report(lambda status, now: lifecycle.emulator_error(status, now, why)),
+        )
+
+    def _schedule_faults(self, active: _ActiveJob) -> None:
+        """Set the alarms of what is to happen to a job that begins to run."""
+        for fault in self._faults.for_running(active.name):
+            at = self._clock.now() + (fault.after_s or 0.0)
+            heapq.heappush(self._timed_faults, _TimedFault(at=at, job=active.row.id, fault=fault))
+
+    def _recheck_queue(self) -> None:
+        """Have the jobs that wait without a date look whether they may go on now, the oldest first."""
+        now = self._clock.now()
+        for active in list(self._active.values()):
+            if active.status.phase == "queued" and active.status.due is None and active.held_until <= now:
+                self._tick(active.row.id)
+                if active.status.phase == "queued":
+                    break
+        self._wake.notify_all()
+
+
+def scheduling_terms(row: JobRow) -> SchedulingTerms:
+    """Return what a job's specification says about its status."""
+    return SchedulingTerms.of(row.job, region=row.region, logs_url=LOGS_URL.format(project=row.project, job=row.id))

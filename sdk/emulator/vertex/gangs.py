@@ -1,0 +1,97 @@
+"""What runs the replicas of a job: the seam between the service and its containers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping, Set
+from pathlib import Path
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from ..gcs.state import StorageState
+from .container import OnLine
+
+
+class ReplicaGroup(Protocol):
+    """One try of all replicas of a job. None of its methods is called in the thread of the event loop."""
+
+    def start(self) -> None:
+        """Start all of them."""
+
+    def start_one(self, replica: str) -> None:
+        """Start one again that has exited, under the same host name."""
+
+    def exited(self) -> dict[str, int]:
+        """Return the exit codes of those that are over, as a container's: 128 + the signal."""
+
+    def out_of_memory(self) -> Set[str]:
+        """Return those that were ended because memory ran out."""
+
+    def terminate(self, grace_s: float) -> None:
+        """End all of them: SIGTERM, `grace_s` seconds, SIGKILL. Nobody is left."""
+
+    def preempt(self, replica: str) -> None:
+        """Take one away: SIGTERM, 15 seconds, SIGKILL."""
+
+    def close(self) -> None:
+        """Let go of everything."""
+
+
+class ReplicaLauncher(Protocol):
+    """Makes launcher."""
+
+    def make(self, job: Mapping[str, Any], *, job_id: str, project: str, region: str, emit: OnLine) -> ReplicaGroup:
+        """Return a group that was not started yet.
+
+        Args:
+            job: the custom job in the emulator's own form.
+            job_id: its number.
+            project: the project's number.
+            region: where it is.
+            emit: is called with replica, "stdout" or "stderr", and a line, from any thread.
+        """
+
+    def close(self) -> None:
+        """Let go of what all launcher have in common; none of them is left."""
+
+
+# Makes what makes launcher, once it is known what is stored, which loop's thread may read it, and where the server is.
+OpenLauncher = Callable[[StorageState, asyncio.AbstractEventLoop, str], ReplicaLauncher]
+
+
+class ProcessLauncher:
+    """Gangs of real processes, which see the buckets as files.
+
+    Args:
+        folder: where they may write.
+        state: the buckets.
+        loop: in whose thread the buckets may be read.
+        url: the emulator's.
+    """
+
+    def __init__(self, folder: Path, state: StorageState, loop: asyncio.AbstractEventLoop, url: str) -> None:
+        from .threads import StateThread
+        from .view import BucketFs
+
+        self._url, self._folder = url, folder
+        self._buckets = BucketFs(state, StateThread(loop), folder / "view")
+        self._count = itertools.count(1)
+
+    def make(self, job: Mapping[str, Any], *, job_id: str, project: str, region: str, emit: OnLine) -> ReplicaGroup:
+        """Return a group that was not started yet."""
+        from .pools import ReplicaProcesses
+
+        scratch = self._folder / "scratch" / f"{job_id}-{next(self._count)}"
+        about = {"job_id": job_id, "project": project, "region": region, "url": self._url}
+        token = urlsplit(self._url).path.strip("/")
+
+        def emit_masked(replica: str, stream: str, line: str) -> None:
+            # Clients quote URLs in their errors, and lines are kept and shown.
+            emit(replica, stream, line.replace(token, "TOKEN") if token else line)
+
+        return ReplicaProcesses(job, **about, scratch=scratch, buckets=self._buckets, emit=emit_masked)
+
+    def close(self) -> None:
+        """Let go of the buckets."""
+        self._buckets.close()

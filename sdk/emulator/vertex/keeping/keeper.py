@@ -1,0 +1,306 @@
+"""Runs the replicas of one emulated job, each in a PID namespace of its own, and ends them all when the emulator is gone.
+
+The kernel ends whoever is in a PID namespace with its first process, so nobody stays: no daemon, no session.
+All replicas see one root of their own: the machine's folders, `/gcs`, and an `/etc/hosts` with the names of the cluster. Where
+the kernel permits less, the replicas get less, and the emulator is told.
+
+It needs nothing but the standard library and has one thread, so that a replica costs two forks.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+from . import root
+
+# Every job waits for these imports.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any, NoReturn
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_BLOCKED = (signal.SIGTERM, signal.SIGCHLD)
+_LINUX = sys.platform.startswith("linux")
+_libc = ctypes.CDLL(None, use_errno=True)
+
+# What a shell, and therefore a container, leaves with.
+_SIGNALLED, _NOT_FOUND, _NOT_STARTED = 128, 127, 126
+_POLL_S = 0.005
+
+
+class ContainerRuntime:
+    """The replicas that run, and what the emulator says about them.
+
+    Args:
+        connection: the connection to the emulator.
+        config: "root" an empty folder, "gcs" the folder that is shown as /gcs, "buckets" those in it that may be written,
+            "hosts" the file that is shown as /etc/hosts, "kept" folders that may only be read, "scratch" one that may be
+            written wherever it lies, "refused" what the first keeper has found out, or null.
+    """
+
+    def __init__(self, connection: socket.socket, config: Mapping[str, Any]) -> None:
+        self._connection = connection
+        self._init_pipes: dict[str, int] = {}
+        self._pids: dict[int, str] = {}
+        self._deadlines: dict[str, float] = {}
+        self._wake, wake = os.pipe()
+        for end in (self._wake, wake):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(wake)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(ignored, signal.SIG_IGN)
+        if _LINUX:
+            _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        self.refused = config["refused"] or root.probe(config)
+        if not self.refused["root"]:
+            try:
+                root.enter_root(config)
+            except OSError as error:
+                self.refused = {"root": str(error), "pids": str(error)}
+        self._own_pids = not self.refused["pids"]
+        self._send(ready=self.refused)
+
+    def run(self) -> None:
+        """Do what the emulator says until it is gone, then end everything."""
+        while True:
+            due = min(self._deadlines.values(), default=None)
+            wait_s = None if due is None else max(0.0, due - time.monotonic())
+            watched: list[Any] = [self._connection, self._wake]
+            ready = select.select(watched, [], [], wait_s)[0]
+            if self._wake in ready:
+                os.read(self._wake, 4096)
+            self._reap()
+            if self._connection in ready and not self._handle_request():
+                break
+            now = time.monotonic()
+            for name in [name for name, deadline in self._deadlines.items() if deadline <= now]:
+                self._signal(name, signal.SIGKILL)
+                del self._deadlines[name]
+        for name in list(self._init_pipes):
+            self._signal(name, signal.SIGKILL)
+        end_children()
+
+    def _handle_request(self) -> bool:
+        request, handles = receive(self._connection)
+        if request is None:
+            return False
+        if request["action"] == "start":
+            self._start(request, handles)
+        else:
+            for name in request["names"]:
+                self._stop(name, float(request["grace_s"]))
+        return True
+
+    def _stop(self, name: str, grace_s: float) -> None:
+        if name not in self._init_pipes:
+            return
+        if grace_s <= 0:
+            self._signal(name, signal.SIGKILL)
+            return
+        deadline = time.monotonic() + grace_s
+        if name not in self._deadlines:
+            self._signal(name, signal.SIGTERM)
+        self._deadlines[name] = min(deadline, self._deadlines.get(name, deadline))
+
+    def _signal(self, name: str, number: int) -> None:
+        for pid in [pid for pid, owner in self._pids.items() if owner == name]:
+            os.kill(pid, number)
+
+    def _start(self, request: Mapping[str, Any], handles: Sequence[int]) -> None:
+        read_end, write_end = os.pipe()
+        init_pipe, keep = os.pipe()
+        spawner = os.fork()
+        if spawner == 0:
+            signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
+            for handle in (read_end, keep, self._wake, *self._init_pipes.values()):
+                os.close(handle)
+            self._connection.close()
+            _spawn_init(request, handles, write_end, init_pipe, own_pids=self._own_pids)
+        for handle in (write_end, init_pipe, *handles):
+            os.close(handle)
+        with os.fdopen(read_end) as pipe:
+            answer = pipe.read()
+        os.waitpid(spawner, 0)
+        if not answer.isdigit():
+            os.close(keep)
+            self._send(exited=request["name"], code=_NOT_STARTED, pid=0, why=answer)
+            return
+        self._pids[int(answer)] = request["name"]
+        self._init_pipes[request["name"]] = keep
+        # Only now is the replica a child of this process, whose death it has to notice.
+        os.write(keep, b"g")
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            name = self._pids.pop(pid, None)
+            if name is None:
+                continue
+            if not self._own_pids:
+                end_children(spared=self._pids)
+            os.close(self._init_pipes.pop(name))
+            self._deadlines.pop(name, None)
+            self._send(exited=name, code=exit_code_of(status), pid=pid, why="")
+
+    def _send(self, **message: object) -> None:
+        try:
+            self._connection.sendall(json.dumps(message).encode() + b"\n")
+        except OSError:
+            pass  # the emulator is gone, which the next look at the connection shows
+
+
+def _spawn_init(
+    request: Mapping[str, Any], handles: Sequence[int], write_end: int, init_pipe: int, *, own_pids: bool
+) -> NoReturn:
+    """Fork a replica's first process into namespaces of its own, tell its number, and leave it to the keeper."""
+    try:
+        if own_pids:
+            root.unshare_pids()
+            socket.sethostname(request["host"])
+        pid = os.fork()
+        if pid == 0:
+            os.close(write_end)
+            _run_init(request, handles, init_pipe, own_pids=own_pids)
+        os.write(write_end, str(pid).encode())
+    except BaseException as error:  # whatever it is, a fork must not go on as its parent
+        os.write(write_end, f"{type(error).__name__}: {error}".encode())
+    os._exit(0)
+
+
+def _run_init(request: Mapping[str, Any], handles: Sequence[int], init_pipe: int, *, own_pids: bool) -> NoReturn:
+    """Be the first process of a replica: start the program, hand it SIGTERM, reap its orphans, leave as it has left."""
+    code = _NOT_STARTED
+    try:
+        if os.read(init_pipe, 1) == b"g":
+            if _LINUX:
+                _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+            if own_pids:
+                root.mount_proc()
+            # The keeper may have died before it was asked for this signal.
+            gone = bool(select.select([init_pipe], [], [], 0)[0])
+            code = _SIGNALLED + signal.SIGKILL if gone else _supervise(request, handles)
+    except BaseException as error:  # as above; it is the program's first line
+        os.write(handles[1], f"podlift emulator: {type(error).__name__}: {error}\n".encode())
+    if not own_pids:
+        end_children()
+    os._exit(code)
+
+
+def _supervise(request: Mapping[str, Any], handles: Sequence[int]) -> int:
+    program = os.fork()
+    if program == 0:
+        _exec_program(request, handles)
+    for handle in handles:
+        # Whoever reads them waits until nobody can write any more.
+        os.close(handle)
+    while True:
+        if signal.sigwait(_BLOCKED) == signal.SIGTERM:
+            # As a container's runtime does: to the program, which may have children to tell.
+            os.kill(program, signal.SIGTERM)
+            continue
+        pid = -1
+        while pid:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == program:
+                return exit_code_of(status)
+
+
+def _exec_program(request: Mapping[str, Any], handles: Sequence[int]) -> NoReturn:
+    code = _NOT_STARTED
+    try:
+        os.setsid()
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(handles[0], 1)
+        os.dup2(handles[1], 2)
+        # Python ignores some, and what is ignored stays so in another program.
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
+        os.umask(0o022)
+        os.chdir(request["cwd"])
+        os.execvpe(request["command"][0], request["command"], request["env"])  # noqa: S606
+    except FileNotFoundError as error:
+        code = _NOT_FOUND
+        os.write(2, f"podlift emulator: {request['command'][0]!r} cannot be executed: {error.strerror}.\n".encode())
+    except BaseException as error:  # a fork must not go on as its parent
+        os.write(2, f"podlift emulator: {request['command'][0]!r} cannot be executed: {error}.\n".encode())
+    os._exit(code)
+
+
+def exit_code_of(status: int) -> int:
+    """Return what a container would exit with."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else _SIGNALLED - code
+
+
+def end_children(spared: Mapping[int, object] | None = None) -> None:
+    """Kill and reap the children of this process, and theirs in turn, but those that are spared."""
+    while True:
+        left = [pid for pid in _children() if pid not in (spared or {})]
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            except (ProcessLookupError, ChildProcessError):
+                pass
+        if not left:
+            return
+        time.sleep(_POLL_S)
+
+
+def _children() -> list[int]:
+    me, found = str(os.getpid()).encode(), []
+    for name in os.listdir("/proc") if _LINUX else ():
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:
+                    # The command in the second field may hold anything: the fields are counted from behind it.
+                    if file.read().rpartition(b")")[2].split()[1] == me:
+                        found.append(int(name))
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+    return found
+
+
+def receive(connection: socket.socket) -> tuple[Any, list[int]]:
+    """Return the next request and the handles that came with it; None when the emulator is gone."""
+    head, handles, _, _ = socket.recv_fds(connection, 4, 8)
+    for handle in handles:
+        # Or they would be open in the program too, beside its own.
+        os.set_inheritable(handle, False)
+    while head and len(head) < 4:
+        head += connection.recv(4 - len(head)) or b""
+    data, size = bytearray(), int.from_bytes(head, "big")
+    while head and len(data) < size:
+        piece = connection.recv(size - len(data))
+        if not piece:
+            return None, handles
+        data += piece
+    return (json.loads(data) if head else None), handles
+
+
+def main(handle: int) -> None:
+    """Run the replicas of one job.
+
+    Args:
+        handle: the connection to the emulator; the first message is the configuration.
+    """
+    connection = socket.socket(fileno=handle)
+    config, _ = receive(connection)
+    if config is not None:
+        ContainerRuntime(connection, config).run()

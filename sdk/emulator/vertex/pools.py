@@ -1,0 +1,300 @@
+"""The worker pools of an emulated job, really run: each replica is a process of this machine that sees what Vertex AI shows."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ...errors import InputError
+from ...process.exit_reasons import MemoryWatch, OutOfMemory
+from ...process.ports import Reservation
+from ...process.redirect import tokens
+from ..gcs.errors import StorageApiError
+from . import environment, interpreter
+from .container import ContainerConfig, Containers, OnLine
+from .environment import Replica
+from .view import BucketFs
+
+# What a virtual machine gets before it is taken away, and what is left of it for a container.
+PREEMPTION_GRACE_S = 15.0
+_KILLED = 137
+_END_S = 30.0
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_LOCALHOST = "127.0.0.1"
+# The module is $0. Of what an executor image does, this is what can be done without one.
+_PACKAGE = """
+python3 -m pip install -q --disable-pip-version-check --no-index --no-deps --no-build-isolation --force-reinstall {files} || {{
+  echo {failed} >&2
+  exit 1
+}}
+exec python3 -m "$0" "$@"
+"""
+
+
+def missing_isolation() -> str | None:
+    """Return why replicas cannot have /gcs and each other's names here; None if they can. Tries it, without a job."""
+    with tempfile.TemporaryDirectory(prefix="podlift-emulator-") as scratch:
+        containers = Containers(_config(Path(scratch), Path(scratch), [], {}), lambda *_: None, lambda *_: None)
+        containers.close()
+    return _limitation(containers.refused)
+
+
+def _limitation(refused: Mapping[str, str]) -> str | None:
+    if refused["root"]:
+        return (
+            f"Emulated jobs see no /gcs, and their host names do not resolve: this system lets them have no root of their own "
+            f"({refused['root']}). What they install goes to environments of their own, but nothing keeps a program from "
+            "writing into this interpreter's folders itself. Next: run the emulator as root, or allow user namespaces."
+        )
+    if refused["pids"]:
+        return (
+            f"A process that an emulated job leaves behind may outlive a kill of the emulator: this system lets it have no "
+            f"PID namespace ({refused['pids']})."
+        )
+    return None
+
+
+class ReplicaProcesses:
+    """One try of all replicas of a job.
+
+    None of its methods may be called in the thread that owns the state of the buckets.
+
+    Args:
+        job: a CustomJob as JSON: camelCase, whole numbers as such.
+        job_id: its number.
+        project: of the request.
+        region: where it "runs".
+        url: the emulator's.
+        scratch: a folder of this object alone, which need not exist.
+        buckets: what is seen as /gcs.
+        emit: called with a replica's name, "stdout" or "stderr", and a line; in a thread of its own, in order.
+
+    Raises:
+        InputError: only an image could say what a replica runs; or the folder's name cannot be in PATH.
+    """
+
+    def __init__(
+        self,
+        job: Mapping[str, Any],
+        *,
+        job_id: str,
+        project: str,
+        region: str,
+        url: str,
+        scratch: Path,
+        buckets: BucketFs,
+        emit: OnLine,
+    ) -> None:
+        problems = [*environment.unsupported_pools(job), *_problems(scratch)]
+        if problems:
+            raise InputError(problems)
+        self._job, self._job_id, self._url, self._buckets, self._emit = job, job_id, url, buckets, emit
+        # Every replica starts in a folder of its own.
+        self._scratch = scratch.resolve()
+        self._replicas = {replica.name: replica for replica in environment.replicas(job)}
+        self._service = environment.service_env(job, job_id=job_id, project=project, region=region)
+        token = environment.host_token(job_id)
+        self._hosts = {name: replica.host(token) for name, replica in self._replicas.items()}
+        self._exit_event = threading.Condition()
+        self._codes: dict[str, int] = {}
+        self._killed: set[str] = set()
+        # Whoever dies of SIGKILL then has died of ours.
+        self._stopped: set[str] = set()
+        self._memory = MemoryWatch()
+        self._reservation: Reservation | None = None
+        self._containers: Containers | None = None
+        self._addresses: dict[Replica, str] = {}
+        self._redirect_env: Mapping[str, str] = {}
+
+    def start(self) -> None:
+        """Start all replicas.
+
+        Raises:
+            OSError: the machine has no process, port or room left.
+            InputError: the proxy in the emulator's environment cannot be used.
+        """
+        self._scratch.mkdir(parents=True, exist_ok=True)
+        self._redirect_env = self._buckets.redirect_env(self._url)
+        self._buckets.mount()
+        try:
+            self._reservation = Reservation(list(self._replicas))
+            config = _config(self._scratch, self._buckets.folder, self._buckets.buckets, self._hosts)
+            self._containers = Containers(config, self._emit, self._on_exit)
+            # Without names of their own they are all this machine.
+            named = not self._containers.refused["root"]
+            self._addresses = {
+                replica: f"{self._hosts[name] if named else 'localhost'}:{self._reservation.ports[name]}"
+                for name, replica in self._replicas.items()
+            }
+        except BaseException:
+            self._close()
+            raise
+        for name in self._replicas:
+            self._start(name)
+
+    def start_one(self, replica: str) -> None:
+        """Start a replica that has exited once more, with the same host name and port."""
+        self._buckets.sync()
+        self._stopped.discard(replica)
+        with self._exit_event:
+            self._codes.pop(replica, None)
+        self._start(replica)
+
+    def exited(self) -> dict[str, int]:
+        """Return the exit codes of the replicas that are exited, as a container's: 128 + the signal.
+
+        What they have printed was emitted, and what they have written below /gcs are objects.
+        """
+        with self._exit_event:
+            return dict(self._codes)
+
+    def wait(self, timeout_s: float, known: int = 0) -> dict[str, int]:
+        """Return what `exited` does, as soon as it has more than `known` entries, or after `timeout_s` seconds."""
+        with self._exit_event:
+            self._exit_event.wait_for(lambda: len(self._codes) > known, timeout_s)
+            return dict(self._codes)
+
+    def out_of_memory(self) -> frozenset[str]:
+        """Return the replicas that the kernel has ended because memory ran out; its log and its counters say so."""
+        with self._exit_event:
+            return frozenset(self._killed)
+
+    def terminate(self, grace_s: float) -> None:
+        """End all replicas: SIGTERM, `grace_s` seconds, SIGKILL for whoever is left. Nobody is when this returns.
+
+        Raises:
+            TimeoutError: the kernel cannot end one of them.
+        """
+        if self._containers is None:
+            return
+        self._stopped.update(self._replicas)
+        self._containers.stop(list(self._replicas), grace_s)
+        until = time.monotonic() + grace_s + _END_S
+        with self._exit_event:
+            while len(self._codes) < len(self._replicas):
+                if not self._exit_event.wait(max(0.0, until - time.monotonic())) and time.monotonic() >= until:
+                    left = sorted(set(self._replicas) - set(self._codes))
+                    raise TimeoutError(f"{', '.join(left)} did not end within {_END_S:g} s of SIGKILL.")
+
+    def preempt(self, replica: str) -> None:
+        """Take a replica's machine away: SIGTERM, 15 s, SIGKILL. Returns at once; `exited` tells when it is exited."""
+        if self._containers is not None:
+            self._stopped.add(replica)
+            self._containers.stop([replica], PREEMPTION_GRACE_S)
+
+    def close(self) -> None:
+        """End whoever is left at once, and let go of ports, names and the scratch folder.
+
+        Raises:
+            TimeoutError: the kernel cannot end one of them.
+        """
+        if self._containers is not None:
+            self._close()
+
+    def _close(self) -> None:
+        containers, self._containers = self._containers, None
+        try:
+            if containers is not None:
+                containers.close()
+        finally:
+            if self._reservation is not None:
+                self._reservation.close()
+            self._buckets.unmount()
+            shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _on_exit(self, exited: dict[str, tuple[int, int]]) -> None:
+        for name, (code, pid) in exited.items():
+            if code == _KILLED and pid and name not in self._stopped and self._memory.ended(pid) is OutOfMemory.YES:
+                self._killed.add(name)
+        try:
+            self._buckets.flush()
+        except Exception:
+            # A full disk, or an emulator that is about to end: that the replica is over has to be known all the same.
+            sys.stderr.write(
+                f"podlift emulator: what {', '.join(exited)} left below /gcs is lost.\n{traceback.format_exc()}"
+            )
+        with self._exit_event:
+            self._codes.update({name: code for name, (code, _) in exited.items()})
+            self._exit_event.notify_all()
+
+    def _start(self, name: str) -> None:
+        replica = self._replicas[name]
+        pool = environment.worker_pools(self._job)[replica.pool]
+        home = self._scratch / name
+        # A container that is restarted begins with the files of its image.
+        shutil.rmtree(home, ignore_errors=True)
+        (home / "tmp").mkdir(parents=True)
+        python = interpreter.make_environment(home / ".local")
+        command = environment.container_command(pool)
+        if "pythonPackageSpec" in pool:
+            command = self._package(pool["pythonPackageSpec"], home)
+        known = {**self._service, **environment.cluster_env(replica, self._addresses, self._job["jobSpec"])}
+        machine = {
+            **python,
+            "PATH": f"{python['PATH']}:{_PATH}",
+            "HOME": str(home),
+            "TMPDIR": str(home / "tmp"),
+            "HOSTNAME": self._hosts[name],
+            "LANG": "C.UTF-8",
+        }
+        secret = tokens.replica_token(
+            urlsplit(self._url).path.strip("/"), tokens.ReplicaIdentity(job=self._job_id, name=name)
+        )
+        emulated = environment.emulator_env(self._url, secret, self._hosts.values())
+        given = environment.expand_env(environment.pool_env(pool), known)
+        env = {**machine, **self._redirect_env, **emulated, **known, **given}
+        if self._containers is not None:
+            self._containers.start(name, host=self._hosts[name], command=command, env=env, cwd=str(home))
+
+    def _package(self, spec: Mapping[str, Any], home: Path) -> list[str]:
+        """Return what installs the packages of a pool and runs the module."""
+        fetched = []
+        for place, uri in enumerate(spec.get("packageUris", ())):
+            bucket, _, name = uri.removeprefix("gs://").partition("/")
+            file = home / str(place) / name.rpartition("/")[2]
+            file.parent.mkdir(exist_ok=True)
+            try:
+                self._buckets.download(bucket, name, file)
+            except (StorageApiError, OSError) as error:
+                said = f"podlift emulator: the package {uri} cannot be read: {error}"
+                return ["/bin/sh", "-c", f"echo {shlex.quote(said)} >&2; exit 1"]
+            fetched.append(shlex.quote(str(file)))
+        failed = (
+            "podlift emulator: the packages cannot be installed here: pip has no network, and they must be wheels or source "
+            "archives whose build needs nothing but the setuptools of this interpreter."
+        )
+        script = _PACKAGE.format(files=" ".join(fetched), failed=shlex.quote(failed))
+        return ["/bin/sh", "-c", script, spec["pythonModule"], *spec.get("args", ())]
+
+
+def _problems(scratch: Path) -> list[str]:
+    place = str(scratch.resolve())
+    if os.pathsep not in place:
+        return []
+    return [
+        f"Jobs find their Python in PATH, where no folder's name may hold {os.pathsep!r}. Received: {place!r}. "
+        "Next: name another data folder by --data."
+    ]
+
+
+def _config(scratch: Path, gcs: Path, buckets: list[str], hosts: Mapping[str, str]) -> ContainerConfig:
+    root, file = scratch / "root", scratch / "hosts"
+    root.mkdir(exist_ok=True)
+    own = Path("/etc/hosts")
+    text = own.read_text() if own.exists() else f"{_LOCALHOST} localhost\n"
+    names = "".join(f"{_LOCALHOST} {host}\n" for host in hosts.values())
+    file.write_text(f"{text.rstrip()}\n{names}")
+    read_only = interpreter.read_only_folders()
+    return ContainerConfig(
+        root=str(root), gcs=str(gcs), buckets=buckets, hosts=str(file), read_only=read_only, scratch=str(scratch)
+    )

@@ -1,0 +1,73 @@
+"""The task's process as its container's agent sees it: start it, forward signals, wait for it, end its descendants."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from types import FrameType
+
+from ...process import spawn
+
+
+class TaskProcess:
+    """A child of this process, which may be the container's first process and has to reap all orphans in that case.
+
+    Create it in the main thread, then call `start`, then `wait`.
+
+    Attributes:
+        stop_requested: True once this container has received SIGTERM or SIGINT.
+    """
+
+    def __init__(self) -> None:
+        self.stop_requested = False
+        self._pid: int | None = None
+        spawn.adopt_orphans()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._forward)
+
+    def start(self, first_stage: str, payload: str, task: str, *, env: Mapping[str, str], cwd: str) -> None:
+        """Start the task; its output is the container's."""
+        # The kernel ends the task when this process is gone: the task compares the number with its parent's.
+        env = {**env, "PODLIFT_PARENT": str(os.getpid())}
+        process = subprocess.Popen(
+            [sys.executable, first_stage, payload, task],
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._pid = process.pid
+        # A signal that came during the start was not forwarded.
+        if self.stop_requested:
+            self._signal(signal.SIGTERM)
+        # `wait` reaps it, together with orphans.
+        process.returncode = 0
+
+    def wait(self) -> int:
+        """Return the task's exit code, or the negative number of the signal that ended it, once its processes are gone."""
+        while True:
+            pid, status = os.waitpid(-1, 0)
+            if pid == self._pid:
+                break
+        code = os.waitstatus_to_exitcode(status)
+        self._pid = None
+        spawn.end_orphans()
+        return code
+
+    def _forward(self, number: int, frame: FrameType | None) -> None:
+        self.stop_requested = True
+        # To the task alone: it may need the processes that it started to save its state.
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        pid = self._pid
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)

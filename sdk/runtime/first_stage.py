@@ -1,0 +1,29 @@
+"""The first code of a task. It is run by path, needs only the standard library, loads podlift and hands over.
+
+Usage: `python first_stage.py PAYLOAD TASK`
+"""
+
+import importlib
+import json
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+
+def main() -> None:
+    """Load podlift from this file's location, without leaving it on sys.path, which is the program's."""
+    # Not resolved: a link may lead here from a folder that holds nothing but podlift.
+    package = Path(__file__).absolute().parent.parent
+    here = Path(__file__).resolve().parent
+    sys.path[:] = [path for path in sys.path if Path(path).resolve() != here]
+    names = ModuleType("podlift_names")
+    SourceFileLoader(names.__name__, str(package / "names.py")).exec_module(names)
+    real = names.real_name(json.loads(Path(sys.argv[1]).read_bytes()).get("own_names", []))
+    names.load(str(package), real)
+    bootstrap = importlib.import_module(f"{real}.runtime.bootstrap")
+    sys.exit(bootstrap.main(sys.argv[1], sys.argv[2], str(package.parent)))
+
+
+if __name__ == "__main__":
+    main()

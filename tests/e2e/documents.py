@@ -1,0 +1,97 @@
+"""Reads the examples of a page, and compares what commands print with what the page shows."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+_FENCE = re.compile(
+    r"(?:<!-- example: (?P<mark>[^\n]*?) -->\n)?"
+    r"```(?P<kind>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+# What differs from run to run: durations, addresses, paths, names of runs, numbers.
+_VARIABLE = (
+    (r"(?:\d[\d.]* (?:min|h|s|days?)\b ?)+", "TIME "),
+    (r"\bhttps?://\S+", "URL"),
+    (r"(?<![\w:/])[~/]\S+", "PATH"),
+    (r"\b[\w-]+-[a-z0-9]{6}\b", "RUN"),
+    (r"\b[0-9a-f]{12,}\b", "HASH"),
+    (r"\d[\d.,:-]*", "N"),
+    (r"\s+", " "),
+)
+_END = "\x01"
+
+
+@dataclass(frozen=True)
+class Example:
+    """One fenced block: its language, the file that it is, its text, and what the page's author says about running it."""
+
+    kind: str
+    title: str
+    text: str
+    mark: str
+
+    def commands(self) -> list[tuple[str, list[str]]]:
+        """Return each command of a console block with the lines that the page shows for it."""
+        found: list[tuple[str, list[str]]] = []
+        for line in self.text.splitlines():
+            if line.startswith("$ "):
+                found.append((line[2:].split("    #")[0].rstrip(), []))
+            elif found[-1][0].endswith("\\"):
+                found[-1] = (found[-1][0][:-1] + line.strip(), [])
+            else:
+                found[-1][1].append(line)
+        return found
+
+
+def examples(page: Path) -> list[Example]:
+    return [
+        Example(match["kind"], match["title"] or "", match["text"], match["mark"] or "")
+        for match in _FENCE.finditer(page.read_text())
+    ]
+
+
+def plain(line: str) -> str:
+    for pattern, word in _VARIABLE:
+        line = re.sub(pattern, word, line)
+    return line.strip()
+
+
+def missing(shown: list[str], output: str) -> list[str]:
+    """Return the lines of a page that the output does not have, in this order; "..." stands for any lines."""
+    lines = iter([plain(line) for line in output.splitlines()])
+    return [line for line in shown if not line.startswith("...") and plain(line) not in lines]
+
+
+class Shell:
+    """One bash for all commands of a page, so that folders and variables last."""
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            ["bash", "--norc"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=folder, env=env,
+        )  # fmt: skip
+
+    def run(self, command: str) -> tuple[int, str]:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(f"{{ {command}\n}} </dev/null; printf '{_END}%d\\n' $?\n")
+        self._process.stdin.flush()
+        output = ""
+        for line in self._process.stdout:
+            before, end, code = line.partition(_END)
+            output += before
+            if end:
+                return int(code), output
+        raise AssertionError(f"The shell has ended. {output}")
+
+    def folder(self) -> Path:
+        return Path(self.run("pwd")[1].strip())
+
+    def close(self) -> None:
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()

@@ -1,0 +1,148 @@
+"""The tutorial and the how-to guides, done word for word in a folder of their own."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from documents import Example, Shell, examples, missing
+from support import LONG_LIMIT_S, REPO
+
+HOW_TO = sorted(path.name for path in (REPO / "docs" / "how-to").glob("*.md"))
+# A program without TensorFlow, in place of the reader's own `train.py`.
+PROGRAM = """
+import sdk
+ctx = sdk.context()
+for step in range(1, 6):
+    ctx.report({"loss": 1.0 / step}, step=step)
+open("log.csv", "w").write("done")
+print("trained")
+"""
+FLAKY = "import os; assert os.environ['PODLIFT_ATTEMPT'] > '1', 'the first attempt fails'"
+CLOUD_PAGES = ("vertex.md",)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PODLIFT_", "XDG_"))}
+    env = {
+        **kept,
+        "PATH": f"{Path(sys.executable).parent}:{kept['PATH']}",
+        "HOME": str(tmp_path),
+        "PYTHONPATH": str(REPO),
+    }
+    (tmp_path / "project").mkdir()
+    found = Shell(tmp_path / "project", env)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def background(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
+    started: list[subprocess.Popen[str]] = []
+    yield started
+    for process in started:
+        process.terminate()
+        process.wait()
+        assert process.stdout
+        process.stdout.close()
+
+
+def wait_for_step(shell: Shell, step: int) -> None:
+    deadline = time.monotonic() + LONG_LIMIT_S
+    while time.monotonic() < deadline:
+        status = json.loads(shell.run("podlift status latest --json 2>/dev/null")[1])
+        assert status["state"] in ("PENDING", "RUNNING"), status
+        if (status["progress"] or {}).get("step", 0) >= step:
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"Step {step} was never reached.")
+
+
+def do_commands(shell: Shell, example: Example) -> None:
+    for command, shown in example.commands():
+        code, output = shell.run(command)
+        expected = 2 if shown and shown[0].startswith("podlift: ") else 1 if "(exit code 1)" in "".join(shown) else 0
+        assert code == expected, f"$ {command}\n{output}"
+        assert missing(shown, output) == [], f"$ {command}\n{output}"
+
+
+def do_in_background(shell: Shell, example: Example, started: list[subprocess.Popen[str]]) -> None:
+    ((command, shown),) = example.commands()
+    folder = shell.folder()
+    env = json.loads(shell.run('python -c "import json, os; print(json.dumps(dict(os.environ)))"')[1])
+    started.append(
+        subprocess.Popen(["bash", "-c", f"exec {command}"], cwd=folder, env=env, stdout=subprocess.PIPE, text=True)
+    )
+    assert started[-1].stdout
+    line = started[-1].stdout.readline()
+    assert missing(shown, line) == []
+    shell.run(line)
+
+
+def do_python(shell: Shell, example: Example) -> None:
+    """Write a block to the file that it is called by, and run it unless that is for later; tests are run by pytest."""
+    file = shell.folder() / (example.title or "test_block.py" * ("def test_" in example.text) or "block.py")
+    file.write_text(example.text)
+    if example.title == "train.py":
+        return
+    command = "python -m pytest -q -p no:cacheprovider" if file.name.startswith("test_") else "python"
+    code, output = shell.run(f"{command} {file.name}")
+    assert code == 0, f"{example.text}\n{output}"
+
+
+def do(page: Path, shell: Shell, started: list[subprocess.Popen[str]]) -> None:
+    for example in examples(page):
+        if example.mark.startswith(("not run", "only")):
+            continue
+        if example.mark.startswith("first wait for step "):
+            wait_for_step(shell, int(example.mark.split()[-1]))
+        if example.mark == "in the background":
+            do_in_background(shell, example, started)
+        elif example.kind == "console":
+            do_commands(shell, example)
+        elif example.kind == "python":
+            do_python(shell, example)
+        elif example.title:
+            (shell.folder() / example.title).write_text(example.text)
+
+
+def test_the_tutorial_works_word_for_word(shell: Shell, background: list[subprocess.Popen[str]]) -> None:
+    do(REPO / "docs" / "tutorial.md", shell, background)
+
+
+@pytest.mark.parametrize("name", HOW_TO)
+def test_the_examples_of_a_guide_work(
+    name: str, shell: Shell, background: list[subprocess.Popen[str]], request: pytest.FixtureRequest
+) -> None:
+    page = REPO / "docs" / "how-to" / name
+    if not [
+        one for one in examples(page) if one.kind in ("console", "python") and not one.mark.startswith(("not", "only"))
+    ]:
+        pytest.skip("nothing to run")
+    (shell.folder() / "train.py").write_text(PROGRAM)
+    (shell.folder() / "flaky.py").write_text(FLAKY)
+    if name in CLOUD_PAGES:
+        cloud = request.getfixturevalue("podlift_vertex_server")
+        cloud.ask("POST", "/storage/v1/b?project=my-project", {"name": "my-bucket", "location": "us-central1"})
+        shell.run(f"export PODLIFT_EMULATOR={cloud.url}")
+    elif "latest" in page.read_text():
+        assert shell.run("podlift submit train.py --max-steps 5")[0] == 0
+    do(page, shell, background)
+
+
+PAGES = [REPO / "README.md", *sorted((REPO / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_python_block_compiles(page: Path) -> None:
+    for example in examples(page):
+        if example.kind == "python" and "reference" not in page.parts:
+            ast.parse(example.text)

@@ -1,0 +1,529 @@
+"""Worker pools that really run: what a program on Vertex AI sees of itself, of its buckets and of the others."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import textwrap
+import threading
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import starlette
+from stored import Stored, serving
+from support import LIMIT_S, until
+
+from sdk.emulator.vertex import container, environment, pools
+from sdk.errors import InputError
+
+URL = "http://127.0.0.1:9"
+TRAINER = "import sys\nprint('trained', sys.argv[1:])\n"
+
+
+class Jobs:
+    """Makes launcher, and keeps what they print."""
+
+    def __init__(self, stored: Stored, home: Path) -> None:
+        self.stored, self._home = stored, home
+        self.lines: list[tuple[str, str, str]] = []
+        self.launcher: list[pools.ReplicaProcesses] = []
+
+    def make(self, *specs: dict, url: str = URL, **fields: object) -> pools.ReplicaProcesses:
+        group = pools.ReplicaProcesses(
+            {"jobSpec": {"workerPoolSpecs": list(specs), **fields}},
+            job_id="123",
+            project="my-project",
+            region="us-central1",
+            url=url,
+            scratch=self._home / str(len(self.launcher)),
+            buckets=self.stored.view,
+            emit=lambda *line: self.lines.append(line),
+        )
+        self.launcher.append(group)
+        return group
+
+    def run(self, *specs: dict, **fields: object) -> dict[str, int]:
+        group = self.make(*specs, **fields)
+        group.start()
+        found = group.wait(LIMIT_S, known=sum(spec["replicaCount"] for spec in specs) - 1)
+        group.close()
+        return found
+
+    def said(self, replica: str = "workerpool0-0", stream: str = "stdout") -> list[str]:
+        return [line for name, kind, line in self.lines if (name, kind) == (replica, stream)]
+
+    def wait_for(self, replica: str, line: str) -> None:
+        until(lambda: line in self.said(replica))
+
+
+def pool(*command: str, count: int = 1, args: tuple[str, ...] = (), **env: str) -> dict:
+    given = [{"name": name, "value": value} for name, value in env.items()]
+    words = {"imageUri": "image", "command": list(command), "args": list(args), "env": given}
+    return {"replicaCount": count, "containerSpec": words}
+
+
+def shell(text: str, count: int = 1, **env: str) -> dict:
+    return pool("sh", "-c", text, count=count, **env)
+
+
+def python(text: str, count: int = 1) -> dict:
+    return pool("python3", "-S", "-c", textwrap.dedent(text), count=count)
+
+
+def living(marker: str) -> list[int]:
+    """The processes of this machine that have a word in their command."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and marker.encode() in (entry / "cmdline").read_bytes().split(b"\0"):
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture
+def stored(tmp_path) -> Iterator[Stored]:
+    with serving(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+def jobs(stored, tmp_path) -> Iterator[Jobs]:
+    made = Jobs(stored, tmp_path / "jobs")
+    yield made
+    for group in made.launcher:
+        group.close()
+
+
+@pytest.fixture
+def rooted() -> None:
+    reason = pools.missing_isolation()
+    if reason is not None:
+        pytest.skip(reason)
+
+
+# What a program sees
+
+
+def test_any_program_reads_its_bucket_and_finds_the_others_by_name(jobs, stored, rooted) -> None:
+    stored.put("d/x", b"text\n")
+    host = environment.Replica(1, 0).host(environment.host_token("123"))
+    group = jobs.make(shell("cat /gcs/bucket/d/x; getent hosts $WORKER; hostname", WORKER=host), shell("sleep 100"))
+    group.start()
+    assert group.wait(LIMIT_S) == {"workerpool0-0": 0}
+    text, found, name = jobs.said()
+    assert text == "text"
+    assert found.split() == ["127.0.0.1", host]
+    assert name == host.replace("workerpool1", "workerpool0")
+
+
+def test_what_a_program_leaves_below_gcs_is_there_when_its_exit_is(jobs, stored, rooted) -> None:
+    text = (
+        "mkdir /gcs/bucket/out && echo model > /gcs/bucket/out/model; exec 3> /gcs/bucket/log; echo l >&3; kill -9 $$"
+    )
+    assert jobs.run(shell(text)) == {"workerpool0-0": 137}
+    assert stored.get("out/model") == b"model\n"
+    assert stored.get("log") == b"l\n"
+
+
+def test_nothing_can_be_written_beside_the_buckets(jobs, rooted) -> None:
+    assert jobs.run(shell("echo x > /gcs/bukcet")) != {"workerpool0-0": 0}
+    assert "Read-only" in jobs.said(stream="stderr")[0]
+
+
+def test_the_environment_holds_what_the_cloud_sets_and_nothing_of_this_one(jobs, monkeypatch) -> None:
+    monkeypatch.setenv("MY_SECRET", "secret")
+    base = {"outputUriPrefix": "gs://bucket/run"}
+    dump = "python3 -S -c 'import json, os; print(json.dumps(dict(os.environ)))'"
+    assert jobs.run(shell(dump, DIR="$(AIP_MODEL_DIR)$(DIR2)"), baseOutputDirectory=base) == {"workerpool0-0": 0}
+    found = json.loads(jobs.said()[0])
+    assert "MY_SECRET" not in found and "TF_CONFIG" not in found
+    assert found["DIR"] == "gs://bucket/run/model/$(DIR2)"
+    assert found["AIP_CHECKPOINT_DIR"] == "gs://bucket/run/checkpoints/"
+    assert found["AIP_TENSORBOARD_LOG_DIR"] == "gs://bucket/run/logs/"
+    assert (found["CLOUD_ML_JOB_ID"], found["CLOUD_ML_REGION"]) == ("123", "us-central1")
+    assert found["CLOUD_ML_PROJECT_ID"].isdigit()
+    assert (found["PODLIFT_EMULATOR"], found["STORAGE_EMULATOR_HOST"]) == (URL, URL)
+    assert found["GCE_METADATA_HOST"].startswith("127.0.0.1:9/123.workerpool0-0.")
+    assert json.loads(found["CLUSTER_SPEC"])["task"] == {"type": "workerpool0", "index": 0}
+
+
+def test_python_is_the_interpreter_that_runs_the_emulator_with_its_packages(jobs) -> None:
+    show = "import sys, starlette; print(sys.base_prefix, sys.version_info[:3], starlette.__file__)"
+    text = f"for p in python python3 python3.{sys.version_info[1]}; do $p -c '{show}'; done"
+    assert jobs.run(shell(text)) == {"workerpool0-0": 0}
+    assert jobs.said() == [f"{sys.base_prefix} {sys.version_info[:3]} {starlette.__file__}"] * 3
+
+
+def test_a_program_has_nothing_open_but_its_own_streams(jobs) -> None:
+    assert jobs.run(shell("exec ls /proc/self/fd")) == {"workerpool0-0": 0}
+    assert jobs.said() == ["0", "1", "2", "3"], "the last one is the folder itself"
+
+
+def test_replicas_talk_to_each_other_by_name_and_each_at_its_own_port(jobs, rooted) -> None:
+    text = """
+        import json, os, socket
+        config = json.loads(os.environ["TF_CONFIG"])
+        kind = config["task"]["type"]
+        host, port = config["cluster"][kind][0].rsplit(":", 1)
+        assert host == socket.gethostname()
+        mine = socket.socket()
+        mine.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        mine.bind(("", int(port)))
+        mine.listen()
+        if kind == "chief":
+            peer = mine.accept()[0]
+            print(peer.recv(100).decode())
+        else:
+            host, port = config["cluster"]["chief"][0].rsplit(":", 1)
+            while True:
+                try:
+                    other = socket.create_connection((host, int(port)))
+                    break
+                except ConnectionRefusedError:
+                    pass
+            other.sendall(b"hello from the " + kind.encode())
+    """
+    assert jobs.run(python(text), python(text)) == {"workerpool0-0": 0, "workerpool1-0": 0}
+    assert jobs.said() == ["hello from the worker"]
+
+
+# Who is who
+
+
+def described(*counts: int) -> dict[str, dict[str, dict]]:
+    specs = [pool("x", count=count) if count else {} for count in counts]
+    job = {"jobSpec": {"workerPoolSpecs": specs}}
+    members = environment.replicas(job)
+    addresses = {member: f"{member.host('0123456789')}:2222" for member in members}
+    return {
+        member.name: {
+            name: json.loads(text) for name, text in environment.cluster_env(member, addresses, job["jobSpec"]).items()
+        }
+        for member in members
+    }
+
+
+def test_a_single_replica_has_a_cluster_spec_and_no_tf_config() -> None:
+    found = described(1)["workerpool0-0"]
+    assert list(found) == ["CLUSTER_SPEC"]
+    assert found["CLUSTER_SPEC"]["cluster"] == {"workerpool0": ["cmle-training-workerpool0-0123456789-0:2222"]}
+
+
+def test_an_evaluator_is_in_nobodys_cluster_and_empty_pools_keep_their_place() -> None:
+    found = described(1, 2, 0, 1)
+    for name, (kind, index) in {
+        "workerpool0-0": ("chief", 0),
+        "workerpool1-1": ("worker", 1),
+        "workerpool3-0": ("evaluator", 0),
+    }.items():
+        config, spec = found[name]["TF_CONFIG"], found[name]["CLUSTER_SPEC"]
+        assert (config["task"]["type"], config["task"]["index"]) == (kind, index)
+        assert {role: len(hosts) for role, hosts in config["cluster"].items()} == {"chief": 1, "worker": 2}
+        assert sorted(spec["cluster"]) == ["workerpool0", "workerpool1", "workerpool3"]
+        assert spec["environment"] == config["environment"] == "cloud"
+    assert described(1, 1, 1)["workerpool2-0"]["TF_CONFIG"]["task"]["type"] == "ps"
+
+
+@pytest.mark.parametrize(
+    ("value", "expanded"),
+    [
+        ("plain", "plain"),
+        ("$(JOB)", "7"),
+        ("a$(JOB)b$(JOB)", "a7b7"),
+        ("$(EARLIER)", "first"),
+        ("$(LATER)", "$(LATER)"),
+        ("$(OWN)", "$(OWN)"),
+        ("$(UNKNOWN)", "$(UNKNOWN)"),
+        ("$$(JOB)", "$(JOB)"),
+        ("$$$(JOB)", "$7"),
+        ("$$$$(JOB)", "$$(JOB)"),
+        ("$JOB ${JOB} $", "$JOB ${JOB} $"),
+        ("$(JOB", "$(JOB"),
+        ("$()", "$()"),
+        ("$($(JOB))", "$($(JOB))"),
+        ("$(ONCE)", "$(JOB)"),
+    ],
+)
+def test_variables_are_expanded_as_kubernetes_does(value: str, expanded: str) -> None:
+    given = [("EARLIER", "first"), ("ONCE", "$$(JOB)"), ("OWN", value), ("LATER", "last")]
+    pairs = [{"name": name, "value": text} for name, text in given]
+    assert environment.expand_env(pairs, {"JOB": "7"})["OWN"] == expanded
+
+
+def test_a_project_has_a_number_of_its_own() -> None:
+    assert environment.project_number("12345") == "12345"
+    numbers = {environment.project_number(name) for name in ("a", "b", "c")}
+    assert len(numbers) == 3 and all(number.isdigit() and len(number) == 12 for number in numbers)
+
+
+# How it ends
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [("exit 0", 0), ("exit 3", 3), ("kill -ABRT $$", 134), ("kill -SEGV $$", 139), ("kill -TERM $$", 143)],
+)
+def test_exit_codes_are_those_of_a_container(jobs, text: str, code: int) -> None:
+    assert jobs.run(shell(text)) == {"workerpool0-0": code}
+
+
+def test_a_command_that_is_not_there_says_so(jobs) -> None:
+    assert jobs.run(pool("no-such-program")) == {"workerpool0-0": 127}
+    assert "'no-such-program' cannot be executed" in jobs.said(stream="stderr")[0]
+
+
+def test_all_lines_come_before_the_exit_whatever_they_are(jobs) -> None:
+    text = """
+        import sys
+        write = sys.stdout.buffer.write
+        for number in range(20_000):
+            write(b"%d\\n" % number)
+        write(b"\\n")
+        write("é".encode() * 100_000 + b"\\n")
+        write(b"no \\xff text\\n")
+        write(b"x" * 65536 + b"\\n")
+        write(b"no end")
+        sys.stderr.write("beside")
+    """
+    assert jobs.run(python(text)) == {"workerpool0-0": 0}
+    lines = jobs.said()
+    assert lines[:20_001] == [*map(str, range(20_000)), ""]
+    *long, broken, full, last = lines[20_001:]
+    assert "".join(long) == "é" * 100_000 and max(len(piece.encode()) for piece in long) <= container.MAX_LINE_BYTES
+    assert (broken, full, last) == ("no \ufffd text", "x" * 65536, "no end")
+    assert jobs.said(stream="stderr") == ["beside"]
+
+
+@pytest.mark.parametrize("command", ["", "args"])
+def test_a_container_that_only_its_image_knows_is_refused(jobs, command: str) -> None:
+    if command:
+        assert jobs.run(pool(args=("echo", "from args"))) == {"workerpool0-0": 0}
+        assert jobs.said() == ["from args"]
+    else:
+        with pytest.raises(InputError, match=r"workerPoolSpecs\[0\].*images.*'image'.*ENTRYPOINT"):
+            jobs.make(pool())
+
+
+def test_sigterm_comes_first_and_whoever_stays_is_killed(jobs) -> None:
+    polite = "trap 'echo leaving; exit 7' TERM; echo up; while :; do sleep 0.02; done"
+    stubborn = "trap '' TERM; echo up; while :; do sleep 0.02; done"
+    group = jobs.make(shell(polite), shell(stubborn))
+    group.start()
+    for name in ("workerpool0-0", "workerpool1-0"):
+        jobs.wait_for(name, "up")
+    group.terminate(grace_s=1.0)
+    assert group.exited() == {"workerpool0-0": 7, "workerpool1-0": 137}
+    assert jobs.said() == ["up", "leaving"]
+
+
+def test_a_replica_that_is_preempted_leaves_the_others_alone_and_comes_back_as_itself(jobs) -> None:
+    text = "ls; touch left; trap 'exit 9' TERM; echo $CLUSTER_SPEC; echo up; while :; do sleep 0.02; done"
+    group = jobs.make(shell(text), shell(text))
+    group.start()
+    for name in ("workerpool0-0", "workerpool1-0"):
+        jobs.wait_for(name, "up")
+    group.preempt("workerpool1-0")
+    assert group.wait(LIMIT_S) == {"workerpool1-0": 9}
+    group.start_one("workerpool1-0")
+    until(lambda: jobs.said("workerpool1-0").count("up") == 2)
+    assert group.exited() == {}
+    files, first, _, *again = jobs.said("workerpool1-0")
+    assert again == [files, first, "up"], "nor does it see what it has left on its own disk"
+
+
+def leaves(marker: str) -> dict:
+    """A program that leaves a child, and one in a session of its own whose parent is gone, and goes on."""
+    return shell(f"sleep {marker} & (setsid sleep {marker} &) ; echo up; wait")
+
+
+@pytest.mark.parametrize("how", ["exit", "terminate", "close"])
+def test_nobody_stays(jobs, how: str) -> None:
+    marker = f"1000.{os.getpid()}{len(how)}"
+    group = jobs.make(leaves(marker))
+    group.start()
+    jobs.wait_for("workerpool0-0", "up")
+    until(lambda: len(living(marker)) == 2)
+    if how == "exit":
+        children = [pid for pid in living(marker) if b"sh" not in Path(f"/proc/{pid}/comm").read_bytes()]
+        parents = {int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) for pid in children}
+        commands = {pid: Path(f"/proc/{pid}/comm").read_text().strip() for pid in parents}
+        os.kill(next(pid for pid, name in commands.items() if name == "sh"), signal.SIGKILL)
+        assert group.wait(LIMIT_S) == {"workerpool0-0": 137}
+    elif how == "terminate":
+        group.terminate(1.0)
+    else:
+        group.close()
+    assert living(marker) == []
+
+
+def test_nobody_stays_when_the_emulator_is_killed(tmp_path) -> None:
+    marker = f"1001.{os.getpid()}"
+    program = f"""
+        import sys, time
+        from pathlib import Path
+        sys.path[:0] = [{os.path.dirname(__file__)!r}]
+        from stored import serving
+        from test_pools import Jobs, leaves
+        with serving(Path({str(tmp_path)!r})) as stored:
+            jobs = Jobs(stored, Path({str(tmp_path)!r}) / "jobs")
+            jobs.make(leaves({marker!r})).start()
+            jobs.wait_for("workerpool0-0", "up")
+            print("up", flush=True)
+            time.sleep(1000)
+    """
+    words = [sys.executable, "-c", textwrap.dedent(program)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as emulator:
+        assert emulator.stdout is not None and emulator.stdout.readline() == "up\n"
+        assert living(marker)
+        emulator.kill()
+    until(lambda: not living(marker))
+
+
+def test_a_killed_container_runtime_takes_its_replicas_with_it(jobs, rooted) -> None:
+    marker = f"1002.{os.getpid()}"
+    group = jobs.make(leaves(marker))
+    group.start()
+    jobs.wait_for("workerpool0-0", "up")
+    group._containers._process.kill()
+    assert group.wait(LIMIT_S) == {"workerpool0-0": 137}
+    until(lambda: not living(marker))
+    group.start_one("workerpool0-0")
+    assert group.wait(LIMIT_S) == {"workerpool0-0": 137}
+
+
+def test_nothing_is_left_open_and_no_thread_runs_on(jobs, tmp_path) -> None:
+    jobs.run(shell("exit 0"))
+    before = len(os.listdir("/proc/self/fd")), threading.active_count()
+    for _ in range(3):
+        jobs.run(shell("exit 0"))
+    assert (len(os.listdir("/proc/self/fd")), threading.active_count()) == before
+    assert os.listdir(tmp_path / "jobs") == []
+
+
+def test_a_user_namespace_is_enough(jobs, stored, monkeypatch) -> None:
+    ordinary = """
+import keeping.root as root
+real = root._unshare
+def unshare(flags):
+    if flags == root._NEWNS:
+        raise PermissionError(1, "not permitted")
+    real(flags)
+root._unshare = unshare
+"""
+    monkeypatch.setattr(container, "_probe_result", {})
+    head, _, tail = container._RUN.partition("from keeping")
+    monkeypatch.setattr(container, "_RUN", f"{head}\n{ordinary}\nfrom keeping{tail}")
+    reason = pools.missing_isolation()
+    if reason is not None:
+        pytest.skip(reason)
+    stored.put("x", b"text\n")
+    assert jobs.run(shell("cat /gcs/bucket/x; id -u; getent hosts $(hostname) > /gcs/bucket/y")) == {"workerpool0-0": 0}
+    assert jobs.said() == ["text", str(os.getuid())]
+    assert stored.get("y").startswith(b"127.0.0.1")
+
+
+def test_where_the_system_permits_nothing_jobs_run_and_nobody_stays(jobs, stored, monkeypatch) -> None:
+    denied = (
+        "import keeping.root\ndef no(flags): raise PermissionError(1, 'not permitted')\nkeeping.root._unshare = no\n"
+    )
+    monkeypatch.setattr(container, "_probe_result", {})
+    head, _, tail = container._RUN.partition("from keeping")
+    monkeypatch.setattr(container, "_RUN", f"{head}\n{denied}\nfrom keeping{tail}")
+    assert "no /gcs" in pools.missing_isolation() and "not permitted" in pools.missing_isolation()
+    marker = f"1003.{os.getpid()}"
+    group = jobs.make(
+        shell(f"sleep {marker} & (setsid sleep {marker} &) ; echo $TF_CONFIG; exit 5"), shell("sleep 100")
+    )
+    group.start()
+    assert group.wait(LIMIT_S) == {"workerpool0-0": 5}
+    assert living(marker) == []
+    config = json.loads(jobs.said()[0])
+    assert config["cluster"]["worker"][0].startswith("localhost:")
+    group.terminate(1.0)
+    assert group.exited() == {"workerpool0-0": 5, "workerpool1-0": 143}
+
+
+# Python packages
+
+
+def source_archive(folder: Path) -> bytes:
+    source = folder / "trainer-0.1"
+    (source / "trainer").mkdir(parents=True)
+    setup = "from setuptools import setup\nsetup(name='trainer', version='0.1', packages=['trainer'])\n"
+    (source / "setup.py").write_text(setup)
+    (source / "trainer/__init__.py").touch()
+    (source / "trainer/task.py").write_text(TRAINER)
+    with tarfile.open(folder / "archive", "w:gz") as archive:
+        archive.add(source, "trainer-0.1")
+    return (folder / "archive").read_bytes()
+
+
+def wheel(folder: Path) -> bytes:
+    about = "trainer-0.1.dist-info"
+    with zipfile.ZipFile(folder / "wheel", "w") as archive:
+        archive.writestr("trainer/__init__.py", "")
+        archive.writestr("trainer/task.py", TRAINER)
+        archive.writestr(f"{about}/METADATA", "Metadata-Version: 2.1\nName: trainer\nVersion: 0.1\n")
+        archive.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{about}/RECORD", "")
+    return (folder / "wheel").read_bytes()
+
+
+def require(*modules: str) -> None:
+    # Without importing them: some change the process that they are imported into.
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+
+
+def packaged(uri: str) -> dict:
+    spec = {"executorImageUri": "image", "packageUris": [uri], "pythonModule": "trainer.task", "args": ["--lr", "a b"]}
+    return {"replicaCount": 1, "pythonPackageSpec": spec}
+
+
+def test_a_python_package_is_installed_and_its_module_runs(jobs, stored, tmp_path) -> None:
+    require("pip")
+    stored.put("p/trainer-0.1-py3-none-any.whl", wheel(tmp_path))
+    assert jobs.run(packaged("gs://bucket/p/trainer-0.1-py3-none-any.whl")) == {"workerpool0-0": 0}, jobs.lines
+    assert jobs.said()[-1] == "trained ['--lr', 'a b']"
+
+
+@pytest.mark.full
+def test_a_source_archive_is_built_without_a_network(jobs, stored, tmp_path) -> None:
+    require("pip", "setuptools")
+    stored.put("p/trainer-0.1.tar.gz", source_archive(tmp_path))
+    assert jobs.run(packaged("gs://bucket/p/trainer-0.1.tar.gz")) == {"workerpool0-0": 0}, jobs.lines
+    assert jobs.said()[-1] == "trained ['--lr', 'a b']"
+
+
+@pytest.mark.parametrize(("data", "sentence"), [(None, "cannot be read"), (b"no archive", "cannot be installed here")])
+def test_a_package_that_cannot_be_had_says_so(jobs, stored, data: bytes | None, sentence: str) -> None:
+    if data is not None:
+        stored.put("trainer-0.1.tar.gz", data)
+    assert jobs.run(packaged("gs://bucket/trainer-0.1.tar.gz")) == {"workerpool0-0": 1}
+    assert sentence in jobs.said(stream="stderr")[-1]
+
+
+@pytest.mark.full
+def test_tensorflows_own_files_and_googles_own_clients_reach_the_emulator(jobs, podlift_gcs) -> None:
+    podlift_gcs.client().create_bucket("models")
+    text = """
+        import tensorflow as tf
+        with tf.io.gfile.GFile("gs://models/x", "w") as file:
+            file.write("by TensorFlow")
+        from google.auth.credentials import AnonymousCredentials
+        from google.cloud import storage
+        client = storage.Client(project="p", credentials=AnonymousCredentials())
+        print(client.bucket("models").blob("x").download_as_text())
+    """
+    spec = pool("python3", "-c", textwrap.dedent(text))
+    assert jobs.run(spec, url=podlift_gcs.url) == {"workerpool0-0": 0}, jobs.lines[-20:]
+    assert jobs.said() == ["by TensorFlow"]

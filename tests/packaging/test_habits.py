@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import pytest
+
+import sdk
+
+COUNTS = "import json, os\nconfig = json.loads(os.environ['TF_CONFIG'])\nworkers = len(config['cluster']['worker'])\n"
+ASKS = "def chief(task_type, task_id):\n    return (task_type == 'worker' and task_id == 0) or task_type is None\n"
+
+
+def warnings_of(plan: sdk.Plan) -> list[str]:
+    return [message for level, message in plan.findings if level == "warning"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (COUNTS, "train.py:3 takes the number of workers for the number of tasks"),
+        (ASKS, "train.py:2 takes worker 0 for the chief"),
+    ],
+)
+def test_a_program_that_expects_no_chief_is_told_how_to_get_a_cluster_without_one(write, text: str, said: str) -> None:
+    write("train.py", text)
+    (found,) = warnings_of(sdk.plan("train.py", workers=2))
+    assert found.startswith(said)
+    assert "cluster='workers'" in found
+    without = sdk.Job("train.py", resources=sdk.Resources(workers=2, cluster="workers"))
+    assert warnings_of(sdk.plan(without)) == []
+    assert warnings_of(sdk.plan("train.py")) == [], "one task has no cluster"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cluster = {'worker': [1]}\nprint(len(cluster))\nprint(len([1]['worker':]))\n",
+        "def chief(task_type, task_id):\n    return task_type == 'chief' or (task_type == 'worker' and 'chief' not in spec)\n",
+        "task_id = 0\nif task_id == 0 and True:\n    pass\n",
+    ],
+)
+def test_programs_that_ask_for_the_chief_hear_nothing(write, text: str) -> None:
+    write("train.py", text)
+    assert warnings_of(sdk.plan("train.py", workers=2)) == []
+
+
+PRESETS = [
+    ("import os\nos.environ['KERAS_BACKEND'] = 'jax'\nimport keras\n", "train.py:2 KERAS_BACKEND"),
+    ("import os\nos.environ.setdefault('TF_CPP_MIN_LOG_LEVEL', '3')\nimport tensorflow\n", "train.py:2 TF_CPP_MIN_LOG_LEVEL"),
+    ("from os import environ\nenviron.update({'XLA_FLAGS': 'x', 'A': 'b'}, OMP_NUM_THREADS='1')\n",
+     "train.py:2 XLA_FLAGS, train.py:2 OMP_NUM_THREADS"),
+    ("import os\nos.putenv('OMP_NUM_THREADS', '1')\n", "train.py:2 OMP_NUM_THREADS"),
+    ("import os\nos.environ |= dict(TF_ENABLE_ONEDNN_OPTS='0')\n", "train.py:2 TF_ENABLE_ONEDNN_OPTS"),
+    ("import arrange\nimport keras\n", "arrange.py:2 KERAS_BACKEND"),
+    ("import os\ndef quiet():\n    os.environ['TF_CPP_MIN_LOG_LEVEL'] = '3'\nquiet()\nimport keras\n", "train.py:3 TF_CPP"),
+    ("import os\ndef unseen():\n    os.environ['XLA_FLAGS'] = 'x'\nimport keras\n", "train.py:3 XLA_FLAGS"),
+    ("import os\nif True:\n    os.environ['XLA_FLAGS'] = 'x'\n", "train.py:3 XLA_FLAGS"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), PRESETS)
+def test_variables_that_a_program_sets_for_tensorflow_in_time_are_noted(write, text: str, said: str) -> None:
+    write("arrange.py", "import os\nos.environ['KERAS_BACKEND'] = 'jax'\n")
+    write("train.py", text)
+    (note,) = [message for level, message in sdk.plan("train.py").findings if "sets variables" in message]
+    assert said in note
+    assert "they take effect" in note
+    assert warnings_of(sdk.plan("train.py")) == []
+
+
+LATE = [
+    ("import os, keras\nos.environ['KERAS_BACKEND'] = 'jax'\n", "train.py:2 sets KERAS_BACKEND after train.py:1 has"),
+    ("import using\nimport os\nos.environ['XLA_FLAGS'] = 'x'\n", "train.py:3 sets XLA_FLAGS after using.py:1 has"),
+    ("import keras\nimport arrange\n", "arrange.py:2 sets KERAS_BACKEND after train.py:1 has"),
+    ("import os\ndef main():\n    os.environ['XLA_FLAGS'] = 'x'\nimport keras\nif __name__ == '__main__':\n    main()\n",
+     "train.py:3 sets"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "said"), LATE)
+def test_variables_that_a_program_sets_after_tensorflow_are_too_late(write, text: str, said: str) -> None:
+    write("using.py", "import tensorflow\n")
+    write("arrange.py", "import os\nos.environ['KERAS_BACKEND'] = 'jax'\n")
+    write("train.py", text)
+    (found,) = warnings_of(sdk.plan("train.py"))
+    assert found.startswith(said)
+
+
+def test_the_function_that_is_called_runs_and_a_guard_for_main_then_does_not(write) -> None:
+    write("train.py", """
+        import os
+        def main():
+            import keras
+            os.environ["XLA_FLAGS"] = "x"
+        if __name__ == "__main__":
+            os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
+        """)  # fmt: skip
+    plan = sdk.plan("train:main")
+    (found,) = warnings_of(plan)
+    assert found.startswith("train.py:5 sets XLA_FLAGS")
+    assert not any("ONEDNN" in message for _, message in plan.findings)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import keras, os\nos.environ['TF_CONFIG'] = '{}'\n",
+        "import os\nos.environ['MY_TF_THING'] = 'x'\n",
+        "import os\nprint(os.environ.get('KERAS_BACKEND'))\n",
+        "import os\nname = 'XLA_FLAGS'\nos.environ[name] = 'x'\n",
+        "environ = {}\nenviron.get('TF_X')\n",
+    ],
+)
+def test_other_variables_are_the_programs_own_business(write, text: str) -> None:
+    write("train.py", text)
+    assert [message for _, message in sdk.plan("train.py").findings if "sets" in message] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import os\nkey = os.environ['MY_KEY']\n",
+        "import os\nkey = os.environ.get('MY_KEY', 'none')\n",
+        "from os import getenv\nkey = getenv('MY_KEY')\n",
+        "import os\nif 'MY_KEY' in os.environ: pass\n",
+        "import os\nos.environ.setdefault('MY_KEY', 'x')\n",
+        "import os\ndef f():\n    return [os.getenv('MY_KEY'), os.environ['MY_KEY']]\n",
+        "def main():\n    import reading\n",
+    ],
+)
+def test_a_variable_that_is_read_and_not_passed_on_is_named_with_the_option_that_passes_it(
+    write, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("MY_KEY", "S3CRET")
+    write("reading.py", "import os\nos.environ['MY_KEY']\n")
+    write("train.py", text)
+    (found,) = warnings_of(sdk.plan("train.py"))
+    assert "reads MY_KEY, which is set here but is not passed on. Next: --env MY_KEY." in found
+    assert "S3CRET" not in found
+    assert warnings_of(sdk.plan(sdk.Job("train.py", env={"MY_KEY": sdk.spec.job.FromCaller()}))) == []
+    monkeypatch.delenv("MY_KEY")
+    assert warnings_of(sdk.plan("train.py")) == []
+
+
+def test_a_variable_that_the_program_sets_itself_is_not_missed(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "x")
+    write("train.py", "import os\nos.environ['MY_KEY'] = 'y'\nprint(os.environ['MY_KEY'])\n")
+    assert warnings_of(sdk.plan("train.py")) == []
