@@ -95,7 +95,9 @@ def test_the_corpus_has_a_program_for_every_rule_that_says_something_of_a_line()
     rules = {rule for program in CORPUS for _, _, rule in marked(program)}
     documented = set(
         re.findall(
-            r"^\| `([\w-]+)` \| (?:refused|warning)", (REPO / "docs" / "reference" / "preflight-rules.md").read_text(), re.M
+            r"^\| `([\w-]+)` \| (?:refused|warning)",
+            (REPO / "docs" / "reference" / "preflight-rules.md").read_text(),
+            re.M,
         )
     )
     assert rules == documented
