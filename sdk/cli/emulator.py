@@ -53,14 +53,14 @@ def emulator(
 ) -> None:
     """Serve Cloud Storage and Vertex AI on this machine, on loopback only, until Ctrl-C; prints the URL with its token."""
     try:
-        from ..emulator import app as scripts
+        from ..emulator.admin import parse_faults
         from ..emulator.server import serve
-        from ..emulator.vertex.pools import missing_isolation
+        from ..emulator.vertex.replicas import missing_isolation
     except ImportError as error:
         raise InputError(
             f"The emulator needs a package that is not installed: {error.name}. Next: pip install 'podlift[emulator]'."
         ) from None
-    rules = ([], []) if faults is None else scripts.parse(_read(faults))
+    rules = ([], []) if faults is None else parse_faults(_read(faults))
 
     def announce(url: str) -> None:
         if json_output:

@@ -1,1 +1,4 @@
-"""The cloud on this machine: servers that answer as the real ones do, on loopback only, and fail when they are told to."""
+"""Google Cloud on this machine: Cloud Storage, Vertex AI custom jobs, Cloud Logging and the metadata server on one port.
+
+See README.md for what is emulated and how the packages are divided.
+"""

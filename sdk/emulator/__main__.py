@@ -1,4 +1,4 @@
-"""The emulator as a child process of a test: `python -m sdk.emulator FOLDER PORT OPTIONS`; it ends when its stdin is closed."""
+"""The emulator as a child process of a test: `python -m sdk.emulator FOLDER PORT OPTIONS`. It exits when stdin is closed."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .server import serve
 from .vertex.states import JobTimings
 
 
-def _end_with_parent() -> None:
-    # Of a parent that was killed nothing else comes here.
+def _exit_with_parent() -> None:
+    # Reading stdin also notices a parent that was killed.
     sys.stdin.buffer.read()
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -24,7 +24,7 @@ def _announce(url: str) -> None:
 
 
 if __name__ == "__main__":
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     options = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
     timings = JobTimings(**options.pop("timings", {}))
     serve(Path(sys.argv[1]), port=int(sys.argv[2]), announce=_announce, timings=timings, **options)

@@ -1,30 +1,40 @@
-"""Serves everything that the emulator knows on one port of the loopback interface."""
+"""Serves a data folder on one port of the loopback interface."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from ..clock import Clock, SystemClock
+from ..errors import InputError
 from ..process.redirect import tokens
 from ..storage import posix
-from . import app
-from .door import AccessMiddleware
+from .access import AccessMiddleware
+from .admin import Admin
+from .app import EmulatorApp
+from .connections import Connections
 from .gcs.app import StorageApp
-from .gcs.faults import StorageFault, StorageFaults
-from .gcs.journal import Journal
-from .gcs.replies import Connections
-from .gcs.server import bind, listen, make_buckets, make_server
+from .gcs.bodies import check_bucket_fields
+from .gcs.errors import StorageApiError
+from .gcs.faults import StorageFault
+from .gcs.names import check_bucket
 from .gcs.state import StorageState
+from .journal import Journal
 from .vertex.app import VertexApp, VertexService
 from .vertex.faults import VertexFault
-from .vertex.gangs import OpenLauncher, ProcessLauncher
+from .vertex.launcher import OpenLauncher, ProcessLauncher
 from .vertex.states import JobTimings
 
 FaultScript = tuple[Sequence[StorageFault], Sequence[VertexFault]]
+
+_BACKLOG = 2048
+# Clients keep connections open, and meet a reset if they send at the very moment at which the server closes one.
+_KEEP_ALIVE_S = 3600
 
 
 def serve(
@@ -34,7 +44,6 @@ def serve(
     announce: Callable[[str], None],
     faults: FaultScript = ((), ()),
     buckets: Sequence[str] = (),
-    launcher: OpenLauncher | None = None,
     timings: JobTimings | None = None,
     capacity: int = 64,
     frozen: bool = False,
@@ -42,26 +51,33 @@ def serve(
     """Serve until a signal ends it.
 
     Args:
-        folder: where everything is kept; made if it is not there.
+        folder: the data folder; made if it does not exist.
         port: 0 for any free one.
-        announce: called with the URL, whose path is the token, before a connection is accepted; who connects at once waits.
-        faults: what goes wrong from the beginning, in Cloud Storage and with custom jobs.
-        buckets: made unless they are there, see `make_buckets`.
-        launcher: what runs the containers of jobs; processes of this machine unless you say otherwise.
-        timings: how long the phases of a job take.
-        capacity: how many replicas run at the same time; further jobs wait in the queue.
-        frozen: whether the time of jobs stands still until a request moves it.
+        announce: called with the URL, whose path is the token, before connections are accepted; early clients wait.
+        faults: the first rules, of Cloud Storage and of custom jobs.
+        buckets: made unless they exist, see `make_buckets`.
+        timings: the durations of a job's phases.
+        capacity: the number of replicas that run at the same time; further jobs stay in the queue.
+        frozen: whether the clock of jobs moves only by a request.
 
     Raises:
         InputError: the folder, the port or a bucket cannot be used.
     """
-    with closing(bind(port)) as listener:
-        bound = listener.getsockname()[1]
-        options = {"launcher": launcher, "timings": timings, "capacity": capacity, "frozen": frozen}
-        with prepared(folder, bound, faults=faults, buckets=buckets, **options) as (server, url):  # type: ignore[arg-type]
-            listen(listener)
-            announce(url)
-            server.run(sockets=[listener])
+    with (
+        closing(bind(port)) as listener,
+        prepared(
+            folder,
+            listener.getsockname()[1],
+            faults=faults,
+            buckets=buckets,
+            timings=timings,
+            capacity=capacity,
+            frozen=frozen,
+        ) as (server, url),
+    ):
+        listen(listener)
+        announce(url)
+        server.run(sockets=[listener])
 
 
 @contextmanager
@@ -77,27 +93,105 @@ def prepared(
     frozen: bool = False,
     clock: Clock | None = None,
 ) -> Iterator[tuple[uvicorn.Server, str]]:
-    """Yield a server that was not started yet, and its URL; what it serves belongs to the thread that runs the block."""
+    """Yield a server that is not started yet, and its URL. Its state belongs to the thread that runs the block.
+
+    `launcher` opens what runs the containers of jobs: processes of this machine by default. For the others see `serve`.
+    """
     clock = clock or SystemClock()
-    opened = launcher or (lambda state, loop, url: ProcessLauncher(folder / "vertex", state, loop, url))
     with closing(StorageState(folder, clock)) as state:
         posix.mark(folder, posix.EMULATED)
         (folder / posix.MARKER).chmod(0o600)
         make_buckets(state, buckets)
-        rules, connections, journal = StorageFaults(), Connections(), Journal()
-        rules.replace(faults[0])
-        vertex = VertexService(folder / "vertex", clock, _has(state), timings=timings, capacity=capacity, frozen=frozen)
-        vertex.faults.replace(faults[1])
+        connections, journal = Connections(), Journal()
+        service = VertexService(
+            folder / "vertex", clock, state.has_bucket, timings=timings, capacity=capacity, frozen=frozen
+        )
         token = tokens.load_or_create(folder)
         url = f"http://127.0.0.1:{port}/{token}"
+        open_launcher = launcher or (lambda state, loop, url: ProcessLauncher(folder / "vertex", state, loop, url))
         try:
-            storage = StorageApp(state, rules, connections, journal)
-            jobs = VertexApp(vertex, connections, journal)
-            made = app.EmulatorApp(storage, rules, jobs, vertex, lambda loop: opened(state, loop, url))
-            yield make_server(AccessMiddleware(made, token, connections), connections, lifespan=True), url
+            storage = StorageApp(state, connections, journal)
+            storage.faults.replace(faults[0])
+            service.faults.replace(faults[1])
+            app = EmulatorApp(
+                storage,
+                VertexApp(service, connections, journal),
+                service,
+                Admin(storage, service, journal),
+                lambda loop: open_launcher(state, loop, url),
+            )
+            yield make_server(AccessMiddleware(app, token, connections), connections, lifespan=True), url
         finally:
-            vertex.close()
+            service.close()
 
 
-def _has(state: StorageState) -> Callable[[str], bool]:
-    return lambda bucket: any(each.name == bucket for each in state.buckets())
+def make_server(application: ASGIApp, connections: Connections, *, lifespan: bool = False) -> uvicorn.Server:
+    """Return a server that is not started yet; with `lifespan` it tells the application when it starts and stops."""
+    config = uvicorn.Config(
+        application,
+        http=connections.protocol(),
+        ws="none",
+        loop="asyncio",
+        lifespan="on" if lifespan else "off",
+        log_config=None,
+        log_level="critical",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=1,
+    )
+    return uvicorn.Server(config)
+
+
+def bind(port: int) -> socket.socket:
+    """Return a socket that holds a port of the loopback interface, 0 for any free one, and does not listen yet.
+
+    Raises:
+        InputError: the port cannot be used.
+    """
+    # The protocol is named, or asyncio does not turn off the delay of small packets: 40 ms for each request.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise _unusable(port, error) from None
+    return listener
+
+
+def listen(listener: socket.socket) -> None:
+    """Accept connections from now on.
+
+    Raises:
+        InputError: another process listens on the port.
+    """
+    try:
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        raise _unusable(listener.getsockname()[1], error) from None
+
+
+def _unusable(port: int, error: Exception) -> InputError:
+    return InputError(f"The port cannot be used: {error}. Received: {port}. Next: --port 0 takes any free one.")
+
+
+def make_buckets(state: StorageState, buckets: Sequence[str]) -> None:
+    """Make the buckets that do not exist yet: NAME is made in several regions, as Google does by default; NAME@REGION in one.
+
+    Raises:
+        InputError: a name or a location is invalid.
+    """
+    wanted = {name: location.upper() for name, _, location in (each.partition("@") for each in buckets)}
+    try:
+        for name in wanted:
+            check_bucket(name)
+        for name, location in sorted(wanted.items()):
+            if not state.has_bucket(name):
+                fields = {"location": location} if location else {}
+                check_bucket_fields(fields)
+                state.create_bucket(name, fields)
+    except StorageApiError as error:
+        raise InputError(error.message) from None

@@ -74,8 +74,8 @@ def _why_fresh(job: Mapping[str, Any], facts: Facts, preload: Mapping[str, Any] 
     if preload is None:
         return "the program's imports were not checked"
     backend = job["env"].get("KERAS_BACKEND", "tensorflow")
-    if preload["certain"] or backend != "tensorflow":
-        return str(preload["certain"]) or "KERAS_BACKEND is not tensorflow"
+    if preload["blocked_by"] or backend != "tensorflow":
+        return str(preload["blocked_by"]) or "KERAS_BACKEND is not tensorflow"
     if start == "auto" and preload["doubt"]:
         return str(preload["doubt"])
     if facts.tensorflow is None and not job["code"]["isolated"]:

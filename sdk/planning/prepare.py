@@ -13,9 +13,10 @@ from ..checkpoint.run_checkpoints import warm_start
 from ..checks import Facts, Finding
 from ..errors import InputError, InsideTaskError, Problems
 from ..packaging import bundle, never_packaged
-from ..packaging.audit import imports
+from ..packaging.audit import check as audit
+from ..packaging.audit.environment import Preload
+from ..packaging.audit.import_sources import TaskEnvironment
 from ..packaging.audit.installed import Installed
-from ..packaging.audit.preload import Preload
 from ..packaging.bundle import Bundle
 from ..packaging.entry import LocatedEntry, locate, widen
 from ..packaging.paths import usable
@@ -174,20 +175,22 @@ def _package(
     notes += [] if elsewhere else _compared(needed, isolated=isolated)
     shared = Preload()
     with problems.collect():
-        found, shared = imports.check(
+        found, shared = audit.check(
             source,
             [member.path for member in packed.members],
-            kwargs,
+            TaskEnvironment(
+                requirements=needed,
+                isolated=isolated,
+                in_image=elsewhere,
+                legacy=code is not None and code.keras == "legacy",
+                pythonpath=job is not None and "PYTHONPATH" in job.env and not isolated,
+                dropped=() if facts is None else facts.dropped,
+            ),
+            kwargs=kwargs,
+            args=() if job is None or isinstance(job.args, dict) else job.args or (),
             chief=job is not None and job.resources.cluster == "chief" and job.resources.workers + job.resources.ps > 1,
-            requirements=needed,
-            isolated=isolated,
-            legacy=code is not None and code.keras == "legacy",
-            pythonpath=job is not None and "PYTHONPATH" in job.env and not isolated,
-            dropped=() if facts is None else facts.dropped,
             servers=job is not None and job.resources.ps > 0,
-            elsewhere=elsewhere,
             left_out=packed.left_out,
-            words=() if job is None or isinstance(job.args, dict) else job.args or (),
         )
         notes += found
     problems.raise_if_any()

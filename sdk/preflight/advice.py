@@ -10,7 +10,7 @@ from ..planning.preflight_findings import Layer, Level, PreflightFinding
 from . import sizes
 
 if TYPE_CHECKING:
-    from .seen import TracedStep
+    from .observations import TracedStep
 
 _PADDED = 0.5
 _SHOWN = 3

@@ -23,7 +23,7 @@ from tensorflow.python.util import tf_stack
 
 from ..runtime.patches.keras_parts import Function, around
 from ..runtime.tpu import replicas
-from .seen import Observations, TracedStep
+from .observations import Observations, TracedStep
 
 _MOST_STEPS = 16
 

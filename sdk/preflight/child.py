@@ -6,12 +6,13 @@ Usage: `python -m sdk.preflight.child FILE`, where FILE holds a `PreflightReques
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
 import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -22,22 +23,38 @@ from ..clock import SystemClock
 from ..hardware import accelerators
 from ..planning.preflight_findings import PreflightReport, StoppedBy, place, tidy
 from ..records.recorder import Recorder
-from ..runtime import bootstrap, context, outside
+from ..runtime import bootstrap, context, import_guard
 from ..runtime.patches import install, plumbing
-from ..runtime.progress import ProgressWriter
-from ..runtime.reporting import Reporter
+from ..runtime.reporting import ProgressWriter, Reporter
 from ..runtime.unpack import unpack
 from ..spec.layout import RunPaths
 from ..spec.payload import Payload
-from . import advice, failures, rules
-from .order import PreflightRequest
-from .seen import Observations, TracedStep, watch_arrays
+from . import advice, rules
+from .observations import Observations, TracedStep, watch_arrays
 
 _IN_USER_CODE = re.compile(r'File "([^"]+)", line (\d+)')
 # The program runs on for a few calls, which show whether its steps are compiled anew; fewer if each takes long.
 _MOST_CALLS, _MOST_S = 12, 3.0
 _LEAST_CALLS = 4
 _MAX_MESSAGE = 300
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreflightRequest:
+    payload: str  # path of the payload
+    accelerator: str  # name of a TPU
+    report: str  # path of the report to write
+    progress: str  # path of a file that gets a line for each stage that is reached
+    dumps: str  # folder in which the compiler writes its tables
+    strict: bool  # refuse dynamic shapes
+    home: str  # the folder that holds this package
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> PreflightRequest:
+        return PreflightRequest(**json.loads(text))
 
 
 def main(path: str) -> None:
@@ -97,7 +114,7 @@ class ProgramInspection:
         os.chdir(work / payload.cwd)
         sys.path[:] = [*(str(work / root) for root in payload.roots), *sys.path]
         names.settle(payload.own_names)
-        outside.install(payload.source_dirs, work)
+        import_guard.install(payload.source_dirs, work)
         recorder = Recorder(paths, task, payload.attempt, SystemClock())
         reporter = Reporter(None, recorder, ProgressWriter(paths.progress(payload.attempt, task)))
         context.enter(payload, task, reporter, None)
@@ -171,8 +188,8 @@ class ProgramInspection:
 
     def _failed(self, error: BaseException) -> str:
         path, line = self._place_of(error)
-        text = f"{type(error).__name__}: {failures.cause(str(error))}"
-        finding = failures.failure(type(error).__name__, str(error), path, line) if path else None
+        text = f"{type(error).__name__}: {rules.cause(str(error))}"
+        finding = rules.failure(type(error).__name__, str(error), path, line) if path else None
         if finding is not None:
             self._report = replace(self._report, findings=(*self._report.findings, finding))
             return ""

@@ -15,7 +15,7 @@ from ..backends.local import render
 from ..planning.preflight_findings import PreflightReport, StoppedBy, read
 from ..process import spawn as processes
 from ..spec.plan import Plan
-from .order import PreflightRequest
+from .child import PreflightRequest
 
 _POLL_S = 0.1
 _FLAGS = (

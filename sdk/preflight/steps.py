@@ -20,7 +20,7 @@ from tensorflow.python.ops import resource_variable_ops, summary_ops_v2
 from ..planning.preflight_findings import Layer, PreflightFinding
 from . import rules, sizes
 from .capture import functions_of, within
-from .seen import Observations, TracedStep
+from .observations import Observations, TracedStep
 
 # Used if the batch is unknown.
 _DEFAULT_BATCH = 8

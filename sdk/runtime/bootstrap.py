@@ -28,13 +28,11 @@ from ..spec.payload import Payload
 from ..status import EXIT_CHECKPOINTED, EXIT_USER
 from ..storage.emulator import masked
 from ..storage.reserve import Reserve
-from . import cells, context, determinism, outside, reporting, value
-from .apart import DisconnectedTasks
-from .hooks import auto_checkpoint, limits
+from . import cells, context, import_guard, reporting, return_value
+from .hooks import auto_checkpoint, limits, seeds
+from .hooks.disconnected import DisconnectedTasks
 from .hooks.fit import FitHooks
-from .hooks.unseeded import UnseededCalls
 from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together, steps_per_execution, tpu
-from .progress import ProgressWriter
 from .rendezvous.files import FileRendezvous, Rendezvous, StepCoordinator
 from .unpack import unpack
 
@@ -63,7 +61,7 @@ def main(payload_path: str, task: str, home: str) -> int:
         return 1
     os.chdir(work / payload.cwd)
     _set_path(payload, work, home)
-    outside.install(payload.source_dirs, work)
+    import_guard.install(payload.source_dirs, work)
     together = cluster.in_step(payload.tasks)
     coordinator = StepCoordinator(_rendezvous(payload, task, alone=len(together) == 1), _log)
     checkpoint = _instrument(payload, task, coordinator, recorder, work)
@@ -92,7 +90,7 @@ def _instrument(
     reporter = reporting.Reporter(
         paths.metrics(payload.attempt, task) if is_first else None,
         recorder,
-        ProgressWriter(paths.progress(payload.attempt, task)),
+        reporting.ProgressWriter(paths.progress(payload.attempt, task)),
         disconnected.check,
     )
     checkpoint = auto_checkpoint.make(payload, task, coordinator, SystemClock(), _log, recorder.record, reporter.begin)
@@ -132,9 +130,9 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
     found += tpu.patches(payload, os.environ, _log)
     if payload.drill:
         # After the seeds, so that the drill's own calls are not reported.
-        found += determinism.patches(int(payload.drill["seed"]))
+        found += seeds.patches(int(payload.drill["seed"]))
         path = RunPaths(payload.run_url).unseeded(payload.attempt, task)
-        found += UnseededCalls(path, work).patches()
+        found += seeds.UnseededCalls(path, work).patches()
     if len(payload.tasks) > 1:
         found += [keras_multi_worker.PATCH, *restore_together.patches()]
         if payload.writes == "chief" and task == payload.tasks[0]:
@@ -154,7 +152,7 @@ def _run(
     try:
         if code == 0:
             checkpoint.end()
-        checkpoint.session.close(None if code == 0 else payload.grace_s)
+        checkpoint.manager.close(None if code == 0 else payload.grace_s)
     except BaseException as error:
         if code == 0:
             _print_error(error)
@@ -172,7 +170,7 @@ def _fail(
     infrastructure = isinstance(failure, (StoreError, CheckpointError))
     state = None if infrastructure else checkpoint.unsaved_state()
     within_s = max(until - time.monotonic(), 0.0)
-    trains = checkpoint.session.phases > 0
+    trains = checkpoint.manager.phases > 0
     details = _describe(failure)
     if infrastructure:
         details["reason"] = "infrastructure"
@@ -237,10 +235,10 @@ def call(payload: Payload, work: Path) -> Any:
 def _record_value(recorder: Recorder, returned: Any) -> None:
     if returned is None:
         return
-    found, refused = value.encode(returned)
+    found, refused = return_value.encode(returned)
     recorder.record("result", value=found)
     if refused:
-        _report_finding(recorder, value.note(refused))
+        _report_finding(recorder, return_value.note(refused))
 
 
 def _report_finding(recorder: Recorder, text: str) -> None:

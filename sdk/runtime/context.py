@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..spec import cluster
 from ..spec.layout import RunPaths
 from ..spec.payload import Payload
 from .reporting import Reporter
@@ -77,9 +78,7 @@ class Context:
         serve the first task until it ends. On a TPU it is TPUStrategy, of the TPU or of its stand-in: the log names which.
         """
         if self._strategy is None:
-            from . import strategy
-
-            self._strategy = strategy.make(self.task, self.tasks, tpu=self._tpu)
+            self._strategy = _make_strategy(self.task, self.tasks, tpu=bool(self._tpu))
         return self._strategy
 
     @property
@@ -148,6 +147,26 @@ class Context:
             return True
         before = 0 if self._loop is None else self._loop.restored
         return self._max_steps is not None and before + self._stop_checks >= self._max_steps
+
+
+def _make_strategy(task: str, tasks: Sequence[str], *, tpu: bool) -> Any:
+    import tensorflow as tf
+
+    if tpu:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+        return tf.distribute.TPUStrategy(resolver)
+    together = cluster.in_step(tasks)
+    if any(cluster.role_of(name) == "ps" for name in tasks):
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        if task in together:
+            return tf.distribute.ParameterServerStrategy(resolver)
+        if cluster.role_of(task) != "evaluator":
+            serving = {"job_name": resolver.task_type, "task_index": resolver.task_id, "protocol": "grpc"}
+            tf.distribute.Server(resolver.cluster_spec(), **serving).join()
+    several = len(together) > 1 and task in together
+    return tf.distribute.MultiWorkerMirroredStrategy() if several else tf.distribute.get_strategy()
 
 
 _current: Context | None = None

@@ -1,7 +1,7 @@
 """Imports once what a program will import, and then forks one process per task.
 
 Usage: `python template.py JSON`. In the JSON, "orders", "go" and "news" are file descriptors, "modules" what to import,
-"own_names" the names of podlift that the project has modules of, "outside" and "work" the arguments of `outside.install`,
+"own_names" the names of podlift that the project has modules of, "outside" and "work" the arguments of `import_guard.install`,
 and "log" the file that this process writes to.
 
 Only what a fork copies completely may exist here: no TensorFlow context, device, thread pool or collective. Importing creates
@@ -48,7 +48,7 @@ def main() -> dict[str, Any]:
 
 def _load(given: dict[str, Any]) -> list[str]:
     """Import everything; return the top-level names that were searched for, apart from those of every task."""
-    # As in `first_stage`.
+    # As in `task_main`.
     package, here = Path(__file__).absolute().parent.parent, Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if Path(entry).resolve() != here]
     names: Any = ModuleType("podlift_names")
@@ -56,12 +56,12 @@ def _load(given: dict[str, Any]) -> list[str]:
     real = names.real_name(given["own_names"])
     names.load(str(package), real)
     bootstrap = importlib.import_module(f"{real}.runtime.bootstrap")
-    outside = importlib.import_module(f"{real}.runtime.outside")
+    import_guard = importlib.import_module(f"{real}.runtime.import_guard")
 
     bootstrap.die_with_parent()
     common, missed = set(sys.modules), _MissingModules()
     finders = list(sys.meta_path)
-    outside.install(given["outside"], Path(given["work"]))
+    import_guard.install(given["outside"], Path(given["work"]))
     borders = [finder for finder in sys.meta_path if finder not in finders]
     sys.meta_path.append(missed)
     # Imports create little garbage, and collecting it takes a fifth of the time. Frozen objects are not scanned later

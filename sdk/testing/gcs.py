@@ -43,9 +43,8 @@ class GcsServer:
         folder: where it keeps its data; a second server on the same folder goes on with them.
     """
 
-    # What is run, and what it is given behind folder and port.
-    _module = "sdk.emulator.gcs"
-    _options: tuple[str, ...] = ()
+    # Of `sdk.emulator.server.serve`, as JSON.
+    _options = "{}"
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -84,7 +83,7 @@ class GcsServer:
         """
         home = str(Path(__file__).resolve().parents[2])
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))}
-        command = [sys.executable, "-m", self._module, str(self.folder.absolute()), str(self._port), *self._options]
+        command = [sys.executable, "-m", "sdk.emulator", str(self.folder.absolute()), str(self._port), self._options]
         # The current folder, which comes first on the path, may be that of a project with an `sdk` of its own.
         self.folder.mkdir(parents=True, exist_ok=True)
         self._process = subprocess.Popen(

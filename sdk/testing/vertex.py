@@ -31,12 +31,10 @@ class Cloud(GcsServer):
         options: of `sdk.emulator.server.serve`, `timings` as a dict of the fields of `JobTimings`.
     """
 
-    _module = "sdk.emulator"
-
     def __init__(self, folder: Path, *, project: str = "podlift", region: str = "us-central1", **options: Any) -> None:
         super().__init__(folder)
         self.project, self.region, self.bucket = project, region, "podlift-runs"
-        self._options = (json.dumps(options),)
+        self._options = json.dumps(options)
 
     @property
     def parent(self) -> str:

@@ -123,8 +123,8 @@ def test_what_only_the_image_can_bring_is_said_and_stops_nobody(write, here) -> 
     shown = here("plan", "train.py", "--backend", "vertex")
     assert shown.code == 0, shown.stderr
     for said in (
-        "train.py:3 imports 'nothing_here': in no bundle, no requirement, not installed here: the image has to bring it",
-        "train.py:4 imports 'yaml': in no bundle, and nothing is required: the image has to bring it. Next: add 'pyyaml'",
+        "train.py:3 imports 'nothing_here': in no bundle, no requirement, not installed here: the image must provide it",
+        "train.py:4 imports 'yaml': in no bundle, and nothing is required: the image must provide it. Next: add 'pyyaml'",
     ):
         assert f"warning      {said}" in shown.stdout
     assert "numpy" not in shown.stdout, "TensorFlow brings it"

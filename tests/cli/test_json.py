@@ -16,7 +16,7 @@ import sdk
 from sdk.cli import emulator
 from sdk.drill.report import DrillReport as Drill
 from sdk.planning.preflight_findings import PreflightReport as Preflight
-from sdk.runtime.progress import ProgressWriter
+from sdk.runtime.reporting import ProgressWriter
 from sdk.spec.layout import RunPaths
 from sdk.upkeep.doctor.check import Check
 

@@ -21,7 +21,7 @@ from sdk.clock import SystemClock
 from sdk.records.recorder import position, read_position, read_progress
 from sdk.records.sync import heartbeats
 from sdk.records.sync.pull import Copy
-from sdk.runtime import progress as runtime
+from sdk.runtime import reporting as runtime
 from sdk.runtime.container.uploader import ContainerUploader
 from sdk.spec.layout import RunPaths
 from sdk.status import Progress

@@ -38,7 +38,7 @@ def test_a_range_names_bytes_from_the_first_to_the_last_one(
 def test_a_range_of_which_no_byte_is_there_is_refused_with_the_size(header: str) -> None:
     with pytest.raises(StorageApiError) as caught:
         ranges.parse_range(header, 10)
-    assert (caught.value.status, caught.value.headers) == (416, {"Content-Range": "bytes */10"})
+    assert (caught.value.code, caught.value.headers) == (416, {"Content-Range": "bytes */10"})
 
 
 @pytest.mark.parametrize(

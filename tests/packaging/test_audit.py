@@ -100,12 +100,12 @@ SAYS = [
     ("import gone\n", None, "error", "train.py:1 imports 'gone': in no bundle, not installed"),
     ("import gone\n", "acme-tools", "error", "train.py:1 imports 'gone': in no bundle, no requirement of requirements.txt"),
     ("import os\nimport looser\n", "acme-tools", "warning", "train.py:2 imports 'looser': installed here, but in no bundle, "
-     "and no requirement of requirements.txt brings it: it passes here, and fails where only the requirements are installed. "
+     "and no requirement of requirements.txt brings it: it works here, and fails where only the requirements are installed. "
      "Next: add 'loose' to the requirements."),
     ("import looser\n", "loose; python_version < '3'", "warning", "no requirement of requirements.txt brings it"),
     ("import acmeextra\n", "acme-tools", "warning", "imports 'acmeextra'"),
     ("import tf_keras\n", "acme-tools", "warning", "imports 'tf_keras'"),
-    ("import looser\n", "acme-tools\nnot-here", "warning", "what not-here would bring is not known here"),
+    ("import looser\n", "acme-tools\nnot-here", "warning", "what not-here would bring is unknown here"),
     ("import MySQLdb\n", "mysqlclient==2.2", "error", "in the requirements (mysqlclient, requirements.txt), but not installed "
      "here. Next: pip install mysqlclient, or isolated=True (--isolated)"),
     ("import google.cloud.nothing\n", "google-cloud-nothing", "error", "in the requirements (google-cloud-nothing"),
@@ -139,7 +139,7 @@ def test_an_import_that_is_not_accounted_for_says_why(world, install, write, tex
 
 ISOLATED = [
     ("import acme, acmebase\n", "acme-tools", "", ""),
-    ("import looser\n", "acme-tools", "error", "the isolated environment will not hold it. Next: add 'loose'"),
+    ("import looser\n", "acme-tools", "error", "the isolated environment will not contain it. Next: add 'loose'"),
     ("import looser\n", None, "error", "there are no requirements"),
     ("import keras\n", "acme-tools", "error", "imports 'keras'"),
     ("import tensorflow, keras, numpy, tensorflow_estimator\n", "tensorflow==2.15", "", ""),
@@ -155,9 +155,9 @@ ISOLATED = [
         "error",
         "in no bundle, no requirement of requirements.txt, not in the standard library",
     ),
-    ("import gone\n", "acme-tools\nnot-here", "warning", "what not-here would bring is not known here"),
+    ("import gone\n", "acme-tools\nnot-here", "warning", "what not-here would bring is unknown here"),
     ("import acmebase\n", "acme-tools==2", "", ""),
-    ("import looser\n", "acme-tools==2", "warning", "what acme-tools would bring is not known here"),
+    ("import looser\n", "acme-tools==2", "warning", "what acme-tools would bring is unknown here"),
 ]
 
 
@@ -320,7 +320,7 @@ def test_a_program_that_arranges_its_path_itself_is_only_warned(monorepo, tmp_pa
     write("train.py", "import sys\nsys.path.insert(0, 'vendored')\nimport common\n")
     ((level, message),) = elsewhere(monorepo, PYTHONPATH=str(tmp_path / "libs" / "common" / "src"))
     assert level == "warning"
-    assert "train.py changes where modules come from" in message
+    assert "train.py changes where modules are loaded from" in message
 
 
 def test_the_project_itself_in_editable_mode_does_not_hide_what_its_bundle_lacks(monorepo, tmp_path, write) -> None:

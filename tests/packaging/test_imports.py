@@ -100,7 +100,7 @@ def test_a_relative_import_is_refused_in_a_script_and_accepted_in_a_module(write
     with pytest.raises(sdk.InputError) as caught:
         sdk.plan(f"{top}pkg/train.py")
     assert caught.value.problems == (
-        f"{top}pkg/train.py:1: 'from .other import x' works in a module of a package, and a script is none. Next: import by "
+        f"{top}pkg/train.py:1: 'from .other import x' works in a module of a package, not in a script. Next: import by "
         "the full name, or start it as a module (podlift submit pkg.train).",
     )
     sdk.plan("pkg.train")
@@ -170,7 +170,7 @@ def test_a_function_that_only_uses_generators_is_accepted(write, text: str) -> N
     ("head", "args", "said"),
     [
         ("epochs=3", {"epoch": 1}, "main has no argument 'epoch'. Did you mean 'epochs'?"),
-        ("", {"x": 1}, "main has no argument 'x'. It takes none."),
+        ("", {"x": 1}, "main has no argument 'x'. It accepts none."),
         ("a, b, *, c, d=1", {"b": 1}, "main needs 'a', 'c'. Received: 'b'."),
         ("a", None, "main needs 'a'. Received: no keyword arguments."),
         ("a, /", {"a": 1}, "main has no argument 'a'"),
@@ -284,4 +284,4 @@ def test_an_unreadable_module_is_named(write, monkeypatch: pytest.MonkeyPatch) -
     program = Program(locate("train.py"), ["train.py"])
     script.unlink()
     with pytest.raises(sdk.InputError, match=r"cannot be read: .*train\.py"):
-        program.read("train.py")
+        program.checked_tree("train.py")

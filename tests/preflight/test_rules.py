@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pytest
 
 from sdk.planning.preflight_findings import Layer, PreflightFinding, PreflightReport, tidy
-from sdk.preflight import advice, describe, failures, rules, sizes
+from sdk.preflight import advice, describe, rules, sizes
 
 SMALL = ("float32", (64, 128))
 
@@ -114,7 +114,7 @@ def test_what_has_a_rule_of_its_own_is_not_unsupported_too():
     ],
 )  # fmt: skip
 def test_an_error_of_the_program_tells_what_python_asked_for(kind, message, rule):
-    found = failures.failure(kind, message, "train.py", 4)
+    found = rules.failure(kind, message, "train.py", 4)
     assert (found and found.rule) == rule
 
 
@@ -231,7 +231,7 @@ STAGED = """in user code:
     ],
 )
 def test_the_cause_is_the_line_that_says_what_is_wrong(message, cause):
-    assert failures.cause(message) == cause
+    assert rules.cause(message) == cause
 
 
 def test_a_finding_is_one_line_with_its_place_first():

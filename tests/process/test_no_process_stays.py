@@ -144,7 +144,7 @@ def targets(trial: Trial, client: int) -> list[int]:
     def named(part: str) -> list[int]:
         return sorted(pid for pid, command in found.items() if part in command)
 
-    tasks = named("first_stage.py")
+    tasks = named("task_main.py")
     return {
         "client": [client],
         "supervisor": named("local.supervisor"),

@@ -11,7 +11,7 @@ from pathlib import Path
 from ...clock import Clock
 from ...process import venv as environments
 from ...records.recorder import Recorder
-from ...runtime import first_stage
+from ...runtime import task_main
 from ...spec.plan import Plan
 from ...storage.cache import cache_folder
 from .ending import Ending
@@ -23,20 +23,20 @@ class Interpreter:
 
     Args:
         python: the interpreter.
-        first_stage: the first file that it runs.
+        task_main: the first file that it runs.
         variables: what its tasks' environment needs beside the rest.
         isolated: True when nothing of the submitting environment may be seen.
     """
 
     python: str
-    first_stage: str
+    task_main: str
     variables: dict[str, str] = field(default_factory=dict)
     isolated: bool = False
 
 
 def current(plan: Plan) -> Interpreter:
     """Return the interpreter that the run was planned with."""
-    return Interpreter(python=plan.facts["executable"], first_stage=str(Path(first_stage.__file__)))
+    return Interpreter(python=plan.facts["executable"], task_main=str(Path(task_main.__file__)))
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def chosen(plan: Plan, recorder: Recorder, ending: Ending, clock: Clock) -> Iter
         home = python.parent
         yield Interpreter(
             python=str(python),
-            first_stage=str(Path(facade) / "sdk" / "runtime" / Path(first_stage.__file__).name),
+            task_main=str(Path(facade) / "sdk" / "runtime" / Path(task_main.__file__).name),
             variables={
                 "PATH": f"{home}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
                 "VIRTUAL_ENV": str(home.parent),

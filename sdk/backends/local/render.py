@@ -64,7 +64,7 @@ def body(plan: Plan) -> dict[str, Any]:
 
 def command(plan: Plan, attempt: int, task: str, starter: Interpreter) -> list[str]:
     """Return the words that start a task."""
-    return [starter.python, starter.first_stage, plan.paths.payload(attempt), task]
+    return [starter.python, starter.task_main, plan.paths.payload(attempt), task]
 
 
 def environment(

@@ -113,7 +113,7 @@ class Template:
             # The commands of the tasks will be shown in this one's place.
             "room": " " * max(len(os.fsencode("\0".join(start.command))) for start in starts),
         }
-        file = str(Path(interpreter.first_stage).with_name("template.py"))
+        file = str(Path(interpreter.task_main).with_name("template.py"))
         command = [interpreter.python, file, json.dumps(given)]
         try:
             self._process = processes.spawn(

@@ -1,4 +1,4 @@
-"""Many small requests in the body of one, as the clients send them to delete or change many objects."""
+"""Batches: many small requests in the body of one, as clients send them to delete or change many objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Perform = Callable[[str, bytes, dict[str, str], bytes], Awaitable[Response]]
 
 
 async def batch(call: Call, perform: Perform) -> Response:
-    """Answer batch: one request after the other, each with an answer of its own."""
+    """Answer the requests one after the other."""
     body = await call.read_all()
     await call.apply_faults("")
     head = f"Content-Type: {call.headers.get('content-type', '')}\r\n\r\n".encode()
@@ -56,14 +56,13 @@ async def _answer(part: Message, perform: Perform) -> bytes:
 
 
 def _request(part: Message) -> tuple[str, bytes, dict[str, str], bytes]:
-    """Return the request in one part."""
     payload = part.get_payload(decode=True)
     text = payload if isinstance(payload, bytes) else b""
     head, _, body = text.replace(b"\r\n", b"\n").lstrip(b"\n").partition(b"\n\n")
     line, _, rest = head.partition(b"\n")
     words = line.split(b" ")
     if len(words) != 3:
-        raise invalid(f"A part of the batch begins with no request: {line[:100]!r}.")
+        raise invalid(f"A part of the batch does not begin with a request: {line[:100]!r}.")
     pairs = (each.partition(":") for each in rest.decode("latin-1").split("\n") if each)
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     target = words[1]

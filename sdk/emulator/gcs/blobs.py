@@ -1,25 +1,28 @@
-"""The bytes of objects: files that are complete before anything refers to them and never change afterwards."""
+"""The bytes of objects: files that are complete before anything refers to them, and never change afterwards."""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import os
 import re
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import google_crc32c
 
-from .. import private
+from .. import data_folder
 from .errors import invalid
 
 # Pairs of "crc32c" or "md5" and the hash in base64.
 Declared = Sequence[tuple[str, str]]
-_PIECE = 1 << 20
+_PIECE_BYTES = 1 << 20
 _HASH_PAIR = re.compile(r"\s*(crc32c|md5)=([A-Za-z0-9+/=]+)\s*")
 
 
@@ -34,7 +37,7 @@ class Blob:
 
 
 class BlobWriter:
-    """Appends to one file and hashes what passes."""
+    """Appends to one file and hashes what is written. As a context manager it removes the file after an exception."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,8 +48,17 @@ class BlobWriter:
         for piece in read_pieces(self._handle, 0, os.fstat(self._handle).st_size):
             self._hash(piece)
 
+    def __enter__(self) -> BlobWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.discard()
+
     def write(self, data: bytes) -> None:
-        """Append; in the file when this returns, whatever becomes of this process."""
+        """Append. The data survive a kill of this process once this returns."""
         self._hash(data)
         rest = memoryview(data)
         while rest:
@@ -58,7 +70,7 @@ class BlobWriter:
         self.size += len(data)
 
     def finish(self, *, md5: bool = True) -> Blob:
-        """Close the file and return what is in it."""
+        """Close the file and describe it."""
         self.close()
         return Blob(
             id=self.path.name,
@@ -68,7 +80,6 @@ class BlobWriter:
         )
 
     def close(self) -> None:
-        """Close the file; it stays."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
@@ -80,34 +91,39 @@ class BlobWriter:
 
 
 class Blobs:
-    """A folder of blobs."""
+    """A folder of blobs, by their ids."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        private.make_subfolder(folder)
+        data_folder.make_subfolder(folder)
 
     def path(self, blob: str) -> Path:
-        """Return the file of a blob."""
         return self._folder / blob
 
     def create(self) -> BlobWriter:
-        """Return a writer of a new blob."""
         return BlobWriter(self.path(uuid.uuid4().hex))
 
     def reopen(self, blob: str) -> BlobWriter:
-        """Return a writer that goes on where the file ends."""
+        """Return a writer that continues where the file ends."""
         return BlobWriter(self.path(blob))
 
     def link(self, blob: str) -> str:
-        """Return a second blob of the same bytes, which takes no room."""
+        """Return a second blob with the same bytes, which takes no space."""
         copy = uuid.uuid4().hex
         os.link(self.path(blob), self.path(copy))
         return copy
 
-    def concatenate(self, parts: Sequence[str]) -> Blob:
-        """Return a new blob: these one after the other."""
-        writer = self.create()
+    async def concatenate(self, parts: Sequence[str]) -> Blob:
+        """Return a new blob with the bytes of others, which may be removed meanwhile."""
+        links = [self.link(part) for part in parts]
         try:
+            return await asyncio.to_thread(self._copy_into_one, links)
+        finally:
+            for link in links:
+                self.remove(link)
+
+    def _copy_into_one(self, parts: Sequence[str]) -> Blob:
+        with self.create() as writer:
             for part in parts:
                 handle = os.open(self.path(part), os.O_RDONLY | os.O_CLOEXEC)
                 try:
@@ -115,24 +131,20 @@ class Blobs:
                         writer.write(piece)
                 finally:
                     os.close(handle)
-        except BaseException:
-            writer.discard()
-            raise
-        return writer.finish(md5=False)
+            return writer.finish(md5=False)
 
     def size(self, blob: str) -> int:
-        """Return how many bytes are there; 0 for a blob that nobody has begun."""
+        """Return the number of bytes in a blob; 0 for one that was not begun."""
         try:
             return self.path(blob).stat().st_size
         except FileNotFoundError:
             return 0
 
     def truncate(self, blob: str, size: int) -> None:
-        """Keep the first bytes of an unfinished blob."""
         os.truncate(self.path(blob), size)
 
     def flip_byte(self, blob: str, at: int) -> None:
-        """Change one byte, as a disk that forgets would."""
+        """Change one byte, as a failing disk would."""
         with self.path(blob).open("r+b") as file:
             file.seek(at)
             old = file.read(1)
@@ -140,12 +152,21 @@ class Blobs:
             file.write(bytes([old[0] ^ 1]) if old else b"")
 
     def remove(self, blob: str) -> None:
-        """Remove a blob that nothing refers to any more; whoever reads it reads on."""
+        """Remove a blob to which nothing refers any more; readers that have it open can go on."""
         if blob:
             self.path(blob).unlink(missing_ok=True)
 
+    @contextmanager
+    def removed_on_error(self, blob: Blob) -> Iterator[None]:
+        """Remove a blob if the block, which should make an object of it, fails."""
+        try:
+            yield
+        except BaseException:
+            self.remove(blob.id)
+            raise
+
     def remove_unknown(self, known: Collection[str]) -> None:
-        """Remove what a killed server has left behind."""
+        """Remove the leftovers of a killed server."""
         with os.scandir(self._folder) as entries:
             for entry in entries:
                 if entry.name not in known:
@@ -155,7 +176,7 @@ class Blobs:
 def read_pieces(handle: int, start: int, stop: int) -> Iterator[bytes]:
     """Yield the bytes of an open file from `start` to `stop`, in pieces that fit into memory."""
     while start < stop:
-        piece = os.pread(handle, min(_PIECE, stop - start), start)
+        piece = os.pread(handle, min(_PIECE_BYTES, stop - start), start)
         if not piece:
             return
         start += len(piece)
@@ -163,32 +184,32 @@ def read_pieces(handle: int, start: int, stop: int) -> Iterator[bytes]:
 
 
 def declared_hashes(*sources: Mapping[str, object]) -> Declared:
-    """Return the hashes that a client has declared, in its metadata and its headers: all of them have to be right.
+    """Return the hashes that a client has declared in metadata and headers; every one of them has to match.
 
     Raises:
-        ApiError: one of them is no hash.
+        StorageApiError: one of them is malformed.
     """
-    found = []
+    hashes = []
     for source in sources:
         for name, key in (("crc32c", "crc32c"), ("md5", "md5Hash"), ("md5", "content-md5")):
             if source.get(key):
-                found.append((name, str(source[key])))
+                hashes.append((name, str(source[key])))
         for pair in filter(None, str(source.get("x-goog-hash") or "").split(",")):
             match = _HASH_PAIR.fullmatch(pair)
             if match is None:
                 raise invalid(f"x-goog-hash is crc32c=BASE64 or md5=BASE64. Received: {pair.strip()!r}.")
-            found.append((match[1], match[2]))
-    return found
+            hashes.append((match[1], match[2]))
+    return hashes
 
 
 def verify(blob: Blob, hashes: Declared) -> None:
-    """Compare with what the client has declared.
+    """Compare a blob with the hashes that the client has declared.
 
     Raises:
-        ApiError: other bytes have arrived than were sent.
+        StorageApiError: other bytes have arrived than were sent.
     """
-    for name, wanted in hashes:
-        there = {"crc32c": blob.crc32c, "md5": blob.md5}[name]
-        if there is not None and wanted != there:
+    for name, declared in hashes:
+        actual = {"crc32c": blob.crc32c, "md5": blob.md5}[name]
+        if actual is not None and declared != actual:
             label = {"crc32c": "CRC32C", "md5": "MD5 hash"}[name]
-            raise invalid(f'Provided {label} "{wanted}" doesn\'t match calculated {label} "{there}".')
+            raise invalid(f'Provided {label} "{declared}" doesn\'t match calculated {label} "{actual}".')

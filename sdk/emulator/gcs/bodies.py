@@ -1,4 +1,4 @@
-"""What callers may set of objects and buckets: every field is known and of its kind, or all mistakes are told at once.
+"""Validates what callers may set of objects and buckets: every field is known and of its type, or all mistakes are reported.
 
 Pure. An emulator that ignores a misspelt field would let a test pass that does something else in the cloud.
 """
@@ -17,7 +17,7 @@ from .records import BUCKET_OUTPUT_FIELDS, OBJECT_OUTPUT_FIELDS
 _OBJECT_TEXTS = words(
     "cacheControl contentDisposition contentEncoding contentLanguage contentType customTime storageClass"
 )
-# The real service enforces these; to store them and do nothing would be a lie.
+# The real service enforces these; storing them without enforcing them would be misleading.
 _OBJECT_REFUSED = words("temporaryHold eventBasedHold retention kmsKeyName customerEncryption contexts")
 _OBJECT = _OBJECT_TEXTS | _OBJECT_REFUSED | OBJECT_OUTPUT_FIELDS | {"metadata"}
 _BUCKET_REFUSED = words("retentionPolicy encryption objectRetention ipFilter billing defaultEventBasedHold")
@@ -48,21 +48,21 @@ _REGIONS = words(
     " NORTHAMERICA-NORTHEAST2 NORTHAMERICA-SOUTH1 SOUTHAMERICA-EAST1 SOUTHAMERICA-WEST1 US-CENTRAL1 US-EAST1"
     " US-EAST4 US-EAST5 US-SOUTH1 US-WEST1 US-WEST2 US-WEST3 US-WEST4"
 )
-_PLACES = _REGIONS | words("US EU ASIA ASIA1 EUR4 EUR5 EUR7 EUR8 NAM4")
+_LOCATIONS = _REGIONS | words("US EU ASIA ASIA1 EUR4 EUR5 EUR7 EUR8 NAM4")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _MAX_LABELS, _MAX_LABEL_CHARACTERS = 64, 63
 
 
 def object_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a caller sets of an object's metadata.
+    """Return the metadata that a caller sets for an object.
 
     Raises:
-        ApiError: something that the service would not take, or that this emulator would have to ignore.
+        StorageApiError: the service would reject it, or the emulator would have to ignore it.
     """
     problems = _unknown("an object", given, _OBJECT)
     for name in sorted(_OBJECT_TEXTS & given.keys()):
         if not isinstance(given[name], (str, type(None))):
-            problems.append(f"The field {name!r} of an object is a text. Received: {given[name]!r}.")
+            problems.append(f"The field {name!r} of an object is a string. Received: {given[name]!r}.")
     problems += _class_problems(given)
     time = given.get("customTime")
     if isinstance(time, str) and not _TIME.fullmatch(time):
@@ -71,17 +71,17 @@ def object_fields(given: Mapping[str, Any]) -> dict[str, Any]:
     if custom is not None and not (
         isinstance(custom, dict) and all(value is None or isinstance(value, str) for value in custom.values())
     ):
-        problems.append(f"The metadata of an object are texts by name. Received: {custom!r}.")
+        problems.append(f"The metadata of an object map names to strings. Received: {custom!r}.")
     _refuse(problems, "an object", given, _OBJECT_REFUSED)
     fields = {name: value for name, value in given.items() if value is not None and name not in OBJECT_OUTPUT_FIELDS}
     return {name: value.upper() if name == "storageClass" else value for name, value in fields.items()}
 
 
 def check_bucket_fields(given: Mapping[str, Any]) -> None:
-    """Look at what a caller sets of a bucket.
+    """Validate what a caller sets for a bucket.
 
     Raises:
-        ApiError: something that the service would not take, or that this emulator would have to ignore.
+        StorageApiError: the service would reject it, or the emulator would have to ignore it.
     """
     problems = [*_unknown("a bucket", given, _BUCKET), *_class_problems(given), *_label_problems(given.get("labels"))]
     for name in sorted(_INNER.keys() & given.keys()):
@@ -92,31 +92,22 @@ def check_bucket_fields(given: Mapping[str, Any]) -> None:
     versioned = given["versioning"].get("enabled") if isinstance(given.get("versioning"), dict) else None
     if versioned not in (None, True, False):
         problems.append(f"versioning.enabled of a bucket is true or false. Received: {versioned!r}.")
-    problems += _place_problems(given)
+    problems += _location_problems(given)
     _refuse(problems, "a bucket", given, _BUCKET_REFUSED)
     if isinstance(given.get("hierarchicalNamespace"), dict) and given["hierarchicalNamespace"].get("enabled"):
         raise not_emulated("buckets with a hierarchical namespace")
 
 
 def check_fields(what: str, given: object, known: str) -> None:
-    """Look at one object of a body.
-
-    Args:
-        what: what it is, for the sentence.
-        given: it.
-        known: the names of its fields, with spaces between.
-
-    Raises:
-        ApiError: it is none, or has a field that the service does not know.
-    """
+    """Validate the names of the fields of one object of a body; `known` are those of `what`, separated by spaces."""
     if not isinstance(given, dict):
         raise invalid(f"A value of {what} is an object. Received: {given!r}.")
     _refuse(_unknown(what, given, words(known)), what, {}, ())
 
 
 def _unknown(what: str, given: Mapping[str, Any], known: Iterable[str]) -> list[str]:
-    there = sorted(known)
-    return [f"Unknown name {name!r} in {what}. {nearest(name, there)}" for name in given if name not in there]
+    names = sorted(known)
+    return [f"Unknown name {name!r} in {what}. {nearest(name, names)}" for name in given if name not in names]
 
 
 def _refuse(problems: list[str], what: str, given: Mapping[str, Any], refused: Iterable[str]) -> None:
@@ -134,20 +125,20 @@ def _class_problems(given: Mapping[str, Any]) -> list[str]:
     return [f"Invalid storage class: {name!r}. {nearest(str(name).upper(), sorted(_CLASSES))}"]
 
 
-def _place_problems(given: Mapping[str, Any]) -> list[str]:
+def _location_problems(given: Mapping[str, Any]) -> list[str]:
     inner = given.get("customPlacementConfig")
-    places = inner.get("dataLocations") if isinstance(inner, dict) else None
-    if places is not None and not (isinstance(places, list) and 1 <= len(places) <= 2):
-        return [f"dataLocations of a bucket are two regions, or a zone. Received: {places!r}."]
+    locations = inner.get("dataLocations") if isinstance(inner, dict) else None
+    if locations is not None and not (isinstance(locations, list) and 1 <= len(locations) <= 2):
+        return [f"dataLocations of a bucket are two regions, or a zone. Received: {locations!r}."]
     found = []
-    for place in [given.get("location"), *(places or [])]:
-        name = place.upper() if isinstance(place, str) else place
+    for location in [given.get("location"), *(locations or [])]:
+        name = location.upper() if isinstance(location, str) else location
         is_zone = (
-            isinstance(name, str) and name[-2:-1] == "-" and name[:-2] in _REGIONS and place != given.get("location")
+            isinstance(name, str) and name[-2:-1] == "-" and name[:-2] in _REGIONS and location != given.get("location")
         )
-        if name is not None and name not in _PLACES and not is_zone:
+        if name is not None and name not in _LOCATIONS and not is_zone:
             found.append(
-                f"The specified location constraint is not valid: {place!r}. {nearest(str(name), sorted(_PLACES))}"
+                f"The specified location constraint is not valid: {location!r}. {nearest(str(name), sorted(_LOCATIONS))}"
             )
     return found
 
@@ -156,7 +147,7 @@ def _label_problems(labels: object) -> list[str]:
     if labels is None:
         return []
     if not isinstance(labels, dict) or len(labels) > _MAX_LABELS:
-        return [f"The labels of a bucket are at most {_MAX_LABELS} texts by name. Received: {labels!r}."]
+        return [f"The labels of a bucket map at most {_MAX_LABELS} names to strings. Received: {labels!r}."]
     return [
         f"Invalid label: {name!r}: {text!r}. Both have at most {_MAX_LABEL_CHARACTERS} lowercase letters, digits, dashes and "
         "underscores, and the name begins with a letter."

@@ -1,4 +1,4 @@
-"""Buckets: made, found, changed, deleted. Their attributes are kept and told; soft delete is not done."""
+"""Operations on buckets. Their attributes are stored and reported; the soft-delete policy is not enforced."""
 
 from __future__ import annotations
 
@@ -16,62 +16,58 @@ from .records import BUCKET_OUTPUT_FIELDS, Bucket, bucket_resource, location_typ
 
 
 async def list_buckets(call: Call) -> Response:
-    """Answer buckets.list."""
     await call.apply_faults("")
     prefix, after = call.query.get("prefix", ""), call.query.get("pageToken", "")
     found = [each for each in call.state.buckets() if each.name.startswith(prefix) and each.name > after]
     limit = max_results(call)
-    shown: dict[str, Any] = {"kind": "storage#buckets", "items": [_told(call, each) for each in found[:limit]]}
+    answer: dict[str, Any] = {"kind": "storage#buckets", "items": [_resource(call, each) for each in found[:limit]]}
     if len(found) > limit:
-        shown["nextPageToken"] = found[limit - 1].name
-    return JSONResponse(shown)
+        answer["nextPageToken"] = found[limit - 1].name
+    return JSONResponse(answer)
 
 
 async def insert(call: Call) -> Response:
-    """Answer buckets.insert."""
     given = await call.read_json()
     await call.apply_faults("")
     made = call.state.create_bucket(check_bucket(given.get("name")), _fields({}, given))
-    return JSONResponse(_told(call, made))
+    return JSONResponse(_resource(call, made))
 
 
 async def get(call: Call) -> Response:
-    """Answer buckets.get."""
-    return JSONResponse(_told(call, await _found(call, reading=True)))
+    return JSONResponse(_resource(call, await _bucket(call, reading=True)))
 
 
 async def patch(call: Call) -> Response:
     """Answer buckets.patch and buckets.update."""
     given = await call.read_json()
-    found = await _found(call)
-    fields = _fields(found.fields if call.method == "PATCH" else {}, given)
-    # A bucket stays where it was made, also where a whole resource takes the place of the old one.
+    bucket = await _bucket(call)
+    fields = _fields(bucket.fields if call.method == "PATCH" else {}, given)
+    # A bucket stays in its location, also if a whole resource replaces the old one.
     for name in ("location", "customPlacementConfig"):
-        old = found.fields.get(name)
+        old = bucket.fields.get(name)
         if fields.get(name, old) != old:
             raise invalid(f"The {name} of a bucket cannot be changed. Received: {given[name]!r}. It is {old!r}.")
         fields.update({} if old is None else {name: old})
-    return JSONResponse(_told(call, call.state.change_bucket(found, fields)))
+    return JSONResponse(_resource(call, call.state.change_bucket(bucket, fields)))
 
 
 async def delete(call: Call) -> Response:
-    """Answer buckets.delete."""
-    found = await _found(call)
-    call.state.delete_bucket(found.name)
+    bucket = await _bucket(call)
+    call.state.delete_bucket(bucket.name)
     return Response(status_code=204)
 
 
 async def layout(call: Call) -> Response:
-    """Answer buckets.layout: what a client asks that wants to know whether there are real folders."""
-    found = await _found(call)
-    told = {"kind": "storage#storageLayout", "bucket": found.name, "location": _told(call, found)["location"]}
-    return JSONResponse({**told, "locationType": location_type(found), "hierarchicalNamespace": {"enabled": False}})
+    """Answer buckets.layout, with which clients find out whether folders are real."""
+    bucket = await _bucket(call)
+    answer = {"kind": "storage#storageLayout", "bucket": bucket.name, "location": _resource(call, bucket)["location"]}
+    return JSONResponse({**answer, "locationType": location_type(bucket), "hierarchicalNamespace": {"enabled": False}})
 
 
 async def managed_folders(call: Call) -> Response:
-    """Answer buckets.managed_folders: there are none, and only a bucket with uniform access could have any."""
-    found = await _found(call)
-    access = (found.fields.get("iamConfiguration") or {}).get("uniformBucketLevelAccess") or {}
+    """Answer buckets.managed_folders: there are none, and only a bucket with uniform access could have them."""
+    bucket = await _bucket(call)
+    access = (bucket.fields.get("iamConfiguration") or {}).get("uniformBucketLevelAccess") or {}
     if not access.get("enabled"):
         raise StorageApiError(
             412, "conditionNotMet", "Managed folders need uniform bucket-level access, which is not enabled."
@@ -82,23 +78,23 @@ async def managed_folders(call: Call) -> Response:
 
 
 async def folders(call: Call) -> Response:
-    """Answer buckets.folders: no bucket has real ones."""
-    await _found(call)
+    """Answer buckets.folders: no bucket has real folders."""
+    await _bucket(call)
     raise StorageApiError(409, "conflict", "The bucket does not support hierarchical namespace.")
 
 
 async def permissions(call: Call) -> Response:
-    """Answer buckets.permissions: everybody may do everything here."""
-    await _found(call)
-    asked = call.query_lists.get("permissions", [])
-    return JSONResponse({"kind": "storage#testIamPermissionsResponse", "permissions": asked})
+    """Answer buckets.permissions: every permission is granted."""
+    await _bucket(call)
+    requested = call.query_lists.get("permissions", [])
+    return JSONResponse({"kind": "storage#testIamPermissionsResponse", "permissions": requested})
 
 
-async def _found(call: Call, *, reading: bool = False) -> Bucket:
+async def _bucket(call: Call, *, reading: bool = False) -> Bucket:
     await call.apply_faults("")
-    found = call.state.bucket(call.route.bucket)
-    conditions.parse(call.query).check(found, reading=reading)
-    return found
+    bucket = call.state.bucket(call.route.bucket)
+    conditions.parse(call.query).check(bucket, reading=reading)
+    return bucket
 
 
 def _fields(old: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
@@ -110,5 +106,5 @@ def _fields(old: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _told(call: Call, found: Bucket) -> dict[str, Any]:
-    return bucket_resource(found, call.base_url)
+def _resource(call: Call, bucket: Bucket) -> dict[str, Any]:
+    return bucket_resource(bucket, call.base_url)

@@ -1,4 +1,4 @@
-"""Preconditions: the promise that nobody came between reading and writing."""
+"""Preconditions: they hold only if no other client came between a read and a write."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Versioned(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Conditions:
-    """What must hold; None asks for nothing. A generation of 0 stands for "there is no such object"."""
+    """What must hold; None is no condition. A generation of 0 means that the object does not exist."""
 
     generation: int | None = None
     not_generation: int | None = None
@@ -29,36 +29,32 @@ class Conditions:
     not_etag: str | None = None
 
     def check(self, current: _Versioned | None, *, reading: bool = False) -> None:
-        """Compare with what is there, None for nothing.
+        """Compare with what exists, None for nothing.
 
         Raises:
-            ApiError: 412, or 304 for a reader who asked for news only.
+            StorageApiError: 412, or 304 for a read of an object that has not changed.
         """
         generation = getattr(current, "generation", None) if current is not None else 0
         metageneration = current.metageneration if current is not None else None
         etag = getattr(current, "etag", None)
-        for wanted, there in (
+        for required, actual in (
             (self.generation, generation),
             (self.metageneration, metageneration),
             (self.etag, etag),
         ):
-            if wanted is not None and wanted != there and wanted != "*":
+            if required is not None and required != actual and required != "*":
                 raise StorageApiError(412, "conditionNotMet", _FAILED)
-        for unwanted, there in (
+        for excluded, actual in (
             (self.not_generation, generation),
             (self.not_metageneration, metageneration),
             (self.not_etag, etag),
         ):
-            if unwanted is not None and unwanted == there:
+            if excluded is not None and excluded == actual:
                 raise StorageApiError(304 if reading else 412, "conditionNotMet", _FAILED)
 
 
 def parse(query: Mapping[str, str], headers: Mapping[str, str] | None = None, *, prefix: str = "if") -> Conditions:
-    """Return the conditions of a request; `prefix` is "ifSource" for those on the object that is copied.
-
-    Raises:
-        ApiError: one of them is no number.
-    """
+    """Return the conditions of a request; `prefix` is "ifSource" for those on the source of a copy."""
     numbers = []
     for name in NAMES:
         text = query.get(prefix + name)
@@ -74,14 +70,14 @@ def parse(query: Mapping[str, str], headers: Mapping[str, str] | None = None, *,
     )
 
 
-def source_conditions(wanted: Any) -> Conditions:
-    """Return the conditions that one source of a compose names."""
-    number = wanted.get("ifGenerationMatch") if isinstance(wanted, dict) else None
+def source_conditions(given: Any) -> Conditions:
+    """Return the conditions on one source of a compose."""
+    number = given.get("ifGenerationMatch") if isinstance(given, dict) else None
     return Conditions(generation=None if number is None else _number("ifGenerationMatch", str(number)))
 
 
 def requested_generation(query: Mapping[str, str], name: str = "generation") -> int | None:
-    """Return the generation that a request asks for; None for the live one."""
+    """Return the generation that a request names; None for the live one."""
     text = query.get(name)
     return None if text is None else _number(name, text)
 

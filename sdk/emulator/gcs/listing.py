@@ -1,4 +1,4 @@
-"""One page of a listing: the rules of prefix, delimiter, offsets and page tokens, over anything that can be scanned by name."""
+"""One page of a listing: prefix, delimiter, offsets and page tokens, over anything that can be scanned by name."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _SURROGATES = range(0xD800, 0xE000)
 
 
 class ListedObject(NamedTuple):
-    """A generation of an object, by name and number; the record is passed on unread."""
+    """A generation of an object, by name and number, and its undecoded record."""
 
     name: str
     generation: int
     record: str
 
 
-# (name, generation, how many) -> the entries behind that one.
+# (name, generation, limit) -> the entries after that one.
 Scan = Callable[[str, int, int], list[ListedObject]]
 
 
 class Cursor(NamedTuple):
-    """What the pages so far have shown: all up to this entry, and the prefix that came last."""
+    """The position after the last page: its last entry, and the prefix that came last."""
 
     name: str = ""
     generation: int = -1
@@ -37,8 +37,6 @@ class Cursor(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ListQuery:
-    """What a listing is to show."""
-
     prefix: str = ""
     delimiter: str = ""
     start: str = ""
@@ -49,25 +47,23 @@ class ListQuery:
     after: Cursor = field(default_factory=Cursor)
 
     def group(self, name: str) -> str:
-        """Return the prefix under which a name is hidden, "" if it is shown itself."""
+        """Return the prefix that stands for a name, "" if the name itself is shown."""
         at = name.find(self.delimiter, len(self.prefix)) if self.delimiter else -1
         return name[: at + len(self.delimiter)] if at >= 0 else ""
 
 
 @dataclass(kw_only=True)
 class Page:
-    """What it shows; the token leads to the next page."""
-
     items: list[ListedObject] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
     token: str | None = None
 
 
-def list_page(scan: Scan, asked: ListQuery) -> Page:
-    """Return one page. What a delimiter hides counts once, as its prefix, however much it is."""
-    page, reached = Page(), asked.after
-    for shown, cursor in _walk(scan, asked):
-        if len(page.items) + len(page.prefixes) >= asked.limit:
+def list_page(scan: Scan, query: ListQuery) -> Page:
+    """Return one page. The names that a prefix stands for count as one."""
+    page, reached = Page(), query.after
+    for shown, cursor in _walk(scan, query):
+        if len(page.items) + len(page.prefixes) >= query.limit:
             page.token = _token(reached)
             return page
         if isinstance(shown, str):
@@ -78,37 +74,37 @@ def list_page(scan: Scan, asked: ListQuery) -> Page:
     return page
 
 
-def _walk(scan: Scan, asked: ListQuery) -> Iterator[tuple[ListedObject | str, Cursor]]:
-    """Yield entries and prefixes in order, each with the cursor behind it."""
-    at = asked.after._replace(name=max(asked.after.name, asked.prefix, asked.start))
-    if at.name != asked.after.name:
+def _walk(scan: Scan, query: ListQuery) -> Iterator[tuple[ListedObject | str, Cursor]]:
+    """Yield entries and prefixes in order, each with the cursor after it."""
+    at = query.after._replace(name=max(query.after.name, query.prefix, query.start))
+    if at.name != query.after.name:
         at = at._replace(generation=-1)
     while True:
-        wanted = min(asked.limit, MAX_RESULTS) + 1
-        batch = scan(at.name, at.generation, wanted)
+        limit = min(query.limit, MAX_RESULTS) + 1
+        batch = scan(at.name, at.generation, limit)
         for entry in batch:
-            if not entry.name.startswith(asked.prefix) or (asked.end and entry.name >= asked.end):
+            if not entry.name.startswith(query.prefix) or (query.end and entry.name >= query.end):
                 return
-            if asked.glob is None or asked.glob.fullmatch(entry.name):
-                group = asked.group(entry.name)
+            if query.glob is None or query.glob.fullmatch(entry.name):
+                group = query.group(entry.name)
                 if group and group != at.group:
                     at = at._replace(group=group)
                     yield group, at
-                if not group or (asked.trailing_delimiter and entry.name == group):
+                if not group or (query.trailing_delimiter and entry.name == group):
                     at = Cursor(entry.name, entry.generation, at.group)
                     yield entry, at
             at = Cursor(entry.name, entry.generation, at.group)
-        if len(batch) < wanted:
+        if len(batch) < limit:
             return
         if at.group and at.name.startswith(at.group):
-            # Whatever else is hidden under the prefix need not be read.
+            # The other names under the prefix need not be read.
             at = Cursor(_successor(at.group), -1, at.group)
             if not at.name:
                 return
 
 
 def _successor(prefix: str) -> str:
-    """Return the least text behind all that begin with the prefix; "" if there is none."""
+    """Return the least text after all that begin with the prefix; "" if there is none."""
     while prefix and ord(prefix[-1]) == 0x10FFFF:
         prefix = prefix[:-1]
     if not prefix:
@@ -122,11 +118,7 @@ def _token(cursor: Cursor) -> str:
 
 
 def read_token(text: str) -> Cursor:
-    """Return the cursor of a page token.
-
-    Raises:
-        ApiError: it is none of ours.
-    """
+    """Return the cursor of a page token."""
     try:
         name, generation, group = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
     except (ValueError, TypeError, RecursionError):
@@ -137,11 +129,7 @@ def read_token(text: str) -> Cursor:
 
 
 def glob_pattern(text: str) -> re.Pattern[str]:
-    """Return the pattern of `matchGlob`: `*` and `?` stay within a folder, `**` does not, `[a-z]`, `{this,that}`.
-
-    Raises:
-        ApiError: it is none.
-    """
+    """Return the pattern of `matchGlob`: `*` and `?` stay within a folder, `**` does not; also `[a-z]` and `{this,that}`."""
     rules = (
         (r"\*\*/", "(?:.*/)?"), (r"\*\*", ".*"), (r"\*", "[^/]*"), (r"\?", "[^/]"), (r"\{", "(?:"), (r"\}", ")"),
         (r",", "|"), (r"\[[!^][^\]]+\]", None), (r"\[[^\]]+\]", None), (r"(?s:.)", None),

@@ -1,4 +1,4 @@
-"""Reads the body of a multipart upload as it arrives: metadata, then bytes of any length. Lines may end in CRLF or in LF."""
+"""Parses the body of a multipart upload as it arrives: metadata, then bytes of any length. Lines end in CRLF or in LF."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ _BOUNDARY = re.compile(r"""boundary=(?:"([^"\r\n]+)"|'([^'\r\n]+)'|([^\s;"']+))"
 
 
 def boundary_of(content_type: str) -> bytes:
-    """Return the boundary that a Content-Type names.
-
-    Raises:
-        ApiError: it names none, or none that can be one.
-    """
+    """Return the boundary that a Content-Type names."""
     match = _BOUNDARY.search(content_type)
     found = next((group for group in match.groups() if group), "") if match else ""
     if not found or len(found) > 200 or not found.isascii():
@@ -26,7 +22,7 @@ def boundary_of(content_type: str) -> bytes:
 
 
 class MultipartParser:
-    """Takes the body in pieces of any size and gives back the bytes of the object.
+    """Accepts the body in pieces of any size and returns the bytes of the object.
 
     Usage: `data = parser.feed(piece)` for each piece, then `parser.finish()`. `metadata` and `content_type` are known as soon
     as `started` is true. It never holds more than the metadata and a boundary.
@@ -42,10 +38,10 @@ class MultipartParser:
         self.content_type: str | None = None
 
     def feed(self, piece: bytes) -> bytes:
-        """Take the next piece of the body; return the bytes of the object that are certain by now.
+        """Accept the next piece of the body; return the bytes that certainly belong to the object.
 
         Raises:
-            ApiError: it is no multipart body.
+            StorageApiError: it is not a multipart body.
         """
         if self._ended:
             return b""
@@ -63,16 +59,16 @@ class MultipartParser:
         return data
 
     def finish(self) -> None:
-        """Say that the body is over.
+        """End the body.
 
         Raises:
-            ApiError: something is missing.
+            StorageApiError: something is missing.
         """
         if not self._ended:
             raise _malformed("it ends before its last boundary" if self.started else "it ends within its metadata")
 
     def _read_head(self) -> bool:
-        """Read both headers and the metadata once all of it is there."""
+        """Read both headers and the metadata once all of it has arrived."""
         head = self._head()
         if head is None:
             if len(self._buffer) > _MAX_HEAD_BYTES:
@@ -86,7 +82,7 @@ class MultipartParser:
         return True
 
     def _head(self) -> tuple[int, int, dict[str, str], int] | None:
-        """Return where the metadata starts and stops, the headers of the bytes, and where those start."""
+        """Return where the metadata starts and stops, the headers of the bytes, and where the bytes start."""
         line = self._line_after(self._buffer.find(self._mark))
         if line is None:
             return None
@@ -101,16 +97,16 @@ class MultipartParser:
         return None if second is None else (first[1], stop, second[0], second[1])
 
     def _line_after(self, mark: int) -> int | None:
-        """Return where the line behind a boundary starts."""
+        """Return where the line after a boundary starts."""
         if mark < 0:
             return None
         end = self._buffer.find(b"\n", mark + len(self._mark))
         if end >= 0 and self._buffer[mark + len(self._mark) : end].strip():
-            raise _malformed("its metadata is followed by no bytes")
+            raise _malformed("no bytes follow its metadata")
         return end + 1 if end >= 0 else None
 
     def _headers(self, start: int, newline: bytes) -> tuple[dict[str, str], int] | None:
-        """Return the headers that start there, and where what follows them starts."""
+        """Return the headers that start there, and the position after them."""
         if self._buffer.startswith(newline, start):
             return {}, start + len(newline)
         end = self._buffer.find(newline + newline, start)
@@ -127,7 +123,7 @@ def _json_object(text: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise _malformed("its metadata is no JSON object")
+        raise _malformed("its metadata is not a JSON object")
     return found
 
 

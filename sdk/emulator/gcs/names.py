@@ -1,4 +1,4 @@
-"""What may be the name of a bucket or of an object."""
+"""Names of buckets and objects."""
 
 from __future__ import annotations
 
@@ -16,25 +16,17 @@ def words(text: str) -> frozenset[str]:
 
 
 def check_bucket(name: object) -> str:
-    """Return the name if a bucket can have it.
-
-    Raises:
-        ApiError: it cannot.
-    """
+    """Return a bucket's name, if it is valid."""
     if isinstance(name, str) and _BUCKET.fullmatch(name) and ".." not in name and not name.startswith("goog"):
         return name
     raise invalid(
-        f"Invalid bucket name: {name!r}. It takes 3 to 63 lowercase letters, digits, dashes, underscores and dots, and starts "
+        f"Invalid bucket name: {name!r}. It has 3 to 63 lowercase letters, digits, dashes, underscores and dots, and starts "
         "and ends with a letter or digit."
     )
 
 
 def check_object(name: object) -> str:
-    """Return the name if an object can have it.
-
-    Raises:
-        ApiError: it cannot.
-    """
+    """Return an object's name, if it is valid."""
     if not isinstance(name, str) or not name:
         raise invalid("Required: an object's name.")
     try:
@@ -44,7 +36,7 @@ def check_object(name: object) -> str:
     bad = "\r" in name or "\n" in name or name in (".", "..") or name.startswith(".well-known/acme-challenge/")
     if bad or length > _MAX_OBJECT_BYTES:
         raise invalid(
-            f"Invalid object name: {name[:100]!r}. It takes 1 to {_MAX_OBJECT_BYTES} bytes of UTF-8 without line ends, and is "
+            f"Invalid object name: {name[:100]!r}. It has 1 to {_MAX_OBJECT_BYTES} bytes of UTF-8 without line ends, and is "
             "neither '.' nor '..'."
         )
     return name

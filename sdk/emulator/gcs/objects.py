@@ -1,8 +1,7 @@
-"""What is done to objects that are there: look, list, change, delete, compose, copy and move."""
+"""Operations on existing objects: get, list, patch, delete, compose, copy and move."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -20,14 +19,11 @@ _MAX_SOURCES = 32
 
 
 async def get(call: Call) -> Response:
-    """Answer objects.get."""
     await call.apply_faults(call.route.object)
-    wanted = conditions.parse(call.query, call.headers)
-    return _told(call, call.state.get(call.route.bucket, call.route.object, _generation(call), wanted))
+    return call.object_response(_requested(call, reading=True))
 
 
 async def list_objects(call: Call) -> Response:
-    """Answer objects.list."""
     await call.apply_faults("")
     query, bucket = call.query, call.route.bucket
     versions = flag(call, "versions")
@@ -38,7 +34,7 @@ async def list_objects(call: Call) -> Response:
     def scan(name: str, generation: int, limit: int) -> list[ListedObject]:
         return call.state.scan(bucket, name, generation, limit, versions=versions)
 
-    asked = ListQuery(
+    list_query = ListQuery(
         prefix=query.get("prefix", ""),
         delimiter=query.get("delimiter", ""),
         start=query.get("startOffset", ""),
@@ -48,37 +44,35 @@ async def list_objects(call: Call) -> Response:
         limit=max_results(call),
         after=read_token(query["pageToken"]) if query.get("pageToken") else Cursor(),
     )
-    page = list_page(scan, asked)
-    items = [object_resource(Object.from_json(entry.record), call.base_url) for entry in page.items]
-    shown: dict[str, Any] = {"kind": "storage#objects"}
-    shown.update({"items": items} if items else {})
-    shown.update({"prefixes": page.prefixes} if page.prefixes else {})
-    shown.update({"nextPageToken": page.token} if page.token else {})
-    return JSONResponse(shown)
+    page = list_page(scan, list_query)
+    answer: dict[str, Any] = {"kind": "storage#objects"}
+    if page.items:
+        records = (Object.from_json(item.record) for item in page.items)
+        answer["items"] = [object_resource(record, call.base_url) for record in records]
+    if page.prefixes:
+        answer["prefixes"] = page.prefixes
+    if page.token:
+        answer["nextPageToken"] = page.token
+    return JSONResponse(answer)
 
 
 async def patch(call: Call) -> Response:
     """Answer objects.patch and objects.update."""
     changes = await call.read_json()
     await call.apply_faults(call.route.object)
-    wanted = conditions.parse(call.query, call.headers)
-    found = call.state.get(call.route.bucket, call.route.object, _generation(call), wanted, reading=False)
+    record = _requested(call)
     object_fields(changes)
-    old = found.fields if call.method == "PATCH" else {}
-    return _told(call, call.state.change(found, merge_patch(old, changes, OBJECT_OUTPUT_FIELDS)))
+    old = record.fields if call.method == "PATCH" else {}
+    return call.object_response(call.state.change(record, merge_patch(old, changes, OBJECT_OUTPUT_FIELDS)))
 
 
 async def delete(call: Call) -> Response:
-    """Answer objects.delete."""
     await call.apply_faults(call.route.object)
-    wanted, generation = conditions.parse(call.query, call.headers), _generation(call)
-    found = call.state.get(call.route.bucket, call.route.object, generation, wanted, reading=False)
-    call.state.delete(found, permanently=generation is not None)
+    call.state.delete(_requested(call), permanently=conditions.requested_generation(call.query) is not None)
     return Response(status_code=204)
 
 
 async def compose(call: Call) -> Response:
-    """Answer objects.compose."""
     given = await call.read_json()
     name = check_object(call.route.object)
     await call.apply_faults(name)
@@ -88,51 +82,41 @@ async def compose(call: Call) -> Response:
         raise invalid(f"The number of source components provided must be from 1 to {_MAX_SOURCES}.")
     if given.get("deleteSourceObjects"):
         raise not_emulated("deleteSourceObjects of a compose")
-    # The result has the metadata that the request names, and nothing of its sources: without a type, it has none.
+    # The result has the metadata that the request names, and nothing of its sources: by default it has no type.
     fields = object_fields(given.get("destination") or {})
-    found = [_source(call, source) for source in sources]
-    state = call.state
-    # Links, so that a source may be deleted while its bytes are read in another thread.
-    held = [state.blobs.link(each.blob) for each in found]
-    try:
-        blob = await asyncio.to_thread(state.blobs.concatenate, held)
-    finally:
-        for each in held:
-            state.blobs.remove(each)
-    components = sum(each.components or 1 for each in found)
-    try:
-        made = state.commit(call.route.bucket, name, blob, fields, conditions.parse(call.query), components)
-    except BaseException:
-        state.blobs.remove(blob.id)
-        raise
-    return _told(call, made)
+    records = [_source(call, source) for source in sources]
+    blob = await call.state.blobs.concatenate([each.blob for each in records])
+    components = sum(each.components or 1 for each in records)
+    with call.state.blobs.removed_on_error(blob):
+        preconditions = conditions.parse(call.query)
+        made = call.state.commit(call.route.bucket, name, blob, fields, preconditions, components)
+    return call.object_response(made)
 
 
 def _source(call: Call, given: Any) -> Object:
     check_fields("a source of a compose", given, "name generation objectPreconditions")
     check_fields("objectPreconditions", given.get("objectPreconditions") or {}, "ifGenerationMatch")
-    generation = conditions.requested_generation(
-        {"generation": str(given["generation"])} if given.get("generation") else {}
-    )
-    wanted = conditions.source_conditions(given.get("objectPreconditions"))
-    return call.state.get(call.route.bucket, check_object(given.get("name")), generation, wanted, reading=False)
+    generation = None
+    if given.get("generation"):
+        generation = conditions.requested_generation({"generation": str(given["generation"])})
+    preconditions = conditions.source_conditions(given.get("objectPreconditions"))
+    return call.state.get(call.route.bucket, check_object(given.get("name")), generation, preconditions, reading=False)
 
 
 async def copy(call: Call) -> Response:
-    """Answer objects.rewrite and objects.copy: at once, whatever the size."""
+    """Answer objects.rewrite and objects.copy: in one step, whatever the size."""
     given = await call.read_json()
     await call.apply_faults(call.route.to_object, call.route.to_bucket)
     made = _copy(call, given)
-    resource = object_resource(made, call.base_url)
     if call.route.operation == "objects.copy":
-        return JSONResponse(resource)
+        return call.object_response(made)
     size = str(made.size)
-    told = {"kind": "storage#rewriteResponse", "totalBytesRewritten": size, "objectSize": size, "done": True}
-    return JSONResponse({**told, "resource": resource})
+    answer = {"kind": "storage#rewriteResponse", "totalBytesRewritten": size, "objectSize": size, "done": True}
+    return JSONResponse({**answer, "resource": object_resource(made, call.base_url)})
 
 
 async def move(call: Call) -> Response:
-    """Answer objects.move: one step."""
+    """Answer objects.move: in one step."""
     await call.read_all()
     await call.apply_faults(call.route.object)
     if call.route.object == call.route.to_object:
@@ -141,30 +125,24 @@ async def move(call: Call) -> Response:
     with call.state.transaction():
         made = _copy(call, {})
         call.state.delete(old, permanently=False)
-    return _told(call, made)
+    return call.object_response(made)
 
 
 def _copy(call: Call, given: dict[str, Any]) -> Object:
     route, state = call.route, call.state
     name = check_object(route.to_object)
-    source_wanted = conditions.parse(call.query, prefix="ifSource")
+    source_preconditions = conditions.parse(call.query, prefix="ifSource")
     generation = conditions.requested_generation(call.query, "sourceGeneration")
-    source = state.get(route.bucket, route.object, generation, source_wanted, reading=False)
+    source = state.get(route.bucket, route.object, generation, source_preconditions, reading=False)
     fields = object_fields(given) if set(given) - OBJECT_OUTPUT_FIELDS else source.fields
     blob = Blob(id=state.blobs.link(source.blob), size=source.size, crc32c=source.crc32c, md5=source.md5)
-    try:
-        return state.commit(route.to_bucket, name, blob, fields, conditions.parse(call.query), source.components)
-    except BaseException:
-        state.blobs.remove(blob.id)
-        raise
+    with state.blobs.removed_on_error(blob):
+        preconditions = conditions.parse(call.query)
+        return state.commit(route.to_bucket, name, blob, fields, preconditions, source.components)
 
 
 def flag(call: Call, name: str) -> bool:
-    """Return a parameter that is true or false.
-
-    Raises:
-        ApiError: it is neither.
-    """
+    """Return the boolean parameter of that name."""
     text = call.query.get(name, "false").lower()
     if text not in ("true", "false"):
         raise invalid(f"{name} is true or false. Received: {text!r}.")
@@ -172,20 +150,15 @@ def flag(call: Call, name: str) -> bool:
 
 
 def max_results(call: Call) -> int:
-    """Return how many entries a page may have.
-
-    Raises:
-        ApiError: it is no number.
-    """
+    """Return the maximum number of entries of a page."""
     text = call.query.get("maxResults", str(MAX_RESULTS))
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
         raise invalid(f"maxResults is a whole number. Received: {text!r}.")
     return min(int(text), MAX_RESULTS) or MAX_RESULTS
 
 
-def _generation(call: Call) -> int | None:
-    return conditions.requested_generation(call.query)
-
-
-def _told(call: Call, found: Object) -> Response:
-    return JSONResponse(object_resource(found, call.base_url))
+def _requested(call: Call, *, reading: bool = False) -> Object:
+    """Return the object that a request names, if its preconditions hold."""
+    preconditions = conditions.parse(call.query, call.headers)
+    generation = conditions.requested_generation(call.query)
+    return call.state.get(call.route.bucket, call.route.object, generation, preconditions, reading=reading)

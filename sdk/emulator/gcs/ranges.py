@@ -1,4 +1,4 @@
-"""The two headers that speak of bytes: Range of a download, Content-Range of a resumable upload."""
+"""The headers Range of a download and Content-Range of a resumable upload."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return (start, stop) of the bytes that a Range asks for; None for all, also when it asks for what nobody knows.
+    """Return (start, stop) of the bytes that a Range names; None for all of them, also if the Range is malformed.
 
     Raises:
-        ApiError: 416, none of them is there.
+        StorageApiError: 416, the object has none of them.
     """
     match = _RANGE.fullmatch((header or "").strip())
     if match is None or not any(match.groups()):
@@ -35,7 +35,7 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
-    """What a request of a resumable upload says about its body; None where it does not say."""
+    """The bytes in the body of a request of a resumable upload; None for what its Content-Range leaves open."""
 
     start: int | None
     stop: int | None
@@ -43,11 +43,7 @@ class Chunk:
 
 
 def parse_content_range(header: str | None) -> Chunk:
-    """Return what a Content-Range says. Without one the body is the whole object; `bytes */...` brings no bytes.
-
-    Raises:
-        ApiError: it is malformed.
-    """
+    """Return what a Content-Range declares. Without one the body is the whole object; `bytes */...` has no bytes."""
     if header is None:
         return Chunk(start=0, stop=None, total=None)
     match = _CONTENT_RANGE.fullmatch(header.strip())

@@ -1,4 +1,4 @@
-"""What is stored about buckets, objects and unfinished uploads, and how the real service would describe it."""
+"""The stored records of buckets, objects and unfinished uploads, and their resources as the real service shows them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from urllib.parse import quote
 from .names import words
 
 T = TypeVar("T", bound="_Record")
-# The service tells these; a client that sends them back with a resource does not set them.
+# The service sets these fields; they are ignored when a client sends them back with a resource.
 OBJECT_OUTPUT_FIELDS = words(
     "kind id selfLink mediaLink name bucket generation metageneration size md5Hash crc32c etag timeCreated updated timeDeleted"
     " timeFinalized timeStorageClassUpdated componentCount owner acl softDeleteTime hardDeleteTime retentionExpirationTime"
@@ -28,12 +28,10 @@ _SOFT_DELETE_S = 7 * 24 * 3600
 @dataclass(frozen=True, kw_only=True)
 class _Record:
     def to_json(self) -> str:
-        """Return the record as text; `from_json` reads it."""
         return json.dumps(vars(self), ensure_ascii=False)
 
     @classmethod
     def from_json(cls: type[T], text: str) -> T:
-        """Return the record that `to_json` wrote."""
         known = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in json.loads(text).items() if name in known})
 
@@ -50,13 +48,13 @@ class Bucket(_Record):
 
     @property
     def versioned(self) -> bool:
-        """True if an object that is replaced or deleted stays as an old generation."""
+        """Whether an object that is replaced or deleted stays as a noncurrent generation."""
         return bool((self.fields.get("versioning") or {}).get("enabled"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Object(_Record):
-    """One generation of an object; `blob` is the file of its bytes, `deleted` is set for one that is not live any more."""
+    """One generation of an object; `blob` is the file of its bytes, `deleted` is set for a noncurrent one."""
 
     bucket: str
     name: str
@@ -74,13 +72,13 @@ class Object(_Record):
 
     @property
     def etag(self) -> str:
-        """What changes with the bytes and with the metadata."""
+        """Changes with the bytes and with the metadata."""
         return base64.b64encode(f"{self.generation}/{self.metageneration}".encode()).decode()
 
 
 @dataclass(frozen=True, kw_only=True)
 class UploadSession(_Record):
-    """A resumable upload: where it goes, on which conditions, with which hashes, and in the end the object that it became."""
+    """A resumable upload: its target, preconditions and hashes, and in the end the resource of the object."""
 
     id: str
     bucket: str
@@ -98,67 +96,67 @@ def timestamp(time_s: float) -> str:
     return datetime.fromtimestamp(time_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
-def object_resource(found: Object, base_url: str) -> dict[str, Any]:
-    """Return the object as the JSON API describes it."""
-    path = f"b/{quote(found.bucket, safe='')}/o/{quote(found.name, safe='')}"
-    told = {
+def object_resource(record: Object, base_url: str) -> dict[str, Any]:
+    """Return the object as the JSON API shows it."""
+    path = f"b/{quote(record.bucket, safe='')}/o/{quote(record.name, safe='')}"
+    resource = {
         "kind": "storage#object",
-        "id": f"{found.bucket}/{found.name}/{found.generation}",
+        "id": f"{record.bucket}/{record.name}/{record.generation}",
         "selfLink": f"{base_url}/storage/v1/{path}",
-        "mediaLink": f"{base_url}/download/storage/v1/{path}?generation={found.generation}&alt=media",
-        "name": found.name,
-        "bucket": found.bucket,
-        "generation": str(found.generation),
-        "metageneration": str(found.metageneration),
+        "mediaLink": f"{base_url}/download/storage/v1/{path}?generation={record.generation}&alt=media",
+        "name": record.name,
+        "bucket": record.bucket,
+        "generation": str(record.generation),
+        "metageneration": str(record.metageneration),
         "storageClass": "STANDARD",
-        "size": str(found.size),
-        "md5Hash": found.md5,
-        "crc32c": found.crc32c,
-        "etag": found.etag,
-        "timeCreated": found.created,
-        "updated": found.updated,
-        "timeStorageClassUpdated": found.created,
-        "timeFinalized": found.created,
-        "timeDeleted": found.deleted,
-        "componentCount": found.components,
-        **found.fields,
+        "size": str(record.size),
+        "md5Hash": record.md5,
+        "crc32c": record.crc32c,
+        "etag": record.etag,
+        "timeCreated": record.created,
+        "updated": record.updated,
+        "timeStorageClassUpdated": record.created,
+        "timeFinalized": record.created,
+        "timeDeleted": record.deleted,
+        "componentCount": record.components,
+        **record.fields,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in resource.items() if value is not None}
 
 
-def bucket_resource(found: Bucket, base_url: str) -> dict[str, Any]:
-    """Return the bucket as the JSON API describes it."""
+def bucket_resource(bucket: Bucket, base_url: str) -> dict[str, Any]:
+    """Return the bucket as the JSON API shows it."""
     return {
         "kind": "storage#bucket",
-        "id": found.name,
-        "selfLink": f"{base_url}/storage/v1/b/{found.name}",
-        "name": found.name,
+        "id": bucket.name,
+        "selfLink": f"{base_url}/storage/v1/b/{bucket.name}",
+        "name": bucket.name,
         "projectNumber": "0",
-        "metageneration": str(found.metageneration),
-        "etag": base64.b64encode(str(found.metageneration).encode()).decode(),
-        "timeCreated": found.created,
-        "updated": found.updated,
+        "metageneration": str(bucket.metageneration),
+        "etag": base64.b64encode(str(bucket.metageneration).encode()).decode(),
+        "timeCreated": bucket.created,
+        "updated": bucket.updated,
         "location": "US",
         "storageClass": "STANDARD",
-        # As the real service does for whoever says nothing: `doctor` has to find it here too.
-        "softDeletePolicy": {"retentionDurationSeconds": str(_SOFT_DELETE_S), "effectiveTime": found.created},
+        # The default of the real service, which `doctor` has to find here too.
+        "softDeletePolicy": {"retentionDurationSeconds": str(_SOFT_DELETE_S), "effectiveTime": bucket.created},
         "iamConfiguration": {"uniformBucketLevelAccess": {"enabled": False}, "publicAccessPrevention": "inherited"},
-        **found.fields,
-        "locationType": location_type(found),
+        **bucket.fields,
+        "locationType": location_type(bucket),
     }
 
 
-def location_type(found: Bucket) -> str:
-    """Return "zone" for a Rapid bucket, else what its location is."""
-    if str(found.fields.get("storageClass", "")).upper() == "RAPID":
+def location_type(bucket: Bucket) -> str:
+    """Return "zone" for a Rapid bucket, else the kind of its location."""
+    if str(bucket.fields.get("storageClass", "")).upper() == "RAPID":
         return "zone"
-    if found.fields.get("customPlacementConfig"):
+    if bucket.fields.get("customPlacementConfig"):
         return "dual-region"
-    return "multi-region" if str(found.fields.get("location", "US")).upper() in _MULTI_REGIONS else "region"
+    return "multi-region" if str(bucket.fields.get("location", "US")).upper() in _MULTI_REGIONS else "region"
 
 
 def merge_patch(old: dict[str, Any], changes: dict[str, Any], outputs: frozenset[str]) -> dict[str, Any]:
-    """Return the fields after a PATCH: null removes a field, an object is merge_patch into the old one."""
+    """Return the fields after a PATCH: null removes a field, an object is merged into the old one."""
     result = dict(old)
     for name, value in changes.items():
         if name in outputs:

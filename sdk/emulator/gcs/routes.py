@@ -1,6 +1,7 @@
-"""What a request asks for, found out from its method, its path and its query. A parameter that is not known is refused:
+"""The operation of a request, from its method, path and query.
 
-an emulator that ignores a misspelt precondition would let a test pass that loses data in the cloud.
+An unknown parameter is an error: an emulator that ignores a misspelt precondition would let a test pass that loses data
+in the cloud.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .names import words
 
 _CONDITIONS = frozenset(f"if{name}" for name in NAMES)
 _SOURCE = frozenset(f"ifSource{name}" for name in NAMES)
-# Who may see it, and how the answer looks: this emulator knows no access control, and always answers in full.
+# Access control and the form of the answer: the emulator has no access control, and always answers in full.
 _HARMLESS = words(
     "alt fields prettyPrint projection key quotaUser userProject userIp callback access_token oauth_token $.xgafv"
     " predefinedAcl predefinedDefaultObjectAcl destinationPredefinedAcl"
@@ -35,7 +36,7 @@ PARAMETERS: dict[str, frozenset[str]] = {
     "buckets.permissions": frozenset(("permissions",)),
     "buckets.managed_folders": _META | {"prefix", "pageSize", "pageToken"},
     "buckets.folders": _META | {"prefix", "delimiter", "startOffset", "endOffset", "pageSize", "pageToken"},
-    # includeFoldersAsPrefixes speaks of managed folders, of which there are none.
+    # includeFoldersAsPrefixes is about managed folders, and there are none.
     "objects.list": words(
         "prefix delimiter maxResults pageToken startOffset endOffset versions includeTrailingDelimiter matchGlob softDeleted"
         " includeFoldersAsPrefixes"
@@ -69,7 +70,7 @@ _BUCKET = {"GET": "get", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
 
 @dataclass(frozen=True, kw_only=True)
 class StorageRoute:
-    """The operation, and what it is about; an upload's object may be named in its body only."""
+    """The operation and its target; the object of an upload may be named in its body only."""
 
     operation: str
     bucket: str = ""
@@ -79,10 +80,10 @@ class StorageRoute:
 
 
 def find(method: str, raw_path: bytes, query: Mapping[str, str], headers: Mapping[str, str]) -> StorageRoute:
-    """Return what a request asks for.
+    """Return the operation of a request.
 
     Raises:
-        ApiError: this emulator does not know it.
+        StorageApiError: the emulator does not know it, or one of its parameters.
     """
     route = _find(method, _parts(raw_path), query, headers)
     known = PARAMETERS[route.operation] | (_HARMLESS if not route.operation.startswith("xml.") else frozenset())
@@ -100,7 +101,7 @@ def _parts(raw_path: bytes) -> list[str]:
     try:
         return [unquote_to_bytes(part).decode("utf-8") for part in raw_path.lstrip(b"/").split(b"/")]
     except UnicodeDecodeError:
-        raise invalid("The path is no UTF-8.") from None
+        raise invalid("The path is not UTF-8.") from None
 
 
 def _find(method: str, parts: list[str], query: Mapping[str, str], headers: Mapping[str, str]) -> StorageRoute:
@@ -133,11 +134,11 @@ def _upload(method: str, query: Mapping[str, str], headers: Mapping[str, str]) -
         if kind in ("media", "multipart"):
             return "objects.insert"
         raise invalid(f"uploadType is media, multipart or resumable. Received: {kind!r}.")
-    raise StorageApiError(405, "methodNotAllowed", f"{method} is no method of an upload.")
+    raise StorageApiError(405, "methodNotAllowed", f"{method} is not a method of an upload.")
 
 
 def _json(method: str, parts: list[str], query: Mapping[str, str]) -> StorageRoute:
-    """Return the route of a path behind /storage/v1/b."""
+    """Return the route of a path below /storage/v1/b."""
     last = parts[1:]
     operation = None
     if parts in ([], [""]):
@@ -161,7 +162,7 @@ def _json(method: str, parts: list[str], query: Mapping[str, str]) -> StorageRou
 
 
 def _object(method: str, bucket: str, parts: list[str], query: Mapping[str, str]) -> StorageRoute:
-    """Return the route of a path behind /storage/v1/b/BUCKET/o."""
+    """Return the route of a path below /storage/v1/b/BUCKET/o."""
     name, last = parts[0], parts[1:]
     if not last and method in _BUCKET:
         media = method == "GET" and query.get("alt") == "media"
@@ -179,7 +180,7 @@ def _object(method: str, bucket: str, parts: list[str], query: Mapping[str, str]
 
 
 def _xml(method: str, parts: list[str], query: Mapping[str, str]) -> StorageRoute:
-    """Return the route of a path /BUCKET/OBJECT, slashes in the object's name and all."""
+    """Return the route of a path /BUCKET/OBJECT, with any slashes in the object's name."""
     bucket, name = parts[0], "/".join(parts[1:])
     operation = {"GET": "xml.get", "HEAD": "xml.get", "PUT": "xml.put", "DELETE": "xml.delete"}.get(method)
     if method == "POST" and "uploads" in query:

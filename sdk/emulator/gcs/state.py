@@ -1,4 +1,4 @@
-"""What the emulator knows: buckets, objects and their generations, unfinished uploads. Nothing here knows of HTTP."""
+"""The stored state: buckets, objects and their generations, unfinished uploads. Nothing here knows of HTTP."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ _ANY = Conditions()
 
 
 class StorageState:
-    """All of one data folder.
-
-    Args:
-        folder: where it lies.
-        clock: what time it is.
-    """
+    """Everything in one data folder."""
 
     def __init__(self, folder: Path, clock: Clock) -> None:
         self._tables = Tables(folder)
@@ -36,17 +31,16 @@ class StorageState:
         self.blobs.remove_unknown({row[0] for table in tables for row in self._tables.run(f"SELECT blob FROM {table}")})  # noqa: S608
 
     def close(self) -> None:
-        """Let go of the folder."""
         self._tables.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make the block one step: all of it is stored or nothing. Blobs that it gave up are removed afterwards."""
+        """Store all of the block or nothing. Blobs that become unused are removed afterwards."""
         inner = self._tables.in_transaction
         try:
             with self._tables.transaction():
                 yield
-            # Not before the outermost commit: a kill in between would leave an object without its bytes.
+            # After the outermost commit: a kill in between would otherwise leave an object without its bytes.
             for blob in self._orphaned_blobs if not inner else ():
                 self.blobs.remove(blob)
         finally:
@@ -58,7 +52,7 @@ class StorageState:
         return timestamp(self._clock.now())
 
     def clear(self) -> None:
-        """Forget everything but the generations that were given."""
+        """Remove everything but the highest generation that was assigned."""
         with self.transaction():
             for table in ("objects", "sessions", "parts"):
                 self._orphaned_blobs += [row[0] for row in self._tables.run(f"SELECT blob FROM {table}")]  # noqa: S608
@@ -68,28 +62,22 @@ class StorageState:
     # Buckets
 
     def bucket(self, name: str) -> Bucket:
-        """Return a bucket.
-
-        Raises:
-            ApiError: there is none of that name.
-        """
+        """Return an existing bucket."""
         row = self._tables.run("SELECT record FROM buckets WHERE name = ?", name).fetchone()
         if row is None:
             raise no_bucket(name)
         return Bucket.from_json(row[0])
+
+    def has_bucket(self, name: str) -> bool:
+        return self._tables.run("SELECT 1 FROM buckets WHERE name = ?", name).fetchone() is not None
 
     def buckets(self) -> list[Bucket]:
         """Return all buckets by name."""
         return [Bucket.from_json(row[0]) for row in self._tables.run("SELECT record FROM buckets ORDER BY name")]
 
     def create_bucket(self, name: str, fields: dict[str, Any]) -> Bucket:
-        """Make a bucket.
-
-        Raises:
-            ApiError: it is there.
-        """
-        if self._tables.run("SELECT 1 FROM buckets WHERE name = ?", name).fetchone():
-            raise StorageApiError(409, "conflict", f"The bucket is there already. Received: {name!r}.")
+        if self.has_bucket(name):
+            raise StorageApiError(409, "conflict", f"The bucket exists already. Received: {name!r}.")
         now = self.now()
         return self._store_bucket(Bucket(name=name, metageneration=1, created=now, updated=now, fields=fields))
 
@@ -105,11 +93,7 @@ class StorageState:
         return bucket
 
     def delete_bucket(self, name: str) -> None:
-        """Remove an empty bucket.
-
-        Raises:
-            ApiError: it is not empty.
-        """
+        """Remove an empty bucket."""
         if self._tables.run("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1", name).fetchone():
             raise StorageApiError(409, "conflict", "The bucket you tried to delete is not empty.")
         with self.transaction():
@@ -118,7 +102,7 @@ class StorageState:
     # Objects
 
     def find(self, bucket: str, name: str, generation: int | None = None) -> Object | None:
-        """Return the live object, or one generation of it; None if it is not there."""
+        """Return the live object, or one generation of it; None if it does not exist."""
         if generation is None:
             found = self._tables.run("SELECT record FROM objects WHERE bucket = ? AND name = ? AND live", bucket, name)
         else:
@@ -136,10 +120,10 @@ class StorageState:
         *,
         reading: bool = True,
     ) -> Object:
-        """Return an object that has to be there.
+        """Return an existing object.
 
         Raises:
-            ApiError: it is not there, or not as the conditions say.
+            StorageApiError: it does not exist, or a precondition does not hold.
         """
         self.bucket(bucket)
         found = self.find(bucket, name, generation)
@@ -149,7 +133,7 @@ class StorageState:
         return found
 
     def scan(self, bucket: str, name: str, generation: int, limit: int, *, versions: bool) -> list[ListedObject]:
-        """Return up to `limit` generations behind this one, by name and generation."""
+        """Return up to `limit` generations after this one, by name and generation."""
         live = "" if versions else "AND live"
         query = (
             "SELECT name, generation, record FROM objects "  # noqa: S608
@@ -163,7 +147,7 @@ class StorageState:
 
     @property
     def change_count(self) -> int:
-        """What grows whenever something is written."""
+        """A number that grows with every write."""
         return self._tables.change_count
 
     def commit(
@@ -178,7 +162,7 @@ class StorageState:
         """Make a finished blob the live generation of an object.
 
         Raises:
-            ApiError: the conditions do not hold; the blob is the caller's to remove.
+            StorageApiError: the conditions do not hold; the caller removes the blob.
         """
         with self.transaction():
             versioned = self.bucket(bucket).versioned
@@ -210,10 +194,10 @@ class StorageState:
             changed = replace(old, fields=fields, metageneration=old.metageneration + 1, updated=self.now())
             return self._write(changed)
 
-    def delete(self, found: Object, *, permanently: bool) -> None:
-        """Remove a generation; unless `permanently`, a bucket with versioning keeps it as an old one."""
+    def delete(self, record: Object, *, permanently: bool) -> None:
+        """Remove a generation; unless `permanently`, a bucket with versioning keeps it as a noncurrent one."""
         with self.transaction():
-            self._retire(found, self.now(), keep=not permanently and self.bucket(found.bucket).versioned)
+            self._retire(record, self.now(), keep=not permanently and self.bucket(record.bucket).versioned)
 
     def _retire(self, old: Object, now: str, *, keep: bool) -> None:
         if keep:
@@ -223,14 +207,14 @@ class StorageState:
         self._tables.run(query, old.bucket, old.name, old.generation)
         self._orphaned_blobs.append(old.blob)
 
-    def _write(self, found: Object) -> Object:
-        key = (found.bucket, found.name, found.generation)
-        live = int(found.deleted is None)
-        self._tables.run("REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)", *key, live, found.blob, found.to_json())
-        return found
+    def _write(self, record: Object) -> Object:
+        key = (record.bucket, record.name, record.generation)
+        live = int(record.deleted is None)
+        self._tables.run("REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)", *key, live, record.blob, record.to_json())
+        return record
 
     def _next_generation(self) -> int:
-        """Return a number above all that were given, also by servers before this one: microseconds, as the real ones."""
+        """Return a number above all that were assigned, also by earlier servers: microseconds, as the real ones."""
         last: int = self._tables.run("SELECT generation FROM counters").fetchone()[0]
         following = max(last + 1, int(self._clock.now() * 1e6))
         self._tables.run("UPDATE counters SET generation = ?", following)
@@ -239,18 +223,18 @@ class StorageState:
     # Unfinished uploads
 
     def session(self, key: str) -> UploadSession | None:
-        """Return a resumable upload; None for one that was lost, cancelled or never begun."""
+        """Return a resumable upload; None for one that was lost, cancelled or never started."""
         row = self._tables.run("SELECT record FROM sessions WHERE id = ?", key).fetchone()
         return None if row is None else UploadSession.from_json(row[0])
 
     def store_session(self, session: UploadSession) -> None:
-        """Store a resumable upload. Once it is finished, its blob belongs to the object."""
+        """Store a resumable upload. The blob of a finished one belongs to the object."""
         blob = "" if session.finished else session.blob
         with self.transaction():
             self._tables.run("REPLACE INTO sessions VALUES (?, ?, ?)", session.id, blob, session.to_json())
 
     def delete_session(self, session: UploadSession) -> None:
-        """Forget a resumable upload and the bytes that have come."""
+        """Remove an upload and the bytes that have arrived."""
         with self.transaction():
             self._orphaned_blobs += [session.blob] if session.blob and not session.finished else []
             self._orphaned_blobs += [
@@ -268,6 +252,6 @@ class StorageState:
             self._tables.run("REPLACE INTO parts VALUES (?, ?, ?, ?, ?)", *values)
 
     def parts(self, session: UploadSession) -> dict[int, tuple[str, str, int]]:
-        """Return the parts that have come: number -> blob, etag, size."""
+        """Return the parts that have arrived: number -> blob, etag, size."""
         rows = self._tables.run("SELECT number, blob, etag, size FROM parts WHERE session = ?", session.id)
         return {number: (blob, etag, size) for number, blob, etag, size in rows}

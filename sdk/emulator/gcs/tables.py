@@ -1,4 +1,4 @@
-"""The tables of a data folder, in SQLite: what a commit has written is there after any kill of this process."""
+"""The SQLite tables of a data folder."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...errors import InputError
-from .. import private
+from .. import data_folder
 
 _VERSION = 1
 _SCHEMA = """
@@ -33,26 +33,20 @@ INSERT INTO counters VALUES (0);
 class Tables:
     """The open database of a folder that belongs to this process alone.
 
-    One thread may use it, which SQLite checks: all that a request reads and writes between two awaits is one step to
-    every other request. That is the one lock under which preconditions are compared and objects committed.
-
-    Args:
-        folder: made if it is not there.
-
-    Raises:
-        InputError: another server has it, or it holds something else.
+    One thread may use it, which SQLite checks: whatever a request reads and writes between two awaits is atomic for all
+    other requests. That is the one lock under which preconditions are compared and objects committed.
     """
 
     def __init__(self, folder: Path) -> None:
         try:
-            private.make_data_folder(folder)
+            data_folder.make_data_folder(folder)
             self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             os.fchmod(self._lock, 0o600)
         except OSError as error:
             raise InputError(f"The data folder cannot be used: {error}. Next: name another one by --data.") from None
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._db = _open(folder / "tables.sqlite")
+            self._db = data_folder.open_database(folder / "tables.sqlite", _SCHEMA, _VERSION, any_thread=False)
         except BlockingIOError:
             os.close(self._lock)
             raise InputError(
@@ -63,27 +57,24 @@ class Tables:
             raise
 
     def close(self) -> None:
-        """Close the database and let go of the folder."""
         self._db.close()
         os.close(self._lock)
 
     def run(self, statement: str, *values: object) -> sqlite3.Cursor:
-        """Execute one statement."""
         return self._db.execute(statement, values)
 
     @property
     def change_count(self) -> int:
-        """How many rows were written since the folder was opened."""
+        """The number of rows written since the folder was opened."""
         return self._db.total_changes
 
     @property
     def in_transaction(self) -> bool:
-        """True within `transaction`."""
         return self._db.in_transaction
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Make what is written in the block happen as a whole or not at all; an inner block joins the outer one."""
+        """Write everything in the block or nothing; an inner block joins the outer one."""
         if self._db.in_transaction:
             yield
             return
@@ -94,26 +85,3 @@ class Tables:
             self._db.execute("ROLLBACK")
             raise
         self._db.execute("COMMIT")
-
-
-def _open(path: Path) -> sqlite3.Connection:
-    db = sqlite3.connect(private.create_database(path), isolation_level=None)
-    try:
-        db.execute("PRAGMA journal_mode = WAL")
-        # A killed process loses nothing that was written; only a machine that loses power would, and this is an emulator.
-        db.execute("PRAGMA synchronous = OFF")
-        version = db.execute("PRAGMA user_version").fetchone()[0]
-        if version == 0:
-            db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
-        elif version != _VERSION:
-            raise InputError(
-                f"The data folder {str(path.parent)!r} was written by another podlift. Received: version {version}. "
-                f"Known: {_VERSION}. Next: name another folder by --data."
-            )
-    except sqlite3.DatabaseError as error:
-        db.close()
-        raise InputError(f"The data folder {str(path.parent)!r} is damaged: {error}.") from None
-    except BaseException:
-        db.close()
-        raise
-    return db

@@ -1,37 +1,32 @@
-"""Uploads in one request, `uploadType=media` and `multipart`; and what every upload does in the end."""
+"""Uploads in one request, `uploadType=media` and `multipart`, and what all kinds of uploads share."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from . import blobs, conditions, multipart
 from .blobs import BlobWriter, Declared
 from .bodies import object_fields
 from .call import Call
 from .names import check_object
-from .records import Object, object_resource
+from .records import Object
 
 _DEFAULT_TYPE = "application/octet-stream"
 
 
 async def insert(call: Call) -> Response:
-    """Answer objects.insert."""
     if call.query.get("uploadType") == "multipart":
         return await _insert_multipart(call)
     name = check_object(call.query.get("name"))
     await call.apply_faults(name)
     given = {"contentType": call.headers.get("content-type"), "contentEncoding": call.query.get("contentEncoding")}
-    writer = call.state.blobs.create()
-    try:
+    with call.state.blobs.create() as writer:
         await receive(call, call.pieces(), writer)
-        await call.wait_before_commit()
-        found = commit_upload(call, writer, name, upload_fields(given), blobs.declared_hashes(call.headers))
-    finally:
-        writer.close()
-    return JSONResponse(object_resource(found, call.base_url))
+        record = commit_upload(call, writer, name, upload_fields(given), blobs.declared_hashes(call.headers))
+    return call.object_response(record)
 
 
 async def _insert_multipart(call: Call) -> Response:
@@ -46,42 +41,34 @@ async def _insert_multipart(call: Call) -> Response:
         parser.finish()
     name = check_object(call.query.get("name") or parser.metadata.get("name"))
     await call.apply_faults(name)
-    fields = upload_fields(
-        {"contentEncoding": call.query.get("contentEncoding"), **parser.metadata}, parser.content_type
-    )
-    writer = call.state.blobs.create()
-    try:
+    given = {"contentEncoding": call.query.get("contentEncoding"), **parser.metadata}
+    fields = upload_fields(given, parser.content_type)
+    with call.state.blobs.create() as writer:
         await receive(call, _parsed(call, parser, first, body), writer)
-        await call.wait_before_commit()
-        found = commit_upload(call, writer, name, fields, blobs.declared_hashes(parser.metadata, call.headers))
-    finally:
-        writer.close()
-    return JSONResponse(object_resource(found, call.base_url))
+        record = commit_upload(call, writer, name, fields, blobs.declared_hashes(parser.metadata, call.headers))
+    return call.object_response(record)
 
 
 async def _parsed(
     call: Call, parser: multipart.MultipartParser, first: bytes, body: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
-    # It came with the metadata, before anybody could know that it was to be slow.
-    async for drop in call.throttled(first):
-        yield drop
+    # The first piece came with the metadata, before the faults of this request were known.
+    async for slice_ in call.throttled(first):
+        yield slice_
     async for piece in body:
         yield parser.feed(piece)
     parser.finish()
 
 
 async def receive(call: Call, data: AsyncIterator[bytes], writer: BlobWriter) -> None:
-    """Write the bytes as they arrive; the file is gone if they do not all arrive."""
-    try:
-        async for piece in data:
-            writer.write(corrupted(call, piece, writer.size))
-    except BaseException:
-        writer.discard()
-        raise
+    """Write the bytes as they arrive, with the faults that happen to them."""
+    async for piece in data:
+        writer.write(corrupted(call, piece, writer.size))
+    await call.wait_before_commit()
 
 
 def corrupted(call: Call, piece: bytes, position: int) -> bytes:
-    """Return the piece of an upload, or what a fault makes of it."""
+    """Return the piece of an upload at a position, with a byte changed if a fault says so."""
     fault = call.fault("corrupt")
     if fault is None or fault.at == "disk":
         return piece
@@ -89,7 +76,7 @@ def corrupted(call: Call, piece: bytes, position: int) -> bytes:
 
 
 def flip_byte(piece: bytes, at: int) -> bytes:
-    """Return the bytes with one of them changed; as they are if it lies elsewhere."""
+    """Return the bytes with one of them changed, or as they are if `at` lies outside of them."""
     return piece[:at] + bytes([piece[at] ^ 1]) + piece[at + 1 :] if 0 <= at < len(piece) else piece
 
 
@@ -101,29 +88,22 @@ def commit_upload(
     hashes: Declared,
     query: Mapping[str, str] | None = None,
 ) -> Object:
-    """Make what was written an object, if it is what the client has sent and the conditions hold; one step to all others.
+    """Make an object of what was written, if the hashes match and the preconditions hold. Atomic for all other requests.
 
     Raises:
-        ApiError: it is not, or they do not; the file is gone.
+        StorageApiError: they do not; the file is removed.
     """
     blob = writer.finish()
     fault = call.fault("corrupt")
-    try:
+    with call.state.blobs.removed_on_error(blob):
         if fault is None or fault.at != "stored":
             blobs.verify(blob, hashes)
         if fault is not None and fault.at == "disk":
             call.state.blobs.flip_byte(blob.id, fault.at_byte or 0)
-        wanted = conditions.parse(call.query if query is None else query)
-        return call.state.commit(call.route.bucket, name, blob, fields, wanted)
-    except BaseException:
-        call.state.blobs.remove(blob.id)
-        raise
+        preconditions = conditions.parse(call.query if query is None else query)
+        return call.state.commit(call.route.bucket, name, blob, fields, preconditions)
 
 
 def upload_fields(given: Mapping[str, Any], content_type: str | None = None) -> dict[str, Any]:
-    """Return what a client sets of the metadata of an object that it uploads.
-
-    Raises:
-        ApiError: see `object_fields`.
-    """
+    """Return the metadata that a client sets for an object that it uploads."""
     return {"contentType": content_type or _DEFAULT_TYPE, **object_fields(given)}

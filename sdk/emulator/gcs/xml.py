@@ -1,8 +1,7 @@
-"""The little of the XML API that clients of the JSON API use: objects by path, uploads in parts side by side."""
+"""The part of the XML API that clients of the JSON API use: objects by path, and multipart uploads."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 import uuid
 from xml.sax.saxutils import escape
@@ -34,7 +33,7 @@ _CONDITIONS = {
     "x-goog-if-generation-match": "ifGenerationMatch",
     "x-goog-if-metageneration-match": "ifMetagenerationMatch",
 }
-# Hashes are compared elsewhere; the others say who asks, or what may be seen by whom, which nothing here depends on.
+# Hashes are compared elsewhere; the others identify the client or control access, on which nothing here depends.
 _OTHERS = words(
     "x-goog-hash x-goog-acl x-goog-api-client x-goog-user-project x-goog-project-id x-goog-request-params x-goog-date"
     " x-goog-content-sha256 x-goog-gcs-idempotency-token x-goog-allowed-resources"
@@ -49,30 +48,24 @@ async def get(call: Call) -> Response:
 
 
 async def put(call: Call) -> Response:
-    """Answer xml.put."""
     name = check_object(call.route.object)
     await call.apply_faults(name)
-    writer = call.state.blobs.create()
-    try:
+    with call.state.blobs.create() as writer:
         await receive(call, call.pieces(), writer)
-        await call.wait_before_commit()
-        found = commit_upload(call, writer, name, _fields(call), blobs.declared_hashes(call.headers), _named(call))
-    finally:
-        writer.close()
-    return Response(headers=_without_type(object_headers(found)))
+        hashes = blobs.declared_hashes(call.headers)
+        record = commit_upload(call, writer, name, _fields(call), hashes, _json_conditions(call))
+    return Response(headers=_without_type(object_headers(record)))
 
 
 async def delete(call: Call) -> Response:
-    """Answer xml.delete."""
     await call.apply_faults(call.route.object)
     generation = conditions.requested_generation(call.query)
-    found = call.state.get(call.route.bucket, call.route.object, generation, _conditions(call), reading=False)
-    call.state.delete(found, permanently=generation is not None)
+    record = call.state.get(call.route.bucket, call.route.object, generation, _conditions(call), reading=False)
+    call.state.delete(record, permanently=generation is not None)
     return Response(status_code=204)
 
 
 async def start(call: Call) -> Response:
-    """Answer xml.start."""
     await call.read_all()
     name, bucket = check_object(call.route.object), call.route.bucket
     await call.apply_faults(name)
@@ -84,94 +77,74 @@ async def start(call: Call) -> Response:
 
 
 async def part(call: Call) -> Response:
-    """Answer xml.part."""
-    session = _found(call)
+    session = _session(call)
     await call.apply_faults(session.name)
     text = call.query.get("partNumber", "")
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_PARTS):
         raise invalid(f"partNumber is a number from 1 to {_MAX_PARTS}. Received: {text!r}.")
-    writer = call.state.blobs.create()
-    await receive(call, call.pieces(), writer)
-    blob = writer.finish()
-    try:
+    with call.state.blobs.create() as writer:
+        await receive(call, call.pieces(), writer)
+        blob = writer.finish()
         blobs.verify(blob, blobs.declared_hashes(call.headers))
-        call.state.store_part(_found(call), int(text), blob)
-    except BaseException:
-        call.state.blobs.remove(blob.id)
-        raise
+        call.state.store_part(_session(call), int(text), blob)
     return Response(headers={"ETag": f'"{blob.md5}"', "X-Goog-Hash": f"crc32c={blob.crc32c},md5={blob.md5}"})
 
 
 async def complete(call: Call) -> Response:
-    """Answer xml.complete."""
     body = (await call.read_all()).decode("utf-8", "replace")
-    session = _found(call)
+    session = _session(call)
     await call.apply_faults(session.name)
     _refuse_conditions(call)
-    there = call.state.parts(session)
-    wanted = [(int(number), etag.replace("&quot;", "").strip('"')) for number, etag in _PART.findall(body)]
-    if not wanted or [number for number, _ in wanted] != sorted({number for number, _ in wanted}):
+    stored = call.state.parts(session)
+    parts = [(int(number), etag.replace("&quot;", "").strip('"')) for number, etag in _PART.findall(body)]
+    if not parts or [number for number, _ in parts] != sorted({number for number, _ in parts}):
         raise StorageApiError(400, "InvalidPartOrder", "The parts are not named, or not in the order of their numbers.")
-    for number, etag in wanted:
-        if number not in there or there[number][1] != etag:
-            raise StorageApiError(400, "InvalidPart", f"Part {number} has not come, or its ETag is another one.")
-    if any(there[number][2] < _MIN_PART_BYTES for number, _ in wanted[:-1]):
+    for number, etag in parts:
+        if number not in stored or stored[number][1] != etag:
+            raise StorageApiError(400, "InvalidPart", f"Part {number} was not uploaded, or its ETag differs.")
+    if any(stored[number][2] < _MIN_PART_BYTES for number, _ in parts[:-1]):
         raise StorageApiError(
             400, "EntityTooSmall", f"Every part but the last one has at least {_MIN_PART_BYTES} bytes."
         )
-    held = [call.state.blobs.link(there[number][0]) for number, _ in wanted]
-    try:
-        blob = await asyncio.to_thread(call.state.blobs.concatenate, held)
-    finally:
-        for each in held:
-            call.state.blobs.remove(each)
-    try:
-        with call.state.transaction():
-            made = call.state.commit(session.bucket, session.name, blob, session.fields)
-            call.state.delete_session(session)
-    except BaseException:
-        call.state.blobs.remove(blob.id)
-        raise
+    blob = await call.state.blobs.concatenate([stored[number][0] for number, _ in parts])
+    with call.state.blobs.removed_on_error(blob), call.state.transaction():
+        made = call.state.commit(session.bucket, session.name, blob, session.fields)
+        call.state.delete_session(session)
     return _answer("CompleteMultipartUploadResult", made.bucket, made.name, f'<ETag>"{made.etag}"</ETag>')
 
 
 async def abort(call: Call) -> Response:
-    """Answer xml.abort."""
-    session = _found(call)
+    session = _session(call)
     await call.apply_faults(session.name)
     call.state.delete_session(session)
     return Response(status_code=204)
 
 
-def _found(call: Call) -> UploadSession:
+def _session(call: Call) -> UploadSession:
     session = call.state.session(call.query.get("uploadId", ""))
     if session is None or (session.bucket, session.name) != (call.route.bucket, call.route.object):
-        raise StorageApiError(404, "NoSuchUpload", "No such upload: it was completed, aborted or never begun.")
+        raise StorageApiError(404, "NoSuchUpload", "No such upload: it was completed, aborted or never started.")
     return session
 
 
-def _named(call: Call) -> dict[str, str]:
+def _json_conditions(call: Call) -> dict[str, str]:
     """Return the preconditions, which are headers here, under the names of the JSON API."""
     return {name: call.headers[header] for header, name in _CONDITIONS.items() if header in call.headers}
 
 
 def _refuse_conditions(call: Call) -> None:
-    """The real service has no preconditions for an upload in parts: whoever sends one must not believe that it held."""
+    """Reject preconditions: the real service ignores them for a multipart upload, and a client must not rely on them."""
     for header in _CONDITIONS:
         if header in call.headers:
-            raise not_emulated(f"the header {header!r} of an upload in parts")
+            raise not_emulated(f"the header {header!r} of a multipart upload")
 
 
 def _conditions(call: Call) -> conditions.Conditions:
-    return conditions.parse(_named(call), call.headers)
+    return conditions.parse(_json_conditions(call), call.headers)
 
 
 def _fields(call: Call) -> dict[str, object]:
-    """Return the metadata, which are headers here, under the names of the JSON API.
-
-    Raises:
-        ApiError: a header of the service that this emulator would have to ignore.
-    """
+    """Return the metadata, which are headers here, under the names of the JSON API."""
     for name in call.headers:
         if name.startswith("x-goog-") and not name.startswith(_META) and name not in (*_METADATA, *_OTHERS):
             raise not_emulated(f"the header {name!r} of {call.route.operation}")

@@ -73,6 +73,12 @@ def snake_case(name: str) -> str:
     return re.sub(r"([A-Z])", lambda found: f"_{found[1].lower()}", name)
 
 
+def field_names(message: str) -> dict[str, str]:
+    """Return the fields of a message by both of their names, "job_spec" and "jobSpec"."""
+    known = MESSAGES[message]
+    return {**{snake_case(name): name for name in known}, **{name: name for name in known}}
+
+
 def _value_to_response(kind: str, value: Any, *, enum_numbers: bool) -> Any:
     if kind.endswith("[]"):
         return [_value_to_response(kind[:-2], each, enum_numbers=enum_numbers) for each in value]
@@ -91,8 +97,7 @@ def _message(kind: str, value: Any, path: str, problems: Problems) -> dict[str, 
     if not isinstance(value, dict):
         problems.append((path, _wrong(path, kind, value)))
         return {}
-    known = MESSAGES[kind]
-    names = {**{snake_case(name): name for name in known}, **{name: name for name in known}}
+    known, names = MESSAGES[kind], field_names(kind)
     found: dict[str, Any] = {}
     seen: set[str] = set()
     for given, each in value.items():

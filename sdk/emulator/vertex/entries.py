@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .. import private
+from .. import data_folder
 from ..gcs.names import words
 from .environment import project_number
-from .errors import VertexApiError, invalid
-from .filters import Comparison, Filter, matches_filter, parse, required_comparisons
+from .errors import invalid
+from .filters import Comparison, Filter, compare, invalid_filter, matches_filter, parse, required_comparisons
 from .listing import page_token, read_page_token
 from .timing import EmulatorClock, format_time_ns, parse_time_ns
 
@@ -25,6 +24,7 @@ _MAX_CHARACTERS = 250_000
 _PAGE, _MAX_PAGE, _CHUNK = 50, 1000, 1000
 _KNOWN = words("resourceNames projectIds filter orderBy pageSize pageToken")
 _ORDERS = {"": "ASC", "timestamp": "ASC", "timestamp asc": "ASC", "timestamp desc": "DESC"}
+_VERSION = 1
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS entries (
     id INTEGER PRIMARY KEY AUTOINCREMENT, ns INTEGER NOT NULL, project TEXT NOT NULL, job TEXT NOT NULL, task TEXT NOT NULL,
@@ -45,10 +45,7 @@ class LogEntries:
     def __init__(self, path: Path, clock: EmulatorClock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._db = sqlite3.connect(private.create_database(path), isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = OFF")
-        self._db.executescript(_SCHEMA)
+        self._db = data_folder.open_database(path, _SCHEMA, _VERSION, any_thread=True)
         self._last_ns: int = self._db.execute("SELECT coalesce(max(ns), 0) FROM entries").fetchone()[0]
 
     def close(self) -> None:
@@ -206,17 +203,17 @@ def _time(comparison: Comparison) -> int:
         # SQLite's numbers have 64 bits.
         return min(max(parse_time_ns(comparison.value), -(2**63)), 2**63 - 1)
     except ValueError as error:
-        raise _wrong(str(error)) from None
+        raise invalid_filter(str(error)) from None
 
 
 def _matches(comparison: Comparison, entry: Mapping[str, Any]) -> bool:
     path, op, value = comparison.path, comparison.op, comparison.value
     if path == ("timestamp",):
-        return _compare(op, parse_time_ns(entry["timestamp"]), _time(comparison))
+        return compare(op, parse_time_ns(entry["timestamp"]), _time(comparison))
     if path == ("severity",):
         if value.upper() not in _SEVERITIES:
-            raise _wrong(f"unknown severity {value!r}")
-        return _compare(op, _SEVERITIES.index(entry["severity"]), _SEVERITIES.index(value.upper()))
+            raise invalid_filter(f"unknown severity {value!r}")
+        return compare(op, _SEVERITIES.index(entry["severity"]), _SEVERITIES.index(value.upper()))
     found: Any = entry
     for part in path:
         found = found.get(part) if isinstance(found, Mapping) else None
@@ -226,23 +223,11 @@ def _matches(comparison: Comparison, entry: Mapping[str, Any]) -> bool:
         return value == "*" or value.lower() in str(found).lower()
     if op in ("=~", "!~"):
         return _regex_found(value, str(found)) == (op == "=~")
-    return _compare(op, str(found), value)
+    return compare(op, str(found), value)
 
 
 def _regex_found(pattern: str, text: str) -> bool:
     try:
         return re.search(pattern, text) is not None
     except (re.error, RecursionError, OverflowError) as error:
-        raise _wrong(f"no regular expression: {error}") from None
-
-
-def _compare(op: str, left: Any, right: Any) -> bool:
-    if op in ("=", "!=", ":"):
-        return bool(left == right) == (op != "!=")
-    if op in ("=~", "!~"):
-        raise _wrong(f"{op} is for texts")
-    return bool({"<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[op])
-
-
-def _wrong(why: str) -> VertexApiError:
-    return invalid([("filter", f"Invalid filter: {why}.")])
+        raise invalid_filter(f"not a regular expression: {error}") from None

@@ -1,11 +1,11 @@
-"""What a request to Vertex AI or Cloud Logging is refused with, in the form in which Google's APIs say it."""
+"""Errors in the form in which Vertex AI and Cloud Logging answer them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from starlette.responses import JSONResponse, Response
+from ..errors import ApiError
 
 _STATUS = {
     400: "INVALID_ARGUMENT",
@@ -24,16 +24,8 @@ _STATUS = {
 }
 
 
-class VertexApiError(Exception):
-    """A request that is answered with an error.
-
-    Args:
-        code: of HTTP.
-        message: a sentence for people.
-        status: the name of the error; by default the one that goes with the code.
-        details: objects with an "@type" each.
-        headers: further ones of the answer.
-    """
+class VertexApiError(ApiError):
+    """A request that is answered with an error; `status` is its name, by default the one that belongs to the code."""
 
     def __init__(
         self,
@@ -44,37 +36,32 @@ class VertexApiError(Exception):
         details: Sequence[dict[str, Any]] = (),
         headers: dict[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
-        self.code = code
-        self.message = message
+        super().__init__(code, message, headers)
         self.status = status or _STATUS.get(code, "UNKNOWN")
         self.details = list(details)
-        self.headers = headers or {}
 
-    def response(self) -> Response:
-        """Return the answer."""
-        told: dict[str, Any] = {"code": self.code, "message": self.message, "status": self.status}
+    def body(self) -> dict[str, Any]:
+        error: dict[str, Any] = {"code": self.code, "message": self.message, "status": self.status}
         if self.details:
-            told["details"] = self.details
-        return JSONResponse({"error": told}, self.code, self.headers)
+            error["details"] = self.details
+        return {"error": error}
 
 
 def invalid(problems: Sequence[tuple[str, str]]) -> VertexApiError:
-    """Return the error for a request that makes no sense.
-
-    Args:
-        problems: the field, as the proto calls it, and the sentence about it, of each mistake.
-    """
+    """Return the error for an invalid request: the field, as the proto names it, and a sentence for each mistake."""
     violations = [{"field": field, "description": text} if field else {"description": text} for field, text in problems]
     detail = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}
     return VertexApiError(400, "\n".join(text for _, text in problems), details=[detail])
 
 
 def not_found(name: str) -> VertexApiError:
-    """Return the error for a resource that is not there."""
     return VertexApiError(404, f"The {name} does not exist.")
 
 
+def too_large(message: str) -> VertexApiError:
+    return VertexApiError(413, message)
+
+
 def not_emulated(what: str) -> VertexApiError:
-    """Return the error for what the real service does and this one does not."""
+    """Return the error for a feature of the real service that the emulator lacks."""
     return VertexApiError(501, f"podlift's emulator of Vertex AI does not know {what}.")

@@ -5,9 +5,11 @@ OR binds closer than AND, and two terms side by side are joined by AND, as both 
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from .errors import VertexApiError, invalid
 
@@ -17,6 +19,15 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _MAX_LENGTH, _MAX_DEPTH = 20_000, 50
+_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    ":": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,13 +58,13 @@ def parse(text: str) -> Filter:
         RefusedError: it is none.
     """
     if len(text) > _MAX_LENGTH:
-        raise _wrong(f"it has {len(text)} characters, {_MAX_LENGTH} are allowed")
+        raise invalid_filter(f"it has {len(text)} characters, {_MAX_LENGTH} are allowed")
     parser = _FilterParser(_tokens(text))
     if parser.done:
         return EVERYTHING
     found = parser.sequence(0)
     if not parser.done:
-        raise _wrong(f"unexpected {parser.next!r}")
+        raise invalid_filter(f"unexpected {parser.next!r}")
     return found
 
 
@@ -80,7 +91,14 @@ def comparisons(found: Filter) -> list[Comparison]:
     return [found] if isinstance(found, Comparison) else [each for part in found.parts for each in comparisons(part)]
 
 
-def _wrong(why: str) -> VertexApiError:
+def compare(op: str, left: Any, right: Any) -> bool:
+    """Return whether two values compare as an operator says; ":" is "=" for everything but strings."""
+    if op not in _COMPARE:
+        raise invalid_filter(f"{op} is for strings")
+    return bool(_COMPARE[op](left, right))
+
+
+def invalid_filter(why: str) -> VertexApiError:
     return invalid([("filter", f"Invalid filter: {why}.")])
 
 
@@ -91,7 +109,7 @@ def _tokens(text: str) -> list[tuple[str, str, bool]]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None or match.lastgroup is None:
-            raise _wrong(f"unexpected {text[at : at + 20].strip()!r}")
+            raise invalid_filter(f"unexpected {text[at : at + 20].strip()!r}")
         kind, start = match.lastgroup, match.start(match.lastgroup)
         token = text[start : match.end()]
         found.append(
@@ -116,7 +134,7 @@ class _FilterParser:
 
     def sequence(self, depth: int) -> Filter:
         if depth > _MAX_DEPTH:
-            raise _wrong("it is nested too deeply")
+            raise invalid_filter("it is nested too deeply")
         parts = [self._alternatives(depth)]
         while not self.done and self._tokens[self._at][0] != "close":
             self._take("word", "AND")
@@ -139,14 +157,14 @@ class _FilterParser:
     def _parenthesis(self, depth: int) -> Filter:
         found = self.sequence(depth + 1)
         if not self._take("close"):
-            raise _wrong(f"expected ')' instead of {self.next!r}")
+            raise invalid_filter(f"expected ')' instead of {self.next!r}")
         return found
 
     def _comparison(self) -> Filter:
         path, negated = self._path()
         op = self._take("op")
         if not op:
-            raise _wrong(f"expected a comparison such as '=' instead of {self.next!r}")
+            raise invalid_filter(f"expected a comparison such as '=' instead of {self.next!r}")
         value = self._take("string")
         if value is None:
             value = self._word_value()
@@ -157,7 +175,7 @@ class _FilterParser:
         """Return an unquoted value; a time has colons in it, which are tokens of their own."""
         found = self._take("word")
         if found is None:
-            raise _wrong(f"expected a value instead of {self.next!r}")
+            raise invalid_filter(f"expected a value instead of {self.next!r}")
         while not self.done and self._tokens[self._at][2] and self._tokens[self._at][:2] == ("op", ":"):
             self._at += 1
             found += ":" + (self._take("word") or "")
@@ -183,7 +201,7 @@ class _FilterParser:
                 break
             self._at += 1
         if self._at == start or not all(parts):
-            raise _wrong(f"expected the name of a field instead of {self.next!r}")
+            raise invalid_filter(f"expected the name of a field instead of {self.next!r}")
         return tuple(parts), negated
 
     def _take(self, kind: str, text: str | None = None) -> str | None:

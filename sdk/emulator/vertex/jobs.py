@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import lifecycle, listing, quotas, rules
-from .drive import JobScheduler, scheduling_terms
+from . import lifecycle, listing, machines, rules
 from .environment import project_number, replicas
 from .errors import VertexApiError, invalid, not_found
 from .faults import VertexFaults
+from .scheduler import JobScheduler, scheduling_terms
 from .states import JobStatus, JobTimings
 from .tables import JobRow, JobTable
 from .timing import EmulatorClock, format_time
@@ -61,7 +61,7 @@ class CustomJobs:
         name = job["displayName"]
         with self._scheduler.lock:
             if self._faults.for_job("quota", name):
-                raise VertexApiError(429, quotas.message(job))
+                raise VertexApiError(429, machines.quota_message(job))
             now = self._clock.now()
             row = JobRow(
                 id=self._next_id(now),

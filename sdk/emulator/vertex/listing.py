@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import nearest
-from .bodies import snake_case
-from .errors import VertexApiError, invalid
-from .fields import ENUMS, MESSAGES
-from .filters import Comparison, Filter, comparisons, matches_filter, parse
+from .bodies import field_names, snake_case
+from .errors import invalid
+from .fields import ENUMS
+from .filters import Comparison, Filter, compare, comparisons, invalid_filter, matches_filter, parse
 from .timing import parse_time_ns
 
 _OPERATORS = {
@@ -37,16 +37,16 @@ def read_filter(text: str) -> Filter:
         field = snake_case(each.path[0])
         if field not in _OPERATORS or (len(each.path) > 1) != (field == "labels"):
             name = ".".join(each.path)
-            raise _wrong(f"unknown field {name!r}. {nearest(name, list(_OPERATORS))}")
+            raise invalid_filter(f"unknown field {name!r}. {nearest(name, list(_OPERATORS))}")
         if each.op not in _OPERATORS[field]:
-            raise _wrong(f"{field} is compared by {' '.join(_OPERATORS[field])}. Received: {each.op!r}")
+            raise invalid_filter(f"{field} is compared by {' '.join(_OPERATORS[field])}. Received: {each.op!r}")
         if field == "state" and _state(each.value) is None:
-            raise _wrong(f"unknown state {each.value!r}")
+            raise invalid_filter(f"unknown state {each.value!r}")
         if field == "create_time":
             try:
                 parse_time_ns(each.value)
             except ValueError as error:
-                raise _wrong(str(error)) from None
+                raise invalid_filter(str(error)) from None
     return found
 
 
@@ -59,7 +59,7 @@ def matches(comparison: Comparison, job: Mapping[str, Any]) -> bool:
             return found is not None
         return bool(found == value) == (op != "!=")
     if field == "create_time":
-        return _compared(op, parse_time_ns(job["createTime"]), parse_time_ns(value))
+        return compare(op, parse_time_ns(job["createTime"]), parse_time_ns(value))
     if field == "state":
         return bool(job["state"] == _state(value)) == (op == "=")
     name = str(job["displayName"])
@@ -84,13 +84,13 @@ def page_size(text: str | None) -> int:
     return min(int(text) or _PAGE, _MAX_PAGE)
 
 
-def page_token(asked: str, last: list[Any]) -> str:
+def page_token(query: str, last: list[Any]) -> str:
     """Return the token that continues behind `last`, for those who ask the same again."""
-    text = json.dumps([_digest(asked), last])
+    text = json.dumps([_digest(query), last])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
-def read_page_token(text: str, asked: str) -> list[Any] | None:
+def read_page_token(text: str, query: str) -> list[Any] | None:
     """Return what `token` was given; None for the first page.
 
     Raises:
@@ -101,7 +101,7 @@ def read_page_token(text: str, asked: str) -> list[Any] | None:
     try:
         padded = text + "=" * (-len(text) % 4)
         digest, last = json.loads(base64.b64decode(padded.encode("ascii"), altchars=b"-_", validate=True))
-        known = digest == _digest(asked) and isinstance(last, list) and all(type(each) is int for each in last)
+        known = digest == _digest(query) and isinstance(last, list) and all(type(each) is int for each in last)
     except (ValueError, TypeError, RecursionError, binascii.Error):
         known = False
     if not known:
@@ -118,10 +118,7 @@ def apply_read_mask(job: dict[str, Any], mask: str) -> dict[str, Any]:
     paths = [path.strip() for path in mask.split(",") if path.strip()]
     if not paths or "*" in paths:
         return job
-    names = {
-        **{snake_case(name): name for name in MESSAGES["CustomJob"]},
-        **{name: name for name in MESSAGES["CustomJob"]},
-    }
+    names = field_names("CustomJob")
     tops = [path.split(".")[0] for path in paths]
     unknown = [path for path in tops if path not in names]
     if unknown:
@@ -130,12 +127,8 @@ def apply_read_mask(job: dict[str, Any], mask: str) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name in wanted}
 
 
-def _digest(asked: str) -> str:
-    return hashlib.sha256(asked.encode("utf-8", "replace")).hexdigest()[:16]
-
-
-def _wrong(why: str) -> VertexApiError:
-    return invalid([("filter", f"Invalid filter: {why}.")])
+def _digest(query: str) -> str:
+    return hashlib.sha256(query.encode("utf-8", "replace")).hexdigest()[:16]
 
 
 def _state(value: str) -> str | None:
@@ -147,14 +140,3 @@ def _state(value: str) -> str | None:
 
 def _like(pattern: str, name: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
-
-
-def _compared(op: str, left: int, right: int) -> bool:
-    return {
-        "=": left == right,
-        "!=": left != right,
-        "<": left < right,
-        "<=": left <= right,
-        ">": left > right,
-        ">=": left >= right,
-    }[op]

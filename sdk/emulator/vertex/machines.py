@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote
 
 from ..gcs.names import words
 
@@ -73,6 +74,8 @@ FLEX_START = words(
     "NVIDIA_L4 NVIDIA_TESLA_A100 NVIDIA_A100_80GB NVIDIA_H100_80GB NVIDIA_H100_MEGA_80GB NVIDIA_H200_141GB NVIDIA_B200"
 )
 _POD_CORES = 32
+_QUOTA_PREFIX = "aiplatform.googleapis.com/custom_model_training_"
+_QUOTA_TPUS = {"ct5lp": "tpu_v5e", "ct6e": "tpu_v6e", "tpu7x": "tpu_7x"}
 
 
 def is_tpu(spec: Mapping[str, Any]) -> bool:
@@ -148,3 +151,42 @@ def _gpu(kind: str, accelerator: str, count: int, topology: str) -> str | None:
         known = ", ".join(map(str, sorted(counts)))
         return f'Accelerator count {count} of {accelerator} is not supported for machine type "{kind}": {known}.'
     return None
+
+
+def quota_metrics(job: Mapping[str, Any]) -> list[str]:
+    """Return the quota metrics of a job's machines; those of spot and flex-start are named preemptible."""
+    spec = job.get("jobSpec", {})
+    prefix = _QUOTA_PREFIX
+    if spec.get("scheduling", {}).get("strategy") in ("SPOT", "FLEX_START"):
+        prefix += "preemptible_"
+    pools = filter(None, spec.get("workerPoolSpecs", []))
+    return list(dict.fromkeys(prefix + _quota_metric(pool.get("machineSpec", {})) for pool in pools))
+
+
+def quota_message(job: Mapping[str, Any]) -> str:
+    """Return the error of a create call that exceeds a quota."""
+    return f"The following quota metrics exceed quota limits: {','.join(quota_metrics(job))}"
+
+
+def quota_response(project: str, metric: str, *, exceeded: bool) -> dict[str, Any]:
+    """Return a metric as Service Usage shows it: unlimited, unless create calls are rejected for a quota."""
+    name = f"projects/{project}/services/{metric.partition('/')[0]}/consumerQuotaMetrics/{quote(metric, safe='')}"
+    in_region = {
+        "name": f"{name}/limits/%2Fproject%2Fregion",
+        "metric": metric,
+        "unit": "1/{project}/{region}",
+        "quotaBuckets": [{"effectiveLimit": "0" if exceeded else "-1"}],
+    }
+    return {"name": name, "metric": metric, "consumerQuotaLimits": [in_region]}
+
+
+def _quota_metric(machine: Mapping[str, Any]) -> str:
+    accelerator, kind = machine.get("acceleratorType", ""), machine.get("machineType", "")
+    if accelerator.startswith("TPU_"):
+        return str(accelerator).lower()
+    family = kind.partition("-")[0]
+    if family in _QUOTA_TPUS:
+        return _QUOTA_TPUS[family]
+    if accelerator:
+        return f"{accelerator.lower().replace('nvidia_tesla_', 'nvidia_')}_gpus"
+    return "cpus" if family in ("n1", "e2") else f"{family}_cpus"

@@ -7,7 +7,7 @@ import threading
 import traceback
 from collections.abc import Callable, Set
 
-from .gangs import ReplicaGroup
+from .launcher import ReplicaGroup
 
 _POLL_S = 0.02
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import InputError
-from .. import private
+from .. import data_folder
 from .states import JobStatus
 
 _VERSION = 2
@@ -35,31 +33,10 @@ class JobRow:
 
 
 class JobTable:
-    """The table of jobs; whoever calls holds a lock of his own.
-
-    Args:
-        path: of the database.
-
-    Raises:
-        InputError: it is damaged, or was written by another podlift.
-    """
+    """The table of jobs. Callers serialize their calls by a lock of their own."""
 
     def __init__(self, path: Path) -> None:
-        try:
-            self._db = sqlite3.connect(private.create_database(path), isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode = WAL")
-            # A killed process loses nothing that was written; only a machine that loses power would.
-            self._db.execute("PRAGMA synchronous = OFF")
-            version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
-                self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
-        except sqlite3.DatabaseError as error:
-            raise InputError(f"The data folder {str(path.parent)!r} is damaged: {error}.") from None
-        if version not in (0, _VERSION):
-            raise InputError(
-                f"The data folder {str(path.parent)!r} was written by another podlift. Received: version {version}. "
-                f"Known: {_VERSION}. Next: name another folder by --data."
-            )
+        self._db = data_folder.open_database(path, _SCHEMA, _VERSION, any_thread=True)
 
     def close(self) -> None:
         """Close the database."""

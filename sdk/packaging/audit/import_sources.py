@@ -1,4 +1,4 @@
-"""Where a module that the bundle does not hold comes from in a task: Python, podlift, a requirement, the image, or nowhere."""
+"""Where the modules that a program imports come from in a task: Python, podlift, a requirement, the image, or nowhere."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from typing import Literal
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from ... import text
 from ...names import NAMES
 from ..requirements.read import TENSORFLOWS, Requirements
 from ..tree import why_left_out
-from .installed import Installed, Place
+from .installed import Installed, ModuleLocation
 from .program import Import, Program
 
 Level = Literal["error", "warning", "note"]
 
 _SHOWN = 3
 _MARKS = ("pyproject.toml", "setup.py", "setup.cfg")
-# Modules whose distributions have other names, for those that are not installed here.
+# Distributions with other names than their modules, for those that are not installed here.
 _OTHER_NAMES = {
     "attr": ("attrs",), "bs4": ("beautifulsoup4",), "Crypto": ("pycryptodome",),
     "cv2": tuple(f"opencv-{kind}" for kind in (
@@ -38,42 +39,240 @@ _OTHER_NAMES = {
     "umap": ("umap-learn",), "usb": ("pyusb",), "vertexai": ("google-cloud-aiplatform",), "yaml": ("pyyaml",),
     "zmq": ("pyzmq",),
 }  # fmt: skip
-# What every TensorFlow needs itself, for one that is not installed here.
+# Modules that every TensorFlow requires, for one that is not installed here.
 _TENSORFLOW_BRINGS = {
-    "absl",
-    "google.protobuf",
-    "h5py",
-    "keras",
-    "numpy",
-    "six",
-    "tensorboard",
-    "tensorflow_estimator",
-    "wrapt",
-}
+    "absl", "google.protobuf", "h5py", "keras", "numpy", "six", "tensorboard", "tensorflow_estimator", "wrapt",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Trouble:
-    """What is wrong with an import.
+class ImportProblem:
+    """What is wrong with an import."""
 
-    Args:
-        name: the module.
-        level: what podlift would do about it.
-        said: the rest of the sentence "train.py:3 imports 'x': ".
-        kind: "missing" where nothing that is searched holds it; "uninstalled" where a requirement would bring it; "outside"
-            where it is found where no task may look; "unrequired" where it is there, and no requirement says so.
-        group: what the sentence is about: it is said once for all modules of one distribution.
-    """
-
-    name: str
+    name: str  # the module
     level: Level
-    said: str
+    message: str  # follows "train.py:3 imports 'x': "
+    # "missing": it is nowhere. "uninstalled": a requirement would install it. "outside": no task looks where it is.
+    # "unrequired": it is installed, but no requirement installs it.
     kind: Literal["missing", "uninstalled", "outside", "unrequired"]
-    group: str = ""
+    group: str = ""  # the distribution: problems of all its modules are reported once
 
 
-def _having(name: str, names: Collection[str]) -> str:
-    """Return which of the distributions has a module's name, as most have, or is known for bringing it; "" for none."""
+@dataclass(frozen=True, kw_only=True)
+class TaskEnvironment:
+    """What tasks find besides the bundle."""
+
+    requirements: Requirements
+    isolated: bool = False  # exactly the requirements, and nothing that is installed here
+    in_image: bool = False  # an image that installs the requirements and may contain more
+    legacy: bool = False  # tf_keras
+    pythonpath: bool = False  # the caller's PYTHONPATH
+    dropped: Collection[str] = ()  # names of the caller's environment variables that no task gets
+
+
+class ImportSources:
+    """Finds problems of imports; `left_out` are the files that the bundle leaves out, with reasons."""
+
+    def __init__(self, program: Program, environment: TaskEnvironment, left_out: Sequence[str] = ()) -> None:
+        self._program = program
+        self._left_out = left_out
+        self._requirements = environment.requirements
+        self._isolated = environment.isolated
+        self._in_image = environment.in_image
+        self._legacy = environment.legacy
+        self._installed = Installed(pythonpath=environment.pythonpath)
+        self._known: dict[tuple[str, tuple[str, ...]], tuple[ImportProblem, ...]] = {}
+        self._required = self._requirements.here()
+        self._names = {str(canonicalize_name(requirement.name)) for requirement in self._required}
+        title = self._requirements.title
+        self._no_requirement = f"no requirement of {title}" if title else "no requirement"
+
+    def problems(self, wanted: Import) -> Sequence[ImportProblem]:
+        """Return what is wrong with an import."""
+        key = (wanted.name, wanted.wanted)
+        if key not in self._known:
+            self._known[key] = tuple(self._problems(wanted))
+        return self._known[key]
+
+    def _problems(self, wanted: Import) -> Iterator[ImportProblem]:
+        left_out = self._program.left_out(wanted)
+        if left_out is not None:
+            name, path = left_out
+            yield ImportProblem(name, "error", self._left_out_message(path), "missing")
+        elif self._program.is_regular(wanted.top):
+            # A package of the bundle has precedence: what it lacks is not found anywhere else.
+            if not self._program.has(wanted.name):
+                yield self._missing(wanted.name)
+        else:
+            for module in self._installed.locate(wanted.name, wanted.wanted):
+                # A folder without an `__init__.py` counts only if nothing else has its name.
+                in_bundle = module.kind != "site" and self._program.has(module.name)
+                problem = None if in_bundle else self._problem(module)
+                if problem is not None:
+                    yield problem
+
+    def _problem(self, module: ModuleLocation) -> ImportProblem | None:
+        if module.kind == "standard" or module.name.partition(".")[0] in NAMES:
+            return None
+        required = self._requirement_of(module.name)
+        uses_this_environment = not (self._isolated or self._in_image)
+        if module.kind == "missing":
+            if required:
+                return self._uninstalled(module.name, required) if uses_this_environment else None
+            return self._unknown(module) or self._missing(module.name)
+        if module.kind == "outside":
+            return None if required and not uses_this_environment else self._outside(module, required)
+        if required or (uses_this_environment and not self._requirements.source) or self._is_brought(module):
+            return None
+        return self._unknown(module) or self._unrequired(module)
+
+    def _requirement_of(self, name: str) -> str:
+        """Return the requirement with a module's name, "" if there is none."""
+        found = _distribution_of(name, self._names)
+        tensorflow = self._names & TENSORFLOWS
+        if not found and self._isolated and tensorflow and any(part in _TENSORFLOW_BRINGS for part in _prefixes(name)):
+            return min(tensorflow)
+        return found
+
+    def _extra_of(self, module: ModuleLocation) -> str:
+        """Return the extra of the project that brings a module, "" if there is none."""
+        providers = self._installed.providers(module)
+        for extra, lines in self._requirements.extras.items():
+            requirements = [Requirement(line) for line in lines]
+            names = {canonicalize_name(requirement.name) for requirement in requirements}
+            if _distribution_of(module.name, names) or providers & self._installed.closure(requirements)[0]:
+                return extra
+        return ""
+
+    def _is_brought(self, module: ModuleLocation) -> bool:
+        """True if the requirements, or an image with TensorFlow, bring an installed module."""
+        top = module.name.partition(".")[0]
+        if not self._isolated and (top in ("tensorflow", "keras") or (top == "tf_keras" and self._legacy)):
+            return True
+        brought = self._closure[0] if self._isolated else self._closure[0] | self._image
+        return bool(self._installed.providers(module) & brought)
+
+    @cached_property
+    def _closure(self) -> tuple[set[str], set[str]]:
+        """The names of all that the requirements bring, and of those whose own requirements are unknown here."""
+        if self._requirements.is_lock:
+            # It names everything, but a name only tells the modules of an installed distribution.
+            return set(self._names), self._names - set(self._installed.versions)
+        known, unknown = self._installed.closure(self._required)
+        other_version = {canonicalize_name(item.name) for item in self._required if not self._is_installed(item)}
+        return known, unknown | other_version
+
+    def _is_installed(self, requirement: Requirement) -> bool:
+        version = self._installed.versions.get(canonicalize_name(requirement.name))
+        return version is not None and not requirement.url and requirement.specifier.contains(version, prereleases=True)
+
+    @cached_property
+    def _image(self) -> set[str]:
+        """The names of all that an image with TensorFlow brings."""
+        names = ["podlift", "keras", *sorted(TENSORFLOWS)]
+        if self._legacy:
+            names.append("tf-keras")
+        return self._installed.closure([Requirement(name) for name in names if name in self._installed.versions])[0]
+
+    def _left_out_message(self, path: str) -> str:
+        entry = self._program.entry
+        if entry.alone:
+            return f"only the script is packaged, not {path!r}. Next: project={str(entry.home)!r} (--project)."
+        reason = why_left_out(path, self._left_out) or "it was created or removed while the project was read"
+        return (
+            f"it is {path!r} of the project, which the bundle leaves out: {reason}. "
+            f"Next: include=[{self._relative(entry.project / path)!r}] (--include)."
+        )
+
+    def _missing(self, name: str) -> ImportProblem:
+        guard = "or put an import that may fail into try/except ImportError."
+        if self._in_image:
+            message = (
+                f"in no bundle, {self._no_requirement}, not installed here: the image must provide it. Next: add it to the "
+                "requirements."
+            )
+            return ImportProblem(name, "warning", message, "missing")
+        if self._isolated:
+            message = (
+                f"in no bundle, {self._no_requirement}, not in the standard library. Next: add it to the requirements, "
+                f"{guard}"
+            )
+        elif self._requirements.source:
+            message = f"in no bundle, {self._no_requirement}, not installed here. Next: add and install it, {guard}"
+        else:
+            message = f"in no bundle, not installed, not in the standard library. Next: install it, {guard}"
+        return ImportProblem(name, "error", message, "missing")
+
+    def _uninstalled(self, name: str, required: str) -> ImportProblem:
+        message = (
+            f"in the requirements ({required}, {self._requirements.title}), but not installed here. Next: pip install "
+            f"{required}, or isolated=True (--isolated)."
+        )
+        return ImportProblem(name, "error", message, "uninstalled")
+
+    def _unknown(self, module: ModuleLocation) -> ImportProblem | None:
+        """Return a warning if a requirement that is not installed here may bring a module."""
+        unknown = sorted(self._closure[1])
+        if not unknown or (module.kind == "missing" and not self._isolated):
+            return None
+        # A lock names everything: it does not contain what is known to come from another distribution.
+        if self._requirements.is_lock and self._installed.providers(module):
+            return None
+        message = (
+            f"{self._no_requirement} is known to bring it; what {text.and_more(unknown, _SHOWN)} would bring is unknown here. "
+            "Next: add it to the requirements too."
+        )
+        return ImportProblem(module.name, "warning", message, "unrequired")
+
+    def _unrequired(self, module: ModuleLocation) -> ImportProblem:
+        providers = sorted(self._installed.providers(module))
+        extra = self._extra_of(module)
+        names = " or ".join(map(repr, providers[:_SHOWN]))
+        advice = f"add {names} to the requirements" if providers else "package it"
+        reason = f"{self._no_requirement} brings it"
+        if extra:
+            reason, advice = f"of the requirements only the extra {extra!r} brings it", f"requirements=['.[{extra}]']"
+        if not self._requirements.source:
+            reason = "nothing is required" if self._in_image else "there are no requirements"
+        level: Level = "note" if extra else "warning"
+        if self._in_image:
+            message = f"in no bundle, and {reason}: the image must provide it. Next: {advice}."
+        elif self._isolated:
+            level = "error"
+            message = f"in no bundle, and {reason}: the isolated environment will not contain it. Next: {advice}."
+        else:
+            message = (
+                f"installed here, but in no bundle, and {reason}: it works here, and fails where only the requirements are "
+                f"installed. Next: {advice}."
+            )
+        return ImportProblem(module.name, level, message, "unrequired", ", ".join(providers))
+
+    def _outside(self, module: ModuleLocation, required: str) -> ImportProblem:
+        entry = self._program.entry
+        folder, path = _ends(module)
+        inside = os.path.relpath(module.path, entry.project)
+        if inside in self._program.files:
+            message = (
+                f"it loads from {str(folder)!r}; the bundle has it as {inside!r}, where a task does not look. Next: name its "
+                "folder as a source root in pyproject.toml ([tool.setuptools.packages.find] where = "
+                f"[{self._relative(folder)!r}])."
+            )
+        elif folder.is_relative_to(entry.home) and not entry.alone:
+            message = self._left_out_message(os.path.relpath(path, entry.project))
+        else:
+            include = self._relative(_project_of(folder) or path)
+            message = f"it loads from {str(folder)!r}, outside the bundle. Next: include=[{include!r}] (--include)"
+            if required:
+                message += f", or isolated=True (--isolated), which takes {required} from the requirements"
+            message += "."
+        return ImportProblem(module.name, "error", message, "outside")
+
+    def _relative(self, path: Path) -> str:
+        return os.path.relpath(path, self._program.entry.home)
+
+
+def _distribution_of(name: str, names: Collection[str]) -> str:
+    """Return which of the distributions has a module's name, as most have, or is known to bring it; "" for none."""
     for dotted in _prefixes(name):
         for other in (canonicalize_name(dotted), *_OTHER_NAMES.get(dotted, ())):
             if other in names:
@@ -86,231 +285,19 @@ def _prefixes(name: str) -> list[str]:
     return [".".join(parts[:depth]) for depth in range(1, len(parts) + 1)]
 
 
-class Origins:
-    """Says where modules come from.
-
-    Args:
-        program: the bundle.
-        requirements: what the project needs installed.
-        isolated: True where tasks find exactly that, and not what is installed here.
-        legacy: True where an image brings tf_keras.
-        pythonpath: True where tasks get the caller's PYTHONPATH.
-        elsewhere: True where tasks run in an image, that installs what is required and may hold more.
-        left_out: what the bundle leaves out, each with the reason.
-    """
-
-    def __init__(
-        self,
-        program: Program,
-        requirements: Requirements,
-        *,
-        isolated: bool,
-        legacy: bool,
-        pythonpath: bool,
-        elsewhere: bool = False,
-        left_out: Sequence[str] = (),
-    ) -> None:
-        self._program = program
-        self._left_out_paths = left_out
-        self._requirements = requirements
-        self._isolated = isolated
-        self._legacy = legacy
-        self._elsewhere = elsewhere
-        self._installed = Installed(pythonpath=pythonpath)
-        self._told: dict[tuple[str, tuple[str, ...]], tuple[Trouble, ...]] = {}
-        self._required = requirements.here()
-        self._names = {str(canonicalize_name(wanted.name)) for wanted in self._required}
-        self._source = "the list of requirements" if requirements.source == "list" else requirements.source
-
-    def troubles(self, wanted: Import) -> Sequence[Trouble]:
-        """Return what is wrong with an import, which another file may have asked about before."""
-        key = (wanted.name, wanted.wanted)
-        if key not in self._told:
-            self._told[key] = tuple(self._troubles(wanted))
-        return self._told[key]
-
-    def _troubles(self, wanted: Import) -> Iterator[Trouble]:
-        left_out = self._program.left_out(wanted)
-        if left_out is not None:
-            name, path = left_out
-            yield Trouble(name, "error", self._left_out(path), "missing")
-        elif self._program.is_regular(wanted.name.partition(".")[0]):
-            # A package of the bundle comes first: what it lacks is found nowhere else.
-            if self._program.find(Import(wanted.name, 0)) is None:
-                yield self._missing(wanted.name)
-        else:
-            for place in self._installed.locate(wanted.name, wanted.wanted):
-                # A folder without an `__init__.py` counts only as long as nothing else has its name.
-                mine = place.kind != "site" and self._program.find(Import(place.name, 0)) is not None
-                trouble = None if mine else self._trouble(place)
-                if trouble is not None:
-                    yield trouble
-
-    def _trouble(self, place: Place) -> Trouble | None:
-        if place.kind == "standard" or place.name.partition(".")[0] in NAMES:
-            return None
-        named = self._named(place.name)
-        if place.kind == "missing":
-            if named and not (self._isolated or self._elsewhere):
-                return self._not_installed(place.name, named)
-            return None if named else self._unknown(place) or self._missing(place.name)
-        if place.kind == "outside":
-            return None if named and (self._isolated or self._elsewhere) else self._outside(place, named)
-        compared = self._requirements.source or self._isolated or self._elsewhere
-        if named or not compared or self._is_brought(place):
-            return None
-        return self._unknown(place) or self._unrequired(place)
-
-    def _named(self, name: str) -> str:
-        """Return the requirement that has a module's name, "" when none has."""
-        found = _having(name, self._names)
-        tensorflow = self._names & TENSORFLOWS
-        if not found and self._isolated and tensorflow and any(part in _TENSORFLOW_BRINGS for part in _prefixes(name)):
-            return min(tensorflow)
-        return found
-
-    def _extra(self, place: Place) -> str:
-        """Return the extra of the project that brings a module, "" when none does."""
-        providers = self._installed.providers(place)
-        for extra, lines in self._requirements.extras.items():
-            wanted = [Requirement(line) for line in lines]
-            names = {canonicalize_name(item.name) for item in wanted}
-            if _having(place.name, names) or (providers and providers & self._installed.closure(wanted)[0]):
-                return extra
-        return ""
-
-    def _is_brought(self, place: Place) -> bool:
-        """True if what is required, or an image with TensorFlow, brings an installed module."""
-        top = place.name.partition(".")[0]
-        if not self._isolated and top in ("tensorflow", "keras", *(["tf_keras"] if self._legacy else [])):
-            return True
-        providers = self._installed.providers(place)
-        return bool(providers & (self._closure[0] | (set() if self._isolated else self._image)))
-
-    @cached_property
-    def _closure(self) -> tuple[set[str], set[str]]:
-        known, unknown = self._installed.closure(self._required)
-        if self._requirements.is_lock:
-            # All that is needed is named; only a name says what it brings, as long as it is not installed.
-            return set(self._names), self._names - set(self._installed.versions)
-        other = [wanted for wanted in self._required if not self._fits(wanted)]
-        return known, {*unknown, *(canonicalize_name(wanted.name) for wanted in other)}
-
-    def _fits(self, wanted: Requirement) -> bool:
-        version = self._installed.versions.get(canonicalize_name(wanted.name))
-        return version is not None and not wanted.url and wanted.specifier.contains(version, prereleases=True)
-
-    @cached_property
-    def _image(self) -> set[str]:
-        names = ("podlift", "keras", *sorted(TENSORFLOWS), *(["tf-keras"] if self._legacy else []))
-        return self._installed.closure([Requirement(name) for name in names if name in self._installed.versions])[0]
-
-    def _left_out(self, path: str) -> str:
-        source = self._program.source
-        if source.alone:
-            return f"only the script is packaged, not {path!r}. Next: project={str(source.home)!r} (--project)."
-        reason = why_left_out(path, self._left_out_paths) or "it came or went while the project was read"
-        return (
-            f"it is {path!r} of the project, which the bundle leaves out: {reason}. "
-            f"Next: include=[{self._relative(source.project / path)!r}] (--include)."
-        )
-
-    def _missing(self, name: str) -> Trouble:
-        if self._elsewhere:
-            where = f"no requirement of {self._source}" if self._source else "no requirement"
-            said = f"in no bundle, {where}, not installed here: the image has to bring it. Next: add it to the requirements."
-            return Trouble(name, "warning", said, "missing")
-        guard = "or put an import that may fail into try/except ImportError."
-        if self._isolated:
-            where = f"no requirement of {self._source}" if self._source else "no requirement"
-            said = f"in no bundle, {where}, not in the standard library. Next: add it to the requirements, {guard}"
-        elif self._source:
-            said = (
-                f"in no bundle, no requirement of {self._source}, not installed here. Next: add and install it, {guard}"
-            )
-        else:
-            said = f"in no bundle, not installed, not in the standard library. Next: install it, {guard}"
-        return Trouble(name, "error", said, "missing")
-
-    def _not_installed(self, name: str, required: str) -> Trouble:
-        said = (
-            f"in the requirements ({required}, {self._source}), but not installed here. Next: pip install {required}, or "
-            "isolated=True (--isolated)."
-        )
-        return Trouble(name, "error", said, "uninstalled")
-
-    def _unknown(self, place: Place) -> Trouble | None:
-        """Return the warning for a module that a requirement may bring of which nothing is known here."""
-        unknown = sorted(self._closure[1])
-        if not unknown or (place.kind == "missing" and not self._isolated):
-            return None
-        # A lock names all there is: what is known to come from elsewhere is not in it.
-        if self._requirements.is_lock and self._installed.providers(place):
-            return None
-        names = ", ".join(unknown[:_SHOWN]) + (f" and {len(unknown) - _SHOWN} more" if len(unknown) > _SHOWN else "")
-        said = (
-            f"no requirement of {self._source} is known to bring it; what {names} would bring is not known here. Next: name it "
-            "among the requirements too."
-        )
-        return Trouble(place.name, "warning", said, "unrequired")
-
-    def _unrequired(self, place: Place) -> Trouble:
-        providers = sorted(self._installed.providers(place))
-        add = f"add {' or '.join(map(repr, providers[:_SHOWN]))} to the requirements" if providers else "package it"
-        extra = self._extra(place)
-        brings = f"no requirement of {self._source} brings it"
-        if extra:
-            add, brings = f"requirements=['.[{extra}]']", f"of the requirements only the extra {extra!r} brings it"
-        group = ", ".join(providers)
-        if self._elsewhere:
-            brings = brings if self._source else "nothing is required"
-            said = f"in no bundle, and {brings}: the image has to bring it. Next: {add}."
-            return Trouble(place.name, "note" if extra else "warning", said, "unrequired", group)
-        if self._isolated:
-            brings = brings if self._source else "there are no requirements"
-            said = f"in no bundle, and {brings}: the isolated environment will not hold it. Next: {add}."
-            return Trouble(place.name, "error", said, "unrequired", group)
-        said = (
-            f"installed here, but in no bundle, and {brings}: it passes here, and fails where only the requirements are "
-            f"installed. Next: {add}."
-        )
-        return Trouble(place.name, "note" if extra else "warning", said, "unrequired", group)
-
-    def _outside(self, place: Place, named: str) -> Trouble:
-        source = self._program.source
-        base, module = _ends(place)
-        inside = os.path.relpath(place.path, source.project)
-        if inside in self._program.files:
-            said = (
-                f"it loads from {str(base)!r}; the bundle has it as {inside!r}, where a task does not look. Next: name its "
-                "folder as a root of sources in pyproject.toml ([tool.setuptools.packages.find] where = "
-                f"[{self._relative(base)!r}])."
-            )
-        elif base.is_relative_to(source.home) and not source.alone:
-            said = self._left_out(os.path.relpath(module, source.project))
-        else:
-            include = self._relative(_part(base, module))
-            said = f"it loads from {str(base)!r}, outside the bundle. Next: include=[{include!r}] (--include)"
-            said += f", or isolated=True (--isolated), which takes {named} from the requirements." if named else "."
-        return Trouble(place.name, "error", said, "outside")
-
-    def _relative(self, path: Path) -> str:
-        return os.path.relpath(path, self._program.source.home)
-
-
-def _ends(place: Place) -> tuple[Path, Path]:
-    """Return the folder of the path in which a module was found, and the file or folder that is its topmost package."""
-    path = Path(place.path)
+def _ends(module: ModuleLocation) -> tuple[Path, Path]:
+    """Return the folder of sys.path in which a module was found, and the file or folder of its topmost package."""
+    path = Path(module.path)
     path = path.parent if path.stem == "__init__" else path
-    parts = place.name.split(".")
+    parts = module.name.split(".")
     names = [*path.parts[:-1], path.name.partition(".")[0]]
-    # What was found may be the package above the module that is named.
+    # The file may be that of a package above the module.
     depth = next((depth for depth in range(len(parts), 0, -1) if names[-depth:] == parts[:depth]), 1)
     chain = [path, *path.parents]
     return chain[depth], chain[depth - 1]
 
 
-def _part(base: Path, module: Path) -> Path:
-    """Return what to include: the project that holds a module, or the module alone where it is in none."""
-    near = (base, *list(base.parents)[:2])
-    return next((folder for folder in near if any((folder / mark).is_file() for mark in _MARKS)), module)
+def _project_of(folder: Path) -> Path | None:
+    """Return the project that a folder of sources belongs to, None if it belongs to none."""
+    near = (folder, *list(folder.parents)[:2])
+    return next((above for above in near if any((above / mark).is_file() for mark in _MARKS)), None)

@@ -1,7 +1,7 @@
-"""What is installed here: which distributions in which versions, what they bring, and from where a module would load.
+"""The distributions that are installed here, the modules they bring, and the files from which modules would load.
 
-Nothing is imported to find out. Names come from the folders that pip writes beside the modules; their files are read only
-for those names about which somebody asks, because in an environment with TensorFlow they are megabytes.
+Nothing is imported. Names and versions come from the names of the metadata folders; the lists of files are read only if they
+are needed, because in an environment with TensorFlow they are megabytes.
 """
 
 from __future__ import annotations
@@ -29,27 +29,18 @@ _SITES = ("site-packages", "dist-packages")
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a module would load from.
-
-    Args:
-        name: the module.
-        kind: "standard" for Python's own; "site" for what is installed; "outside" for any other folder, which is on the path
-            by an editable install, a .pth file or PYTHONPATH; "missing".
-        path: the module's file, or a folder of it; "" for a built-in module or a missing one.
-    """
+class ModuleLocation:
+    """Where a module would load from."""
 
     name: str
+    # "standard": Python's own. "site": installed. "outside": another folder, which is on sys.path because of an editable
+    # install, a .pth file or PYTHONPATH.
     kind: Literal["standard", "site", "outside", "missing"]
-    path: str = ""
+    path: str = ""  # its file, or a folder of it; "" for a built-in or missing module
 
 
 class Installed:
-    """What this interpreter has, as it is when it is first asked.
-
-    Args:
-        pythonpath: True where tasks get the caller's PYTHONPATH: then what lies there is there for them too.
-    """
+    """What this interpreter has installed; with `pythonpath`, tasks get the caller's PYTHONPATH, which then counts too."""
 
     def __init__(self, *, pythonpath: bool = False) -> None:
         self._passed = pythonpath
@@ -59,38 +50,33 @@ class Installed:
         """Versions of the distributions by normalised name, such as "tf-keras"."""
         return {name: version for name, (_, version) in reversed(self._distributions.items())}
 
-    def locate(self, name: str, wanted: Iterable[str] = ()) -> list[Place]:
+    def locate(self, name: str, wanted: Iterable[str] = ()) -> list[ModuleLocation]:
         """Return where `import name` or `from name import wanted` would load from.
 
-        Args:
-            name: dotted; below a package with an `__init__.py` nothing is looked for.
-            wanted: names that are imported from it: those of a namespace, which holds nothing else, are modules.
+        Below a package with an `__init__.py` nothing is searched; names imported from a namespace package are modules.
         """
         top = name.partition(".")[0]
         if top in sys.stdlib_module_names or top in sys.builtin_module_names:
-            return [Place(name, "standard")]
+            return [ModuleLocation(name, "standard")]
         found = self._find(name, self._sites) or self._find(name, None)
         if found is None:
-            return [Place(name, "missing")]
+            return [ModuleLocation(name, "missing")]
         if found.origin is not None or not found.submodule_search_locations:
-            return [self._place(name, found)]
+            return [self._location(name, found)]
         below = [item for item in wanted if item != "*"]
-        return [place for item in below for place in self.locate(f"{name}.{item}")] or [self._place(name, found)]
+        locations = [location for item in below for location in self.locate(f"{name}.{item}")]
+        return locations or [self._location(name, found)]
 
-    def providers(self, place: Place) -> set[str]:
-        """Return the normalised names of the distributions that have installed a module; none where nobody knows."""
-        above = next((folder for folder in self._sites if _below(place.path, folder)), None)
+    def providers(self, module: ModuleLocation) -> set[str]:
+        """Return the normalized names of the distributions that installed a module, as far as that is recorded."""
+        above = next((folder for folder in self._sites if _below(module.path, folder)), None)
         if above is None:
             return set()
-        file = os.path.relpath(place.path, above)
+        file = os.path.relpath(module.path, above)
         return {name for name, files in self._files.items() if _holds(files, file)}
 
     def closure(self, wanted: Iterable[Requirement]) -> tuple[set[str], set[str]]:
-        """Return the names of all that requirements bring by way of theirs, and the names about which nothing is known.
-
-        Args:
-            wanted: those to start at; markers are for this interpreter.
-        """
+        """Return the names of all that requirements bring, directly or not, and of those that are not installed here."""
         known: set[str] = set()
         unknown: set[str] = set()
         seen: set[tuple[str, str]] = set()
@@ -120,7 +106,7 @@ class Installed:
 
     @cached_property
     def _distributions(self) -> dict[str, tuple[Path, str]]:
-        """The folder of each distribution's metadata, and its version: the first on the path counts, as for modules."""
+        """The metadata folder and the version of each distribution: the first one on the path, as for modules."""
         found: dict[str, tuple[Path, str]] = {}
         for folder in (*self._sites, *(path for path in sys.path if path not in self._sites)):
             for entry in _names(folder):
@@ -131,12 +117,12 @@ class Installed:
 
     @cached_property
     def _files(self) -> dict[str, bytes]:
-        """The files of each distribution, a line for each, as the tool that installed it has written them down."""
+        """The list of files of each distribution, one in a line, as its installer recorded it."""
         return {name: _recorded(info) for name, (info, _) in self._distributions.items()}
 
     @cached_property
     def _sites(self) -> list[str]:
-        """The folders into which this interpreter installs, in the order of its path."""
+        """The folders into which distributions are installed, in the order of the path."""
         given = {os.path.realpath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path}
         own = {
             *site.getsitepackages(),
@@ -158,31 +144,29 @@ class Installed:
         return [os.path.realpath(folder) for folder in folders if folder]
 
     def _find(self, name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
-        """Return a module's spec; of a name below a package with an `__init__.py`, the package's.
+        """Return a module's spec, or that of a package with an `__init__.py` above it.
 
-        Args:
-            name: dotted.
-            path: folders to look in; None for all that this interpreter does to find a module.
+        Without folders in `path`, all finders of this interpreter are asked.
         """
         parts = name.split(".")
         found = _top(parts[0], path)
         for depth in range(1, len(parts)):
             if found is None or found.origin is not None or found.submodule_search_locations is None:
                 return found
-            # By its last part: under its whole name it would ask for modules above it that nobody has imported.
+            # By its last part: a search for the whole name needs its parent packages imported.
             folders = list(found.submodule_search_locations)
             found = importlib.machinery.PathFinder.find_spec(parts[depth], folders)
         return found
 
-    def _place(self, name: str, spec: importlib.machinery.ModuleSpec) -> Place:
+    def _location(self, name: str, spec: importlib.machinery.ModuleSpec) -> ModuleLocation:
         if spec.origin in ("built-in", "frozen"):
-            return Place(name, "standard")
-        # An entry of the path may be relative, and climb.
+            return ModuleLocation(name, "standard")
+        # An entry of the path may be relative, with "..".
         path = os.path.abspath(spec.origin or next(iter(spec.submodule_search_locations or []), ""))
         if any(_below(path, folder) for folder in self._sites):
-            return Place(name, "site", path)
+            return ModuleLocation(name, "site", path)
         standard = any(_below(os.path.realpath(path), folder) for folder in self._standard)
-        return Place(name, "standard" if standard else "outside", path)
+        return ModuleLocation(name, "standard" if standard else "outside", path)
 
 
 def _top(name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
@@ -196,7 +180,7 @@ def _top(name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpe
 
 
 def _named(info: Path) -> tuple[str, str]:
-    """Return a distribution's name and version; the name of its folder holds both, if a tool of today wrote it."""
+    """Return a distribution's name and version; in current formats the folder's name has both."""
     name, _, version = info.stem.rpartition("-")
     if info.suffix == ".dist-info" and name and "-" not in name:
         return name, version
@@ -212,9 +196,9 @@ def _recorded(info: Path) -> bytes:
 
 
 def _holds(files: bytes, file: str) -> bool:
-    """True if a distribution has installed a file, or something in a folder of that name."""
+    """True if a distribution installed a file, or something in a folder of that name."""
     path = Path(file)
-    # A list of top-level names has no suffixes and no folders: "six" stands for six.py, and for all below six.
+    # top_level.txt has no suffixes and folders: "six" means six.py, or everything below six.
     starts = (f"\n{path.as_posix()}".encode(), f"\n{path.parts[0].partition('.')[0]}\n".encode())
     return starts[1] in files or any(starts[0] + end in files for end in (b",", b"\n", b"/"))
 

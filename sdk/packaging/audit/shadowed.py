@@ -1,142 +1,132 @@
-"""Modules of a project that have the name of another: of podlift, or of one of Python's own that podlift has loaded."""
+"""Modules of a project with the name of another module: of podlift, or of Python's own that podlift has loaded."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from ... import __all__ as _PUBLIC
-from ...checks import Finding
 from ...names import NAMES, is_podlift
-from .program import Import, Program
+from ...spec.findings import Finding
+from .program import Import, Program, names_bound
 
-_HOME = Path(__file__).resolve().parents[2]
+_HOME = Path(__file__).resolve().parent.parent.parent
 _LIMIT_S = 30.0
-# What a task has loaded when the program starts, less what every Python has loaded: there the project loses anyway.
+# Prints the modules that podlift has loaded in a task before the program starts. Those that every Python loads itself have
+# precedence over the project's in any case.
 _LOADED = "import sys; bare = set(sys.modules); sys.path.insert(0, sys.argv[1]); import sdk.runtime.bootstrap; " + (
     "print(*sorted((set(sys.modules) - bare) & sys.stdlib_module_names - set(sys.builtin_module_names)))"
 )
 
 
-class OwnNames:
-    """Which of podlift's import names a program means its own modules by.
+class PodliftNames:
+    """Which of podlift's import names (`podlift`, `sdk`) a program uses for modules of its own.
 
-    A name is the project's where it has a module or a package with an `__init__.py` of that name, as it would be if podlift
-    were not there; but for a program that takes from it what podlift has and the project's has not.
-
-    Args:
-        program: the bundle.
+    A name belongs to the project if it has a module or a package with an `__init__.py` of that name, as without podlift;
+    unless the program imports something by it that podlift has and the project's module does not.
     """
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._files = {name: file for name in NAMES if (file := _own(program, name))}
-        self._ours: dict[str, list[str]] = {name: [] for name in NAMES}
-        self._theirs: dict[str, list[str]] = {name: [] for name in NAMES}
-        if program.source.kind != "script":
-            self._take(program.source.target, "The entry")
+        self._files = {name: file for name in NAMES if (file := _own_module(program, name))}
+        self._podlifts_uses: dict[str, list[str]] = {name: [] for name in NAMES}
+        self._projects_uses: dict[str, list[str]] = {name: [] for name in NAMES}
+        if program.entry.kind != "script":
+            self._add_use(program.entry.target, "The entry")
 
-    def of_entry(self) -> list[str]:
-        """Return why the entry is no module of the project."""
-        wanted = Import(self._program.source.target, 0)
-        is_module = self._program.source.kind != "script" and self.is_podlifts(wanted.name)
-        return self.hidden(self._program.source.file, wanted) if is_module else []
+    def mistakes_of_entry(self) -> list[str]:
+        entry = self._program.entry
+        if entry.kind == "script" or not self.is_podlifts(entry.target):
+            return []
+        return self.hidden_modules(entry.file, Import(entry.target, 0))
 
     def is_podlifts(self, name: str) -> bool:
-        """Return whether an import's name leads to podlift, as far as the project's files say."""
+        """True if an import's name leads to podlift, as far as the project's files tell."""
         top = name.partition(".")[0]
         return top in NAMES and top not in self._files
 
-    def hidden(self, file: str, wanted: Import) -> list[str]:
-        """Return what an import takes from a folder that loses against podlift: it has no `__init__.py`."""
-        top = wanted.name.partition(".")[0]
-        names = [wanted.name] if wanted.name != top else [f"{top}.{name}" for name in wanted.wanted]
-        place = self._program.place(file, wanted.line) if wanted.line else "The entry"
+    def hidden_modules(self, file: str, wanted: Import) -> list[str]:
+        """Return what an import wants from a folder that podlift hides, because it has no `__init__.py`."""
+        names = [wanted.name] if wanted.name != wanted.top else [f"{wanted.top}.{name}" for name in wanted.wanted]
+        location = self._program.location(file, wanted.line) if wanted.line else "The entry"
         return [
-            f"{place} imports {name!r} from the project, whose folder {top!r} has no "
-            f"__init__.py: then Python takes podlift, which is a package. Next: put an empty {top}/__init__.py there."
+            f"{location} imports {name!r} from the project, whose folder {wanted.top!r} has no __init__.py: Python prefers "
+            f"podlift, which is a package. Next: put an empty {wanted.top}/__init__.py there."
             for name in names
-            if self._program.find(Import(name, 0)) is not None and not _ours(name.partition(".")[2])
+            if self._program.has(name) and not _is_podlifts_module(name.partition(".")[2])
         ]
 
-    def look(self, file: str, tree: ast.Module, imports: Iterable[Import]) -> None:
-        """Note what a module takes by the names that both have."""
+    def add_uses(self, file: str, tree: ast.Module, imports: Iterable[Import]) -> None:
+        """Record what a module uses by names that both podlift and the project have."""
+        if not self._files:
+            return
         for wanted in imports:
-            top, place = wanted.name.partition(".")[0], self._program.place(file, wanted.line)
-            if top in self._files and wanted.name != top:
-                self._take(wanted.name, place)
-            for name in wanted.wanted if wanted.name == top else ():
-                self._take(f"{top}.{name}", place)
-        for node in ast.walk(tree) if self._files else ():
+            names = [wanted.name] if wanted.name != wanted.top else [f"{wanted.top}.{name}" for name in wanted.wanted]
+            for name in names:
+                self._add_use(name, self._program.location(file, wanted.line))
+        for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in self._files:
-                self._take(f"{node.value.id}.{node.attr}", self._program.place(file, node.lineno))
+                self._add_use(f"{node.value.id}.{node.attr}", self._program.location(file, node))
 
-    def _take(self, name: str, place: str) -> None:
+    def _add_use(self, name: str, location: str) -> None:
         top, _, inner = name.partition(".")
         if top not in self._files:
             return
-        if self._has(top, inner):
-            self._theirs[top].append(place)
-        elif inner.partition(".")[0] in _PUBLIC or _ours(inner):
-            self._ours[top].append(f"{place} takes {inner!r}")
+        if self._project_has(top, inner):
+            self._projects_uses[top].append(location)
+        elif inner.partition(".")[0] in _PUBLIC or _is_podlifts_module(inner):
+            self._podlifts_uses[top].append(f"{location} uses {inner!r}")
 
-    def _has(self, top: str, inner: str) -> bool:
-        if not inner or self._program.find(Import(f"{top}.{inner}", 0)) is not None:
+    def _project_has(self, top: str, inner: str) -> bool:
+        if not inner or self._program.has(f"{top}.{inner}"):
             return True
-        tree = self._program.glance(self._files[top])
-        names = {name for node in ast.walk(tree) for name in _bound(node)} if tree else {"*"}
+        tree = self._program.tree(self._files[top])
+        names = {name for node in ast.walk(tree) for name in names_bound(node)} if tree else {"*"}
         return bool(names & {inner.partition(".")[0], "*", "__getattr__"})
 
-    def problems(self) -> list[str]:
-        """Return where a program wants two packages of one name, which one process cannot have."""
-        return [
-            f"{self._ours[name][0]} of podlift by the name {name!r}, and {self._theirs[name][0]} means {file!r} by it: a "
-            f"process has one of them. Next: write `import {next(other for other in NAMES if other != name)}` for podlift's."
-            for name, file in self._files.items()
-            if self._ours[name] and self._theirs[name]
-        ]
+    def conflicts(self) -> list[str]:
+        """Return where a program means two packages by one name."""
+        mistakes = []
+        for name, file in self._files.items():
+            if self._podlifts_uses[name] and self._projects_uses[name]:
+                other = next(other for other in NAMES if other != name)
+                mistakes.append(
+                    f"{self._podlifts_uses[name][0]} of podlift by the name {name!r}, and {self._projects_uses[name][0]} means "
+                    f"{file!r} by it: a process has one of them. Next: write `import {other}` for podlift's."
+                )
+        return mistakes
 
-    def names(self) -> tuple[str, ...]:
-        """Return the names that stay the project's."""
-        # One in another folder is the program's where it puts that on the path.
-        anywhere = {name for name in NAMES if name in self._files or _deep(self._program, name)}
-        return tuple(name for name in NAMES if name in anywhere and not self._ours[name])
+    def projects_names(self) -> tuple[str, ...]:
+        """Return the names that belong to the project."""
+        # A module in another folder counts too: the program may put that folder on the path.
+        anywhere = {name for name in NAMES if name in self._files or _is_anywhere(self._program, name)}
+        return tuple(name for name in NAMES if name in anywhere and not self._podlifts_uses[name])
 
 
-def _own(program: Program, name: str) -> str:
-    """Return the project's own regular module of a name, "" where there is none or it is podlift itself."""
+def _own_module(program: Program, name: str) -> str:
+    """Return the project's own regular module of a name, "" if there is none or it is podlift itself."""
     for prefix in program.prefixes:
         file = program.module(f"{prefix}{name}")
-        if file in program.files:
-            return "" if file is None or is_podlift(str(program.source.project / file)) else file
+        if file is not None and file in program.files:
+            return "" if is_podlift(str(program.entry.project / file)) else file
     return ""
 
 
-def _deep(program: Program, name: str) -> bool:
-    ends = (f"/{name}.py", f"/{name}/__init__.py")
-    found = (path for path in program.files if path.endswith(ends))
-    return any(not is_podlift(str(program.source.project / path)) for path in found)
+def _is_anywhere(program: Program, name: str) -> bool:
+    found = (path for path in program.files if path.endswith((f"/{name}.py", f"/{name}/__init__.py")))
+    return any(not is_podlift(str(program.entry.project / path)) for path in found)
 
 
-def _bound(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-        yield node.id
-    elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield node.name
-    elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+def _is_podlifts_module(name: str) -> bool:
+    path = _HOME.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
 
 
-def _ours(name: str) -> bool:
-    place = _HOME.joinpath(*name.split("."))
-    return place.is_dir() or place.with_suffix(".py").is_file()
-
-
-def standard_library(program: Program) -> list[Finding]:
-    """Return a warning for modules of the project that lose against Python's own, which podlift loaded before them."""
+def hidden_by_standard_library(program: Program) -> list[Finding]:
+    """Return a warning for modules of the project that Python's own hide, because podlift has loaded those before."""
     names = {
         name: path
         for name in sorted(sys.stdlib_module_names)
@@ -145,19 +135,17 @@ def standard_library(program: Program) -> list[Finding]:
     }
     if not names:
         return []
-    # Asked of a fresh Python: this one has loaded other things.
+    # This process has loaded other modules than a new one.
     command = [sys.executable, "-I", "-c", _LOADED, str(_HOME.parent)]
     try:
-        shown = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_LIMIT_S).stdout
+        loaded = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_LIMIT_S).stdout.split()
     except (OSError, subprocess.SubprocessError):
         return []
-    lost = [names[name] for name in shown.split() if name in names]
-    if not lost:
+    hidden = [names[name] for name in loaded if name in names]
+    if not hidden:
         return []
-    return [
-        Finding(
-            "warning",
-            f"In a task Python's own modules win over {', '.join(lost)}: podlift has loaded them before. "
-            "If the program imports these files, give them other names.",
-        )
-    ]
+    message = (
+        f"In a task Python's own modules hide {', '.join(hidden)}: podlift has loaded them before. Next: if the program "
+        "imports these files, give them other names."
+    )
+    return [Finding("warning", message)]

@@ -32,10 +32,10 @@ from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage import posix
 from ...storage.registry import open_store
 from ...storage.store import Store
-from .. import first_stage, unpack
+from .. import task_main, unpack
 from . import exit_codes, identity, records
 from .membership import Membership, MembershipRendezvous
-from .task import TaskProcess
+from .task_process import TaskProcess
 from .uploader import ContainerUploader
 
 _KEYS = RunPaths("")
@@ -138,7 +138,7 @@ class Agent:
             known = identity.addresses(os.environ, self._payload.tasks)
             self._recorder.record("attempt_started", addresses=known, job=self._membership.job)
         cwd = posixpath.dirname(self._paths.work(attempt, self._task))
-        process.start(str(Path(first_stage.__file__)), self._paths.payload(attempt), self._task, env=env, cwd=cwd)
+        process.start(str(Path(task_main.__file__)), self._paths.payload(attempt), self._task, env=env, cwd=cwd)
         uploader.start()
         if self._is_first and len(self._payload.tasks) > 1:
             threading.Thread(target=self._watch, args=(process,), name="podlift-watch", daemon=True).start()

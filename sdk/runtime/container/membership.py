@@ -23,7 +23,7 @@ WAIT_S = 900.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Member:
+class MemberContainer:
     """A container that has started."""
 
     task: str
@@ -40,7 +40,9 @@ class Membership:
     members: Mapping[str, str]  # the nonce of each task's container
 
 
-def choose(members: Iterable[Member], memberships: Iterable[Membership], tasks: Sequence[str]) -> dict[str, str]:
+def choose(
+    members: Iterable[MemberContainer], memberships: Iterable[Membership], tasks: Sequence[str]
+) -> dict[str, str]:
     """Return the nonce of each task's newest container, without the tasks whose newest one already belongs to an attempt.
 
     A container that is older than a member of an attempt was replaced before it became a member of any.
@@ -64,7 +66,7 @@ class MembershipRendezvous:
         self._log = log
         self.nonce = secrets.token_hex(8)
         self.memberships: list[Membership] = []
-        self._known: dict[str, Member] = {}
+        self._known: dict[str, MemberContainer] = {}
 
     def form(self, wait_s: float = WAIT_S) -> Membership:
         """Return the attempt that this container belongs to, waiting at most `wait_s` seconds for the other containers."""
@@ -114,12 +116,12 @@ class MembershipRendezvous:
             return {self._task: self.nonce}
         return {**choose(self._members(), self.memberships, self._tasks), self._task: self.nonce}
 
-    def _members(self) -> list[Member]:
+    def _members(self) -> list[MemberContainer]:
         for stat in self._store.list(f"{_KEYS.members}/"):
             # They never change.
             if stat.key not in self._known:
                 data = json.loads(bytes(self._store.get(stat.key)))
-                member = Member(task=str(data["task"]), nonce=str(data["nonce"]), time=float(data["time"]))
+                member = MemberContainer(task=str(data["task"]), nonce=str(data["nonce"]), time=float(data["time"]))
                 self._known[stat.key] = member
         return list(self._known.values())
 

@@ -32,7 +32,7 @@ class AutoCheckpoint:
     """The checkpoints of one task. A training consists of phases: each `fit` and each custom loop is one.
 
     Args:
-        session: opened at the first phase.
+        manager: opened at the first phase.
         coordinator: decides with the other tasks what is done after which step.
         grace_s: seconds from a stop request to the end of the task.
         record: writes a record of the run.
@@ -41,7 +41,7 @@ class AutoCheckpoint:
 
     def __init__(
         self,
-        session: CheckpointManager,
+        manager: CheckpointManager,
         coordinator: StepCoordinator,
         *,
         grace_s: float,
@@ -50,7 +50,7 @@ class AutoCheckpoint:
         resumed: Callable[[int], None],
         kill_points: KillPoints,
     ) -> None:
-        self.session = session
+        self.manager = manager
         self.coordinator = coordinator
         self.log = log
         self.record = record
@@ -63,7 +63,7 @@ class AutoCheckpoint:
         coordinator.ask_when_due(self._due)
 
     def _due(self) -> Literal["save", "epoch"] | None:
-        return None if self._phase is None else self.session.due(epochs=self._phase.wants_epochs)
+        return None if self._phase is None else self.manager.due(epochs=self._phase.wants_epochs)
 
     def begin(self, kind: str, collect: Callable[[], Any]) -> PhaseCheckpoints:
         """Begin a phase of the training, which ends an earlier one.
@@ -83,8 +83,8 @@ class AutoCheckpoint:
 
         variables = collect()
         arrays = snapshot.take(variables)
-        self.session.size = snapshot.size_of(arrays)
-        begun = self.session.begin(kind, signature((a.path, a.dtype, a.shape) for a in arrays))
+        self.manager.size = snapshot.size_of(arrays)
+        begun = self.manager.begin(kind, signature((a.path, a.dtype, a.shape) for a in arrays))
         self._log_start(begun)
         self._phase = PhaseCheckpoints(self, begun, variables, collect)
         self.coordinator.handle_sigterm()
@@ -92,10 +92,10 @@ class AutoCheckpoint:
 
     def _log_start(self, begun: StartedPhase) -> None:
         """Log in one task where an attempt after the first begins."""
-        if begun.number == 0 and self.session.attempt > 1 and self.session.rank == 0:
-            step = self.session.restored_step
+        if begun.number == 0 and self.manager.attempt > 1 and self.manager.rank == 0:
+            step = self.manager.restored_step
             self.record("continued", step=step)
-            self.log(continuation(self.session.attempt, step))
+            self.log(continuation(self.manager.attempt, step))
 
     def end(self) -> None:
         """End the current phase. Needed for custom loops, which do not tell when they are over."""
@@ -119,7 +119,7 @@ class AutoCheckpoint:
             # A custom loop.
             bounded(self._take_state_of_loop, self._grace_s / 2)
         state = self._unsaved
-        return None if state is None or self.session.has_saved(state.phase, state.steps) else state
+        return None if state is None or self.manager.has_saved(state.phase, state.steps) else state
 
     def _take_state_of_loop(self) -> None:
         phase = self._phase
@@ -132,7 +132,7 @@ class AutoCheckpoint:
         """Save the state that an exception left, and finish all saves, within that many seconds."""
         from . import rescue
 
-        rescue.save(self.session, state, within_s, self.log)
+        rescue.save(self.manager, state, within_s, self.log)
 
     def log_once(self, sentence: str) -> None:
         if sentence not in self._logged:
@@ -141,11 +141,11 @@ class AutoCheckpoint:
 
     def set_deadline(self) -> None:
         """Limit every request to the store to the time that this task still has."""
-        self.session.store.set_deadline(self._grace_s)
+        self.manager.store.set_deadline(self._grace_s)
 
     def exit_for_restart(self) -> NoReturn:
         """End this task, whose state is being saved, with the exit code that asks for a restart."""
-        self.session.wait(self._grace_s)
+        self.manager.wait(self._grace_s)
         self.log("the state is saved: this task exits, to be restarted")
         sys.exit(EXIT_CHECKPOINTED)
 
@@ -167,7 +167,7 @@ def make(
     paths = RunPaths(payload.run_url)
     together = cluster.in_step(payload.tasks)
     tasks = together if task in together else (task,)
-    session = CheckpointManager(
+    manager = CheckpointManager(
         payload.store or paths.store,
         run_id=payload.run_id,
         attempt=payload.attempt,
@@ -188,7 +188,7 @@ def make(
     )
     kill_points = KillPoints(paths, payload.attempt, task, payload.drill.get("kills", ()))
     return AutoCheckpoint(
-        session,
+        manager,
         coordinator,
         grace_s=payload.grace_s,
         log=log,
@@ -227,7 +227,7 @@ class PhaseCheckpoints:
 
     def __init__(self, auto: AutoCheckpoint, begun: StartedPhase, variables: Any, collect: Callable[[], Any]) -> None:
         self._auto = auto
-        self._session = auto.session
+        self._manager = auto.manager
         self._begun = begun
         self.variables = variables
         self._collect = collect
@@ -273,8 +273,8 @@ class PhaseCheckpoints:
         from ...checkpoint.tf import loading, randomness
 
         own = {rank: blobs["own"] for rank, blobs in checkpoint.blobs.items() if "own" in blobs}
-        tasks = len(self._session.tasks)
-        loading.load(self.variables, checkpoint.arrays, own=own, rank=self._session.rank, tasks=tasks)
+        tasks = len(self._manager.tasks)
+        loading.load(self.variables, checkpoint.arrays, own=own, rank=self._manager.rank, tasks=tasks)
         if "random" in self.blobs:
             randomness.restore(self.blobs["random"])
         step, number = checkpoint.manifest.step, self._begun.number + 1
@@ -285,7 +285,7 @@ class PhaseCheckpoints:
         else:
             what = "the state of another run"
         if self.at:
-            self._auto.resumed(self._session.base + self.steps)
+            self._auto.resumed(self._manager.base + self.steps)
         self._auto.record("restored", step=step, phase=number)
         self._auto.log(f"restored {what} of phase {number} of the training from the checkpoint of step {step}")
         size = checkpoint.manifest.world.get("size")
@@ -320,11 +320,11 @@ class PhaseCheckpoints:
         Args:
             hold: True if nothing can be saved now, since the end of the epoch follows at once.
         """
-        self._auto.kill_points.reached("step", self._session.base + self.steps)
+        self._auto.kill_points.reached("step", self._manager.base + self.steps)
         action = self._auto.coordinator.step()
         if action == "epoch":
             self._held, action = self._held or "epoch", None
-        due = action is not None or self._session.policy.due_by_steps(self.steps - count, self.steps)
+        due = action is not None or self._manager.policy.due_by_steps(self.steps - count, self.steps)
         if action == "stop" and self.interrupted:
             return action  # a loop that continues all the same
         self.interrupted = action == "stop"
@@ -348,7 +348,7 @@ class PhaseCheckpoints:
         held, self._held = self._held, ""
         if not save:
             return
-        compared = self._session.policy.best is not None and metrics
+        compared = self._manager.policy.best is not None and metrics
         if held == "epoch" and not compared:
             self._save("interval", metrics=dict(metrics or {}), leave_out=not self._is_finite())
         elif held or compared:
@@ -358,7 +358,7 @@ class PhaseCheckpoints:
         """Return False if the weights hold NaN or infinity: such a state must not replace a good one."""
         from ...checkpoint.tf import finite, snapshot
 
-        wrong = finite.first_non_finite(snapshot.take(self.variables)) if self._session.rank == 0 else None
+        wrong = finite.first_non_finite(snapshot.take(self.variables)) if self._manager.rank == 0 else None
         if wrong is not None:
             self._auto.log_once(f"{wrong} holds NaN or infinity: ends of epochs are not saved until it is finite again")
         return wrong is None
@@ -374,15 +374,15 @@ class PhaseCheckpoints:
             more = {"history": self.history, "epochs": self.epochs, "metrics": dict(metrics or {})}
             ticket = self._save("final", finished=True, **more)
             if ticket is not None:
-                self._session.finished(self._begun.number, ticket)
+                self._manager.finished(self._begun.number, ticket)
         elif self.interrupted:
-            self._session.wait(None)
+            self._manager.wait(None)
         self._auto.drop_phase()
 
     def save_now(self) -> None:
         """Save, and wait until that is done."""
         self._save("manual")
-        self._session.wait(None)
+        self._manager.wait(None)
 
     def _save(self, reason: str, **more: Any) -> Ticket | None:
         from ...checkpoint import memory
@@ -390,9 +390,9 @@ class PhaseCheckpoints:
 
         if reason != "interval":
             # This save must not be skipped because another one is still running.
-            self._session.wait(None)
+            self._manager.wait(None)
         state = self.state()
-        ticket = self._session.save(
+        ticket = self._manager.save(
             state.phase,
             state.contents,
             at=state.at,
@@ -407,7 +407,7 @@ class PhaseCheckpoints:
             # A step would copy everything it changes: better slow than killed.
             self._auto.log_once(f"memory is short, and the state has {size / 1e6:.0f} MB: training waits for its save")
             del state
-            self._session.wait(None)
+            self._manager.wait(None)
         return ticket
 
     def state(self, capture: Capture | None = None) -> UnsavedState:
@@ -424,7 +424,7 @@ class PhaseCheckpoints:
             # An optimizer that was not built makes its slots in the first step.
             self.variables, self._collected_again = self._collect(), True
         blobs, at = (capture or self.capture)()
-        own = replicas.replica_values(self.variables, tasks=len(self._session.tasks))
+        own = replicas.replica_values(self.variables, tasks=len(self._manager.tasks))
         given = {"own": own, "random": randomness.capture(), **blobs}
         return UnsavedState(
             phase=self._begun.number,

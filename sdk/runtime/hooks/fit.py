@@ -66,7 +66,7 @@ class FitHooks:
             from ...checkpoint.tf import keras_order
 
             # A program that sets no seed shuffles its arrays alike in all tasks, and again after a restart.
-            keras_order.set_default_seed(self._checkpoint.session.run_id)
+            keras_order.set_default_seed(self._checkpoint.manager.run_id)
 
             @around(module.TensorFlowTrainer, "_get_metrics_result_or_logs")
             def epoch_logs(original: Function, model: Any, logs: Any) -> Any:
@@ -204,7 +204,7 @@ class _SavedFit:
         self._since, self._spent_s = time.monotonic(), 0.0
         self._epochs.build(self.model)
         self._phase: PhaseCheckpoints = checkpoint.begin("fit", self._variables)
-        self._session = checkpoint.session
+        self._manager = checkpoint.manager
         self._epochs.when_over(self.model, self._data_over)
 
     def _variables(self) -> Any:
@@ -266,7 +266,7 @@ class _SavedFit:
     def begin_step(self, first: int) -> None:
         """Begin an execution of one or more steps: until it ends, the variables are between two steps."""
         self.begun, self.calling = first, ""
-        if self._session.size > _KEPT_LONG_BYTES:
+        if self._manager.size > _KEPT_LONG_BYTES:
             # The step would copy everything it changes.
             self._kept = None
         self._phase.in_step = True
@@ -306,11 +306,11 @@ class _SavedFit:
 
     def _keep(self, taken: int | None = None) -> None:
         """Keep the state in memory, in case an exception comes before the next one is complete."""
-        if self._session.size > _KEPT_BYTES or self._phase.interrupted or self._epochs.goes_on(self.model):
+        if self._manager.size > _KEPT_BYTES or self._phase.interrupted or self._epochs.goes_on(self.model):
             self._kept = None
             return
         may_spend_s = _KEEPING_S + _KEEPING_SHARE * (time.monotonic() - self._since)
-        if len(self._session.tasks) > 1 or self._spent_s < may_spend_s:  # a single task need not agree with others
+        if len(self._manager.tasks) > 1 or self._spent_s < may_spend_s:  # a single task need not agree with others
             begun = time.thread_time()
             self._kept = self._phase.state(lambda: self._capture(taken, by_count=True))
             self._spent_s += time.thread_time() - begun

@@ -42,7 +42,7 @@ def bounded(call: Callable[[], None], within_s: float) -> bool:
     return not thread.is_alive()
 
 
-def save(session: CheckpointManager, state: UnsavedState | None, within_s: float, log: Callable[[str], None]) -> None:
+def save(manager: CheckpointManager, state: UnsavedState | None, within_s: float, log: Callable[[str], None]) -> None:
     """Save the state, if any, finish the saves in progress, and log where a further attempt would begin."""
     until = time.monotonic() + within_s
     problems: list[str] = []
@@ -50,9 +50,9 @@ def save(session: CheckpointManager, state: UnsavedState | None, within_s: float
     def work() -> None:
         try:
             # Store requests end when this task stops waiting for them.
-            session.store.set_deadline(within_s)
-            session.wait(within_s)
-            problems.append("" if state is None else _save(session, state, until))
+            manager.store.set_deadline(within_s)
+            manager.wait(within_s)
+            problems.append("" if state is None else _save(manager, state, until))
         except PodliftError as error:
             problems.append(str(error))
         except BaseException as error:
@@ -63,12 +63,12 @@ def save(session: CheckpointManager, state: UnsavedState | None, within_s: float
     if problem:
         log(f"the state was not saved on the way out: {problem}")
     elif state is not None:
-        log(f"saved on the way out, at step {session.base + state.steps}")
-    if session.rank == 0 and ended:
-        log(continuation(session.attempt + 1, session.saved_step))
+        log(f"saved on the way out, at step {manager.base + state.steps}")
+    if manager.rank == 0 and ended:
+        log(continuation(manager.attempt + 1, manager.saved_step))
 
 
-def _save(session: CheckpointManager, state: UnsavedState, until: float) -> str:
+def _save(manager: CheckpointManager, state: UnsavedState, until: float) -> str:
     """Save, and return what prevented it; "" if nothing did."""
     from ...checkpoint.tf import finite
 
@@ -76,9 +76,9 @@ def _save(session: CheckpointManager, state: UnsavedState, until: float) -> str:
     wrong = finite.first_non_finite(checked)
     if wrong is not None:
         return f"{wrong} holds NaN or infinity"
-    if not session.meet(state.steps, min(_MEET_S, _MEET_SHARE * (until - time.monotonic()))):
-        return f"not every task reached step {session.base + state.steps} in time, and each holds a part of the state"
-    ticket = session.save(
+    if not manager.meet(state.steps, min(_MEET_S, _MEET_SHARE * (until - time.monotonic()))):
+        return f"not every task reached step {manager.base + state.steps} in time, and each holds a part of the state"
+    ticket = manager.save(
         state.phase,
         state.contents,
         at=state.at,

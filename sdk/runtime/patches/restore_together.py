@@ -66,7 +66,8 @@ def _state(callback: Any) -> int:
 
 def _gathered(strategy: Any, value: int) -> list[int]:
     """Return the value of every replica, by a sum of one-hot vectors."""
-    tf: Any = importlib.import_module("tensorflow")
+    import tensorflow as tf
+
     replicas = strategy.num_replicas_in_sync
 
     @tf.function  # type: ignore[untyped-decorator]

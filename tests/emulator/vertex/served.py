@@ -12,7 +12,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud.aiplatform_v1 import JobServiceClient
 
 from sdk.emulator import server as servers
-from sdk.emulator.gcs.server import bind, listen
+from sdk.emulator.server import bind, listen
 
 PARENT = "projects/acme/locations/us-central1"
 WAIT_S = 60.0

@@ -24,8 +24,8 @@ PACKAGES = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages
 DENIED = """
 import os
 if os.environ.get("TEST_DENIED"):
-    from sdk.emulator.vertex import container
-    container._probe_result["refused"] = {"root": "denied", "pids": "denied"}
+    from sdk.emulator.vertex.containers import client
+    client._probe_result["refused"] = {"root": "denied", "pids": "denied"}
 """
 # Word by word what a program on Vertex AI may do on its own disk.
 PROGRAM = """

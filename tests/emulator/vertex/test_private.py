@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from served import body, pool
 
-from sdk.emulator import private
+from sdk.emulator import data_folder
 
 
 def open_to_others(folder: Path) -> list[str]:
@@ -51,9 +51,9 @@ def test_a_folder_with_foreign_files_is_left_as_it_is_and_what_is_written_there_
     shared = tmp_path / "project"
     shared.mkdir(mode=0o755)
     (shared / "train.py").write_text("")
-    private.make_data_folder(shared)
-    private.make_subfolder(shared / "vertex")
-    database = private.create_database(shared / "vertex" / "jobs.sqlite")
+    data_folder.make_data_folder(shared)
+    data_folder.make_subfolder(shared / "vertex")
+    database = data_folder.create_database(shared / "vertex" / "jobs.sqlite")
     assert stat.S_IMODE(shared.stat().st_mode) == 0o755
     assert stat.S_IMODE(database.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(database.stat().st_mode) == 0o600

@@ -245,5 +245,11 @@ def test_the_mistakes_of_a_rule_are_sentences() -> None:
     with pytest.raises(InputError) as caught:
         parse([{"kind": "preempt", "log": "(", "nth": 0, "operaton": "x"}, 3, {"kind": "oom", "nth": [], "lists": 1.5}])
     text = str(caught.value)
-    for words in ("log is a regular expression", "nth is a number", "'operaton'", "is no object", "lists is a number"):
+    for words in (
+        "log is a regular expression",
+        "nth is a number",
+        "'operaton'",
+        "is not an object",
+        "lists is a number",
+    ):
         assert words in text

@@ -14,7 +14,7 @@ from sdk.errors import InputError
 from sdk.records.events import Event
 from sdk.runtime.container import exit_codes, identity
 from sdk.runtime.container.loader import LOADER
-from sdk.runtime.container.membership import Member, Membership, choose
+from sdk.runtime.container.membership import MemberContainer, Membership, choose
 from sdk.runtime.rendezvous.bucket import AHEAD_S, Lookahead
 from sdk.runtime.rendezvous.files import StepCoordinator
 from sdk.spec import cluster
@@ -118,7 +118,7 @@ FORMATIONS = {
 
 @pytest.mark.parametrize(("joins", "claims", "members"), FORMATIONS.values(), ids=FORMATIONS)
 def test_the_newest_container_of_each_task_is_taken_unless_it_belongs_to_an_attempt(joins, claims, members) -> None:
-    there = [Member(task=task, nonce=nonce, time=time) for task, nonce, time in joins]
+    there = [MemberContainer(task=task, nonce=nonce, time=time) for task, nonce, time in joins]
     made = [Membership(attempt=number, job=1, members=each) for number, each in enumerate(claims, 1)]
     assert choose(there, made, TASKS) == members
 

@@ -15,8 +15,8 @@ def warnings_of(plan: sdk.Plan) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (COUNTS, "train.py:3 takes the number of workers for the number of tasks"),
-        (ASKS, "train.py:2 takes worker 0 for the chief"),
+        (COUNTS, "train.py:3 uses the number of workers as the number of tasks"),
+        (ASKS, "train.py:2 treats worker 0 as the chief"),
     ],
 )
 def test_a_program_that_expects_no_chief_is_told_how_to_get_a_cluster_without_one(write, text: str, said: str) -> None:
@@ -60,9 +60,9 @@ PRESETS = [
 def test_variables_that_a_program_sets_for_tensorflow_in_time_are_noted(write, text: str, said: str) -> None:
     write("arrange.py", "import os\nos.environ['KERAS_BACKEND'] = 'jax'\n")
     write("train.py", text)
-    (note,) = [message for level, message in sdk.plan("train.py").findings if "sets variables" in message]
+    (note,) = [message for level, message in sdk.plan("train.py").findings if "sets environment variables" in message]
     assert said in note
-    assert "they take effect" in note
+    assert "They take effect" in note
     assert warnings_of(sdk.plan("train.py")) == []
 
 

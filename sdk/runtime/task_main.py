@@ -1,6 +1,6 @@
 """The first code of a task. It is run by path, needs only the standard library, loads podlift and hands over.
 
-Usage: `python first_stage.py PAYLOAD TASK`
+Usage: `python task_main.py PAYLOAD TASK`
 """
 
 import importlib

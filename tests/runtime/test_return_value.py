@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sdk
-from sdk.runtime.value import encode
+from sdk.runtime.return_value import encode
 
 Point = collections.namedtuple("Point", "x y")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from .patches import Patch, plumbing
+from ..patches import Patch, plumbing
 
 _SERVERS = "tensorflow.python.training.server_lib"
 

@@ -1,13 +1,14 @@
-"""Records calls for random numbers without a seed: the likely causes if two trainings differ.
+"""Randomness in a drill: seeds every generator, and records calls that ask for random numbers without a seed.
 
-Only calls in the program's own files count: what libraries do internally is seeded by the drill, or does not affect the
-weights. Each line is recorded once.
+Only calls in the program's own files are recorded, each line once: what libraries do internally is seeded, or does not
+affect the weights. These calls are the likely causes if two trainings differ.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -23,6 +24,26 @@ _SECRETS = ("token_bytes", "token_hex", "token_urlsafe", "randbelow", "choice", 
 _NUMPY = ("RandomState", "SeedSequence", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
 Note = Callable[[str], None]
+
+
+def patches(seed: int) -> list[Patch]:
+    """Seed every random generator and restrict TensorFlow to deterministic operations."""
+    random.seed(seed)
+
+    def tensorflow(module: ModuleType) -> None:
+        module.config.experimental.enable_op_determinism()
+        module.random.set_seed(seed)
+
+    def keras(module: ModuleType) -> None:
+        module.utils.set_random_seed(seed)
+
+    changes: dict[str, Callable[[ModuleType], None]] = {
+        "numpy": lambda module: module.random.seed(seed),
+        "tensorflow": tensorflow,
+        "keras": keras,
+        "tf_keras": keras,
+    }
+    return plumbing("repeatable", "the drill compares trainings bit by bit", changes)
 
 
 class UnseededCalls:

@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 
-from . import root
+from . import root_fs
 
 # Every job waits for these imports.
 TYPE_CHECKING = False
@@ -60,10 +60,10 @@ class ContainerRuntime:
             signal.signal(ignored, signal.SIG_IGN)
         if _LINUX:
             _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        self.refused = config["refused"] or root.probe(config)
+        self.refused = config["refused"] or root_fs.probe(config)
         if not self.refused["root"]:
             try:
-                root.enter_root(config)
+                root_fs.enter_root(config)
             except OSError as error:
                 self.refused = {"root": str(error), "pids": str(error)}
         self._own_pids = not self.refused["pids"]
@@ -169,7 +169,7 @@ def _spawn_init(
     """Fork a replica's first process into namespaces of its own, tell its number, and leave it to the keeper."""
     try:
         if own_pids:
-            root.unshare_pids()
+            root_fs.unshare_pids()
             socket.sethostname(request["host"])
         pid = os.fork()
         if pid == 0:
@@ -190,7 +190,7 @@ def _run_init(request: Mapping[str, Any], handles: Sequence[int], init_pipe: int
                 _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
                 _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
             if own_pids:
-                root.mount_proc()
+                root_fs.mount_proc()
             # The keeper may have died before it was asked for this signal.
             gone = bool(select.select([init_pipe], [], [], 0)[0])
             code = _SIGNALLED + signal.SIGKILL if gone else _supervise(request, handles)

@@ -25,7 +25,7 @@ _KILLED = 137
 _END_S = 30.0
 # What this system refuses, once it is known: asking takes as long as starting a job.
 _probe_result: dict[str, dict[str, str]] = {}
-_RUN = "import sys; sys.path.append(sys.argv[1]); from keeping import keeper; keeper.main(int(sys.argv[2]))"
+_RUN = "import sys; sys.path.append(sys.argv[1]); from containers import runtime; runtime.main(int(sys.argv[2]))"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +240,7 @@ class Containers:
 def _start_runtime() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     here, there = socket.socketpair()
     with there:
-        words = [sys.executable, "-I", "-S", "-E", "-c", _RUN, str(Path(__file__).parent), str(there.fileno())]
+        words = [sys.executable, "-I", "-S", "-E", "-c", _RUN, str(Path(__file__).parents[1]), str(there.fileno())]
         # A session of its own: what a terminal sends is the emulator's business.
         process = subprocess.Popen(
             words, env={}, cwd="/", stdin=subprocess.DEVNULL, pass_fds=[there.fileno()], start_new_session=True

@@ -29,12 +29,12 @@ class TaskProcess:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._forward)
 
-    def start(self, first_stage: str, payload: str, task: str, *, env: Mapping[str, str], cwd: str) -> None:
+    def start(self, task_main: str, payload: str, task: str, *, env: Mapping[str, str], cwd: str) -> None:
         """Start the task; its output is the container's."""
         # The kernel ends the task when this process is gone: the task compares the number with its parent's.
         env = {**env, "PODLIFT_PARENT": str(os.getpid())}
         process = subprocess.Popen(
-            [sys.executable, first_stage, payload, task],
+            [sys.executable, task_main, payload, task],
             env=env,
             cwd=cwd,
             stdin=subprocess.DEVNULL,

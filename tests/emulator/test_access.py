@@ -20,10 +20,10 @@ from google.cloud.storage import Client
 from support import LIMIT_S
 
 import sdk
-from sdk.emulator.administration import MAX_BYTES
-from sdk.emulator.door import AccessMiddleware
-from sdk.emulator.gcs.replies import Connections
-from sdk.emulator.gcs.server import bind, listen, make_server
+from sdk.emulator.access import AccessMiddleware
+from sdk.emulator.admin import MAX_BYTES
+from sdk.emulator.connections import Connections
+from sdk.emulator.server import bind, listen, make_server
 from sdk.process.redirect import tokens
 from sdk.process.redirect.tokens import ReplicaIdentity
 
@@ -223,7 +223,7 @@ def test_the_head_of_a_request_has_a_limited_time_and_a_client_may_rest() -> Non
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
         await send({"type": "http.response.body", "body": b""})
 
-    connections = Connections(head_s=0.3, most=1)
+    connections = Connections(head_s=0.3, max_admitted=1)
     server = make_server(AccessMiddleware(application, TOKEN, connections), connections)
     with closing(bind(0)) as listener:
         listen(listener)

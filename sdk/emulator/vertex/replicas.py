@@ -21,9 +21,9 @@ from ...process.ports import Reservation
 from ...process.redirect import tokens
 from ..gcs.errors import StorageApiError
 from . import environment, interpreter
-from .container import ContainerConfig, Containers, OnLine
+from .bucket_fs import BucketFs
+from .containers.client import ContainerConfig, Containers, OnLine
 from .environment import Replica
-from .view import BucketFs
 
 # What a virtual machine gets before it is taken away, and what is left of it for a container.
 PREEMPTION_GRACE_S = 15.0

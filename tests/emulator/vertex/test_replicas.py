@@ -21,7 +21,8 @@ import starlette
 from stored import Stored, serving
 from support import LIMIT_S, until
 
-from sdk.emulator.vertex import container, environment, pools
+from sdk.emulator.vertex import environment, replicas
+from sdk.emulator.vertex.containers import client
 from sdk.errors import InputError
 
 URL = "http://127.0.0.1:9"
@@ -34,10 +35,10 @@ class Jobs:
     def __init__(self, stored: Stored, home: Path) -> None:
         self.stored, self._home = stored, home
         self.lines: list[tuple[str, str, str]] = []
-        self.launcher: list[pools.ReplicaProcesses] = []
+        self.launcher: list[replicas.ReplicaProcesses] = []
 
-    def make(self, *specs: dict, url: str = URL, **fields: object) -> pools.ReplicaProcesses:
-        group = pools.ReplicaProcesses(
+    def make(self, *specs: dict, url: str = URL, **fields: object) -> replicas.ReplicaProcesses:
+        group = replicas.ReplicaProcesses(
             {"jobSpec": {"workerPoolSpecs": list(specs), **fields}},
             job_id="123",
             project="my-project",
@@ -104,7 +105,7 @@ def jobs(stored, tmp_path) -> Iterator[Jobs]:
 
 @pytest.fixture
 def rooted() -> None:
-    reason = pools.missing_isolation()
+    reason = replicas.missing_isolation()
     if reason is not None:
         pytest.skip(reason)
 
@@ -297,7 +298,7 @@ def test_all_lines_come_before_the_exit_whatever_they_are(jobs) -> None:
     lines = jobs.said()
     assert lines[:20_001] == [*map(str, range(20_000)), ""]
     *long, broken, full, last = lines[20_001:]
-    assert "".join(long) == "é" * 100_000 and max(len(piece.encode()) for piece in long) <= container.MAX_LINE_BYTES
+    assert "".join(long) == "é" * 100_000 and max(len(piece.encode()) for piece in long) <= client.MAX_LINE_BYTES
     assert (broken, full, last) == ("no \ufffd text", "x" * 65536, "no end")
     assert jobs.said(stream="stderr") == ["beside"]
 
@@ -371,7 +372,7 @@ def test_nobody_stays_when_the_emulator_is_killed(tmp_path) -> None:
         from pathlib import Path
         sys.path[:0] = [{os.path.dirname(__file__)!r}]
         from stored import serving
-        from test_pools import Jobs, leaves
+        from test_replicas import Jobs, leaves
         with serving(Path({str(tmp_path)!r})) as stored:
             jobs = Jobs(stored, Path({str(tmp_path)!r}) / "jobs")
             jobs.make(leaves({marker!r})).start()
@@ -410,7 +411,7 @@ def test_nothing_is_left_open_and_no_thread_runs_on(jobs, tmp_path) -> None:
 
 def test_a_user_namespace_is_enough(jobs, stored, monkeypatch) -> None:
     ordinary = """
-import keeping.root as root
+import containers.root_fs as root
 real = root._unshare
 def unshare(flags):
     if flags == root._NEWNS:
@@ -418,10 +419,10 @@ def unshare(flags):
     real(flags)
 root._unshare = unshare
 """
-    monkeypatch.setattr(container, "_probe_result", {})
-    head, _, tail = container._RUN.partition("from keeping")
-    monkeypatch.setattr(container, "_RUN", f"{head}\n{ordinary}\nfrom keeping{tail}")
-    reason = pools.missing_isolation()
+    monkeypatch.setattr(client, "_probe_result", {})
+    head, _, tail = client._RUN.partition("from containers")
+    monkeypatch.setattr(client, "_RUN", f"{head}\n{ordinary}\nfrom containers{tail}")
+    reason = replicas.missing_isolation()
     if reason is not None:
         pytest.skip(reason)
     stored.put("x", b"text\n")
@@ -431,13 +432,16 @@ root._unshare = unshare
 
 
 def test_where_the_system_permits_nothing_jobs_run_and_nobody_stays(jobs, stored, monkeypatch) -> None:
-    denied = (
-        "import keeping.root\ndef no(flags): raise PermissionError(1, 'not permitted')\nkeeping.root._unshare = no\n"
-    )
-    monkeypatch.setattr(container, "_probe_result", {})
-    head, _, tail = container._RUN.partition("from keeping")
-    monkeypatch.setattr(container, "_RUN", f"{head}\n{denied}\nfrom keeping{tail}")
-    assert "no /gcs" in pools.missing_isolation() and "not permitted" in pools.missing_isolation()
+    denied = """
+import containers.root_fs as root
+def unshare(flags):
+    raise PermissionError(1, "not permitted")
+root._unshare = unshare
+"""
+    monkeypatch.setattr(client, "_probe_result", {})
+    head, _, tail = client._RUN.partition("from containers")
+    monkeypatch.setattr(client, "_RUN", f"{head}\n{denied}\nfrom containers{tail}")
+    assert "no /gcs" in replicas.missing_isolation() and "not permitted" in replicas.missing_isolation()
     marker = f"1003.{os.getpid()}"
     group = jobs.make(
         shell(f"sleep {marker} & (setsid sleep {marker} &) ; echo $TF_CONFIG; exit 5"), shell("sleep 100")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from . import lifecycle
 from .entries import LogEntries
 from .faults import VertexFault, VertexFaults
-from .gangs import ReplicaGroup, ReplicaLauncher
+from .launcher import ReplicaGroup, ReplicaLauncher
 from .runner import JobRunner
 from .states import Availability, JobAction, JobStatus, JobTimings, SchedulingTerms, Transition
 from .tables import JobRow, JobTable

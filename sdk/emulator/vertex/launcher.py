@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from ..gcs.state import StorageState
-from .container import OnLine
+from .containers.client import OnLine
 
 
 class ReplicaGroup(Protocol):
@@ -71,8 +71,8 @@ class ProcessLauncher:
     """
 
     def __init__(self, folder: Path, state: StorageState, loop: asyncio.AbstractEventLoop, url: str) -> None:
+        from .bucket_fs import BucketFs
         from .threads import StateThread
-        from .view import BucketFs
 
         self._url, self._folder = url, folder
         self._buckets = BucketFs(state, StateThread(loop), folder / "view")
@@ -80,7 +80,7 @@ class ProcessLauncher:
 
     def make(self, job: Mapping[str, Any], *, job_id: str, project: str, region: str, emit: OnLine) -> ReplicaGroup:
         """Return a group that was not started yet."""
-        from .pools import ReplicaProcesses
+        from .replicas import ReplicaProcesses
 
         scratch = self._folder / "scratch" / f"{job_id}-{next(self._count)}"
         about = {"job_id": job_id, "project": project, "region": region, "url": self._url}

@@ -1,0 +1,142 @@
+"""Requests to the emulator itself: faults, recorded requests, the clock, and events that happen to running jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from ..errors import InputError
+from . import errors
+from .gcs import faults as storage_faults
+from .gcs.app import StorageApp
+from .gcs.errors import StorageApiError
+from .gcs.faults import StorageFault
+from .journal import Journal
+from .vertex import bodies
+from .vertex import faults as vertex_faults
+from .vertex.app import VertexService
+from .vertex.errors import invalid, not_found
+from .vertex.faults import VertexFault
+
+MAX_BYTES = 1 << 20
+_KNOWN = "GET /_faults, POST /_faults, GET /_requests, DELETE /_requests, POST /_reset"
+_KNOWN_OF_VERTEX = "GET /_vertex/clock, POST /_vertex/clock, POST /_vertex/jobs/ID:preempt, :oom, :internal"
+
+
+class Admin:
+    """Answers the requests below /_faults, /_requests, /_reset and /_vertex/."""
+
+    def __init__(self, storage: StorageApp, vertex: VertexService, journal: Journal) -> None:
+        self._storage, self._vertex, self._journal = storage, vertex, journal
+
+    @staticmethod
+    def serves(path: str) -> bool:
+        return path.startswith("/_")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = await errors.with_error_response(self._answer(Request(scope, receive)), _internal)
+        await answer(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        body = await _read(request)
+        if request.url.path.startswith("/_vertex/"):
+            return self._administer_jobs(request, body)
+        endpoint = f"{request.method} {request.url.path}"
+        if endpoint == "POST /_faults":
+            try:
+                self._replace_faults(body)
+            except InputError as error:
+                return JSONResponse({"problems": list(error.problems)}, 400)
+        elif endpoint == "POST /_reset":
+            await asyncio.to_thread(self._vertex.clear)
+            self._storage.clear()
+            self._journal.clear()
+        elif endpoint == "DELETE /_requests":
+            self._journal.clear()
+        elif endpoint == "GET /_requests":
+            return JSONResponse(self._journal.to_json())
+        elif endpoint != "GET /_faults":
+            return JSONResponse({"problems": [f"Unknown: {endpoint}. Known: {_KNOWN}."]}, 404)
+        return JSONResponse({"faults": [*self._storage.faults.to_json(), *self._vertex.faults.to_json()]})
+
+    def _replace_faults(self, script: bytes) -> None:
+        of_storage, of_vertex = parse_faults(script)
+        self._storage.faults.replace(of_storage)
+        self._vertex.faults.replace(of_vertex)
+        self._vertex.scheduler.release_held()
+
+    def _administer_jobs(self, request: Request, body: bytes) -> Response:
+        path, given = request.url.path.removeprefix("/_vertex/"), bodies.read_json(body or b"{}")
+        if not isinstance(given, dict):
+            raise invalid([("", "The body is not a JSON object.")])
+        job, _, event = path.removeprefix("jobs/").partition(":")
+        if path.startswith("jobs/") and request.method == "POST" and event in ("preempt", "oom", "internal"):
+            happened = self._vertex.jobs.inject(job, event, str(given.get("replica", "workerpool0-0")))
+            return JSONResponse({"happened": happened})
+        clock = self._vertex.clock
+        if path == "clock" and request.method == "POST":
+            seconds = given.get("advance_s")
+            if type(seconds) not in (int, float) or not clock.advance(float(seconds)):  # type: ignore[arg-type]
+                raise invalid([("advance_s", "The clock moves ahead by a number of seconds, by 100 years in all.")])
+            self._vertex.scheduler.clock_moved()
+        elif path != "clock" or request.method != "GET":
+            raise not_found(f"{request.method} /_vertex/{path[:100]} (known: {_KNOWN_OF_VERTEX})")
+        return JSONResponse({"now": clock.now(), "frozen": clock.frozen})
+
+
+def parse_faults(script: bytes | str) -> tuple[list[StorageFault], list[VertexFault]]:
+    """Return the faults of a script by service: those of custom jobs have "api": "vertex".
+
+    Raises:
+        InputError: one sentence for each mistake.
+    """
+    try:
+        rules = json.loads(script)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"The faults are not JSON: {error}.") from None
+    if not isinstance(rules, list):
+        raise InputError(f"The faults are a JSON list of objects. Received: {type(rules).__name__}.")
+    of_storage = [_without_api(each, "gcs") for each in rules if _api(each) != "vertex"]
+    of_vertex = [_without_api(each, "vertex") for each in rules if _api(each) == "vertex"]
+    problems: list[str] = []
+    for parse, given in ((storage_faults.parse, of_storage), (vertex_faults.parse, of_vertex)):
+        try:
+            parse(given)
+        except InputError as error:
+            problems += error.problems
+    if problems:
+        raise InputError(problems)
+    return storage_faults.parse(of_storage), vertex_faults.parse(of_vertex)
+
+
+def _api(rule: Any) -> Any:
+    return rule.get("api") if isinstance(rule, dict) else None
+
+
+def _without_api(rule: Any, api: str) -> Any:
+    """Return a rule without its "api"; one with another value keeps it, and is rejected for an unknown field."""
+    if _api(rule) != api:
+        return rule
+    return {name: value for name, value in rule.items() if name != "api"}
+
+
+async def _read(request: Request) -> bytes:
+    announced = request.headers.get("content-length", "")
+    if announced.isdigit() and int(announced) > MAX_BYTES:
+        raise _too_large()
+    return await errors.read_body(request.stream(), MAX_BYTES, _too_large)
+
+
+def _too_large(_: str = "") -> StorageApiError:
+    text = f"A request to the emulator itself may have a body of {MAX_BYTES} bytes at most."
+    # The rest of the body is not read.
+    return StorageApiError(413, "uploadTooLarge", text, {"Connection": "close"})
+
+
+def _internal(text: str) -> StorageApiError:
+    return StorageApiError(500, "internalError", text)

@@ -1,0 +1,104 @@
+"""The open connections of the server: how many may wait, and how a fault cuts one."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import socket
+import struct
+from typing import Any
+
+import h11
+from starlette.types import Scope
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# How long a client may take to send the head of a request, and how many clients may be waiting for theirs.
+HEAD_S = 10.0
+_MAX_WAITING = 128
+_RESET = struct.pack("ii", 1, 0)
+
+
+class Connections:
+    """The open connections by the client's address: an ASGI application has no other way to cut one.
+
+    A connection without a request is cut after `head_s` seconds, and the oldest of them when there are more than
+    `_MAX_WAITING`, so that a client that opens many keeps no other client out. At most `max_admitted` clients that have
+    shown the token may be connected: by default half of the files that this process may open.
+    """
+
+    def __init__(self, head_s: float = HEAD_S, max_admitted: int | None = None) -> None:
+        self._open: dict[tuple[str, int], Any] = {}
+        self._waiting: dict[tuple[str, int], Any] = {}
+        self._head_s = head_s
+        self._max_admitted = max_admitted or max(_MAX_WAITING, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
+    def protocol(self) -> type[H11Protocol]:
+        """Return the protocol with which the server has to be started."""
+        connections = self
+
+        class WatchedProtocol(H11Protocol):
+            head_timer: asyncio.TimerHandle | None = None
+
+            def connection_made(self, transport: Any) -> None:
+                super().connection_made(transport)
+                connections._add(self.client, transport)
+                self.limit_head()
+
+            def data_received(self, data: bytes) -> None:
+                super().data_received(data)
+                self.limit_head()
+
+            def on_response_complete(self) -> None:
+                super().on_response_complete()
+                self.limit_head()
+
+            def limit_head(self) -> None:
+                """Limit the time of a head, from the connection or its first byte on; a client may idle between requests."""
+                idle = self.conn.their_state is h11.IDLE
+                if idle and (self.cycle is None or self.conn.trailing_data[0]):
+                    delay_s = connections._head_s
+                    self.head_timer = self.head_timer or self.loop.call_later(delay_s, self.transport.abort)
+                elif self.head_timer is not None:
+                    self.head_timer.cancel()
+                    self.head_timer = None
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                connections._remove(self.client)
+                if self.head_timer is not None:
+                    self.head_timer.cancel()
+                super().connection_lost(exc)
+
+        return WatchedProtocol
+
+    def _add(self, client: Any, transport: Any) -> None:
+        self._open[client] = self._waiting[client] = transport
+        if len(self._waiting) > _MAX_WAITING:
+            self._waiting.pop(next(iter(self._waiting))).abort()
+
+    def _remove(self, client: Any) -> None:
+        self._open.pop(client, None)
+        self._waiting.pop(client, None)
+
+    def admit(self, scope: Scope) -> bool:
+        """Admit the client of a request that has shown the token; False if too many are admitted."""
+        if self._waiting.pop(tuple(scope["client"]), None) is None:
+            return True
+        return len(self._open) - len(self._waiting) <= self._max_admitted
+
+    def is_closed(self, scope: Scope) -> bool:
+        """Return whether the client has disconnected."""
+        transport = self._open.get(tuple(scope["client"]))
+        return transport is None or bool(transport.is_closing())
+
+    def reset(self, scope: Scope) -> None:
+        """Cut the connection at once; the client sees a reset."""
+        transport = self._open.get(tuple(scope["client"]))
+        if transport is not None:
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            transport.abort()
+
+    def close_gracefully(self, scope: Scope) -> None:
+        """Close the connection after what was sent."""
+        transport = self._open.get(tuple(scope["client"]))
+        if transport is not None:
+            transport.close()

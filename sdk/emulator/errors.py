@@ -1,0 +1,53 @@
+"""Errors of requests, and reading the bodies of requests."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse, Response
+
+
+class ApiError(Exception):
+    """A request that is answered with an error. Each service has its own form of the body."""
+
+    def __init__(self, code: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.code, self.message, self.headers = code, message, headers or {}
+
+    def body(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def response(self) -> Response:
+        if self.code == 304:
+            return Response(status_code=304, headers=self.headers)
+        return JSONResponse(self.body(), self.code, self.headers)
+
+
+class DroppedError(Exception):
+    """A fault cuts the connection without an answer."""
+
+
+async def with_error_response(work: Awaitable[Response], internal: Callable[[str], ApiError]) -> Response:
+    """Return the answer, or the answer of the error; `internal` makes the one for a defect of the emulator."""
+    try:
+        return await work
+    except ApiError as error:
+        return error.response()
+    except (DroppedError, ClientDisconnect):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        return internal(f"{type(error).__name__}: {error}").response()
+
+
+async def read_body(pieces: AsyncIterator[bytes], max_bytes: int, too_large: Callable[[str], ApiError]) -> bytes:
+    """Return a body that has to fit into memory; `too_large` makes the error for one that does not."""
+    body = bytearray()
+    async for piece in pieces:
+        body += piece
+        if len(body) > max_bytes:
+            raise too_large(f"This request may have a body of {max_bytes} bytes at most.")
+    return bytes(body)
