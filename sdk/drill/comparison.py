@@ -25,8 +25,6 @@ _CODES = {"float16": "e", "float32": "f", "float64": "d", "int32": "i", "int64":
 
 @dataclass(frozen=True, kw_only=True)
 class ArrayDifference:
-    """One array that differs between two trainings."""
-
     array: str  # its path; "steps" or "phases" if their number differs
     phase: int = 0  # the phase whose end was compared, from 1; 0 if the step identifies it
     step: int = 0  # after this step
@@ -40,8 +38,6 @@ class ArrayDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingEnd:
-    """The end of a training."""
-
     store: Store
     checkpoint: Checkpoint  # the last one
 
@@ -56,7 +52,6 @@ class TrainingEnd:
 
     @property
     def histories(self) -> list[Any]:
-        """The History of each `fit`."""
         return [phase["history"] for phase in self.phases]
 
     def of_phase(self, number: int) -> Checkpoint | None:

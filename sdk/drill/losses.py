@@ -12,8 +12,6 @@ from .kills import Kill
 
 @dataclass(frozen=True, kw_only=True)
 class Killed:
-    """One kill that has happened."""
-
     task: str
     point: str  # "step", "epoch", "save" or "validation"
     number: int  # of the step, epoch, save or validation
@@ -33,11 +31,7 @@ class Killed:
 def killed(
     wanted: Sequence[Kill], done: Mapping[int, Mapping[str, Any]], events: Sequence[Event]
 ) -> tuple[Killed, ...]:
-    """Return the kills that have happened, in order.
-
-    Args:
-        done: the tasks' files about their kills ("step", "attempt", "time"), by index in `wanted`.
-    """
+    """Return the kills that happened, in order; `done` holds the tasks' files about them, by index in `wanted`."""
     found = []
     for index in sorted(done, key=lambda index: float(done[index]["time"])):
         attempt, kill = int(done[index]["attempt"]), wanted[index]
@@ -68,7 +62,6 @@ def steps_lost(kills: Sequence[Killed]) -> int:
 
 
 def missed(wanted: Sequence[Kill], done: Mapping[int, Mapping[str, Any]]) -> tuple[str, ...]:
-    """Return the kills whose point was never reached."""
     return tuple(str(kill) for index, kill in enumerate(wanted) if index not in done)
 
 

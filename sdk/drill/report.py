@@ -39,8 +39,6 @@ class UnseededCall:
 
 @dataclass(frozen=True, kw_only=True)
 class DrillReport:
-    """The result of a drill."""
-
     verdict: Verdict
     # True if the killed training ended with the same variables (model, optimizer, metrics), bit by bit; None if not compared.
     weights_equal: bool | None = None

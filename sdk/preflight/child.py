@@ -64,8 +64,6 @@ def main(path: str) -> None:
 
 
 class ProgramInspection:
-    """Inspects one program."""
-
     def __init__(self, request: PreflightRequest) -> None:
         self._request = request
         self._row = accelerators.row(request.accelerator)
@@ -75,7 +73,6 @@ class ProgramInspection:
         self._work = ""
 
     def run(self) -> None:
-        """Run the program, inspect its steps, write the report."""
         payload = Payload.from_json(Path(self._request.payload).read_bytes())
         self._reach("started")
         self._enter(payload)

@@ -11,8 +11,6 @@ from ..runtime.patches.keras_parts import Function, around
 
 @dataclass
 class TracedStep:
-    """A step that the program has traced."""
-
     path: str  # the program's file that runs it, "" if that is outside of the program
     line: int  # in that file
     build: Callable[[list[Any]], Any]  # traces the step again for the given specs, and returns the graph

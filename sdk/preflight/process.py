@@ -35,8 +35,6 @@ class Spawn(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PreflightLimits:
-    """Limits of a preflight."""
-
     seconds: float = 300.0
     bytes: int = 8_000_000_000  # of memory
 
@@ -76,7 +74,6 @@ def _stopped_by(limit: str, reached: str) -> StoppedBy:
 
 
 def _write_request(plan: Plan, accelerator: str, folder: str, *, strict: bool) -> PreflightRequest:
-    """Write the files that the process needs."""
     paths = plan.paths
     scratch = render.scratch(paths.temporary, 1, plan.members[0].name)
     folders = (paths.events, Path(paths.payload(1)).parent, scratch, f"{folder}/dumps")

@@ -54,8 +54,6 @@ _MANY = 1 << 10
 
 @dataclass(frozen=True, kw_only=True)
 class StepOp:
-    """One operation of the step."""
-
     type: str  # TensorFlow's name of it
     name: str  # in its graph
     path: str  # the program's file that created it, "" if none did
@@ -240,11 +238,7 @@ def input_in_python(ops: Iterable[StepOp]) -> list[PreflightFinding]:
 
 
 def unsupported(message: str, ops: Iterable[StepOp]) -> list[PreflightFinding]:
-    """Return the operations that the compiler itself refused.
-
-    Args:
-        message: "Detected unsupported operations when trying to compile graph ...: Type (reason), ...".
-    """
+    """Return the operations in "Detected unsupported operations when trying to compile graph ...: Type (reason), ..."."""
     head, _, rest = message.partition("XLA_CPU_JIT:")
     if "unsupported operations" not in head:
         return []

@@ -75,12 +75,7 @@ def share(found: tuple[Layer, ...]) -> float:
 
 
 def wanted_per_s(found: tuple[Layer, ...], *, batch: int | None, cores: int, flops: float | None) -> float | None:
-    """Return how many examples per second all cores consume at most; None if unknown.
-
-    Args:
-        batch: examples in one step of one replica.
-        flops: floating point operations per second of one core, at most.
-    """
+    """Return how many examples per second all cores consume, at `flops` operations per second of each; None if unknown."""
     each = computed(found)
     return None if flops is None or not batch or not each else batch * cores * flops / each
 

@@ -32,8 +32,6 @@ Place = Callable[[Any], tuple[str, int]]
 
 @dataclass
 class Compiled:
-    """The compiler's result for a step."""
-
     layers: tuple[Layer, ...] = ()
     peak: int | None = None
     refusal: str = ""
@@ -303,7 +301,6 @@ def compiled(graph: Any, specs: Sequence[Any], dumps: str) -> Compiled:
 
 
 def programs(steps: Sequence[TracedStep]) -> int:
-    """Return the number of programs that the training steps are compiled to."""
     return sum(len(_kinds(same)) for same in _by_line(steps).values())
 
 

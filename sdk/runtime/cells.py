@@ -26,7 +26,6 @@ class ScriptCell:
 
 
 def mark(number: int, count: int) -> str:
-    """Return the comment above a cell."""
     return f"# cell {number}, {count} line{'' if count == 1 else 's'}"
 
 

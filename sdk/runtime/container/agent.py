@@ -122,7 +122,6 @@ class Agent:
         self._ended = threading.Event()
 
     def run(self) -> int:
-        """Run the task to its end, and return the container's exit code."""
         process = TaskProcess()
         uploader = ContainerUploader(
             self._paths,
@@ -147,7 +146,6 @@ class Agent:
         return self._exit(code, process, uploader)
 
     def _prepare(self) -> dict[str, str]:
-        """Write the task's payload and return its environment variables."""
         paths, attempt = self._paths, self._membership.attempt
         work, scratch = paths.work(attempt, self._task), posixpath.join(self._dirs.home, "tmp")
         for folder in (posixpath.dirname(work), scratch, paths.events):

@@ -17,13 +17,9 @@ _SHELL_SIGNAL = 128
 
 
 def code_of(code: int, *, collateral: bool, cancelled: bool, restart: bool) -> int:
-    """Return the exit code of the container.
+    """Return the container's exit code for that of its task, which is negative if a signal ended it.
 
-    Args:
-        code: the task's exit code, or the negative number of the signal that ended it.
-        collateral: the task failed because another one did, whose exit code decides.
-        cancelled: the run was cancelled.
-        restart: the run is to be restarted.
+    `collateral`: the task failed because another one did, whose exit code decides. `restart`: the run is to be restarted.
     """
     # As a shell would report it.
     plain = code if code >= 0 else _SHELL_SIGNAL - code

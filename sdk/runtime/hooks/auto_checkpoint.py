@@ -66,12 +66,7 @@ class AutoCheckpoint:
         return None if self._phase is None else self.manager.due(epochs=self._phase.wants_epochs)
 
     def begin(self, kind: str, collect: Callable[[], Any]) -> PhaseCheckpoints:
-        """Begin a phase of the training, which ends an earlier one.
-
-        Args:
-            kind: "fit" or "loop".
-            collect: returns the current variables as `snapshot.variables_of` does.
-        """
+        """Begin a phase of kind "fit" or "loop", which ends an earlier one; `collect` returns its current variables."""
         self.end()
         self._unsaved = None
         # Imported and used once here, so that the first save interrupts the training no longer than the next ones.
@@ -315,10 +310,7 @@ class PhaseCheckpoints:
     def settle(self, count: int, *, hold: bool = False) -> Action | None:
         """Save what is due after the last `count` steps, and return "stop" if the loop has to end.
 
-        A task that is being preempted does not return from here.
-
-        Args:
-            hold: True if nothing can be saved now, since the end of the epoch follows at once.
+        With `hold` nothing can be saved now, since the end of the epoch follows at once. A preempted task does not return.
         """
         self._auto.kill_points.reached("step", self._manager.base + self.steps)
         action = self._auto.coordinator.step()
@@ -339,11 +331,7 @@ class PhaseCheckpoints:
         return action
 
     def epoch_over(self, *, metrics: Mapping[str, float] | None = None, save: bool = True) -> None:
-        """Save what was held for the end of the epoch, and what is compared by its metrics.
-
-        Args:
-            save: False if the phase ends here anyway.
-        """
+        """Save what was held for the end of the epoch, or is compared by its metrics, unless the phase ends here."""
         self._auto.kill_points.reached("epoch")
         held, self._held = self._held, ""
         if not save:
@@ -364,11 +352,7 @@ class PhaseCheckpoints:
         return wrong is None
 
     def finish(self, *, metrics: Mapping[str, float] | None = None) -> None:
-        """Save the end of the phase, unless it was interrupted, and wait until that is done.
-
-        Args:
-            metrics: of its last epoch.
-        """
+        """Save the end of the phase with the metrics of its last epoch, unless it was interrupted, and wait for it."""
         if not self.finished and not self.interrupted:
             self.finished = True
             more = {"history": self.history, "epochs": self.epochs, "metrics": dict(metrics or {})}
@@ -411,11 +395,7 @@ class PhaseCheckpoints:
         return ticket
 
     def state(self, capture: Capture | None = None) -> UnsavedState:
-        """Return the current state. Call it between two steps only.
-
-        Args:
-            capture: used instead of `self.capture`.
-        """
+        """Return the current state. Call it between two steps only; `capture` replaces `self.capture`."""
         from ...checkpoint.contents import Contents
         from ...checkpoint.tf import randomness, replicas, snapshot
         from .rescue import UnsavedState

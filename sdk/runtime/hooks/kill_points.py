@@ -30,11 +30,7 @@ class KillPoints:
         self._counts = _read_counts(paths.kill_points(task)) if self._pending else {}
 
     def reached(self, point: str, number: int | None = None) -> None:
-        """Kill this task if a kill is due here.
-
-        Args:
-            number: how often the point was reached, or the step; None to count.
-        """
+        """Kill this task if a kill is due; `number` is the step, or how often the point was reached, counted if None."""
         if not self._pending:
             return
         if point == "step":

@@ -14,17 +14,19 @@ from dataclasses import dataclass
 from types import ModuleType
 
 
+def _always(module: ModuleType) -> bool:
+    return True
+
+
 @dataclass(frozen=True, kw_only=True)
 class Patch:
-    """One cure."""
-
     name: str  # in the log
     why: str  # one sentence with the upstream issue numbers
     module: str  # runs after the first import of this module, which is the argument of the three functions
-    applies: Callable[[ModuleType], bool]  # False for versions that this cure does not support
+    applies: Callable[[ModuleType], bool] = _always  # False for versions that this cure does not support
     # A probe; False if upstream works correctly. Must not touch TensorFlow's runtime: MultiWorkerMirroredStrategy has to be
     # created before any op.
-    needed: Callable[[ModuleType], bool]
+    needed: Callable[[ModuleType], bool] = _always
     apply: Callable[[ModuleType], None]  # changes the module
     quiet: bool = False  # True to log nothing: for what is not a cure
 
@@ -36,8 +38,6 @@ def plumbing(name: str, why: str, changes: Mapping[str, Callable[[ModuleType], N
             name=name,
             why=why,
             module=module,
-            applies=lambda module: True,
-            needed=lambda module: True,
             apply=change,
             quiet=True,
         )

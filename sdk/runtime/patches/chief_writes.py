@@ -27,8 +27,6 @@ Wrap = Callable[[Any, Function], Function]
 
 @dataclass(frozen=True, kw_only=True)
 class Hook:
-    """One function or method to wrap."""
-
     module: str
     name: str
     wrap: Wrap
@@ -43,7 +41,6 @@ def patches(temp_dir: str, log: Callable[[str], None], own_dirs: Sequence[str] =
         name="chief-writes (tempfile)",
         why="files that a task makes with `tempfile` are private",
         module="tempfile",
-        applies=lambda module: True,
         needed=lambda module: not hasattr(module.mkdtemp, "__wrapped__"),
         apply=functools.partial(_watch, files),
         quiet=True,
@@ -65,7 +62,6 @@ def _patches(files: PathRedirection, hooks: dict[str, list[Hook]], log: Callable
             why="only the chief writes shared paths (keras#20585; asked for by TensorFlow's multi-worker guide)",
             module=package,
             applies=_applies,
-            needed=lambda module: True,
             apply=functools.partial(_apply, hooks[package], files, log),
             quiet=True,  # the first redirected write logs a line
         )

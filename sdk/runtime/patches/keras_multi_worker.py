@@ -233,7 +233,6 @@ TPU = Patch(
     why="Keras gives all replicas the same weight, and clips each replica's gradient separately",
     module="keras.src.backend.tensorflow.trainer",
     applies=_applies,
-    needed=lambda trainer: True,
     apply=_apply,
     quiet=True,
 )

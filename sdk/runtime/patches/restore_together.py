@@ -32,7 +32,6 @@ def patches() -> list[Patch]:
             why="a task must not start from another epoch than the chief (keras#20585)",
             module=package,
             applies=lambda module: module.__name__ != "keras" or str(module.__version__).startswith("3."),
-            needed=lambda module: True,
             apply=functools.partial(_apply, where),
         )
         for package, where in _CALLBACK_MODULES.items()

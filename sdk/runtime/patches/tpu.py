@@ -75,7 +75,6 @@ def _stand_in(row: Accelerator, replicas: int, names: Sequence[str], log: Callab
         why="a program for a TPU runs where there is none",
         module="tensorflow",
         applies=_applies,
-        needed=lambda tf: True,
         apply=apply,
         quiet=True,
     )
@@ -102,8 +101,6 @@ def _real(row: Accelerator, log: Callable[[str], None]) -> Patch:
         name="tpu-host",
         why="a missing TPU is reported clearly",
         module="tensorflow",
-        applies=lambda tf: True,
-        needed=lambda tf: True,
         apply=apply,
         quiet=True,
     )
@@ -127,8 +124,6 @@ def _advice(log: Callable[[str], None]) -> Patch:
         name="tpu-advice",
         why="a TPU waits for Python after each execution",
         module="keras.src.trainers.trainer",
-        applies=lambda module: True,
-        needed=lambda module: True,
         apply=apply,
         quiet=True,
     )

@@ -34,14 +34,10 @@ _RETRY = RetryPolicy(connect_s=5.0, read_s=20.0, total_s=60.0, first_s=30.0)
 
 
 class Lookahead:
-    """How far ahead the first task writes entries. Pure.
-
-    Attributes:
-        steps: the steps of the last two entries, in order.
-    """
+    """How far ahead the first task writes entries. Pure."""
 
     def __init__(self) -> None:
-        self.steps: list[int] = []
+        self.steps: list[int] = []  # of the last two entries
         self._width = 1
         self._last: tuple[int, float] | None = None
 
@@ -50,12 +46,7 @@ class Lookahead:
         return len(self.steps) < 2 or count >= self.steps[-2]
 
     def write(self, count: int, now: float) -> int:
-        """Return the step of the next entry.
-
-        Args:
-            count: completed steps.
-            now: a monotonic time, in seconds.
-        """
+        """Return the step of the next entry, after `count` steps and at a monotonic time in seconds."""
         if self._last is not None and count > self._last[0] and now > self._last[1]:
             rate = (count - self._last[0]) / (now - self._last[1])
             # At most doubled: the first steps, and those after a pause, are not typical.
@@ -67,13 +58,7 @@ class Lookahead:
 
 
 class BucketRendezvous:
-    """The rendezvous of an attempt in a bucket, for one task. A thread of its own reads and writes the entries.
-
-    Args:
-        decides: True in the first task.
-        alone: True if no other task takes part, so that there is nothing to agree on.
-        store: the run's directory; opened by its URL if None.
-    """
+    """The rendezvous of tasks that share a bucket, see `FileRendezvous`. A separate thread reads and writes the entries."""
 
     def __init__(
         self,
@@ -167,7 +152,8 @@ class BucketRendezvous:
                 if self._error is None:
                     self._log(f"cannot synchronize with the other tasks: {type(error).__name__}: {error}")
                 self._error = error
-            self._clock.sleep(_WAITING_S if self._waiting else _WRITER_S if self._decides else _READER_S)
+            interval_s = _WRITER_S if self._decides else _READER_S
+            self._clock.sleep(_WAITING_S if self._waiting else interval_s)
         if self._decides and not self._alone and not self._last_written:
             with suppress(PodliftError):  # a task that still waits for an entry reports it later
                 self._put(self._written + 1, {"step": self.count, "action": "end"})

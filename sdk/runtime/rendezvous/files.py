@@ -138,11 +138,7 @@ class FileRendezvous:
 
 
 class StepCoordinator:
-    """Counts the steps of one task and returns what is to be done after each of them.
-
-    Args:
-        rendezvous: None for a process that belongs to no run.
-    """
+    """Counts the steps of one task and returns the action after each; `rendezvous` is None outside any run."""
 
     def __init__(self, rendezvous: Rendezvous | None, log: Callable[[str], None]) -> None:
         self._rendezvous = rendezvous

@@ -58,7 +58,6 @@ class System:
 
 
 def system_of(row: Accelerator, *, replicas: int, names: Sequence[str]) -> System:
-    """Return the system that represents a row of the accelerator table."""
     # For generations with two cores per chip, a row counts cores.
     cores = row.count or row.chips
     x, y = (int(side) for side in row.topology.split("x")) if row.topology else (2, row.chips // 2)

@@ -24,7 +24,6 @@ _POLL_S = 1.0
 def prepare(
     row: Accelerator, environ: MutableMapping[str, str], run: str, clock: Clock, log: Callable[[str], None]
 ) -> None:
-    """Prepare this process for the TPU of its machine, before TensorFlow is imported."""
     set_variables(row, environ, run, log)
     wait(clock, log)
 
@@ -62,7 +61,6 @@ def _libtpu() -> str | None:
 
 
 def chips() -> list[str]:
-    """Return the device files of the chips of this machine."""
     return sorted(str(path) for pattern in _CHIPS for path in Path("/dev").glob(pattern.removeprefix("/dev/")))
 
 

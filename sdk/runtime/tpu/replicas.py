@@ -183,7 +183,6 @@ def _packed(structure: Nest, tensors: list[Any]) -> Nest:
 
 
 def enclosing() -> Replicated | None:
-    """Return the mark of the step being traced."""
     mark = tpu_util.enclosing_tpu_context()
     return mark if isinstance(mark, Replicated) else None
 
@@ -193,7 +192,6 @@ _ADDED_UP = (tf.float32, tf.bfloat16, tf.float16, tf.int32, tf.uint32)
 
 
 def check_sum(value: Any) -> None:
-    """Raise if a TPU cannot sum this type."""
     if value.dtype not in _ADDED_UP:
         raise TypeError(
             f"Replicas of a TPU add up {', '.join(kind.name for kind in _ADDED_UP)}. Received: {value.dtype.name}. "
