@@ -28,14 +28,7 @@ class ContainerUploader:
     """
 
     def __init__(
-        self,
-        paths: RunPaths,
-        url: str,
-        clock: Clock,
-        log: Callable[[str], None],
-        *,
-        task: str = "",
-        resumes: int = 0,
+        self, paths: RunPaths, url: str, clock: Clock, log: Callable[[str], None], *, task: str = "", resumes: int = 0
     ) -> None:
         self._task, self._resumes, self._paths = task, resumes, paths
         self._heartbeat = Heartbeat(GcsStore(url.partition("://")[2], retry=PATIENCE, clock=clock))

@@ -183,13 +183,7 @@ def make(
     )
     kill_points = KillPoints(paths, payload.attempt, task, payload.drill.get("kills", ()))
     return AutoCheckpoint(
-        manager,
-        coordinator,
-        grace_s=payload.grace_s,
-        log=log,
-        record=record,
-        resumed=resumed,
-        kill_points=kill_points,
+        manager, coordinator, grace_s=payload.grace_s, log=log, record=record, resumed=resumed, kill_points=kill_points
     )
 
 

@@ -79,12 +79,7 @@ def _save(manager: CheckpointManager, state: UnsavedState, until: float) -> str:
     if not manager.meet(state.steps, min(_MEET_S, _MEET_SHARE * (until - time.monotonic()))):
         return f"not every task reached step {manager.base + state.steps} in time, and each holds a part of the state"
     ticket = manager.save(
-        state.phase,
-        state.contents,
-        at=state.at,
-        steps=state.steps,
-        reason="failure",
-        downgrades=state.downgrades,
+        state.phase, state.contents, at=state.at, steps=state.steps, reason="failure", downgrades=state.downgrades
     )
     if ticket is not None:
         ticket.wait(max(until - time.monotonic(), 0.0))

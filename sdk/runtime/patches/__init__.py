@@ -33,16 +33,7 @@ class Patch:
 
 def plumbing(name: str, why: str, changes: Mapping[str, Callable[[ModuleType], None]]) -> list[Patch]:
     """Return patches of modules by name that apply to every version and log nothing."""
-    return [
-        Patch(
-            name=name,
-            why=why,
-            module=module,
-            apply=change,
-            quiet=True,
-        )
-        for module, change in changes.items()
-    ]
+    return [Patch(name=name, why=why, module=module, apply=change, quiet=True) for module, change in changes.items()]
 
 
 def install(patches: Sequence[Patch], log: Callable[[str], None]) -> None:

@@ -13,10 +13,7 @@ from typing import Any
 
 from . import Patch
 
-_CALLBACK_MODULES = {
-    "keras": "keras.src.callbacks.backup_and_restore",
-    "tf_keras": "tf_keras.src.callbacks",
-}
+_CALLBACK_MODULES = {"keras": "keras.src.callbacks.backup_and_restore", "tf_keras": "tf_keras.src.callbacks"}
 
 
 def patches() -> list[Patch]:

@@ -97,13 +97,7 @@ def _real(row: Accelerator, log: Callable[[str], None]) -> Patch:
             log(f"{row.name} is the TPU of this machine")
             return found
 
-    return Patch(
-        name="tpu-host",
-        why="a missing TPU is reported clearly",
-        module="tensorflow",
-        apply=apply,
-        quiet=True,
-    )
+    return Patch(name="tpu-host", why="a missing TPU is reported clearly", module="tensorflow", apply=apply, quiet=True)
 
 
 def _advice(log: Callable[[str], None]) -> Patch:
