@@ -201,7 +201,7 @@ def test_a_task_that_fails_alone_saves_nothing_and_its_error_is_known_in_time(mo
     limits, points = sdk.Limits(grace_s=2), sdk.Checkpoints(every_s=None)
     run = submit(fit((1, "epoch_end", None), fault), workers=2, limits=limits, checkpoints=points)
     assert run.checkpoints() == [], "its peer waits in a collective, with a part of the state that nobody else has"
-    assert "not saved on the way out: not every task has come to step 16 in time" in texts(run)
+    assert "not saved on the way out: not every task reached step 16 in time" in texts(run)
     assert "worker-0 failed: RuntimeError: the fault" in run.why()
     times = {event.kind: event.time for event in read_events(run.plan.paths, ("failed", "stopping"))}
     assert 0 < times["stopping"] - times["failed"] < 2 + 1
@@ -220,7 +220,7 @@ def test_a_save_on_the_way_out_is_given_up_in_time() -> None:
     state = rescue.UnsavedState(stage=0, steps=3, contents=Contents(), at={})
     rescue.save(Stuck(), state, 0.2, said.append)  # type: ignore[arg-type]
     assert time.monotonic() - begun < 5
-    assert said == ["the state was not saved on the way out: it was not done after 0.2 s"]
+    assert said == ["the state was not saved on the way out: it did not finish within 0.2 s"]
 
 
 def test_tasks_meet_behind_one_step_or_not_at_all(tmp_path) -> None:

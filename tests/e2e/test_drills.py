@@ -234,7 +234,7 @@ def test_a_loop_passes_unless_it_keeps_state_outside_of_what_is_saved(write, mor
     if verdict == "not_equal":
         assert report.exit_code == 1
         assert report.differences[0].step == report.kills[0].restored + 5, "the first checkpoint behind the kill"
-        assert report.notes == (f"The first checkpoint that differs is behind this kill: {report.kills[0]}.",)
+        assert report.notes == (f"The first checkpoint that differs follows this kill: {report.kills[0]}.",)
 
 
 @pytest.mark.full

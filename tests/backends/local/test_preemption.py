@@ -1,4 +1,4 @@
-"""A machine that is wanted back: SIGTERM to one task, and all save behind the same step, leave, and go on later."""
+"""Preemption: after SIGTERM to one task all tasks save after the same step, exit, and continue later."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_all_tasks_save_behind_the_same_step_and_go_on_without_a_charge(write) -
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
     said = "\n".join(texts(run))
-    left = re.findall(r"leaves behind step (\d+)", said)
+    left = re.findall(r"exits after step (\d+)", said)
     assert len(left) == 2 and len(set(left)) == 1, said
     restored = re.findall(r"restored step (\d+) of", said)
     assert restored == left, "not a step is lost"

@@ -205,7 +205,7 @@ def test_entries_are_lines_of_tasks_and_attempts(logging: Logging, clock: Clock)
 def test_what_podlift_says_in_a_container_is_no_line_of_the_program_unless_it_is_an_error(
     logging: Logging, clock: Clock
 ) -> None:
-    logging.add(0, "podlift: waits for worker-0")
+    logging.add(0, "podlift: waiting for worker-0")
     logging.add(0, "the program's")
     logging.add(0, "", severity="ERROR", textPayload="podlift: Python 3.8 is too old.")
     logging.add(0, "Job is running.", "service")
@@ -213,7 +213,7 @@ def test_what_podlift_says_in_a_container_is_no_line_of_the_program_unless_it_is
     told = [line.text for line in lines(iter(found), NAMES, attempt_at, None)]
     assert told == ["the program's", "podlift: Python 3.8 is too old."]
     service = [line.text for line in lines(iter(found), {"service": "service"}, attempt_at, None)]
-    assert service == ["podlift: waits for worker-0", "Job is running."]
+    assert service == ["podlift: waiting for worker-0", "Job is running."]
 
 
 def test_lines_of_json_keep_their_message_or_all_they_have(logging: Logging, clock: Clock) -> None:

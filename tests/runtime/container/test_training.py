@@ -1,4 +1,4 @@
-"""Training in containers: saved when a machine is wanted back, and resumed by the next attempt at the exact step."""
+"""Training in containers: saved on preemption, and resumed by the next attempt at the exact step."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_what_no_stand_in_can_do_is_refused_with_what_to_do_instead(trained):
     assert "TPUClusterResolver(tpu='local')" in elsewhere
     # So they do on a TPU VM.
     assert subscript.startswith("TypeError: A ClusterSpec is not subscriptable")
-    assert job.startswith("KeyError: ") and "'worker' is no job" in job
+    assert job.startswith("KeyError: ") and "'worker' is not a job" in job
     assert all("the same line raises there" in said for said in (subscript, job))
 
 
