@@ -6,13 +6,12 @@ Usage: `python -m sdk.preflight.child FILE`, where FILE holds a `PreflightReques
 from __future__ import annotations
 
 import faulthandler
-import json
 import os
 import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -31,30 +30,13 @@ from ..spec.layout import RunPaths
 from ..spec.payload import Payload
 from . import advice, rules
 from .observations import Observations, TracedStep, watch_arrays
+from .process import PreflightRequest
 
 _IN_USER_CODE = re.compile(r'File "([^"]+)", line (\d+)')
-# The program runs on for a few calls, which show whether its steps are compiled anew; fewer if each takes long.
+# The program runs on for a few calls, which show whether its steps are recompiled; fewer if each takes long.
 _MOST_CALLS, _MOST_S = 12, 3.0
 _LEAST_CALLS = 4
 _MAX_MESSAGE = 300
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreflightRequest:
-    payload: str  # path of the payload
-    accelerator: str  # name of a TPU
-    report: str  # path of the report to write
-    progress: str  # path of a file that gets a line for each stage that is reached
-    dumps: str  # folder in which the compiler writes its tables
-    strict: bool  # refuse dynamic shapes
-    home: str  # the folder that holds this package
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_json(text: str) -> PreflightRequest:
-        return PreflightRequest(**json.loads(text))
 
 
 def main(path: str) -> None:

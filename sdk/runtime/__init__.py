@@ -1,1 +1,1 @@
-"""What runs inside a task, here or in a cloud's container: needs the standard library, and no more."""
+"""Code that runs inside a task, locally or in a container. It needs the standard library only."""
