@@ -29,8 +29,7 @@ from ..runtime.unpack import unpack
 from ..spec.layout import RunPaths
 from ..spec.payload import Payload
 from . import advice, rules
-from .observations import Observations, TracedStep, watch_arrays
-from .process import PreflightRequest
+from .observations import Observations, PreflightRequest, TracedStep, watch_arrays
 
 _IN_USER_CODE = re.compile(r'File "([^"]+)", line (\d+)')
 # The program runs on for a few calls, which show whether its steps are recompiled; fewer if each takes long.

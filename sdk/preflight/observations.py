@@ -1,12 +1,34 @@
-"""Observations of a program, as plain data. No TensorFlow: the program may import it later, and Keras before it."""
+"""The request to the inspecting process, and its observations, as plain data.
+
+No TensorFlow here: the program may import it later, and Keras before it.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..runtime.patches.keras_parts import Function, around
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreflightRequest:
+    payload: str  # path of the payload
+    accelerator: str  # name of a TPU
+    report: str  # path of the report to write
+    progress: str  # path of a file that gets a line for each stage that is reached
+    dumps: str  # folder in which the compiler writes its tables
+    strict: bool  # refuse dynamic shapes
+    home: str  # the folder that holds this package
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def from_json(text: str) -> PreflightRequest:
+        return PreflightRequest(**json.loads(text))
 
 
 @dataclass

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from ..backends.local import render
 from ..planning.preflight_findings import PreflightReport, StoppedBy, read
 from ..process import spawn as processes
 from ..spec.plan import Plan
+from .observations import PreflightRequest
 
 _POLL_S = 0.1
 _FLAGS = (
@@ -37,24 +37,6 @@ class Spawn(Protocol):
 class PreflightLimits:
     seconds: float = 300.0
     bytes: int = 8_000_000_000  # of memory
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreflightRequest:
-    payload: str  # path of the payload
-    accelerator: str  # name of a TPU
-    report: str  # path of the report to write
-    progress: str  # path of a file that gets a line for each stage that is reached
-    dumps: str  # folder in which the compiler writes its tables
-    strict: bool  # refuse dynamic shapes
-    home: str  # the folder that holds this package
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @staticmethod
-    def from_json(text: str) -> PreflightRequest:
-        return PreflightRequest(**json.loads(text))
 
 
 def inspect(
