@@ -28,7 +28,7 @@ def run(count: int) -> list[str]:
     rounds = [[way() for way in ways] for _ in range(count + 1)][1:]
     by_hand, ours, spawned, *by_ray = (list(results) for results in zip(*rounds, strict=True))
     lines = ["| | to the first step, s | whole job, s | CPU, s |", "|---|---|---|---|"]
-    names = ["two processes by hand", "`podlift submit --workers 2`", "the same with `--start spawn`"]
+    names = ["two processes by hand", "`podlift submit --workers 2`", "the same with `--local-start spawn`"]
     names += ["Ray Train's `TensorflowTrainer`, two workers"] if by_ray else []
     for name, results in zip(names, (by_hand, ours, spawned, *by_ray), strict=True):
         first = statistics.median(first for first, _ in results)

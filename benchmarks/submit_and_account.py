@@ -21,9 +21,9 @@ if __name__ == "__main__":
         program,
         env={name: sdk.FromCaller() for name in variables},
         resources=sdk.Resources(workers=int(workers)),
-        code=sdk.Code(project=os.path.dirname(program), start=os.environ.get("BENCHMARK_START", "auto")),
+        code=sdk.Code(project=os.path.dirname(program)),
     )
-    run = sdk.submit(job)
+    run = sdk.submit(job, local_start=os.environ.get("BENCHMARK_START", "auto"))
     run.result(600)
     while True:
         try:

@@ -34,6 +34,7 @@ _PUBLIC = {
     "Limits": "spec.policies",
     "Retry": "spec.policies",
     "Checkpoints": "spec.policies",
+    "Local": "spec.policies",
     "Vertex": "spec.policies",
     "FromCaller": "spec.job",
     "Run": "run",
@@ -83,6 +84,7 @@ if TYPE_CHECKING:  # `as` makes these names public for a strict type checker
     from .spec.policies import Checkpoints as Checkpoints
     from .spec.policies import Code as Code
     from .spec.policies import Limits as Limits
+    from .spec.policies import Local as Local
     from .spec.policies import Resources as Resources
     from .spec.policies import Retry as Retry
     from .spec.policies import Vertex as Vertex

@@ -23,7 +23,7 @@ from .records.recorder import Recorder
 from .spec.job import Job
 from .spec.layout import RunPaths
 from .spec.plan import Plan
-from .spec.policies import Code, Vertex
+from .spec.policies import BACKENDS, Code
 from .status import Reason, State, Status
 from .storage import posix
 from .text import and_more
@@ -179,15 +179,14 @@ def _current(plan: Plan) -> tuple[Plan, CodeDifference]:
         written = ", ".join(plan.generated)
         raise InputError(
             f"The current code of the run {plan.run_id} is unknown: it came from a notebook or a function in memory "
-            f"({written}). Next: submit it again with resume_from={plan.run_id!r}."
+            f"({written}). Next: submit it again with checkpoint_resume_from={plan.run_id!r}."
         )
     entry = plan.target if plan.kind == "module" else f"{plan.target}:{plan.function}"
     if plan.kind == "script":
         entry = os.path.join(plan.project, plan.target)
     given = {name: value for name, value in plan.job.items() if name not in ("entry", "code")}
     job = Job(entry, code=Code(**{**plan.job["code"], "project": plan.project}), **given)
-    where = Vertex(**plan.backend_options) if plan.backend == "vertex" else plan.backend
-    target = Target(backend=where, root=plan.root, name=None)
+    target = Target(backend=BACKENDS[plan.backend](**plan.backend_options), root=plan.root, name=None)
     made = prepare.make_plan(job, {}, target, {}, verb="resume")
     made = replace(made, run_id=plan.run_id, root=plan.root, local=plan.local, warm_start=plan.warm_start)
     made = prepare.packaged(made)

@@ -43,6 +43,17 @@ def parse_duration(text: str, *, unit_required: bool = False) -> float:
     )
 
 
+def compact_duration(seconds: float) -> str:
+    """Return a time span as `parse_duration` reads it: "45s", "10m", "1h30m", "7d"."""
+    whole, rest = divmod(seconds, 1)
+    parts = []
+    for unit, unit_s in (("d", 86400), ("h", 3600), ("m", 60)):
+        count, whole = divmod(int(whole), unit_s)
+        parts += [f"{count}{unit}"] if count else []
+    left = whole + rest
+    return "".join(parts) + (f"{left:g}s" if left or not parts else "")
+
+
 def size(count: int) -> str:
     """Return a number of bytes: "512 bytes", "20.5 kB", "1.2 GB"."""
     for factor, unit in _SIZES:

@@ -29,8 +29,8 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("PODLIFT_ROOT", str(tmp_path / "root"))
     # Whoever tests restarts asks for them.
-    monkeypatch.setenv("PODLIFT_INFRASTRUCTURE", "0")
-    monkeypatch.setenv("PODLIFT_PREEMPTION", "0")
+    monkeypatch.setenv("PODLIFT_RETRY_INFRASTRUCTURE", "0")
+    monkeypatch.setenv("PODLIFT_RETRY_PREEMPTIONS", "0")
 
 
 @pytest.fixture

@@ -91,8 +91,8 @@ class Backend(Protocol):
     def warm_up(self) -> None:
         """Begin with what takes time and is needed to start a run: one will be started soon."""
 
-    def probe(self, job: dict[str, Any]) -> Facts:
-        """Ask the world what a plan for this Job, as JSON, has to know."""
+    def probe(self, job: dict[str, Any], options: Mapping[str, Any]) -> Facts:
+        """Ask the world what a plan has to know, for a Job and the backend's own value, both as JSON."""
 
     def look(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
         """Ask the services that the job needs, for `Facts.online`; what could not be learnt says why, and raises nothing.

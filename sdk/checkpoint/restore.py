@@ -64,7 +64,8 @@ def read_manifest(store: Store, commit: str, run_id: str = "") -> Manifest:
     if run_id and manifest.run_id not in ("", run_id):
         raise CorruptCheckpointError(
             f"It is a checkpoint of the run {manifest.run_id!r} that was copied into the store of the run {run_id!r}. To start "
-            f"from it on purpose, submit with resume_from={f'{manifest.run_id}@{manifest.step}'!r} (--resume-from)."
+            f"from it on purpose, submit with checkpoint_resume_from={f'{manifest.run_id}@{manifest.step}'!r} "
+            "(--checkpoint-resume-from)."
         )
     return manifest
 

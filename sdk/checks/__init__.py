@@ -30,7 +30,7 @@ def run_all(
     if backend == "vertex":
         found = vertex.run(job, target or {}, facts, root=root, run_id=run_id, strategies=strategies)
     else:
-        found = local.run(job, facts)
+        found = local.run(job, target or {}, facts)
     return list({(finding.level, finding.message): finding for finding in found}.values())
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ..errors import InputError
 from ..hardware import accelerators
 from ..spec import cluster
 from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding, error
-from .vertex_hardware import one_task
+from .vertex_hardware import Json, one_task
 
 
-def run(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
+def run(job: Json, target: Json, facts: Facts) -> list[Finding]:
     checks = (_hardware, _one_task, _tensorflow, _legacy_keras, _isolation, _open_ports, _crowding, _cloud_settings)
-    return [finding for check in checks for finding in check(job, facts)]
+    return [finding for check in checks for finding in check(job, target, facts)]
 
 
-def _hardware(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
+def _hardware(job: Json, target: Json, facts: Facts) -> list[Finding]:
     asked = job["resources"]["accelerator"]
     if "local" in accelerators.row(asked).backends:
         return []
@@ -29,12 +28,12 @@ def _hardware(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
     ]
 
 
-def _one_task(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
+def _one_task(job: Json, target: Json, facts: Facts) -> list[Finding]:
     # The TPU stand-in follows Vertex AI's rule.
-    return one_task(job, {})
+    return one_task(job, target)
 
 
-def tpu_replicas(job: Mapping[str, Any], environ: Mapping[str, str]) -> list[Finding]:
+def tpu_replicas(job: Json, environ: Mapping[str, str]) -> list[Finding]:
     """Check the number of replicas that the caller's environment requests."""
     row = accelerators.row(job["resources"]["accelerator"])
     if row.family != "tpu" or "local" not in row.backends:
@@ -46,7 +45,7 @@ def tpu_replicas(job: Mapping[str, Any], environ: Mapping[str, str]) -> list[Fin
     return []
 
 
-def _tensorflow(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
+def _tensorflow(job: Json, target: Json, facts: Facts) -> list[Finding]:
     if job["code"].get("isolated"):
         return []
     if facts.tensorflow is None:
@@ -70,32 +69,36 @@ def _tensorflow(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
     ]
 
 
-def _legacy_keras(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
+def _legacy_keras(job: Json, target: Json, facts: Facts) -> list[Finding]:
     if job["code"]["keras"] != "legacy" or facts.tf_keras is not None:
         return []
-    return [Finding("error", "keras='legacy' needs tf_keras, which is not installed. Next: pip install 'podlift[tf]'.")]
+    return [
+        Finding("error", "code_keras='legacy' needs tf_keras, which is not installed. Next: pip install 'podlift[tf]'.")
+    ]
 
 
-def _isolation(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
-    if job["resources"]["network"] != "isolated" or facts.isolation is None:
+def _isolation(job: Json, target: Json, facts: Facts) -> list[Finding]:
+    if target.get("network") != "isolated" or facts.isolation is None:
         return []
-    return [Finding("error", f"network='isolated' is not available here: {facts.isolation} Use network='host'.")]
+    return [
+        Finding("error", f"local_network='isolated' is not available here: {facts.isolation} Use local_network='host'.")
+    ]
 
 
-def _open_ports(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
-    if len(cluster.members(job["resources"])) == 1 or job["resources"]["network"] == "isolated":
+def _open_ports(job: Json, target: Json, facts: Facts) -> list[Finding]:
+    if len(cluster.members(job["resources"], target)) == 1 or target.get("network") == "isolated":
         return []
     return [
         Finding(
             "note",
             "While this runs, TensorFlow's servers listen on every network interface, without authentication. On an "
-            "untrusted network use network='isolated' (docs/explanation/security.md).",
+            "untrusted network use local_network='isolated' (docs/explanation/security.md).",
         )
     ]
 
 
-def _crowding(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
-    tasks = len(cluster.members(job["resources"]))
+def _crowding(job: Json, target: Json, facts: Facts) -> list[Finding]:
+    tasks = len(cluster.members(job["resources"], target))
     if tasks <= 4 * facts.cpus:
         return []
     return [
@@ -106,13 +109,7 @@ def _crowding(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
     ]
 
 
-def _cloud_settings(job: Mapping[str, Any], facts: Facts) -> list[Finding]:
-    asked, limits = job["resources"], job["limits"]
-    given = {
-        "provisioning": asked.get("provisioning", "standard") != "standard",
-        "machine": asked.get("machine") is not None,
-        "disk_gb": asked.get("disk_gb", 100) != 100,
-        "max_cost_usd": limits.get("max_cost_usd") is not None,
-    }
-    named = ", ".join(name for name, differs in given.items() if differs)
-    return [Finding("note", f"{named}: ignored in local mode, where there are no cloud machines.")] if named else []
+def _cloud_settings(job: Json, target: Json, facts: Facts) -> list[Finding]:
+    if job["limits"].get("max_cost_usd") is None:
+        return []
+    return [Finding("note", "max_cost_usd: ignored in local mode, where there are no cloud machines.")]

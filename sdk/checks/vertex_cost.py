@@ -24,7 +24,7 @@ def limit(job: Json, target: Json) -> list[Finding]:
     dearest = max(prices, key=lambda found: found.at_least)
     findings = []
     if unknown and not job["limits"].get("allow_unknown_price"):
-        where = "as flex-start" if job["resources"].get("provisioning") == "flex" else f"in {unknown.region}"
+        where = "as flex-start" if target.get("provisioning") == "flex" else f"in {unknown.region}"
         what = joined(unknown.missing, "and")
         said = f"max_cost_usd={most:g} cannot be enforced: no source gives the price of {what} {where}"
         findings.append(error(said, {"limits.allow_unknown_price": True}))
@@ -41,14 +41,14 @@ def _too_much(job: Json, target: Json, price: pricing.Price, at_most: float, mos
         f"Cost limit exceeded: the run may cost {least}{money(at_most)}, at {money(price.at_least)} an hour for "
         f"{duration(price.timeout_s)} in {price.region}. Received: max_cost_usd={most:g}"
     )
-    if job["resources"].get("provisioning", "standard") == "standard" and price.spot is not None:
+    if target.get("provisioning", "standard") == "standard" and price.spot is not None:
         spot = price.spot * price.timeout_s / 3600
         if (
             spot <= most
             and len(target.get("regions") or ()) <= 1
             and lookup(job["resources"]["accelerator"]).hosts == 1
         ):
-            return error(f"{said}. Spot machines cost {money(spot)}", {"resources.provisioning": "spot"})
+            return error(f"{said}. Spot machines cost {money(spot)}", {"vertex.provisioning": "spot"})
     if fits_s >= _LEAST_S:
         return error(f"{said}. The limit pays for {duration(fits_s)}", {"limits.timeout_s": fits_s})
     cents = math.ceil(at_most * 100) / 100

@@ -13,7 +13,7 @@ from typing import Any
 from ..hardware import Release, accelerators, machines, regions
 from ..hardware.accelerators import Accelerator
 from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding, error, note, warning
-from ..text import and_more
+from ..text import and_more, compact_duration
 
 WEEK_S = 7 * 86400.0
 _PROVISIONING = ("standard", "spot", "flex")
@@ -65,7 +65,7 @@ def one_task(job: Json, target: Json) -> list[Finding]:
 
 def machine(job: Json, target: Json) -> list[Finding]:
     """A machine type that is not available for training, or that does not come with this accelerator."""
-    asked, row = job["resources"].get("machine"), hardware(job)
+    asked, row = target.get("machine"), hardware(job)
     if asked is None:
         return []
     if row.family == "cpu":
@@ -83,12 +83,12 @@ def _not_for_cpu(asked: str) -> Finding:
     if owners and not attached:
         row = min(owners, key=lambda row: (bool(row.refused), row.hosts, row.chips))
         name = row.instead or row.name
-        change: dict[str, Any] = {"resources.accelerator": name, "resources.machine": accelerators.row(name).machine}
+        change: dict[str, Any] = {"resources.accelerator": name, "vertex.machine": accelerators.row(name).machine}
         return error(f"The machine type {asked!r} includes an accelerator, but accelerator='cpu' requests none", change)
     return error(
         f"The machine type {asked!r} is not available for training. Known: e2, n1 from n1-standard-4 on, n2, n4, c2 and m1 "
         "machines",
-        {"resources.machine": machines.nearest(asked)},
+        {"vertex.machine": machines.nearest(asked)},
     )
 
 
@@ -101,7 +101,7 @@ def _without_accelerator(asked: str, row: Accelerator) -> Finding:
     )
     if len(same) == 1 and not same[0].refused and asked not in machines.N1:
         return error(said, {"resources.accelerator": same[0].name})
-    return error(said, {"resources.machine": machines.nearest(asked, row.machines)})
+    return error(said, {"vertex.machine": machines.nearest(asked, row.machines)})
 
 
 def _kind(row: Accelerator) -> str:
@@ -118,7 +118,7 @@ def region(job: Json, target: Json) -> list[Finding]:
             return []
         left = [name for name in asked if name in row.regions] or [regions.nearby(bad[0], row.regions)]
         has = f"{row.name} is available in {', '.join(row.regions)}, not in {', '.join(bad)}"
-        return [error(has, {"target.regions": left})]
+        return [error(has, {"vertex.regions": left})]
     doubt = [name for name in asked if name not in row.seen_in]
     if not doubt or row.family == "cpu":
         return []
@@ -127,20 +127,20 @@ def region(job: Json, target: Json) -> list[Finding]:
 
 def provisioning(job: Json, target: Json) -> list[Finding]:
     """Spot or flex-start for hardware that is not offered that way."""
-    asked, row = job["resources"].get("provisioning", "standard"), hardware(job)
-    standard = {"resources.provisioning": "standard"}
+    asked, row = target.get("provisioning", "standard"), hardware(job)
+    standard = {"vertex.provisioning": "standard"}
     if asked not in _PROVISIONING:
         near = get_close_matches(str(asked), _PROVISIONING, n=1) or ["standard"]
         said = f"Unknown provisioning. Received: {asked!r}. Known: {', '.join(_PROVISIONING)}"
-        return [error(said, {"resources.provisioning": near[0]})]
+        return [error(said, {"vertex.provisioning": near[0]})]
     # Judge the requested row: its nearest row may have one machine instead of many.
     hosts = accelerators.lookup(job["resources"]["accelerator"]).hosts
     if asked == "spot" and hosts > 1:
         return [error("TPUs on several machines are not available as spot machines", standard)]
-    return _flex(job, row, standard) if asked == "flex" else []
+    return _flex(job, target, row, standard) if asked == "flex" else []
 
 
-def _flex(job: Json, row: Accelerator, standard: dict[str, Any]) -> list[Finding]:
+def _flex(job: Json, target: Json, row: Accelerator, standard: dict[str, Any]) -> list[Finding]:
     found = []
     if row.family == "tpu":
         found.append(error(f"Flex-start is for GPUs, not for TPUs. Received: accelerator={row.name!r}", standard))
@@ -150,15 +150,14 @@ def _flex(job: Json, row: Accelerator, standard: dict[str, Any]) -> list[Finding
         found.append(error(said, standard))
     elif row.flex is None:
         found.append(warning(f"It is unknown whether flex-start is offered for {row.name}"))
-    different = sorted({(pool.machine, pool.accelerator.name) for pool in accelerators.pools(job["resources"])})
+    different = sorted({(pool.machine, pool.accelerator.name) for pool in accelerators.pools(job["resources"], target)})
     if len(different) > 1:
         said = ", ".join(f"{machine} with {name}" for machine, name in different)
         found.append(error(f"Flex-start needs the same machine in every pool. Received: {said}", standard))
     timeout_s = job["limits"].get("timeout_s")
     if timeout_s is not None and timeout_s > WEEK_S:
-        found.append(
-            error(f"Flex-start ends after 7 days. Received: timeout_s={timeout_s:g}", {"limits.timeout_s": WEEK_S})
-        )
+        said = f"Flex-start ends after 7 days. Received: timeout={compact_duration(timeout_s)!r}"
+        found.append(error(said, {"limits.timeout_s": WEEK_S}))
     return found
 
 
@@ -183,5 +182,5 @@ def tensorflow(job: Json, target: Json, facts: Facts) -> list[Finding]:
         ends = f": tensorflow-tpu ends with {high[0]}.{high[1]}" if row.tensorflow else ""
         found.append(warning(f"{why} {span} in the image{ends}; here it is {facts.tensorflow}"))
     if job["code"].get("keras") == "legacy":
-        found.append(note("keras='legacy' needs tf_keras, in the image or among the requirements"))
+        found.append(note("code_keras='legacy' needs tf_keras, in the image or among the requirements"))
     return found

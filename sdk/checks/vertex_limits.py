@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..hardware import accelerators
 from ..spec.findings import Finding, error, note, warning
+from ..text import compact_duration
 from .strategies import PARAMETER_SERVER, SYNCHRONOUS
 from .vertex_hardware import WEEK_S, Json
 
@@ -20,11 +21,11 @@ _OWN_VARIABLES = ("PODLIFT_RUN", "PODLIFT_TASKS")
 def disk(job: Json, target: Json) -> list[Finding]:
     """A boot disk that is too small or too large."""
     low, high = DISK_GB
-    asked = job["resources"].get("disk_gb", low)
+    asked = target.get("disk_gb", low)
     if low <= asked <= high:
         return []
-    fits = {"resources.disk_gb": min(max(asked, low), high)}
-    return [error(f"A boot disk has {low} to {high} GB. Received: disk_gb={asked}", fits)]
+    fits = {"vertex.disk_gb": min(max(asked, low), high)}
+    return [error(f"A boot disk has {low} to {high} GB. Received: vertex_disk_gb={asked}", fits)]
 
 
 def variables(job: Json, target: Json) -> list[Finding]:
@@ -55,18 +56,11 @@ def display_name(run_id: str) -> list[Finding]:
 
 
 def shape(job: Json, target: Json) -> list[Finding]:
-    """Settings of local mode that Vertex AI cannot honour."""
-    asked, found = job["resources"], []
-    if asked.get("network", "host") != "host":
-        said = f"network={asked['network']!r} is for local mode: on Vertex AI the tasks share the network of the project's jobs"
-        found.append(error(said, {"resources.network": "host"}))
-    if asked.get("cluster", "chief") != "chief":
-        said = f"Vertex AI always creates a chief. Received: cluster={asked['cluster']!r}"
-        found.append(error(said, {"resources.cluster": "chief"}))
-    if job["code"].get("isolated"):
-        said = "isolated=True is for local mode: on Vertex AI the image is the environment, and requirements are added to it"
-        found.append(error(said, {"code.isolated": False}))
-    return found
+    """A setting of local mode that Vertex AI cannot honour."""
+    if not job["code"].get("isolated"):
+        return []
+    said = "code_isolated=True is for local mode: on Vertex AI the image is the environment, and requirements are added to it"
+    return [error(said, {"code.isolated": False})]
 
 
 def roles(job: Json, target: Json, strategies: Sequence[str] = ()) -> list[Finding]:
@@ -90,16 +84,22 @@ def times(job: Json, target: Json) -> list[Finding]:
     limits, found = job["limits"], []
     timeout_s = limits.get("timeout_s")
     if timeout_s is None:
-        found.append(note("No timeout_s: Vertex AI stops the job after 7 days"))
-    elif timeout_s > WEEK_S and job["resources"].get("provisioning") != "flex":
-        found.append(warning(f"Vertex AI documents no jobs of more than 7 days. Received: timeout_s={timeout_s:g}"))
+        found.append(note("No timeout: Vertex AI stops the job after 7 days"))
+    elif timeout_s > WEEK_S and target.get("provisioning") != "flex":
+        found.append(
+            warning(
+                f"Vertex AI documents no jobs of more than 7 days. Received: timeout={compact_duration(timeout_s)!r}"
+            )
+        )
     if limits.get("hang_s") is not None:
-        found.append(note("hang_s is for local mode: on Vertex AI a hung job runs until its timeout"))
+        found.append(note("limit_hang is for local mode: on Vertex AI a hung job runs until its timeout"))
     exit_wait_s = limits.get("exit_wait_s", 0.0)
     if timeout_s is not None and exit_wait_s >= timeout_s:
-        said = f"exit_wait_s={exit_wait_s:g} is not below the limit of the whole job: timeout_s={timeout_s:g}"
+        wait, timeout = compact_duration(exit_wait_s), compact_duration(timeout_s)
+        said = f"limit_exit_wait={wait!r} is not below the limit of the whole job: timeout={timeout!r}"
         found.append(warning(said))
-    if limits.get("grace_s", 0.0) > _NOTICE_S and job["resources"].get("provisioning") == "spot":
-        said = f"grace_s={limits['grace_s']:g} is more than the notice of a spot machine: {_NOTICE_S:g} s at best"
+    if limits.get("grace_s", 0.0) > _NOTICE_S and target.get("provisioning") == "spot":
+        grace = compact_duration(limits["grace_s"])
+        said = f"limit_grace={grace!r} is more than the notice of a spot machine: {_NOTICE_S:g} s at best"
         found.append(warning(said))
     return found

@@ -83,14 +83,14 @@ def _place(name: str, about: Mapping[str, Any], target: Json) -> Iterator[Findin
         )
         yield Finding("error", f"{said}. Next: {create}.")
     elif place not in regions:
-        said = f"gs://{name} is in {place}, but Vertex AI needs it in the job's region. Received: regions={regions!r}"
-        yield error(said, {"target.regions": [place]})
+        said = f"gs://{name} is in {place}, but Vertex AI needs it in the job's region. Received: vertex_regions={regions!r}"
+        yield error(said, {"vertex.regions": [place]})
     else:
         yield Finding("note", f"gs://{name} exists, in {place}.")
         elsewhere = [region for region in regions if region != place]
         if elsewhere:
             said = f"gs://{name} is in {place}: the job will not be created in {', '.join(elsewhere)}"
-            yield Finding("warning", f"{said}. Next: regions={[place]!r}.")
+            yield Finding("warning", f"{said}. Next: vertex_regions={[place]!r}.")
 
 
 def _image(known: Mapping[str, Any], name: str) -> Finding:
@@ -107,7 +107,7 @@ def _image(known: Mapping[str, Any], name: str) -> Finding:
 def _quotas(known: Mapping[str, Any], job: Json, target: Json) -> Iterator[Finding]:
     """A quota that is lower than the job needs, in each region that it may run in."""
     unknown: dict[str, list[str]] = {}
-    for needed in pricing.quotas(job):
+    for needed in pricing.quotas(job, target):
         of_metric = known.get(needed.metric or "")
         if of_metric is None or needed.amount is None:
             continue

@@ -22,7 +22,7 @@ def replicas(job: Json, target: Json) -> list[Finding]:
     if any(index >= MAX_POOLS for index in patched):
         said = f"A job has at most {MAX_POOLS} pools. Received: pool {max(patched)} in raw"
         kept = {index: pool for index, pool in patched.items() if index < MAX_POOLS}
-        found.append(error(said, {"target.raw": _with_pools(target, kept)}))
+        found.append(error(said, {"vertex.raw": _with_pools(target, kept)}))
     tpu = hardware(job).family == "tpu"
     for index, pool in patched.items():
         count = _number(pool.get("replicaCount"))
@@ -32,14 +32,14 @@ def replicas(job: Json, target: Json) -> list[Finding]:
         if what is None and tpu:
             what = "A job with TPUs has exactly one task"
         if what:
-            fixed = {"target.raw": _without(target, index, "replicaCount")}
+            fixed = {"vertex.raw": _without(target, index, "replicaCount")}
             found.append(error(f"{what}. Received: replicaCount {count} in raw", fixed))
     return found
 
 
 def mixed(job: Json, target: Json) -> list[Finding]:
     """Accelerators of several kinds in one job, which must be in one zone."""
-    own = {pool.index: pool.accelerator.type for pool in pools(job["resources"])}
+    own = {pool.index: pool.accelerator.type for pool in pools(job["resources"], target)}
     # Some TPUs are named by their machine type alone.
     own[0] = own[0] or (hardware(job).name if hardware(job).family == "tpu" else None)
     found = []
@@ -48,7 +48,7 @@ def mixed(job: Json, target: Json) -> list[Finding]:
         others = sorted({name for place, name in own.items() if name and place != index and name != kind})
         if not kind or not others:
             continue
-        fixed = {"target.raw": _without(target, index, "machineSpec")}
+        fixed = {"vertex.raw": _without(target, index, "machineSpec")}
         beside = f"Received: {kind!r} in raw beside {', '.join(others)}"
         if "TPU" in kind or hardware(job).family == "tpu":
             found.append(error(f"A job with TPUs has one pool, without GPUs. {beside}", fixed))

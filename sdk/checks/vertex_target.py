@@ -31,16 +31,16 @@ def regions(job: Json, target: Json) -> list[Finding]:
     """Regions that are malformed, repeated or unknown."""
     asked = list(target.get("regions") or ())
     if not asked:
-        return [error("No region is given", {"target.regions": [known_regions.DEFAULT]})]
+        return [error("No region is given", {"vertex.regions": [known_regions.DEFAULT]})]
     found = []
     mended = list(dict.fromkeys(_region(name) for name in asked))
     bad = [name for name in asked if not known_regions.is_region(name)]
     if bad:
         said = f"Not a region: {', '.join(map(repr, bad))}. A job runs in a region, not in a zone or a continent"
-        found.append(error(said, {"target.regions": mended}))
+        found.append(error(said, {"vertex.regions": mended}))
     twice = sorted({name for name in asked if asked.count(name) > 1})
     if twice:
-        found.append(error(f"{', '.join(twice)} is named more than once in regions", {"target.regions": mended}))
+        found.append(error(f"{', '.join(twice)} is named more than once in vertex_regions", {"vertex.regions": mended}))
     for name in dict.fromkeys(asked):
         if known_regions.is_region(name) and name not in known_regions.KNOWN:
             near = get_close_matches(name, known_regions.KNOWN, n=1)
@@ -69,7 +69,7 @@ def project(job: Json, target: Json) -> list[Finding]:
     if asked is None or _PROJECT.fullmatch(asked):
         return []
     mended = re.sub(r"[^a-z0-9-]+", "-", asked.rpartition("/")[2].strip().lower()).strip("-")[:30].rstrip("-")
-    change = {"target.project": mended} if _PROJECT.fullmatch(mended) else None
+    change = {"vertex.project": mended} if _PROJECT.fullmatch(mended) else None
     return [
         error(
             "A project's id has 6 to 30 lowercase letters, digits and dashes, a letter first (its number works too). Received: "
@@ -86,13 +86,13 @@ def place(job: Json, target: Json, root: str = "") -> list[Finding]:
     bucket = (asked or "").removeprefix("gs://").strip("/")
     if asked and not _BUCKET.fullmatch(bucket):
         mended = re.sub(r"[^a-z0-9._-]+", "-", bucket.partition("/")[0].lower()).strip("-._")
-        change = {"target.bucket": mended} if _BUCKET.fullmatch(mended) else None
+        change = {"vertex.bucket": mended} if _BUCKET.fullmatch(mended) else None
         said = f"A bucket's name has lowercase letters, digits, dashes, dots and underscores. Received: {asked!r}"
         return [error(said, change)]
     beside = f"gs://{bucket if '/' in bucket else f'{bucket}/podlift'}" if bucket else "gs://BUCKET/podlift"
     if root and not root.startswith("gs://"):
         change = {"root": beside} if bucket else None
-        more = "" if bucket else ". Next: root='gs://BUCKET/podlift', or Vertex(bucket=...)"
+        more = "" if bucket else ". Next: root='gs://BUCKET/podlift', or vertex_bucket='BUCKET'"
         found.append(
             error(
                 f"Machines of Vertex AI can use buckets, but no folder of this machine. Received: root={root!r}{more}",
@@ -100,7 +100,7 @@ def place(job: Json, target: Json, root: str = "") -> list[Finding]:
             )
         )
     elif root and bucket and root.removeprefix("gs://").partition("/")[0] != bucket.partition("/")[0]:
-        said = f"Two buckets are given. Received: root={root!r}, bucket={asked!r}"
+        said = f"Two buckets are given. Received: root={root!r}, vertex_bucket={asked!r}"
         # A plan without a bucket shows a placeholder.
         found += [] if root.startswith("gs://<") else [error(said, {"root": beside})]
     return found
@@ -116,7 +116,7 @@ def account(job: Json, target: Json) -> list[Finding]:
     person = "@" in asked and "gserviceaccount" not in asked
     usable = name and re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", owner) and not person
     change: dict[str, Any] = {
-        "target.service_account": f"{name}@{owner}.iam.gserviceaccount.com" if usable else None,
+        "vertex.service_account": f"{name}@{owner}.iam.gserviceaccount.com" if usable else None,
     }
     said = "A job runs as a service account, not as a person" if person else "This is not a service account"
     return [error(f"{said}: NAME@PROJECT.iam.gserviceaccount.com. Received: {asked!r}", change)]
@@ -130,7 +130,7 @@ def image(job: Json, target: Json) -> list[Finding]:
     if "://" in asked or re.search(r"\s", asked):
         mended = re.sub(r"\s", "", asked.partition("://")[2] or asked)
         said = f"An image's name has neither a scheme nor spaces. Received: {asked!r}"
-        return [error(said, {"target.image": mended})]
+        return [error(said, {"vertex.image": mended})]
     retired = _RETIRED.match(asked)
     if retired is None:
         return []
@@ -143,7 +143,7 @@ def image(job: Json, target: Json) -> list[Finding]:
         error(
             f"Google's image {asked!r} {gone}, and no prebuilt image for TensorFlow remains. Any image with Python and "
             "TensorFlow works, such as one made FROM tensorflow/tensorflow:*-gpu, in a registry of the same region",
-            {"target.image": mine},
+            {"vertex.image": mine},
         )
     ]
 
@@ -166,7 +166,7 @@ def labels(job: Json, target: Json) -> list[Finding]:
         return []
     mended = {_label(key) or "label": _label(text) for key, text in asked.items() if key not in OWN_LABELS}
     said = "Labels are lowercase letters, digits, dashes and underscores, 64 characters at most"
-    return [error(f"{said}: {'; '.join(problems)}", {"target.labels": mended})]
+    return [error(f"{said}: {'; '.join(problems)}", {"vertex.labels": mended})]
 
 
 def _wrong(text: str, *, key: bool = False) -> str:

@@ -60,8 +60,8 @@ def _may_be_in(row: Accelerator, region: str | None) -> bool:
 
 
 def _price(row: Accelerator, region: str, provisioning: str) -> pricing.Price:
-    resources = {"accelerator": row.name, "provisioning": provisioning}
-    return pricing.price({"resources": resources, "limits": {}}, {}, region)
+    job = {"resources": {"accelerator": row.name}, "limits": {}}
+    return pricing.price(job, {"provisioning": provisioning}, region)
 
 
 def _line(row: Accelerator, region: str) -> list[str]:

@@ -15,7 +15,7 @@ from ..spec.plan import Plan
 from ..status import EXIT_CANCELLED
 from .options import with_settings
 from .output import answer, as_json, refusal, say
-from .start import Asked, Env, Inputs, Json, Name, Root, Timeout
+from .start import Asked, Env, Inputs, Json, Name, Root
 
 Words = Annotated[
     list[str] | None,
@@ -44,7 +44,6 @@ def drill(
     name: Name = None,
     env: Env = None,
     inputs: Inputs = None,
-    timeout: Timeout = None,
     kill: Kill = None,
     seed: Seed = 1,
     json_output: Json = False,
@@ -53,7 +52,7 @@ def drill(
     """Train twice undisturbed and once under kills, and compare the weights bit by bit."""
     target = Target(root=root, name=name)
     kills = tuple(kill or KILLS)
-    plan = _prepared(Asked(words or [], env or [], inputs or [], timeout, given or {}, target), kills, seed)
+    plan = _prepared(Asked(words or [], env or [], inputs or [], given or {}, target), kills, seed)
     try:
         report = execute(plan, kills, say, SystemClock())
     except KeyboardInterrupt:

@@ -14,7 +14,6 @@ import typer
 
 from ..errors import InputError, Problems
 from ..planning.settings import file, table
-from ..spec.policies import Vertex
 from .output import answer, as_json, say
 from .start import Json
 
@@ -92,11 +91,11 @@ def _region() -> str:
     try:
         problems = Problems()
         found = {**file.find(Path.cwd(), problems).values, **table.from_environment(os.environ, problems)}
-        regions = Vertex(**table.of_backend("vertex", {"vertex_regions": found["vertex_regions"]})).regions
+        regions = table.backend_options("vertex", {"vertex_regions": found["vertex_regions"]})["regions"]
     except (KeyError, ValueError, InputError):
         # Settings that are wrong are told by the command that needs them.
-        regions = Vertex().regions
-    return regions[0]
+        regions = table.backend_options("vertex", {})["regions"]
+    return str(regions[0])
 
 
 def _hints(data: Path) -> list[str]:

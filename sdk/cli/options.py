@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 import typing
 from collections.abc import Callable
 from typing import Any, Literal
@@ -14,50 +13,66 @@ import typer
 from ..errors import InputError, Problems
 from ..planning.settings import table
 from ..spec.job import FromCaller
+from ..spec.setting_names import RENAMED, renamed
+from ..text import parse_duration
 
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 # Have a form of their own on the command line, repeated: --env K=V, --input K=URL.
 _OWN_FORM = ("env", "inputs")
 _METAVARS = {
-    "entry": "ENTRY", "workers": "N", "accelerator": "A", "project": "FOLDER", "args": "JSON", "max_steps": "N",
-    "user": "N", "every_steps": "N", "keep_last": "N", "best": "METRIC", "resume_from": "RUN[@STEP]",
-    "ps": "N", "disk_gb": "N", "max_cost_usd": "USD", "machine": "TYPE", "vertex_project": "ID", "vertex_regions": "R[,R]",
-    "vertex_bucket": "BUCKET", "vertex_service_account": "EMAIL", "vertex_image": "URI", "vertex_labels": "JSON",
-    "vertex_raw": "JSON",
-    "infrastructure": "N", "preemption": "N", "include": "PATH", "exclude": "PATTERN", "requirements": "auto|none|FILE",
+    "entry": "ENTRY", "args": "JSON", "workers": "N", "accelerator": "A", "ps": "N", "max_steps": "N", "max_cost_usd": "USD",
+    "checkpoint_every": "5m|500steps|none", "checkpoint_keep_last": "N", "checkpoint_best": "METRIC",
+    "checkpoint_resume_from": "RUN[@STEP]",
+    "retry_user_errors": "N", "retry_infrastructure": "N", "retry_preemptions": "N|none",
+    "code_project": "FOLDER", "code_include": "PATH", "code_exclude": "PATTERN", "code_requirements": "auto|none|FILE",
+    "vertex_project": "ID", "vertex_regions": "R[,R]", "vertex_bucket": "BUCKET", "vertex_service_account": "EMAIL",
+    "vertex_image": "URI", "vertex_machine": "TYPE", "vertex_disk_gb": "N", "vertex_labels": "JSON", "vertex_raw": "JSON",
 }  # fmt: skip
 
 
 def with_settings(verb: Callable[..., None]) -> Callable[..., None]:
-    """Add `--field-name` for every setting; the verb gets the given ones as its keyword `given`, texts for `read`."""
+    """Add an option for every setting; the verb gets the given ones as its keyword `given`, texts for `read`."""
 
     @functools.wraps(verb)
     def wrapped(**values: Any) -> None:
         texts = {name: values.pop(name) for name in names}
         verb(**values, given={name: text for name, text in texts.items() if text is not None and text != []})
 
-    names = [name for name in table.SETTINGS if name not in _OWN_FORM]
+    # Earlier names are known, so that the error can name the new one: `read`.
+    names = [name for name in (*table.SETTINGS, *RENAMED) if name not in _OWN_FORM]
     # Not typing.get_type_hints: on Python 3.10 that puts Optional around an Annotated whose default is None.
     signature = inspect.signature(verb, eval_str=True)
     own = [parameter for parameter in signature.parameters.values() if parameter.name != "given"]
-    added = [_parameter(table.SETTINGS[name]) for name in names]
+    added = [_parameter(table.SETTINGS[name]) if name in table.SETTINGS else _earlier(name) for name in names]
     wrapped.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
     wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *added]}
     return wrapped
 
 
 def _parameter(setting: table.Setting) -> inspect.Parameter:
-    flag = f"--{setting.name.replace('_', '-')}"
+    flag = setting.flag
     several, switch = _repeats(setting), setting.type is bool
     option = typer.Option(
         None,
         f"{flag}/--no-{flag[2:]}" if switch else flag,
         metavar=None if switch else _metavar(setting),
-        help=setting.doc.split(". ")[0].split("; ")[0].rstrip(".") + (", repeatable" if several else ""),
+        help=_summary(setting.doc) + (" Repeatable." if several else ""),
         show_default=False,
     )
     kind = list[str] | None if several else bool | None if switch else str | None
     return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
+
+
+def _earlier(name: str) -> inspect.Parameter:
+    """Return the hidden option of an earlier name."""
+    flag, switch = f"--{name.replace('_', '-')}", table.SETTINGS[RENAMED[name]].type is bool
+    option = typer.Option(None, f"{flag}/--no-{flag[2:]}" if switch else flag, hidden=True)
+    kind = bool | None if switch else str | None
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
+
+
+def _summary(doc: str) -> str:
+    """Return the first sentence, without what follows a semicolon."""
+    return doc.split(". ")[0].split("; ")[0].rstrip(".") + "."
 
 
 def _repeats(setting: table.Setting) -> bool:
@@ -68,7 +83,7 @@ def _metavar(setting: table.Setting) -> str:
     choices = [part for part in _parts(setting.type) if typing.get_origin(part) is Literal]
     if choices:
         return "|".join(typing.get_args(choices[0]))
-    return _METAVARS.get(setting.name, "SECONDS" if setting.name.endswith("_s") else "TEXT")
+    return _METAVARS.get(setting.name, "DURATION" if setting.is_duration else "TEXT")
 
 
 def _parts(annotation: Any) -> list[Any]:
@@ -79,15 +94,26 @@ def read(texts: dict[str, Any], problems: Problems) -> dict[str, Any]:
     """Return what the texts of options mean; those that mean nothing go to `problems`."""
     found: dict[str, Any] = {}
     for name, text in texts.items():
+        if name in RENAMED:
+            old = f"--{name.replace('_', '-')}"
+            problems.found.append(renamed(name, written=old, new=table.SETTINGS[RENAMED[name]].flag))
+            continue
         if not isinstance(text, str):
             found[name] = text
             continue
         with problems.collect():
             try:
-                found[name] = table.read(table.SETTINGS[name], text)
+                found[name] = _value(table.SETTINGS[name], text)
             except ValueError as error:
-                raise InputError(f"--{name.replace('_', '-')}: {error} Received: {text!r}.") from None
+                raise InputError(f"{table.SETTINGS[name].flag}: {error} Received: {text!r}.") from None
     return found
+
+
+def _value(setting: table.Setting, text: str) -> Any:
+    # `--timeout "$LIMIT"` without that variable must not mean that there is no limit.
+    if setting.is_duration and not text.strip():
+        raise ValueError("must be a duration such as 90s, 10m, 2h or 1h30m.")
+    return table.read(setting, text)
 
 
 def pairs(option: str, texts: list[str], problems: Problems) -> dict[str, str]:
@@ -117,8 +143,7 @@ def duration(option: str, text: str) -> float:
     Raises:
         InputError: it means none.
     """
-    match = _DURATION.fullmatch(text.strip())
-    if match is None or not any(match.groups()):
-        raise InputError(f"{option} takes a duration such as 90s, 10m, 2h or 1h30m. Received: {text!r}.")
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise InputError(f"{option} must be a duration such as 90s, 10m, 2h or 1h30m. Received: {text!r}.") from None

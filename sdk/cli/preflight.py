@@ -54,7 +54,7 @@ def preflight(
     from ..preflight import preflight as look
 
     problems = Problems()
-    asked = Asked(words or [], env or [], inputs or [], None, given or {}, Target())
+    asked = Asked(words or [], env or [], inputs or [], given or {}, Target())
     entry, settings = asked.settings(problems)
     accelerator = settings.pop("accelerator", None)
     with problems.collect():

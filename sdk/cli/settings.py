@@ -13,7 +13,6 @@ from rich.text import Text
 from ..errors import Problems
 from ..planning.settings import table as settings_table
 from ..planning.settings.merge import UNNAMED, Settings, Target, defaults, gather
-from ..spec.job import Job
 from .output import answer, as_json
 from .start import Json
 from .watch import on_terminal
@@ -29,7 +28,7 @@ def config(entry: Entry = None, json_output: Json = False) -> None:
     problems = Problems()
     found = gather(entry or UNNAMED, {}, Target(), os.environ, problems)
     with problems.collect():
-        Job(**settings_table.nested({**found.job, "entry": found.job.get("entry", "none")}))
+        settings_table.job({**found.job, "entry": found.job.get("entry", "none")})
     rows = [(name, _shown(name, value), found.origins.get(name, "default")) for name, value in _values(found).items()]
     if json_output:
         as_json(
@@ -52,4 +51,7 @@ def _values(found: Settings) -> dict[str, Any]:
 
 def _shown(name: str, value: Any) -> Any:
     # The values of variables may be secrets.
-    return sorted(value) if name == "env" else list(value) if isinstance(value, tuple) else value
+    if name == "env":
+        return sorted(value)
+    value = settings_table.written(settings_table.SETTINGS[name], value) if name in settings_table.SETTINGS else value
+    return list(value) if isinstance(value, tuple) else value

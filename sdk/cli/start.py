@@ -23,7 +23,7 @@ from ..run import Run
 from ..spec import plan_text
 from ..spec.plan import Plan
 from ..status import EXIT_DONE
-from .options import duration, pairs, read, variables, with_settings
+from .options import pairs, read, variables, with_settings
 from .output import answer, as_json, say, summary, width
 from .watch import follow
 
@@ -58,10 +58,6 @@ Inputs = Annotated[
     list[str] | None,
     typer.Option("--input", "--inputs", metavar="K=URL", help="data, by name; repeatable", show_default=False),
 ]
-Timeout = Annotated[
-    str | None,
-    typer.Option("--timeout", metavar="DURATION", help="the whole run: 90s, 10m, 2h, 1h30m", show_default=False),
-]
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -82,7 +78,6 @@ def submit(
     online: Online = None,
     env: Env = None,
     inputs: Inputs = None,
-    timeout: Timeout = None,
     detach: Detach = False,
     verbose: Verbose = False,
     json_output: Json = False,
@@ -90,7 +85,7 @@ def submit(
 ) -> None:
     """Run a training program, and watch it: Ctrl-C stops watching, a second one cancels the run."""
     target = Target(backend=backend, root=root, name=name, online=online)
-    asked = Asked(words or [], env or [], inputs or [], timeout, given or {}, target)
+    asked = Asked(words or [], env or [], inputs or [], given or {}, target)
     made = _read_plan(asked) if asked.is_plan else _make(asked, "submit")
     shown = plan_text.lines(made) if verbose else plan_text.short(made)
     say(plan_text.text(shown, width(sys.stderr)))
@@ -117,14 +112,13 @@ def plan(
     online: Online = None,
     env: Env = None,
     inputs: Inputs = None,
-    timeout: Timeout = None,
     output: Output = None,
     json_output: Json = False,
     given: dict[str, Any] | None = None,
 ) -> None:
     """Show what submit would do, and change nothing."""
     target = Target(backend=backend, root=root, name=name, online=online)
-    made = _make(Asked(words or [], env or [], inputs or [], timeout, given or {}, target), "plan", _earlier(output))
+    made = _make(Asked(words or [], env or [], inputs or [], given or {}, target), "plan", _earlier(output))
     if output is not None:
         _write_plan(made, output)
     if json_output:
@@ -142,7 +136,6 @@ class Asked:
     words: list[str]
     env: list[str]
     inputs: list[str]
-    timeout: str | None
     texts: dict[str, Any]
     target: Target
 
@@ -152,18 +145,13 @@ class Asked:
         return bool(self.words) and self.words[0].endswith(".json")
 
     def settings(self, problems: Problems) -> tuple[Any, dict[str, Any]]:
-        """Return the entry and the flat settings; what means nothing goes to `problems`."""
+        """Return the entry and the settings; what means nothing goes to `problems`."""
         texts = dict(self.texts)
         entry, argv = _entry(texts.pop("entry", None), self.words)
         given = read(texts, problems)
         with problems.collect():
             if argv and "args" in texts:
                 raise InputError("--args and words behind -- are two ways to say one thing: use one.")
-        with problems.collect():
-            if self.timeout is not None and "timeout_s" in texts:
-                raise InputError("--timeout and --timeout-s are two ways to say one thing: use one.")
-            if self.timeout is not None:
-                given["timeout_s"] = duration("--timeout", self.timeout)
         if self.env:
             given["env"] = variables(self.env)
         if self.inputs:
@@ -229,7 +217,7 @@ def _read_plan(asked: Asked) -> Plan:
     path, *more = asked.words
     beside = [*more, *asked.env, *asked.inputs, *asked.texts]
     target = {name: getattr(asked.target, name) for name in table.TARGET}
-    if beside or asked.timeout is not None or any(value is not None for value in target.values()):
+    if beside or any(value is not None for value in target.values()):
         raise InputError(f"Nothing may be given beside a plan, which has decided everything: {path!r}. Plan again.")
     refuse_inside_task("submit")
     for sentence in complaints(os.environ, Path.cwd()):

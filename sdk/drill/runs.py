@@ -28,7 +28,9 @@ EVERY_STEPS = 10
 # A drill compares two trainings step by step, so retention must not remove checkpoints.
 _KEPT = 1000
 # A drill sets these itself, so that every training saves at the same steps and only the kills disturb it.
-_DECIDED = ("keep_last", "on_busy", "user", "infrastructure", "preemption")
+_DECIDED = (
+    "checkpoint_keep_last", "checkpoint_on_busy", "retry_user_errors", "retry_infrastructure", "retry_preemptions",
+)  # fmt: skip
 _POLL_S = 0.2
 _CANCEL_S = 30.0
 
@@ -67,7 +69,7 @@ def _tasks(made: Plan | None, given: Mapping[str, Any], kills: Sequence[str]) ->
         return made.tasks
     workers = given.get("workers")
     if isinstance(workers, int) and 1 <= workers <= 1000:
-        return [task.name for task in cluster.tasks(workers, given.get("cluster", "chief"))]
+        return [task.name for task in cluster.tasks(workers, given.get("local_cluster", "chief"))]
     return [word.partition("@")[0] for word in kills]
 
 
@@ -78,7 +80,7 @@ def _undisturbed(made: Plan, seed: int) -> Plan:
     job = {
         **job,
         "checkpoints": {**saved, "every_steps": every, "on_busy": "block", "keep_last": _KEPT},
-        "retry": {**job["retry"], "user": 0, "infrastructure": 0, "preemption": 0},
+        "retry": {**job["retry"], "user_errors": 0, "infrastructure": 0, "preemptions": 0},
         # It determines the order of sets of strings.
         "env": {"PYTHONHASHSEED": str(seed), **job["env"]},
     }

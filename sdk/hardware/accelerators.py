@@ -26,7 +26,7 @@ _CPU = Accelerator(
     rates=machines.RATES[machines.DEFAULT],
     runs_tensorflow=True,
     quota="cpus",
-    notes="machine= takes any machine type of a family that training may have",
+    notes="vertex_machine accepts any machine type of a family that training may have",
 )
 ROWS: tuple[Accelerator, ...] = (_CPU, *gpus.ROWS, *tpus.ROWS)
 _TABLE = {row.name: row for row in ROWS}
@@ -126,14 +126,14 @@ class Pool:
     accelerator: Accelerator
 
 
-def pools(resources: Mapping[str, Any]) -> tuple[Pool, ...]:
-    """Return the pools that are not empty, of a Job's resources as JSON.
+def pools(resources: Mapping[str, Any], target: Mapping[str, Any]) -> tuple[Pool, ...]:
+    """Return the pools that are not empty, of a Job's resources and a backend's value, both as JSON.
 
     The evaluator gets what the workers have. Parameter servers compute nothing: they get the default machine, without an
     accelerator, except in a job that has none at all.
     """
     hardware = lookup(resources.get("accelerator", "cpu"))
-    machine = resources.get("machine") or hardware.machine or machines.DEFAULT
+    machine = target.get("machine") or hardware.machine or machines.DEFAULT
     plain = hardware.family == "cpu"
     asked = (
         ("chief", 0, 1, machine, hardware),

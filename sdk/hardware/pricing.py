@@ -52,8 +52,8 @@ class Quota:
 def price(job: Mapping[str, Any], target: Mapping[str, Any], region: str | None = None) -> Price:
     """Return what a job costs in a region, by default the first of the target's."""
     region = region or first_region(target)
-    provisioning: Provisioning = job["resources"].get("provisioning", "standard")
-    parts = [part for pool in pools(job["resources"]) for part in _parts(pool)]
+    provisioning: Provisioning = target.get("provisioning", "standard")
+    parts = [part for pool in pools(job["resources"], target) for part in _parts(pool)]
     own = [(what, _rate(rates, provisioning, region), times) for what, rates, times in parts]
     found = [rate for _, rate, _ in own if rate]
     missing = tuple(dict.fromkeys(what for what, rate, _ in own if rate is None))
@@ -110,13 +110,12 @@ def _sum(parts: list[_PricePart], kind: Provisioning, region: str) -> float | No
     return total
 
 
-def quotas(job: Mapping[str, Any]) -> list[Quota]:
+def quotas(job: Mapping[str, Any], target: Mapping[str, Any]) -> list[Quota]:
     """Return the quotas that a job counts against, in every region that it may run in."""
-    resources = job["resources"]
-    preemptible = resources.get("provisioning", "standard") in ("spot", "flex")
+    preemptible = target.get("provisioning", "standard") in ("spot", "flex")
     totals: dict[tuple[str | None, str], int | None] = {}
-    for pool in pools(resources):
-        for name, what, each in _quotas_of_machine(pool, resources.get("disk_gb", 100)):
+    for pool in pools(job["resources"], target):
+        for name, what, each in _quotas_of_machine(pool, target.get("disk_gb", 100)):
             metric = _metric(name, preemptible=preemptible)
             before = totals.get((metric, what), 0)
             totals[metric, what] = None if each is None or before is None else before + each * pool.replicas
@@ -150,9 +149,9 @@ def lines(job: Mapping[str, Any], target: Mapping[str, Any]) -> list[tuple[str, 
     limit = "Vertex AI's default timeout" if job["limits"].get("timeout_s") is None else "the timeout"
     at_most = "unknown" if found.cap is None else f"{money(found.cap)} at most"
     return [
-        ("price", "; ".join(_hourly(found, job["resources"].get("provisioning", "standard")))),
+        ("price", "; ".join(_hourly(found, target.get("provisioning", "standard")))),
         ("cap", f"{at_most}, for {duration(found.timeout_s)}: {limit}"),
-        *(("quota", _quota(quota)) for quota in quotas(job)),
+        *(("quota", _quota(quota)) for quota in quotas(job, target)),
     ]
 
 

@@ -87,7 +87,7 @@ def build(
     secrets, unreadable = sorted([*files.secrets, *index.secrets]), [*files.unreadable, *skipped.unreadable]
     if secrets:
         said = f"Not packaged, because it looks like a secret: {text.and_more(secrets, _SHOWN)}."
-        notes.append(Finding("warning", f"{said} Next: include= (--include) packages it."))
+        notes.append(Finding("warning", f"{said} Next: code_include= (--code-include) packages it."))
     if unreadable:
         notes.append(Finding("warning", f"Not packaged: {text.and_more(unreadable, _SHOWN)}."))
     return Bundle(
@@ -107,11 +107,11 @@ def check_entry(entry: LocatedEntry, made: Bundle) -> None:
     if not reason:
         raise InputError(_no_entry(entry.file))
     path = entry.file.removeprefix(f"{entry.base}/") if entry.base else entry.file
-    advice = f"remove the rule that excludes it, or name it in include= (--include {shlex.quote(path)})"
+    advice = f"remove the rule that excludes it, or name it in code_include= (--code-include {shlex.quote(path)})"
     if "cannot be read" in reason:
         advice = "let this user read it"
     elif "link" in reason:
-        advice = "name the file itself, or another project= (--project)"
+        advice = "name the file itself, or another code_project= (--code-project)"
     raise InputError(f"The entry is left out of the bundle: {reason}. Next: {advice}.")
 
 
@@ -141,7 +141,7 @@ def _check_size(project: Path, files: tree.ProjectTree) -> None:
         raise InputError(
             f"The folder is too large to package: {sum(sizes.values()) / 1e6:.0f} MB in {str(project)!r}, at most "
             f"{MAX_BYTES / 1e6:.0f}. Largest: {names}. Next: move data out and name it in inputs= (--input), exclude it "
-            "(--exclude), or name a smaller project= (--project)."
+            "(--code-exclude), or name a smaller code_project= (--code-project)."
         )
 
 
@@ -280,8 +280,8 @@ def _changed(bundle: Bundle, members: Sequence[Member], skipped: _SkippedFiles) 
     changed = [gone.get(old.path, old.path) for old in bundle.members if old != now.get(old.path)]
     return (
         f"Files changed since the plan was made: {text.and_more(changed, _SHOWN)}. Next: plan again. Exclude files that change "
-        "all the time, such as logs, with exclude= (--exclude) or a line in .podliftignore. A submit of the program instead of "
-        "a plan packages files as they are."
+        "all the time, such as logs, with code_exclude= (--code-exclude) or a line in .podliftignore. A submit of the program "
+        "instead of a plan packages files as they are."
     )
 
 

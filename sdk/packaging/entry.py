@@ -227,7 +227,7 @@ def _module(entry: str, top: Path | None, root: Path | None = None) -> LocatedEn
     if top is None and not project.is_private(folder):
         raise InputError(
             f"The folder to package is shared with other files: {str(folder)!r}. Next: change to the folder that contains "
-            f"{entry.partition('.')[0]!r}, or name it with project= (--project)."
+            f"{entry.partition('.')[0]!r}, or name it with code_project= (--code-project)."
         )
     own = start.relative_to(folder).as_posix().removeprefix(".")
     name, _, function = entry.partition(":")

@@ -98,7 +98,7 @@ def _spec(path: Path, shown: str, notes: list[Finding]) -> GitIgnoreSpec:
         # Without the rules, files that they exclude would be packaged.
         raise InputError(
             f"The ignore file cannot be read: {str(path)!r} ({error.strerror}). Next: let this user read it, or name a smaller "
-            "project= (--project)."
+            "code_project= (--code-project)."
         ) from None
     good = []
     for number, line in enumerate(lines, 1):

@@ -139,7 +139,7 @@ def extent(project: Path, include: Sequence[str]) -> Extent:
 
 def _no_include(text: str, place: Path, project: Path) -> str:
     if project.is_relative_to(place):
-        return f"An include contains the project itself. Received: {text!r}. Next: project={str(place)!r} (--project) instead."
+        return f"An include contains the project itself. Received: {text!r}. Next: code_project={str(place)!r} instead."
     known = sorted(item.name for item in place.parent.iterdir()) if place.parent.is_dir() else []
     hint = nearest(place.name, known[:20]) if known else ""
     return (

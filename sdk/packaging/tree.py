@@ -241,7 +241,7 @@ class _Walk:
         names = ", ".join(f"{_shown(name)}/ ({counts[name]})" for name in fullest)
         return (
             f"The project contains more than {MAX_FILES} files: {str(self._top)!r}. Largest folders so far: {names}. "
-            "Next: move data out, exclude it, or name a smaller project= (--project)."
+            "Next: move data out, exclude it, or name a smaller code_project= (--code-project)."
         )
 
 

@@ -40,9 +40,10 @@ def make_plan(
         job, facts, backend=backend, target=options or {}, root=root, run_id=run_id, strategies=named
     )
     findings = [*notes, *found]
-    fresh = _why_fresh(job, facts, preload) if backend == "local" else "each task has a machine of its own"
-    if fresh and job["code"]["start"] == "fork":
-        findings.append(Finding("warning", f"start='fork' is ignored: {fresh}."))
+    target = dict(options or {})
+    fresh = _why_fresh(job, target, facts, preload) if backend == "local" else "each task has a machine of its own"
+    if fresh and target.get("start") == "fork":
+        findings.append(Finding("warning", f"local_start='fork' is ignored: {fresh}."))
     return Plan(
         run_id=run_id,
         root=root,
@@ -50,8 +51,8 @@ def make_plan(
         job=job,
         argv=list(argv),
         kwargs=kwargs,
-        tasks=[task.name for task in cluster.members(job["resources"])],
-        backend_options=dict(options or {}),
+        tasks=[task.name for task in cluster.members(job["resources"], target)],
+        backend_options=target,
         facts={name: value for name, value in asdict(facts).items() if name != "dropped" and value != {}},
         dropped=list(facts.dropped),
         inputs=inputs,
@@ -66,11 +67,13 @@ def make_plan(
     )
 
 
-def _why_fresh(job: Mapping[str, Any], facts: Facts, preload: Mapping[str, Any] | None) -> str:
+def _why_fresh(
+    job: Mapping[str, Any], target: Mapping[str, Any], facts: Facts, preload: Mapping[str, Any] | None
+) -> str:
     """Return why each task starts a Python of its own, "" if tasks are forked from one."""
-    start = job["code"]["start"]
+    start = target.get("start", "auto")
     if start == "spawn":
-        return "start='spawn'"
+        return "local_start='spawn'"
     if preload is None:
         return "the program's imports were not checked"
     backend = job["env"].get("KERAS_BACKEND", "tensorflow")
@@ -82,6 +85,6 @@ def _why_fresh(job: Mapping[str, Any], facts: Facts, preload: Mapping[str, Any] 
         return "TensorFlow is not installed"
     if job["resources"]["accelerator"] != "cpu":
         return "forking is not tested with an accelerator"
-    if start == "auto" and len(cluster.members(job["resources"])) == 1:
+    if start == "auto" and len(cluster.members(job["resources"], target)) == 1:
         return "a single task has no imports to share"
     return ""

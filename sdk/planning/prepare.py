@@ -26,6 +26,7 @@ from ..runtime.context import inside_task
 from ..spec.job import Job
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
+from ..spec.policies import BACKENDS
 from ..storage import cache, data
 from ..storage.gcs import files as gcs_files
 from . import decide, preflight_cache, references
@@ -79,18 +80,18 @@ def make_plan(
             ids.check_name(settings.target.name)
     local = warm = ""
     with problems.collect():
-        local = _local(root, job, environ, ask=backend == "local")
+        local = _local(root, options, environ, ask=backend == "local")
     facts = _facts(backend, job, environ, problems, (options, root), online=bool(settings.target.online))
     packed = None
     with problems.collect():
         excluded = _Excluded(local or root, _cache(environ), never_packaged.files_being_written(output))
-        packed = _package(settings, job, excluded, facts, elsewhere=backend in backends.IN_CLOUD)
+        packed = _package(settings, job, excluded, facts, options, elsewhere=backend in backends.IN_CLOUD)
     inputs: dict[str, str] = {}
     notes: list[Finding] = []
     with problems.collect(), usable("The current folder", "."):
         if job is not None and job.inputs:
             inputs, notes = data.resolve(job.inputs, Path.cwd())
-            network = job.resources.network != "isolated"
+            network = options.get("network") != "isolated"
             notes += data.refusals(inputs, disk=facts is None or facts.disk, network=network)
     with problems.collect():
         if job is not None and job.checkpoints.resume_from is not None:
@@ -103,6 +104,7 @@ def make_plan(
     where = {"run_id": ids.new_run_id(label), "root": root, "backend": backend, "options": options}
     made = _decide(job, packed, facts, inputs, where)
     made = replace(made, local=local, warm_start=warm)
+    notes += _ignored(settings, backend)
     notes += backends.load(backend).review(made, starting=verb != "plan")
     notes += preflight_cache.plan_findings(made, environ, verb)
     made = replace(made, findings=[*([note.level, note.message] for note in notes), *made.findings])
@@ -116,8 +118,22 @@ def _job(settings: Settings, problems: Problems) -> Job | None:
     if settings.function is None and settings.job.get("entry") is None:
         problems.found.append("No entry. Name a script, a notebook, package.module or package.module:function.")
     with problems.collect():
-        return Job(**table.nested({**settings.job, "entry": settings.job.get("entry", "none")}))
+        return table.job({**settings.job, "entry": settings.job.get("entry", "none")})
     return None
+
+
+def _ignored(settings: Settings, backend: str) -> list[Finding]:
+    """Return which arguments are for another backend, and whether the cluster has another shape there."""
+    groups = {name: table.SETTINGS[name].group for name in settings.values if name in table.SETTINGS}
+    names = [name for name, group in groups.items() if group in BACKENDS and group != backend]
+    found = []
+    if backend != "local" and settings.values.get("local_cluster") == "workers":
+        names.remove("local_cluster")
+        found.append(
+            Finding("warning", f"local_cluster='workers': ignored by {backend}, which always creates a chief.")
+        )
+    given = ", ".join(name for name in names if settings.origins[name] == "argument")
+    return [*found, Finding("note", f"{given}: ignored by backend={backend!r}.")] if given else found
 
 
 def _facts(
@@ -137,7 +153,9 @@ def _facts(
     if problems.found:
         return None
     engine = backends.load(backend)
-    return replace(engine.probe(asked), online=engine.look(asked, *place) if online else engine.known(place[1]))
+    return replace(
+        engine.probe(asked, place[0]), online=engine.look(asked, *place) if online else engine.known(place[1])
+    )
 
 
 def _package(
@@ -145,6 +163,7 @@ def _package(
     job: Job | None,
     excluded: _Excluded,
     facts: Facts | None,
+    options: Mapping[str, Any],
     *,
     elsewhere: bool,
 ) -> _PackedCode | None:
@@ -153,7 +172,7 @@ def _package(
     if not isinstance(entry, str) and not callable(entry):
         return None
     problems = Problems()
-    source = locate(entry, settings.job.get("project"))
+    source = locate(entry, settings.job.get("code_project"))
     code = None if job is None else job.code
     needed = Requirements()
     with problems.collect():
@@ -188,7 +207,9 @@ def _package(
             ),
             kwargs=kwargs,
             args=() if job is None or isinstance(job.args, dict) else job.args or (),
-            chief=job is not None and job.resources.cluster == "chief" and job.resources.workers + job.resources.ps > 1,
+            chief=options.get("cluster") != "workers"
+            and job is not None
+            and job.resources.workers + job.resources.ps > 1,
             servers=job is not None and job.resources.ps > 0,
             left_out=packed.left_out,
         )
@@ -200,7 +221,7 @@ def _package(
 def _compared(needed: Requirements, *, isolated: bool) -> list[Finding]:
     """Return the differences between the requirements and the environment of the tasks."""
     if isolated:
-        bare = "The fresh environment will hold nothing but Python: no requirements were found (requirements=)."
+        bare = "The fresh environment will hold nothing but Python: no requirements were found (code_requirements=)."
         return [] if needed.lines else [Finding("warning", bare)]
     if not needed.source:
         return []
@@ -282,9 +303,7 @@ def _backend(settings: Settings, problems: Problems, *, starting: bool) -> tuple
         backends.check_name(name)
         if starting and not problems.found:
             backends.load(name).warm_up()
-        given = table.of_backend(name, settings.values)
-        if name in table.BACKENDS:
-            return name, table.GROUPS[name](**given).model_dump(mode="json")
+        return name, table.backend_options(name, settings.values)
     return name, {}
 
 
@@ -304,13 +323,13 @@ def _root(
     return root
 
 
-def _local(root: str, job: Job | None, environ: Mapping[str, str], *, ask: bool) -> str:
+def _local(root: str, options: Mapping[str, Any], environ: Mapping[str, str], *, ask: bool) -> str:
     """Return the folder on this machine for a root in a bucket, "" for a root that is a folder; `ask` checks the bucket."""
     if not in_bucket(root):
         return ""
-    if job is not None and job.resources.network == "isolated":
+    if options.get("network") == "isolated":
         raise InputError(
-            f"network='isolated' cannot reach checkpoints in a bucket. Received: root={root!r}. Next: use a folder as the root."
+            f"local_network='isolated' cannot reach checkpoints in a bucket. Received: root={root!r}. Next: name a folder."
         )
     cache_folder = _cache(environ)
     if cache_folder is None:
@@ -364,5 +383,5 @@ def _alone(source: LocatedEntry) -> list[Finding]:
     if not source.alone:
         return []
     folder = str(source.project)
-    reason = f"Only the script is packaged: {folder!r} is shared with other things. Set project= to change that."
+    reason = f"Only the script is packaged: {folder!r} is shared with other things. Set code_project= to change that."
     return [Finding("note", reason)]

@@ -37,7 +37,7 @@ MEANINGS: dict[Reason, str] = {
     ),
     Reason.KILLED: "The process was ended from outside of Python, so there is no traceback.",
     Reason.OUT_OF_MEMORY: "It takes a smaller batch, fewer tasks on one machine, or more memory.",
-    Reason.TIMEOUT: "Its tasks were stopped at its time limit: Limits(timeout_s), --timeout-s.",
+    Reason.TIMEOUT: "Its tasks were stopped at its time limit: timeout (--timeout).",
     Reason.HUNG: "No task has shown any life for that long: what each was doing is at the end of its log.",
     Reason.PREEMPTED: "Somebody wanted the machine back.",
     Reason.CANCELLED: "Somebody cancelled it.",

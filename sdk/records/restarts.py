@@ -16,20 +16,20 @@ from ..status import Reason, State
 LOOP = 3
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 1.0, 60.0
 
-Budget = Literal["user", "infrastructure", "preemption"]
+Budget = Literal["user_errors", "infrastructure", "preemptions"]
 # Every reason an attempt can fail for, and who is to blame; None where another try cannot help.
 BUDGETS: dict[Reason, Budget | None] = {
-    Reason.USER_ERROR: "user",
-    Reason.IMPORT_ERROR: "user",
-    Reason.WRONG_ENTRY: "user",
+    Reason.USER_ERROR: "user_errors",
+    Reason.IMPORT_ERROR: "user_errors",
+    Reason.WRONG_ENTRY: "user_errors",
     Reason.HUNG: "infrastructure",
     Reason.KILLED: "infrastructure",
     Reason.OUT_OF_MEMORY: "infrastructure",
     Reason.INFRASTRUCTURE: "infrastructure",
     Reason.SUPERVISOR_LOST: "infrastructure",
     Reason.STOCKOUT: "infrastructure",
-    Reason.PREEMPTED: "preemption",
-    Reason.CHECKPOINTED: "preemption",
+    Reason.PREEMPTED: "preemptions",
+    Reason.CHECKPOINTED: "preemptions",
     Reason.QUOTA: None,
     Reason.PERMISSION: None,
     Reason.IMAGE: None,
@@ -84,7 +84,7 @@ def decide(history: Sequence[Ended], policy: Mapping[str, Any], *, drill: bool =
     used = sum(BUDGETS.get(ended.reason) == budget for ended in history) - 1
     allowed = policy[budget]
     if allowed is not None and used >= allowed:
-        spent = f"{used} of {allowed} restarts after {_CAUSES[budget]} are used up (retry.{budget})."
+        spent = f"{used} of {allowed} restarts after {_CAUSES[budget]} are used up (retry_{budget})."
         return Decision(restart=False, why="" if allowed == 0 else f"Not started again: {spent}")
     stuck = _stuck(history)
     if stuck and not drill:
@@ -94,16 +94,16 @@ def decide(history: Sequence[Ended], policy: Mapping[str, Any], *, drill: bool =
             why=f"Not started again: {stuck} attempts in a row ended {where}. Another one would end there too.",
         )
     left = "" if allowed is None else f" {allowed - used - 1} more after that."
-    delay_s = 0.0 if drill or budget == "preemption" else _delay(history, budget)
+    delay_s = 0.0 if drill or budget == "preemptions" else _delay(history, budget)
     return Decision(
         restart=True, delay_s=delay_s, why=f"Started again after {_CAUSES[budget]} ({last.reason.value}).{left}"
     )
 
 
 _CAUSES: dict[Budget, str] = {
-    "user": "an error of the program",
+    "user_errors": "an error of the program",
     "infrastructure": "a failure of what it runs on",
-    "preemption": "a preemption",
+    "preemptions": "a preemption",
 }
 
 

@@ -78,12 +78,14 @@ class _OutsideImports(importlib.abc.MetaPathFinder):
         missing = os.path.realpath(place)
         if os.path.basename(missing) == "__init__.py":
             missing = os.path.dirname(missing)
-        if len(self._refused) == 1:  # relative to the project, as --include expects; an absolute path works as well
+        if (
+            len(self._refused) == 1
+        ):  # relative to the project, as --code-include expects; an absolute path works as well
             missing = os.path.relpath(missing, next(iter(self._refused)))
         return (
             f"The module {name!r} is not in the bundle. It was found at {place!r}, in the original project, which no other "
-            f"machine has. Next: package it with --include {missing}, or check whether .gitignore, .podliftignore or "
-            "--exclude excludes it."
+            f"machine has. Next: package it with --code-include {missing}, or check whether .gitignore, .podliftignore or "
+            "--code-exclude excludes it."
         )
 
 

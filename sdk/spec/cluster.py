@@ -36,11 +36,11 @@ def tasks(workers: int, cluster: str = "chief", *, ps: int = 0, evaluator: bool 
     return (first, *others, *servers, *([Task("evaluator", 0, 3, 0)] if evaluator else []))
 
 
-def members(resources: Mapping[str, Any]) -> tuple[Task, ...]:
-    """Return the tasks of a Job's resources as JSON; runs of podlift 0.1 have fewer roles."""
+def members(resources: Mapping[str, Any], target: Mapping[str, Any]) -> tuple[Task, ...]:
+    """Return the tasks of a Job's resources and a backend's options, both as JSON; runs of podlift 0.1 have fewer roles."""
     return tasks(
         resources["workers"],
-        resources["cluster"],
+        target.get("cluster", "chief"),
         ps=resources.get("ps", 0),
         evaluator=resources.get("evaluator", False),
     )

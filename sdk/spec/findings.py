@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..text import compact_duration
+from .setting_names import setting_name
+
 # The releases of TensorFlow that podlift is tested with; see docs/reference/compatibility.md.
 TENSORFLOW_RANGE = ((2, 16), (2, 21))
 
@@ -14,7 +17,7 @@ TENSORFLOW_RANGE = ((2, 16), (2, 21))
 class Finding:
     """The result of a check: an error stops the submit, a warning is shown, a note is recorded.
 
-    `nearest` holds the settings to change (`resources.accelerator`, `target.regions`) and their new values: the closest plan
+    `nearest` holds the fields to change (`resources.accelerator`, `vertex.regions`) and their new values: the closest plan
     that passes this check. The message says the same in words.
     """
 
@@ -40,12 +43,17 @@ class Facts:
 
 
 def error(message: str, nearest: dict[str, Any] | None = None) -> Finding:
-    """Return an error; its message (given without a full stop) ends with the nearest valid choice, written as Python."""
+    """Return an error; its message (given without a full stop) ends with the nearest valid choice, written as keywords."""
     message = message if message.endswith("?") else f"{message}."
     if not nearest:
         return Finding("error", message)
-    words = ", ".join(f"{name.rpartition('.')[2]}={value!r}" for name, value in nearest.items())
+    words = ", ".join(f"{setting_name(path)}={_written(path, value)!r}" for path, value in nearest.items())
     return Finding("error", f"{message} Nearest: {words}.", tuple(nearest.items()))
+
+
+def _written(path: str, value: Any) -> Any:
+    """Return a value as a keyword has it."""
+    return compact_duration(value) if path.endswith("_s") else value
 
 
 def warning(message: str) -> Finding:

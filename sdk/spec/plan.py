@@ -14,7 +14,7 @@ from . import cluster
 from .layout import RootPaths, RunPaths
 from .payload import Payload
 
-VERSION = 1
+VERSION = 2
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -52,7 +52,7 @@ class Plan:
         own_names: import names of podlift that the project uses for modules of its own.
         warm_start: the checkpoint of another run to start from, as `STORE#COMMIT`; "" for none.
         drill: the "kills" and the random "seed" of a drill; {} otherwise.
-        backend_options: the backend's own options as JSON, such as a Vertex; {} for "local".
+        backend_options: the backend's own options as JSON: a Local or a Vertex.
         local: this machine's copy of a root in a bucket, "" for a root that is a folder; not part of the JSON.
     """
 
@@ -106,7 +106,7 @@ class Plan:
     @property
     def members(self) -> tuple[cluster.Task, ...]:
         """The tasks of the cluster."""
-        return cluster.members(self.job["resources"])
+        return cluster.members(self.job["resources"], self.backend_options)
 
     def to_json(self) -> str:
         """Return the plan as JSON text."""
@@ -126,9 +126,11 @@ class Plan:
         """
         try:
             data = json.loads(text)
-            if data["version"] != VERSION:
+            if data["version"] == 1:
+                data = _from_first(data)
+            elif data["version"] != VERSION:
                 raise CorruptRunError(
-                    f"{where!r} was written by another podlift: version {data['version']!r}, known: {VERSION}."
+                    f"{where!r} was written by another podlift: version {data['version']!r}, known: 1 to {VERSION}."
                 )
             data.pop("local", None)
             known = {item.name: data[item.name] for item in fields(Plan) if item.name in data or _required(item)}
@@ -185,14 +187,41 @@ def _required(item: Any) -> bool:
     return item.default is MISSING and item.default_factory is MISSING
 
 
+# What belonged to every job in plans of version 1, and belongs to one backend now.
+_MOVED = {
+    "local": (("resources", "network"), ("resources", "cluster"), ("code", "start")),
+    "vertex": (("resources", "machine"), ("resources", "disk_gb"), ("resources", "provisioning")),
+}
+
+
+def _from_first(data: dict[str, Any]) -> dict[str, Any]:
+    """Return a plan of version 1, which podlift 0.1.0 wrote, in the shape of today."""
+    job = {name: dict(value) if isinstance(value, dict) else value for name, value in data["job"].items()}
+    options = dict(data.get("backend_options", {}))
+    for backend, moved in _MOVED.items():
+        for part, name in moved:
+            if name in job[part]:
+                value = job[part].pop(name)
+                options |= {name: value} if backend == data["backend"] else {}
+    # The first version did not restart runs.
+    retry = job.get("retry", {"infrastructure": 0, "preemption": 0})
+    job["retry"] = {
+        "user_errors": retry.get("user", 0),
+        "infrastructure": retry["infrastructure"],
+        "preemptions": retry["preemption"],
+    }
+    return {**data, "job": job, "backend_options": options}
+
+
 def _options(plan: Plan) -> dict[str, Any]:
     """Return the backend's options with the fields of this version: others may lack some or have more."""
-    if plan.backend != "vertex":
-        return plan.backend_options
-    from .policies import Vertex
+    from .policies import BACKENDS
 
-    known = {name: value for name, value in plan.backend_options.items() if name in Vertex.model_fields}
-    return Vertex(**known).model_dump(mode="json")
+    backend = BACKENDS.get(plan.backend)
+    if backend is None:
+        return plan.backend_options
+    known = {name: value for name, value in plan.backend_options.items() if name in backend.model_fields}
+    return backend(**known).model_dump(mode="json")
 
 
 def _check(plan: Plan) -> None:

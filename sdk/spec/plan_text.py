@@ -95,13 +95,13 @@ def _hardware(plan: Plan) -> str:
 
 
 def _about_cloud(plan: Plan) -> list[tuple[str, str]]:
-    options, disk_gb = plan.backend_options, plan.job["resources"]["disk_gb"]
+    options, disk_gb = plan.backend_options, plan.backend_options["disk_gb"]
     lines = [
         ("project", options["project"] or "<project>"),
         ("region", ", then ".join(options["regions"])),
         ("image", options["image"] or "<image>"),
     ]
-    for pool in accelerators.pools(plan.job["resources"]):
+    for pool in accelerators.pools(plan.job["resources"], options):
         row = pool.accelerator
         chips = "" if row.family == "cpu" else f" with {row.title or row.name} x {row.count or row.chips}"
         lines.append(

@@ -29,52 +29,36 @@ def _accelerator(value: str) -> str:
 
 
 class Resources(Value):
-    """How many tasks, and on what.
+    """How many tasks, and on which hardware. Every backend understands these.
 
     Args:
-        workers: training tasks in all, the chief included; at least 1.
-        accelerator: a name of the hardware table.
-        ps: parameter servers, for ParameterServerStrategy, beside the workers.
-        evaluator: one task more, outside of the cluster, that evaluates what the others save.
-        provisioning: Vertex AI only. "spot": cheaper machines that may be taken away at any time. "flex": waits until
-            machines are free.
-        machine: Vertex AI only: a machine type, where the one that the hardware table gives is not wanted.
-        disk_gb: Vertex AI only: the boot disk of each machine, in GB.
-        cluster: "chief" is the shape that Vertex AI gives (one chief, the rest workers); "workers" gives workers only,
-            for scripts that take task 0 of `worker` for the chief.
-        network: local mode only. "host": tasks share this machine's network. "isolated": they run in a network
-            namespace of their own that holds nothing but loopback, so that nobody outside can reach TensorFlow's servers,
-            which listen on every interface without authentication.
+        workers: Number of training tasks, including the chief; at least 1.
+        accelerator: Hardware of each task: a name from `podlift accelerators`.
+        ps: Number of parameter servers, for ParameterServerStrategy, in addition to the workers.
+        evaluator: Add one task outside the cluster that evaluates what the others save.
     """
 
     workers: Annotated[int, Field(ge=1, le=1000)] = 1
     accelerator: Annotated[str, AfterValidator(_accelerator)] = "cpu"
     ps: Annotated[int, Field(ge=0, le=1000)] = 0
     evaluator: bool = False
-    provisioning: Literal["standard", "spot", "flex"] = "standard"
-    machine: Annotated[str, Field(min_length=1)] | None = None
-    disk_gb: Annotated[int, Field(ge=1)] = 100
-    cluster: Literal["chief", "workers"] = "chief"
-    network: Literal["host", "isolated"] = "host"
 
 
 class Code(Value):
     """What is packaged and how it runs.
 
     Args:
-        project: the folder to package; by default the nearest one above the entry that holds a pyproject.toml,
-            requirements.txt or .git, else the script's own folder, or the current one for a module.
-        include: paths and patterns, relative to the project, of what is packaged although a rule leaves it out, and of
-            folders outside the project that are packaged too.
-        exclude: patterns, as in a .gitignore, of what is not packaged.
-        requirements: "auto" reads uv.lock, requirements.txt or pyproject.toml of the project; "none" reads nothing; or the
-            path of a requirements file, or a list of requirements.
-        isolated: run the tasks in a fresh environment made of exactly the requirements, not in the current one.
-        keras: "auto" leaves TensorFlow's choice alone (Keras 3); "legacy" gives `tf.keras` from tf_keras.
-        writes: "chief": files that Keras writes (callbacks, `model.save`) reach the path they name from the chief only;
-            the other tasks write to a temporary folder. "all": every task writes where it says.
-        start: "spawn": every task is a Python of its own. "fork": all are forked from one that has imported TensorFlow and
-            Keras. "auto": "fork" on Linux where there are several tasks, and nothing in the program speaks against it.
+        project: Folder to package; by default the nearest one above the entry that holds a pyproject.toml, requirements.txt
+            or .git, else the script's own folder, or the current one for a module.
+        include: Paths and patterns to package although a rule excludes them, relative to the project; folders outside the
+            project too.
+        exclude: Patterns of files not to package, as in a .gitignore.
+        requirements: Where the requirements come from. "auto" reads uv.lock, requirements.txt or pyproject.toml of the
+            project; "none" reads nothing; or the path of a requirements file, or a list of requirements.
+        isolated: Run the tasks in a fresh environment that holds exactly the requirements, instead of the current one.
+        keras: Which Keras `tf.keras` is. "auto" keeps TensorFlow's choice (Keras 3); "legacy" gives tf_keras.
+        writes: Which tasks write the files that Keras saves. "chief": callbacks and `model.save` reach the path they name
+            from the chief only; the other tasks write to a temporary folder. "all": every task writes to that path.
     """
 
     project: Annotated[str, BeforeValidator(as_text)] | None = None
@@ -84,22 +68,21 @@ class Code(Value):
     isolated: bool = False
     keras: Literal["auto", "legacy"] = "auto"
     writes: Literal["chief", "all"] = "chief"
-    start: Literal["auto", "fork", "spawn"] = "auto"
 
 
 class Limits(Value):
     """How long things may take, and what they may cost.
 
     Args:
-        timeout_s: the whole run, in seconds; None for no limit.
-        max_steps: training steps, after which every `fit` ends and `ctx.should_stop()` is true, as a success; None for no
-            limit.
-        hang_s: how long no task may finish a batch, once one has, before the run counts as hung, in seconds; none for no
-            limit. A program that reports no batches is judged by what it prints and by the CPU time that it takes.
-        grace_s: between asking a task to stop and killing it, in seconds.
-        exit_wait_s: how long a chief that is done waits for the other tasks to finish before they are stopped, in seconds.
-        max_cost_usd: a run that may cost more is refused, in US dollars; None for no limit.
-        allow_unknown_price: with `max_cost_usd`, start what has no known price all the same.
+        timeout_s: Time limit of the whole run; None for no limit.
+        max_steps: Number of training steps after which every `fit` ends and `ctx.should_stop()` is true, as a success; None
+            for no limit.
+        hang_s: Time without a finished batch, after the first one, that counts as a hang; None for no limit. A program that
+            reports no batches is judged by its output and its CPU time.
+        grace_s: Time between asking a task to stop and killing it.
+        exit_wait_s: Time that a finished chief waits for the other tasks before they are stopped.
+        max_cost_usd: Refuse a run that may cost more than this, in US dollars; None for no limit.
+        allow_unknown_price: With `max_cost_usd`, start a run even if its price is not known.
     """
 
     timeout_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
@@ -112,34 +95,34 @@ class Limits(Value):
 
 
 class Retry(Value):
-    """How often a run starts again by itself, by who is to blame for the end of an attempt.
+    """How often a run restarts by itself, by what ended the attempt.
 
     Args:
-        user: restarts after an error of the program.
-        infrastructure: restarts after a task was killed, ran out of memory or hung, or what it runs on failed.
-        preemption: restarts after somebody asked a task to stop (SIGTERM), or it left with 75; none for no limit.
+        user_errors: Number of restarts after an error in the program.
+        infrastructure: Number of restarts after a task was killed, ran out of memory or hung, or its machine failed.
+        preemptions: Number of restarts after a task received SIGTERM or exited with 75; None for no limit.
     """
 
-    user: Annotated[int, Field(ge=0)] = 0
+    user_errors: Annotated[int, Field(ge=0)] = 0
     infrastructure: Annotated[int, Field(ge=0)] = 3
-    preemption: Annotated[int, Field(ge=0)] | None = None
+    preemptions: Annotated[int, Field(ge=0)] | None = None
 
 
 class Checkpoints(Value):
-    """When the state of a training is saved by itself, and what is kept. See docs/how-to/checkpoints.md.
+    """When the state of a training is saved automatically, and which checkpoints are kept. See docs/how-to/checkpoints.md.
 
     Args:
-        every_steps: save after this many training steps; None leaves it to `every_s`.
-        every_s: save when that long has passed since the last time, in seconds; None leaves it to `every_steps`. Without
-            `every_steps`, the end of an epoch is saved as well, where that takes at most a twentieth of the time.
-        keep_last: how many of the newest are kept, beside the best one, pinned ones, and the ends of `fit`s.
-        best: a metric of `fit`: the checkpoint of the epoch with its best value is kept too. "val_loss" is best when it is
-            low; say "max:val_f1" or "min:val_cost" where the name does not tell.
-        on_busy: "skip": a checkpoint that is due while the last one is still being written is left out. "block": the training
-            waits for it.
-        auto: protect `fit` without a line of user code.
-        resume_from: start with the state of another run: its name or directory, or one checkpoint of it
-            (`RUN@STEP`). Parameters and optimizer are taken over, the training itself begins.
+        every_steps: Save after this many training steps; None leaves it to `every_s`.
+        every_s: Save when this many seconds have passed since the last save; None leaves it to `every_steps`. Without
+            `every_steps`, the end of an epoch is saved too, if that takes at most a twentieth of the time.
+        keep_last: Number of newest checkpoints to keep, besides the best one, pinned ones and the ends of `fit` calls.
+        best: Also keep the checkpoint of the epoch with the best value of this metric of `fit`. "val_loss" is best when it is
+            low; write "max:val_f1" or "min:val_cost" if the name does not show it.
+        on_busy: What happens to a checkpoint that is due while the last one is still being written. "skip" leaves it out;
+            "block" makes the training wait.
+        auto: Save and restore `fit` without a line of user code.
+        resume_from: Start from the state of another run: its name or directory, or one of its checkpoints (`RUN@STEP`).
+            Parameters and optimizer are taken over; the training itself starts from the beginning.
     """
 
     every_steps: Annotated[int, Field(ge=1)] | None = None
@@ -151,17 +134,40 @@ class Checkpoints(Value):
     resume_from: Annotated[str, BeforeValidator(as_text)] | None = None
 
 
-class Vertex(Value):
-    """Where on Vertex AI a run goes: `sdk.submit("train.py", backend=Vertex(project="my-project", bucket="my-bucket"))`.
+class Local(Value):
+    """How a run on this machine behaves: `sdk.submit("train.py", workers=2, backend=Local(network="isolated"))`.
 
     Args:
-        project: the id of the Google Cloud project.
-        regions: where to run; the first one is asked for first.
-        bucket: where runs live, as BUCKET or BUCKET/PREFIX, unless `root` names a place; the prefix is "podlift" by default.
-        service_account: whose permissions the program has; by default those of Vertex AI's own agent.
-        image: the container image: anything with Python and TensorFlow.
-        labels: of the jobs, beside podlift's own.
-        raw: merged into the body of the request, last: what podlift has no field for. A list is replaced as a whole, or one
+        network: Network of the tasks. "host": they share this machine's network. "isolated": they run in a network namespace
+            that holds only loopback, so that no other machine can reach TensorFlow's servers, which listen on every interface
+            without authentication.
+        start: How task processes start. "spawn": each task is a new Python process. "fork": all are forked from a process
+            that has imported TensorFlow and Keras. "auto": "fork" on Linux if there are several tasks and nothing in the
+            program speaks against it.
+        cluster: Roles in the cluster. "chief" is what Vertex AI gives (one chief, the rest workers); "workers" gives only
+            workers, for scripts in which task 0 of `worker` is the chief.
+    """
+
+    network: Literal["host", "isolated"] = "host"
+    start: Literal["auto", "fork", "spawn"] = "auto"
+    cluster: Literal["chief", "workers"] = "chief"
+
+
+class Vertex(Value):
+    """Where and how a run uses Vertex AI: `sdk.submit("train.py", backend=Vertex(project="my-project", bucket="my-bucket"))`.
+
+    Args:
+        project: Id of the Google Cloud project.
+        regions: Regions to run in; the first one is tried first.
+        bucket: Bucket for runs, as BUCKET or BUCKET/PREFIX, unless `root` names a place; the prefix is "podlift" by default.
+        service_account: Service account of the program; by default Vertex AI's own agent.
+        image: Container image; any image with Python and TensorFlow.
+        machine: Machine type, instead of the one that the hardware table gives.
+        disk_gb: Boot disk of each machine, in GB.
+        provisioning: How machines are obtained. "standard"; "spot": cheaper machines that may be taken away at any time;
+            "flex": waits until machines are free.
+        labels: Labels of the jobs, in addition to podlift's own.
+        raw: JSON merged into the request last, for fields that podlift does not know. A list is replaced as a whole, or one
             of its items by its number: `{"jobSpec": {"workerPoolSpecs": {"0": {...}}}}`; None removes.
     """
 
@@ -174,5 +180,12 @@ class Vertex(Value):
     bucket: Annotated[str, Field(min_length=1)] | None = None
     service_account: Annotated[str, Field(min_length=1)] | None = None
     image: Annotated[str, Field(min_length=1)] | None = None
+    machine: Annotated[str, Field(min_length=1)] | None = None
+    disk_gb: Annotated[int, Field(ge=1)] = 100
+    provisioning: Literal["standard", "spot", "flex"] = "standard"
     labels: dict[str, str] = Field(default_factory=dict)
     raw: dict[str, JsonValue] = Field(default_factory=dict)
+
+
+# The value of each backend, by its name.
+BACKENDS: dict[str, type[Local] | type[Vertex]] = {"local": Local, "vertex": Vertex}

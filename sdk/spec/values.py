@@ -9,6 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from ..errors import InputError, nearest
 from ..text import clipped
+from .setting_names import RENAMED_FIELDS
 
 SHOWN = 300
 
@@ -58,6 +59,8 @@ def _message(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, ...]:
     where = ".".join(path)
     if item["type"] == "extra_forbidden":
         owner = _model_at(model, path[:-1])
+        if (owner.__name__, path[-1]) in RENAMED_FIELDS:
+            return (f"{owner.__name__}({path[-1]}=...) is now {RENAMED_FIELDS[owner.__name__, path[-1]]}.",)
         return (f"{owner.__name__} has no field {path[-1]!r}. {nearest(path[-1], list(owner.model_fields))}",)
     cause = item.get("ctx", {}).get("error")
     if isinstance(cause, InputError):

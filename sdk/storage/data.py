@@ -218,7 +218,7 @@ def _refused(name: str, place: str, disk: bool, network: bool, upload_to: str) -
             yield _upload(name, outer, last, upload_to)
         return
     if not network:
-        yield f"{_shown(place)} is reached through the network, and network='isolated' leaves none. Use a local copy."
+        yield f"{_shown(place)} is reached through the network, and local_network='isolated' leaves none. Use a local copy."
     elif not disk and _LOOPBACK.fullmatch(urlsplit(last).hostname or ""):
         yield f"{_shown(place)} is served by this machine to itself: tasks elsewhere cannot reach it."
 

@@ -44,7 +44,7 @@ def podlift_run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
     Usage: `result = podlift_run("train.py", max_steps=20, workers=2); assert result.metrics["loss"] < 2`
 
     The first argument is an entry, looked for in the current folder and then in pytest's rootdir; every setting of a job is a
-    keyword, `name` and `backend` too. `timeout_s` is 600 unless you say otherwise, `backend` is "local". Runs lie below the
+    keyword, `name` and `backend` too. `timeout` is "10m" by default, `backend` is "local". Runs lie below the
     test's `tmp_path`; what is still running when the test ends is cancelled. A run that fails raises `sdk.RunFailedError`
     with the traceback of the task.
     """
@@ -54,7 +54,7 @@ def podlift_run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
         __tracebackhide__ = True
         from ..errors import PodliftError
 
-        given = {"timeout_s": _TIMEOUT_S, **settings}
+        given = {"timeout": _TIMEOUT_S, **settings}
         try:
             started.append(_submit(entry, given, tmp_path / "podlift", request.config.rootpath))
             limit_s = started[-1].plan.job["limits"]["timeout_s"]
@@ -76,7 +76,7 @@ def podlift_drill(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
     Usage: `report = podlift_drill("train.py", workers=2, kills=["worker-0@step:20"]); assert report.passed, report`
 
     The first argument is an entry, looked for as `podlift_run` does; `kills`, `seed`, `name` and every setting of a job are
-    keywords. `timeout_s` of each of the three runs is 600 unless you say otherwise. They lie below the test's `tmp_path`. An
+    keywords. `timeout` of each of the three runs is "10m" by default. They lie below the test's `tmp_path`. An
     undisturbed run that fails raises `sdk.RunFailedError` with the traceback of the task.
     """
 
@@ -87,7 +87,7 @@ def podlift_drill(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
 
         try:
             own = {name: settings.pop(name) for name in ("kills", "seed", "name") if name in settings}
-            entry, given = _found(entry, {"timeout_s": _TIMEOUT_S, **settings}, request.config.rootpath)
+            entry, given = _found(entry, {"timeout": _TIMEOUT_S, **settings}, request.config.rootpath)
             return run_drill(entry, root=tmp_path / "podlift", **own, **given)
         except PodliftError as error:
             raise error.with_traceback(None) from None
@@ -129,9 +129,14 @@ def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> 
     from ..planning.settings import table
     from ..planning.settings.merge import Target
     from ..run import Run
+    from ..spec.setting_names import RENAMED, renamed
 
     known = sorted({*table.SETTINGS, "name", "backend"} - {"entry"})
-    strange = [f"podlift_run has no keyword {name!r}. {nearest(name, known)}" for name in settings if name not in known]
+    strange = [
+        renamed(name) if name in RENAMED else f"podlift_run has no keyword {name!r}. {nearest(name, known)}"
+        for name in settings
+        if name not in known
+    ]
     if strange:
         raise InputError(strange)
     # Nothing that the environment or the project's file says may send a test's run to a cloud or to the user's own runs.

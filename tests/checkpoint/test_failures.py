@@ -80,7 +80,11 @@ RAISE = "raise RuntimeError('the fault')"
 
 def submit(text: str, *, faulty: bool = True, workers: int = 1, **job) -> sdk.Run:
     Path("train.py").write_text(text.replace("FAULTY", str(faulty)))
-    given = {"limits": sdk.Limits(grace_s=30), "retry": sdk.Retry(user=0, infrastructure=0, preemption=0), **job}
+    given = {
+        "limits": sdk.Limits(grace_s=30),
+        "retry": sdk.Retry(user_errors=0, infrastructure=0, preemptions=0),
+        **job,
+    }
     plan = sdk.plan(sdk.Job("train.py", resources=sdk.Resources(workers=workers), **given))
     run = sdk.submit(replace(plan, drill={"seed": 1, "kills": []}))
     run.wait(LIMIT_S)

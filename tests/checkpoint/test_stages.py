@@ -31,7 +31,7 @@ print("histories", one.history, one.epoch, two.history, two.epoch, flush=True)
 def trained(text: str, *killed: str, **job) -> sdk.Run:
     Path("train.py").write_text(text)
     points = sdk.Checkpoints(every_steps=3, on_busy="block")
-    plan = sdk.plan(sdk.Job("train.py", checkpoints=points, retry=sdk.Retry(infrastructure=2, preemption=1), **job))
+    plan = sdk.plan(sdk.Job("train.py", checkpoints=points, retry=sdk.Retry(infrastructure=2, preemptions=1), **job))
     kills = []
     for kill in killed:
         moment, _, number = kill.partition(":")

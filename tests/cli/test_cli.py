@@ -207,8 +207,8 @@ def test_logs_that_are_followed_end_with_their_reader_although_nothing_more_is_w
         run.cancel(grace_s=0)
 
 
-def test_only_what_is_counted_in_seconds_is_said_to_be(here, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_time_span_is_said_to_be_one(here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     shown = here("submit", "--help").stdout
-    named = {name for name in table.SETTINGS if f"--{name.replace('_', '-')} SECONDS" in shown}
-    assert named == {"timeout_s", "hang_s", "grace_s", "exit_wait_s", "every_s"}
+    named = {name for name in table.SETTINGS if f"--{name.replace('_', '-')} DURATION" in shown}
+    assert named == {"timeout", "limit_hang", "limit_grace", "limit_exit_wait"}

@@ -64,7 +64,7 @@ def test_a_mistake_in_the_files_table_is_named(write, here) -> None:
     write("podlift.toml", '[vertex]\nprojekt = "x"\n')
     shown = here("plan", "train.py")
     assert shown.code == 2
-    assert "'vertex_projekt' is no setting. Did you mean 'vertex_project'?" in shown.stderr
+    assert "Unknown setting vertex.projekt. Did you mean 'vertex.project'?" in shown.stderr
 
 
 def test_the_plan_in_words_names_pools_image_price_and_quotas(write, here) -> None:
@@ -112,10 +112,11 @@ def test_nothing_is_submitted_to_a_place_that_is_not_configured(write, here) -> 
 
 def test_what_means_something_on_rented_machines_only_is_said_to_change_nothing_here(write, here) -> None:
     write("train.py", "print(1)")
-    given = ("--provisioning", "spot", "--machine", "n2-standard-4", "--disk-gb", "200", "--max-cost-usd", "5")
+    given = ("--vertex-provisioning", "spot", "--vertex-machine", "n2-standard-4", "--max-cost-usd", "5")
     shown = here("plan", "train.py", *given)
-    assert "note         provisioning, machine, disk_gb, max_cost_usd: ignored in local mode" in shown.stdout
-    assert "for machines of a cloud" not in here("plan", "train.py").stdout
+    assert "note         vertex_machine, vertex_provisioning: ignored by backend='local'." in shown.stdout
+    assert "note         max_cost_usd: ignored in local mode" in shown.stdout
+    assert "ignored" not in here("plan", "train.py").stdout
 
 
 def test_what_only_the_image_can_bring_is_said_and_stops_nobody(write, here) -> None:

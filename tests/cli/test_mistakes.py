@@ -30,16 +30,22 @@ def test_bad_input_is_one_message_with_code_2_and_no_traceback_of_ours(write, po
 
 def test_all_mistakes_of_the_options_are_said_at_once(write, here) -> None:
     shown = here(
-        *("plan", "trian.py", "--workers", "x", "--timeout-s", "soon", "--accelerator", "gpu9", "--network", "foo"),
-        *("--project", "/nonexist", "--name", "A B", "--backend", "vertx"),
+        *("plan", "trian.py", "--workers", "x", "--checkpoint-every", "soon", "--accelerator", "gpu9"),
+        *("--code-keras", "foo"),
+        *("--code-project", "/nonexist", "--name", "A B", "--backend", "vertx"),
         *("--env", "1B=2", "--env", "TF_CONFIG=1", "--input", "train", "--timeout", "soon", "--max-steps", "0"),
     )
     assert shown.code == 2
     for part in (
-        *("--workers: must be a number. Received: 'x'.", "--timeout-s: must be a number", "gpu9", "network"),
+        *(
+            "--workers: must be a number. Received: 'x'.",
+            "--checkpoint-every: must be a duration, a number of steps or both",
+            "gpu9",
+            "code_keras",
+        ),
         *("'/nonexist'", "'A B'", "Did you mean 'vertex'?"),
         *("--input takes NAME=VALUE. Number 1 of 1 has no '='", "'1B'", "'TF_CONFIG'", "max_steps"),
-        *("--timeout and --timeout-s are two ways",),
+        "--timeout: must be a duration",
     ):
         assert part in shown.stderr, part
 
@@ -54,11 +60,17 @@ def test_without_an_entry_the_options_are_checked_all_the_same(here, monkeypatch
 
 def test_all_mistakes_of_the_variables_are_said_at_once(write, here, monkeypatch: pytest.MonkeyPatch) -> None:
     write("train.py", "print(1)")
-    for name, text in {"FOO": "1", "WORKERS": "x", "KERAS": "foo", "NAME": "A B", "GRACE_S": "-1"}.items():
+    for name, text in {"FOO": "1", "WORKERS": "x", "CODE_KERAS": "foo", "NAME": "A B", "LIMIT_GRACE": "-1"}.items():
         monkeypatch.setenv(f"PODLIFT_{name}", text)
     shown = here("plan", "train.py")
     assert shown.code == 2
-    for part in ("PODLIFT_FOO is no setting", "PODLIFT_WORKERS: must be a number", "keras", "'A B'", "grace_s"):
+    for part in (
+        "Unknown setting PODLIFT_FOO",
+        "PODLIFT_WORKERS: must be a number",
+        "code_keras",
+        "'A B'",
+        "LIMIT_GRACE: must be",
+    ):
         assert part in shown.stderr, part
 
 

@@ -33,14 +33,14 @@ def test_a_file_beats_the_default_the_environment_beats_the_file_an_argument_bea
 def test_config_shows_each_value_and_who_said_so(write, here, monkeypatch) -> None:
     write("train.py", "print(1)")
     write("podlift.toml", 'entry = "train.py"\nworkers = 2\nmax-steps = 20\n[env]\nTOKEN = "hidden"\n')
-    monkeypatch.setenv("PODLIFT_KERAS", "legacy")
+    monkeypatch.setenv("PODLIFT_CODE_KERAS", "legacy")
     shown = here("config", "--json")
     settings = {row["name"]: row for row in json.loads(shown.stdout)["settings"]}
     place = str(Path.cwd() / "podlift.toml")
     assert json.loads(shown.stdout)["file"] == place
     assert settings["workers"] == {"name": "workers", "value": 2, "origin": place}
     assert settings["max_steps"]["value"] == 20
-    assert settings["keras"] == {"name": "keras", "value": "legacy", "origin": "PODLIFT_KERAS"}
+    assert settings["code_keras"] == {"name": "code_keras", "value": "legacy", "origin": "PODLIFT_CODE_KERAS"}
     assert settings["accelerator"] == {"name": "accelerator", "value": "cpu", "origin": "default"}
     assert settings["root"]["origin"] == "PODLIFT_ROOT"
     assert settings["env"]["value"] == ["TOKEN"]
@@ -68,29 +68,32 @@ def test_the_file_may_name_the_entry_and_everything_else(write, here) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("wrokers = 2", "'wrokers' is no setting. Did you mean 'workers'?"),
+        ("wrokers = 2", "Unknown setting wrokers. Did you mean 'workers'?"),
         ("workers = 'two'", "workers: Must be a valid integer"),
         ("workers = 0", "greater than or equal to 1"),
         ("name = 2024-01-01", "is a date"),
-        ("include = 'data'", "must be a list of texts"),
-        ("isolated = 'yes'", "isolated"),
-        ("backend = 3", "the backend is no text"),
-        ("root = 7", "the root is no text"),
+        ("[code]\ninclude = 'data'", "must be a list of texts"),
+        ("[code]\nisolated = 'yes'", "code_isolated: "),
+        ("backend = 3", "backend must be a text"),
+        ("root = 7", "root must be a text"),
         ("workers = ", "is not TOML"),
         ("[env]\nA = 3", "'A' must be a text"),
         ("env = 3", "env: Must be"),
         ("[inputs]\ntrain = 3", "inputs.train: Must be a valid string"),
         (
-            "[limits]\nmax_steps = 3",
-            "'limits' is no setting. Settings stand side by side: write max_steps without a table",
+            "[limits]\nhang = 3",
+            "Unknown setting limits. Did you mean 'limit'?",
         ),
-        ("[tool.podlift]\nworkers = 3", "'tool' is no setting. Did you mean the lines below [tool.podlift]"),
+        (
+            "[tool.podlift]\nworkers = 3",
+            "Unknown setting tool. In a podlift.toml the settings stand at the top, without [tool.podlift].",
+        ),
         ("accelerator = 'v99'", "Unknown accelerator"),
         ("backend = 'vertx'", "Did you mean 'vertex'?"),
         ("name = 'A B'", "cannot be a label"),
-        ("requirements = 'none.txt'", "No such file of requirements"),
-        ("include = ['nowhere']", "An include does not match any file"),
-        ("backend = 'vertex'\nvertex_regions = 'mars'", "Not a region: 'mars'"),
+        ("[code]\nrequirements = 'none.txt'", "No such requirements file"),
+        ("[code]\ninclude = ['nowhere']", "An include does not match any file"),
+        ("backend = 'vertex'\n[vertex]\nregions = 'mars'", "Not a region: 'mars'"),
         ("root = 'http://x'", "A root is a folder or gs://BUCKET/PREFIX"),
     ],
 )
@@ -108,7 +111,7 @@ def test_a_mistake_in_a_variable_is_named_with_the_variable_and_one_of_the_call_
     monkeypatch.setenv("PODLIFT_WORKERS", "0")
     monkeypatch.setenv("PODLIFT_ACCELERATOR", "v99")
     with pytest.raises(sdk.InputError) as caught:
-        sdk.plan("train.py", every_steps=0)
+        sdk.plan("train.py", checkpoint_every="0steps")
     assert [problem.rpartition(". ")[2] for problem in caught.value.problems] == [
         "workers comes from PODLIFT_WORKERS.",
         "accelerator comes from PODLIFT_ACCELERATOR.",
@@ -144,7 +147,7 @@ def test_a_variable_that_is_no_setting_is_named_by_verbs_that_need_no_settings(h
     monkeypatch.setenv("PODLIFT_RUT", "1")
     monkeypatch.setenv("PODLIFT_BACKEND", "vertx")
     shown = here(*verb.split())
-    assert "podlift: ignored: PODLIFT_RUT is no setting. Did you mean 'PODLIFT_ROOT'?" in shown.stderr
+    assert "podlift: ignored: Unknown setting PODLIFT_RUT. Did you mean 'PODLIFT_ROOT'?" in shown.stderr
     assert "'vertx'. Did you mean 'vertex'? backend comes from PODLIFT_BACKEND." in shown.stderr
 
 
@@ -227,4 +230,4 @@ def test_a_timeout_is_a_duration(write, here, text: str, seconds: float) -> None
 @pytest.mark.parametrize("text", ["", "soon", "m", "-5", "10 m 3"])
 def test_what_is_no_duration_is_refused(write, here, text: str) -> None:
     write("train.py", "print(1)")
-    assert "takes a duration such as 90s" in here("plan", "train.py", "--timeout", text).stderr
+    assert "--timeout: must be a duration" in here("plan", "train.py", "--timeout", text).stderr

@@ -55,7 +55,7 @@ def drill_by_command(*words: str) -> tuple[int, dict[str, Any], str]:
 
 def test_a_fit_that_is_killed_while_it_saves_ends_with_the_same_weights(write, root: Path) -> None:
     write("train.py", FIT)
-    code, told, said = drill_by_command("train.py", "--kill", "chief-0@save:3", "--every-steps", "5")
+    code, told, said = drill_by_command("train.py", "--kill", "chief-0@save:3", "--checkpoint-every", "5steps")
     assert (code, told["verdict"], told["weights_equal"]) == (0, "passed", True), said
     assert (told["attempts"], told["steps"], told["kills_missed"]) == (2, 60, [])
     (kill,) = told["kills"]
@@ -76,7 +76,9 @@ def test_a_drill_whose_runs_lie_in_a_bucket_compares_what_is_there(write, podlif
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "here"))
     write("train.py", FIT)
     root = "gs://mine/podlift"
-    code, told, said = drill_by_command("train.py", "--kill", "chief-0@step:13", "--every-steps", "5", "--root", root)
+    code, told, said = drill_by_command(
+        "train.py", "--kill", "chief-0@step:13", "--checkpoint-every", "5steps", "--root", root
+    )
     assert (code, told["verdict"], told["weights_equal"]) == (0, "passed", True), said
     assert (told["attempts"], told["steps"], told["kills"][0]["step"]) == (2, 60, 13)
     assert told["kills"][0]["restored"] in (5, 10)
@@ -97,7 +99,7 @@ def test_a_fit_survives_kills_at_every_moment(podlift_drill, write) -> None:
         "chief-0@save:9",
         "random:2",
     ]
-    report: DrillReport = podlift_drill("train.py", kills=kills, every_steps=5)
+    report: DrillReport = podlift_drill("train.py", kills=kills, checkpoint_every="5steps")
     assert report.passed, report
     assert (len(report.kills), report.attempts) == (7, 8)
 
@@ -119,7 +121,7 @@ def test_two_trainings_that_differ_are_told_with_the_first_array_and_the_line_th
             ckpt.step()
         """,
     )
-    report = run_drill("train.py", kills=["chief-0@step:9"], every_steps=5)
+    report = run_drill("train.py", kills=["chief-0@step:9"], checkpoint_every="5steps")
     assert (report.verdict, report.exit_code, report.weights_equal) == ("not_reproducible", 1, None)
     assert [(source.file, source.line) for source in report.sources] == [("train.py", 5)]
     assert report.differences[0].step == 15, "the first checkpoint behind step 12"
@@ -219,7 +221,7 @@ def test_who_interrupts_a_drill_takes_its_run_along(write, root: Path) -> None:
 
 @pytest.mark.full
 def test_the_digits_job_passes_on_two_workers_under_kills_at_steps_that_nobody_chose(root: Path) -> None:
-    words = ["--workers", "2", "--kill", "worker-0@step:40", "--kill", "random:2", "--every-steps", "10"]
+    words = ["--workers", "2", "--kill", "worker-0@step:40", "--kill", "random:2", "--checkpoint-every", "10steps"]
     code, told, said = drill_by_command(str(REPO / "jobs" / "digits" / "train.py"), *words, "--", "--epochs", "3")
     assert (code, told["verdict"], told["kills_missed"]) == (0, "passed", []), said
     assert (told["steps"], told["attempts"], len(told["kills"])) == (72, 4, 3)
@@ -229,7 +231,7 @@ def test_the_digits_job_passes_on_two_workers_under_kills_at_steps_that_nobody_c
 @pytest.mark.parametrize(("more", "verdict"), [("", "passed"), ("hidden += 1.0", "not_equal")])
 def test_a_loop_passes_unless_it_keeps_state_outside_of_what_is_saved(write, more: str, verdict: str) -> None:
     write("train.py", LOOP.format(more=more))
-    report = run_drill("train.py", kills=["chief-0@step:17"], every_steps=5)
+    report = run_drill("train.py", kills=["chief-0@step:17"], checkpoint_every="5steps")
     assert report.verdict == verdict, report
     if verdict == "not_equal":
         assert report.exit_code == 1
@@ -240,7 +242,9 @@ def test_a_loop_passes_unless_it_keeps_state_outside_of_what_is_saved(write, mor
 @pytest.mark.full
 def test_a_kill_whose_moment_never_comes_is_not_passed_over(podlift_drill, write) -> None:
     write("train.py", FIT)
-    report: DrillReport = podlift_drill("train.py", kills=["chief-0@step:61", "chief-0@epoch:2"], every_steps=5)
+    report: DrillReport = podlift_drill(
+        "train.py", kills=["chief-0@step:61", "chief-0@epoch:2"], checkpoint_every="5steps"
+    )
     assert (report.verdict, report.weights_equal, report.kills_missed) == ("kills_missed", True, ("chief-0@step:61",))
     assert [kill.step for kill in report.kills] == [40]
 
@@ -252,6 +256,6 @@ def test_a_training_that_ends_otherwise_when_it_is_killed_fails_the_drill(write)
         "import os\nassert int(os.environ['PODLIFT_ATTEMPT']) == 1, 'not twice'\n"
         + LOOP.replace("\n    ", "\n").format(more=""),
     )
-    report = run_drill("train.py", kills=["chief-0@step:17"], every_steps=5)
+    report = run_drill("train.py", kills=["chief-0@step:17"], checkpoint_every="5steps")
     assert (report.verdict, report.exit_code) == ("failed", 1)
     assert "not twice" in report.notes[-1]

@@ -77,7 +77,7 @@ def test_a_projects_own_sdk_is_its_own_in_containers(own_sdk: Path, podlift_vert
 
 def test_a_projects_own_sdk_is_its_own_in_forked_tasks(own_sdk: Path, write) -> None:
     write("train.py", "import tensorflow, sdk, podlift\nprint(sdk.VALUE, podlift.context().task)")
-    run = sdk.submit("train.py", workers=2, start="fork")
+    run = sdk.submit("train.py", workers=2, local_start="fork")
     run.result(LIMIT_S)
     (started,) = read_events(run.plan.paths, ("attempt_started",))
     assert started.data["why_fresh"] == ""

@@ -79,7 +79,7 @@ def test_two_workers_train_from_submit_to_success_with_the_network_cut_and_no_cr
     project.mkdir()
     home.mkdir()
     (project / "train.py").write_text(textwrap.dedent(LOOK + PROGRAM))
-    words = ["submit", "train.py", "--workers", "2", "--max-steps", "20", "--timeout-s", "200", "--json"]
+    words = ["submit", "train.py", "--workers", "2", "--max-steps", "20", "--timeout", "200", "--json"]
     command = [sys.executable, "-c", LOOK + CLIENT, str(tmp_path / "hosts"), *words]
     env = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(Path(sdk.__file__).parent.parent)}
     done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=LIMIT_S)

@@ -97,7 +97,7 @@ def test_a_monorepo_brings_the_folder_beside_the_project(write, fresh) -> None:
     (project / "requirements.txt").write_text("")
     refused = fresh.podlift("plan", "train.py", cwd=project)
     assert (refused.code, "imports 'common'" in refused.stderr) == (2, True)
-    assert fresh.podlift("plan", "train.py", "--include", "../../libs/common", cwd=project).code == 0
+    assert fresh.podlift("plan", "train.py", "--code-include", "../../libs/common", cwd=project).code == 0
 
 
 def test_both_names_of_the_package_are_installed_and_a_projects_own_sdk_stays_its_own(write, fresh) -> None:

@@ -15,6 +15,12 @@ from sdk.hardware.accelerators import ROWS
 CPU, H100 = 0.21849885, 9.79655057
 
 
+def parts(asked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a Job and a Vertex, as JSON, of which these are settings."""
+    place = {name: asked[name] for name in ("provisioning", "machine", "disk_gb") if name in asked}
+    return job(**{name: value for name, value in asked.items() if name not in place}), place
+
+
 def job(timeout_s: float | None = 3600.0, **resources: Any) -> dict[str, Any]:
     return {"resources": {"accelerator": "cpu", **resources}, "limits": {"timeout_s": timeout_s}}
 
@@ -42,7 +48,8 @@ def job(timeout_s: float | None = 3600.0, **resources: Any) -> dict[str, Any]:
     ],
 )
 def test_a_job_costs_the_sum_of_its_machines_and_nothing_is_guessed(resources, per_hour, spot) -> None:
-    found = pricing.price(job(**resources), {"regions": ["us-central1"]})
+    asked, place = parts(resources)
+    found = pricing.price(asked, {"regions": ["us-central1"], **place})
     assert found.per_hour == (None if per_hour is None else pytest.approx(per_hour))
     assert found.spot == (None if spot is None else pytest.approx(spot))
     assert found.currency == "USD"
@@ -51,10 +58,10 @@ def test_a_job_costs_the_sum_of_its_machines_and_nothing_is_guessed(resources, p
 def test_the_cap_is_the_price_for_all_of_the_timeout_and_the_default_is_a_week() -> None:
     assert pricing.price(job(7200.0, accelerator="v5e-4"), {}).cap == pytest.approx(2 * 4 * 1.38)
     assert pricing.price(job(None, accelerator="v5e-4"), {}).cap == pytest.approx(7 * 24 * 4 * 1.38)
-    assert pricing.price(job(7200.0, accelerator="v5e-4", provisioning="spot"), {}).cap == pytest.approx(
+    assert pricing.price(job(7200.0, accelerator="v5e-4"), {"provisioning": "spot"}).cap == pytest.approx(
         8 * 0.245 * FEE
     )
-    assert pricing.price(job(accelerator="a100", provisioning="flex"), {}).cap is None
+    assert pricing.price(job(accelerator="a100"), {"provisioning": "flex"}).cap is None
 
 
 def test_a_price_says_where_it_comes_from_and_whether_it_is_an_estimate() -> None:
@@ -67,10 +74,10 @@ def test_a_price_says_where_it_comes_from_and_whether_it_is_an_estimate() -> Non
 
 
 def test_prices_hold_where_the_source_says_and_nowhere_else() -> None:
-    spot = job(accelerator="v5e-4", provisioning="spot")
-    assert pricing.price(spot, {"regions": ["us-west4"]}).own == pytest.approx(4 * 0.48 * FEE)
-    assert pricing.price(spot, {"regions": ["us-east1"]}).own == pytest.approx(4 * 0.245 * FEE)
-    assert pricing.price(spot, {"regions": ["us-east1"]}, "us-west4").own == pytest.approx(4 * 0.48 * FEE)
+    tpu, spot = job(accelerator="v5e-4"), {"provisioning": "spot"}
+    assert pricing.price(tpu, {"regions": ["us-west4"], **spot}).own == pytest.approx(4 * 0.48 * FEE)
+    assert pricing.price(tpu, {"regions": ["us-east1"], **spot}).own == pytest.approx(4 * 0.245 * FEE)
+    assert pricing.price(tpu, {"regions": ["us-east1"], **spot}, "us-west4").own == pytest.approx(4 * 0.48 * FEE)
     assert pricing.price(job(accelerator="v5e-4"), {"regions": ["us-east1"]}).own is None
     assert pricing.price(job(), {"regions": ["europe-west4"]}).missing == ("n1-standard-4",)
 
@@ -103,7 +110,7 @@ PREFIX = "aiplatform.googleapis.com/custom_model_training_"
 )
 def test_quotas_are_named_as_google_names_them_and_counted(resources, expected) -> None:
     found = {
-        quota.metric and quota.metric.removeprefix(PREFIX): quota.amount for quota in pricing.quotas(job(**resources))
+        quota.metric and quota.metric.removeprefix(PREFIX): quota.amount for quota in pricing.quotas(*parts(resources))
     }
     assert found == expected
 
@@ -129,8 +136,9 @@ def test_a_plan_prints_what_it_costs_and_what_it_needs() -> None:
 
 @given(st.sampled_from(ROWS), st.sampled_from(["standard", "spot", "flex"]), st.integers(1, 50))
 def test_more_workers_cost_more_and_every_job_has_its_lines(row, how: str, workers: int) -> None:
-    one, many = (pricing.price(job(accelerator=row.name, provisioning=how, workers=n), {}) for n in (1, workers))
+    place = {"provisioning": how}
+    one, many = (pricing.price(job(accelerator=row.name, workers=n), place) for n in (1, workers))
     assert many.at_least == pytest.approx(workers * one.at_least)
     assert (many.own is None) == (one.own is None)
-    labels = [label for label, _ in pricing.lines(job(accelerator=row.name, provisioning=how, workers=workers), {})]
+    labels = [label for label, _ in pricing.lines(job(accelerator=row.name, workers=workers), place)]
     assert labels[:2] == ["price", "cap"] and set(labels[2:]) == {"quota"}

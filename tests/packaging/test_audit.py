@@ -107,13 +107,13 @@ SAYS = [
     ("import tf_keras\n", "acme-tools", "warning", "imports 'tf_keras'"),
     ("import looser\n", "acme-tools\nnot-here", "warning", "what not-here would bring is unknown here"),
     ("import MySQLdb\n", "mysqlclient==2.2", "error", "in the requirements (mysqlclient, requirements.txt), but not installed "
-     "here. Next: pip install mysqlclient, or isolated=True (--isolated)"),
+     "here. Next: pip install mysqlclient, or code_isolated=True (--code-isolated)"),
     ("import google.cloud.nothing\n", "google-cloud-nothing", "error", "in the requirements (google-cloud-nothing"),
     ("from corp import alpha, gamma\n", None, "error", "imports 'corp.gamma': in no bundle, not installed"),
     ("import corp.gamma.deep\n", None, "error", "imports 'corp.gamma.deep'"),
     ("from corp import beta\n", "corp-alpha", "warning", "imports 'corp.beta'"),
     ("import left.out\n", None, "error", "it is 'left/out.py' of the project, which the bundle leaves out: left/ (in "),
-    ("from pkg import version\n", None, "error", "Next: include=['pkg/version.py'] (--include)"),
+    ("from pkg import version\n", None, "error", "Next: code_include=['pkg/version.py'] (--code-include)"),
     ("import pkg.nothing\n", None, "error", "imports 'pkg.nothing': in no bundle"),
     ("import wandb\n", "acme-tools", "warning", "imports 'wandb'"),
     ("def f():\n    import gone\n", None, "warning", "train.py:2 imports 'gone' when it is called: in no bundle"),
@@ -187,7 +187,7 @@ def test_what_an_extra_of_the_project_brings_is_a_note_with_the_way_to_ask_for_i
     write("train.py", "import looser\n")
     ((level, message),) = findings()
     assert level == "note"
-    assert "requirements=['.[train]']" in message
+    assert "code_requirements=['.[train]']" in message
     assert findings(requirements=(".[train]",)) == []
     ((level, message),) = findings(isolated=True)
     assert level == "error"
@@ -218,7 +218,7 @@ def test_a_script_alone_says_how_to_package_what_lies_beside_it(
     monkeypatch.chdir(tmp_path)
     ((level, message),) = findings("shared/train.py")
     assert level == "error"
-    assert f"project='{shared}'" in message
+    assert f"code_project='{shared}'" in message
 
 
 PLAN = """
@@ -282,8 +282,8 @@ def test_a_module_that_loads_from_outside_the_bundle_is_an_error_however_it_got_
         environ["PYTHONPATH"] = str(source)
     ((level, message),) = elsewhere(monorepo, **environ)
     assert level == "error"
-    said = f"train.py:2 imports 'common': it loads from {str(source)!r}, outside the bundle. Next: include=['../libs/common']"
-    assert message.startswith(said)
+    assert message.startswith(f"train.py:2 imports 'common': it loads from {str(source)!r}, outside the bundle. Next: ")
+    assert "Next: code_include=['../libs/common']" in message
 
 
 def test_a_requirement_that_is_here_in_editable_mode_may_come_from_its_index_in_an_isolated_run(
@@ -293,7 +293,7 @@ def test_a_requirement_that_is_here_in_editable_mode_may_come_from_its_index_in_
     write("requirements.txt", "common==0.1\n")
     ((level, message),) = elsewhere(monorepo)
     assert level == "error"
-    assert "or isolated=True (--isolated), which takes common from the requirements" in message
+    assert "or code_isolated=True (--code-isolated), which takes common from the requirements" in message
     assert elsewhere(monorepo, "isolated") == []
 
 
@@ -305,15 +305,15 @@ def test_a_submodule_that_loads_from_outside_is_found_by_its_package(monorepo, t
         monorepo, PYTHONPATH=f"{tmp_path / 'libs/common/src'}:{tmp_path / 'libs/spread'}"
     )
     assert "imports 'common.sub.deep': it loads from" in first
-    assert "include=['../libs/common']" in first
+    assert "code_include=['../libs/common']" in first
     assert "imports 'only.here': it loads from" in second
-    assert "include=['../libs/spread/only']" in second
+    assert "code_include=['../libs/spread/only']" in second
 
 
 def test_a_single_module_beside_the_project_is_included_alone(monorepo, tmp_path, write) -> None:
     write("train.py", "import single\n")
     ((_, message),) = elsewhere(monorepo, PYTHONPATH=str(tmp_path / "libs"))
-    assert "include=['../libs/single.py']" in message
+    assert "code_include=['../libs/single.py']" in message
 
 
 def test_a_program_that_arranges_its_path_itself_is_only_warned(monorepo, tmp_path, write) -> None:
@@ -336,7 +336,7 @@ def test_the_project_itself_in_editable_mode_does_not_hide_what_its_bundle_lacks
     write("train.py", "import made\n")
     ((level, message),) = elsewhere(monorepo)
     assert level == "error"
-    assert "include=['src/made/__init__.py']" in message
+    assert "code_include=['src/made/__init__.py']" in message
 
 
 def test_what_is_installed_is_known_without_importing_anything(world) -> None:

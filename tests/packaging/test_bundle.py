@@ -152,7 +152,9 @@ def test_files_that_changed_since_the_plan_are_named_and_nothing_is_written(tmp_
     folder = tree(tmp_path / "project", FILES)
     made = build(folder)
     (folder / "train.py").write_text("print(3)")
-    with pytest.raises(InputError, match=r"changed since the plan was made: train.py\. Next: plan again.*--exclude"):
+    with pytest.raises(
+        InputError, match=r"changed since the plan was made: train.py\. Next: plan again.*--code-exclude"
+    ):
         bundle.write(made, folder, tmp_path / "bundles" / "x.tar")
     assert not (tmp_path / "bundles").exists(), "a refused submit leaves nothing behind"
 

@@ -172,7 +172,7 @@ def test_an_entry_that_a_rule_leaves_out_is_told_which_rule(write, rules, entry:
     write("requirements.txt")
     for name, text in rules.items():
         write(name, text)
-    with pytest.raises(sdk.InputError, match=rf"left out of the bundle: {reason}\. .* \(--include {file}\)"):
+    with pytest.raises(sdk.InputError, match=rf"left out of the bundle: {reason}\. .* \(--code-include {file}\)"):
         sdk.plan(entry)
     assert file in [member[0] for member in sdk.plan(sdk.Job(entry, code=sdk.Code(include=(file,)))).files]
 
@@ -182,7 +182,7 @@ def test_a_module_that_a_rule_leaves_out_is_told_which_rule(write) -> None:
     write("helpers.py", "")
     write(".gitignore", "helpers.py")
     with pytest.raises(
-        sdk.InputError, match=r"which the bundle leaves out: helpers\.py \(in \.gitignore\)\. Next: include="
+        sdk.InputError, match=r"which the bundle leaves out: helpers\.py \(in \.gitignore\)\. Next: code_include="
     ):
         sdk.plan("train.py")
 

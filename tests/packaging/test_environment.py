@@ -23,9 +23,8 @@ def test_a_program_that_expects_no_chief_is_told_how_to_get_a_cluster_without_on
     write("train.py", text)
     (found,) = warnings_of(sdk.plan("train.py", workers=2))
     assert found.startswith(said)
-    assert "cluster='workers'" in found
-    without = sdk.Job("train.py", resources=sdk.Resources(workers=2, cluster="workers"))
-    assert warnings_of(sdk.plan(without)) == []
+    assert "local_cluster='workers'" in found
+    assert warnings_of(sdk.plan("train.py", workers=2, local_cluster="workers")) == []
     assert warnings_of(sdk.plan("train.py")) == [], "one task has no cluster"
 
 

@@ -38,8 +38,8 @@ def test_a_pin_that_would_replace_what_an_image_brings_is_refused_with_the_fix(w
     (found,) = pins(read((line,)), BROUGHT)
     assert found.level == "error"
     assert said in found.message
-    assert "--isolated" in found.message
-    assert "requirements='none'" in found.message
+    assert "--code-isolated" in found.message
+    assert "code_requirements='none'" in found.message
     assert pins(read((line,)), {"pandas": "1.0"}) == [], "nothing is there to replace"
 
 
@@ -80,7 +80,7 @@ def test_local_tasks_are_told_where_the_environment_differs(write) -> None:
     assert found.level == "warning"
     assert "pandas is not installed, z is not installed, scipy is 1.15.0, not ==1.14" in found.message
     assert "pip install" in found.message
-    assert "--isolated" in found.message
+    assert "--code-isolated" in found.message
     assert differences(read(("numpy",)), here) == []
     assert differences(Requirements(), here) == []
     write("requirements.txt", "".join(f"missing{number}\n" for number in range(30)))

@@ -7,8 +7,8 @@ import pytest
 import sdk
 
 
-def plan(entry: str = "train.py", *, workers: int = 2, env: dict | None = None, **code) -> sdk.Plan:
-    return sdk.plan(sdk.Job(entry, env=env or {}, resources={"workers": workers}, code=code))
+def plan(entry: str = "train.py", *, workers: int = 2, **settings) -> sdk.Plan:
+    return sdk.plan(entry, workers=workers, **settings)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_what_the_program_imports_is_imported_once(write, text: str, modules: li
 
 def test_legacy_keras_is_what_legacy_programs_get(write) -> None:
     write("train.py", "import tensorflow")
-    assert plan(keras="legacy").preload == ["tensorflow", "tf_keras"]
+    assert plan(code_keras="legacy").preload == ["tensorflow", "tf_keras"]
 
 
 FRESH = [
@@ -94,22 +94,22 @@ def test_variables_that_nobody_reads_at_an_import_make_no_difference(write, text
 @pytest.mark.parametrize(("text", "reason"), DOUBTED)
 def test_doubts_are_overruled_by_asking_for_a_fork(write, text: str, reason: str) -> None:
     write("train.py", text)
-    made = plan(start="fork")
+    made = plan(local_start="fork")
     assert (made.preload, made.fresh) == (["tensorflow", "keras"], "")
 
 
 def test_what_is_certain_is_not_overruled_but_said(write) -> None:
     write("train.py", FRESH[2][0])
-    made = plan(start="fork")
+    made = plan(local_start="fork")
     assert made.preload == []
-    assert ["warning", f"start='fork' is ignored: {made.fresh}."] in made.findings
+    assert ["warning", f"local_start='fork' is ignored: {made.fresh}."] in made.findings
 
 
 def test_a_single_task_is_forked_only_if_that_is_asked_for(write) -> None:
     write("train.py", "import tensorflow")
     assert "single task" in plan(workers=1).fresh
-    assert plan(workers=1, start="fork").preload == ["tensorflow", "keras"]
-    assert plan(start="spawn").fresh == "start='spawn'"
+    assert plan(workers=1, local_start="fork").preload == ["tensorflow", "keras"]
+    assert plan(local_start="spawn").fresh == "local_start='spawn'"
 
 
 def test_another_backend_of_keras_is_not_imported_for_all(write) -> None:

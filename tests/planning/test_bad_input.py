@@ -79,7 +79,7 @@ def test_a_url_as_root_that_is_no_place_for_runs_is_refused(write) -> None:
 
 def test_keywords_beside_a_job_or_a_plan_are_refused(write) -> None:
     write("train.py", "print(1)")
-    with pytest.raises(sdk.InputError, match="workers: not beside a Job"):
+    with pytest.raises(sdk.InputError, match="workers: not together with a Job"):
         sdk.plan(sdk.Job("train.py"), workers=2)
     with pytest.raises(sdk.InputError, match="name: cannot be combined with a Plan"):
         sdk.submit(sdk.plan("train.py"), name="x")
@@ -164,8 +164,8 @@ def test_bytes_of_a_shell_that_are_no_text_are_named_and_not_quoted_as_a_codec(w
     assert "the value of 'A' holds bytes that are not UTF-8" in str(caught.value) and "--env A" in str(caught.value)
     with pytest.raises(sdk.InputError, match="The root's name is not UTF-8"):
         sdk.plan("train.py", root=f"/tmp/{odd}")
-    with pytest.raises(sdk.InputError, match="machine: Holds bytes that are not UTF-8"):
-        sdk.plan("train.py", machine=odd)
+    with pytest.raises(sdk.InputError, match="vertex_machine: Holds bytes that are not UTF-8"):
+        sdk.plan("train.py", backend="vertex", vertex_machine=odd)
     monkeypatch.setenv("A", odd)
     assert sdk.plan(sdk.Job("train.py", env={"A": sdk.FromCaller()})).job["env"] == {"A": {"from_caller": True}}
 

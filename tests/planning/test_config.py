@@ -6,18 +6,23 @@ import sdk
 from sdk.errors import Problems
 from sdk.planning.settings import table
 
+BARE = {
+    "entry", "args", "env", "inputs", "workers", "accelerator", "ps", "evaluator", "timeout", "max_steps", "max_cost_usd",
+}  # fmt: skip
 
-def test_every_field_of_a_job_and_its_values_is_one_setting() -> None:
-    models = [sdk.Job, sdk.Resources, sdk.Code, sdk.Limits, sdk.Retry, sdk.Checkpoints]
-    fields = [
-        name
-        for model in models
-        for name in model.model_fields
-        if name not in ("resources", "code", "limits", "retry", "checkpoints")
-    ]
-    fields += [f"vertex_{name}" for name in sdk.Vertex.model_fields]
-    assert sorted(table.SETTINGS) == sorted(fields)
-    assert len(set(fields)) == len(fields)
+
+def test_every_field_of_a_job_and_of_a_backend_is_set_by_one_setting_that_names_its_group() -> None:
+    groups = {
+        "checkpoint": sdk.Checkpoints, "retry": sdk.Retry, "limit": sdk.Limits, "code": sdk.Code,
+        "local": sdk.Local, "vertex": sdk.Vertex,
+    }  # fmt: skip
+    fields = {f"{word}_{field}" for word, model in groups.items() for field in model.model_fields}
+    # Units are in the value, and the common ones have a bare name.
+    renamed = {f"limit_{name}_s": f"limit_{name}" for name in ("hang", "grace", "exit_wait")}
+    renamed |= {f"checkpoint_every_{unit}": "checkpoint_every" for unit in ("s", "steps")}
+    renamed |= {"limit_timeout_s": "timeout", "limit_max_steps": "max_steps", "limit_max_cost_usd": "max_cost_usd"}
+    assert set(table.SETTINGS) == BARE | {renamed.get(name, name) for name in fields}
+    assert {name for name in table.SETTINGS if name.partition("_")[0] not in groups} == BARE
 
 
 def test_every_setting_has_a_sentence_in_the_docstring_of_its_class() -> None:
@@ -28,13 +33,17 @@ def test_every_setting_has_a_sentence_in_the_docstring_of_its_class() -> None:
     ("variable", "text", "name", "value"),
     [
         ("PODLIFT_WORKERS", "3", "workers", 3),
-        ("PODLIFT_TIMEOUT_S", "none", "timeout_s", None),
-        ("PODLIFT_TIMEOUT_S", "1.5", "timeout_s", 1.5),
+        ("PODLIFT_TIMEOUT", "none", "timeout", None),
+        ("PODLIFT_TIMEOUT", "1.5", "timeout", 1.5),
+        ("PODLIFT_LIMIT_HANG", "1h30m", "limit_hang", 5400.0),
+        ("PODLIFT_CHECKPOINT_EVERY", "500steps", "checkpoint_every", "500steps"),
+        ("PODLIFT_CHECKPOINT_EVERY", "300 , 20 steps", "checkpoint_every", "20steps,5m"),
+        ("PODLIFT_CHECKPOINT_EVERY", "none", "checkpoint_every", None),
         ("PODLIFT_ACCELERATOR", "cpu", "accelerator", "cpu"),
-        ("PODLIFT_KERAS", "legacy", "keras", "legacy"),
+        ("PODLIFT_CODE_KERAS", "legacy", "code_keras", "legacy"),
         ("PODLIFT_ARGS", '["--a", 1]', "args", ["--a", 1]),
         ("PODLIFT_ENV", '{"A": "b"}', "env", {"A": "b"}),
-        ("PODLIFT_PROJECT", "folder", "project", "folder"),
+        ("PODLIFT_CODE_PROJECT", "folder", "code_project", "folder"),
         ("PODLIFT_ROOT", "somewhere", "root", "somewhere"),
         ("PODLIFT_EVALUATOR", "yes", "evaluator", True),
         ("PODLIFT_MAX_COST_USD", "12.5", "max_cost_usd", 12.5),
@@ -52,8 +61,13 @@ def test_a_variable_sets_its_field(variable: str, text: str, name: str, value: o
 
 def test_wrong_variables_are_named_together_and_the_right_ones_are_read() -> None:
     problems = Problems()
-    given = {"PODLIFT_WORKER": "2", "PODLIFT_WORKERS": "two", "PODLIFT_KERAS": "legacy", "PODLIFT_ARGS": "[" * 100000}
-    assert table.from_environment(given, problems) == {"keras": "legacy"}
+    given = {
+        "PODLIFT_WORKER": "2",
+        "PODLIFT_WORKERS": "two",
+        "PODLIFT_CODE_KERAS": "legacy",
+        "PODLIFT_ARGS": "[" * 100000,
+    }
+    assert table.from_environment(given, problems) == {"code_keras": "legacy"}
     said = "\n".join(problems.found)
     assert "Did you mean 'PODLIFT_WORKERS'?" in said
     assert "PODLIFT_WORKERS: must be a number. Received: 'two'." in said

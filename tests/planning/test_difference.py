@@ -54,7 +54,7 @@ def test_files_that_were_added_changed_and_removed_are_named(write: Any) -> None
         ({"env": {"A": "1", "B": "2"}}, {"env": {"B": "2"}}, ['job - env.A: "1"']),
         ({"env": {"A": "1"}}, {"env": {"A": sdk.FromCaller()}}, ['job ~ env.A: "1" -> {"from_caller": true}']),
         ({"name": "one"}, {"name": "two"}, ['target ~ name: "one" -> "two"']),
-        ({"timeout_s": None}, {"timeout_s": 60.0}, ["job ~ limits.timeout_s: null -> 60.0"]),
+        ({"timeout": None}, {"timeout": 60.0}, ["job ~ limits.timeout_s: null -> 60.0"]),
     ],
 )
 def test_what_was_asked_for_is_compared_value_by_value(
@@ -67,10 +67,7 @@ def test_what_was_asked_for_is_compared_value_by_value(
 
 
 def _plan(given: dict[str, Any]) -> Plan:
-    own = {name: given[name] for name in ("args", "env") if name in given}
-    groups = {"workers": ("resources", sdk.Resources), "timeout_s": ("limits", sdk.Limits)}
-    values = {groups[name][0]: groups[name][1](**{name: value}) for name, value in given.items() if name in groups}
-    return sdk.plan(sdk.Job("train.py", **own, **values), name=given.get("name"))
+    return sdk.plan("train.py", **given)
 
 
 def test_the_requests_are_compared_and_so_are_price_and_target(write: Any) -> None:

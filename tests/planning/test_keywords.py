@@ -17,14 +17,15 @@ from sdk.planning.settings import keywords, table
 # One of each kind: a number, a time, a text, a path, a switch, a choice, texts, a mapping, a policy's, a backend's.
 SAID: dict[str, object] = {
     "max_steps": 20,
-    "timeout_s": 60,
-    "hang_s": None,
-    "machine": "n2-standard-8",
-    "auto": False,
-    "writes": "all",
-    "exclude": ["*.csv"],
+    "timeout": "1m",
+    "limit_hang": None,
+    "limit_grace": 7,
+    "checkpoint_every": "20steps",
+    "checkpoint_auto": False,
+    "code_writes": "all",
+    "code_exclude": ["*.csv"],
     "env": {"A": "b"},
-    "infrastructure": 7,
+    "retry_infrastructure": 7,
     "workers": 2,
 }
 
@@ -32,15 +33,22 @@ SAID: dict[str, object] = {
 def test_the_keywords_are_the_settings_of_the_table_and_no_others() -> None:
     hints = typing.get_type_hints(keywords.Keywords)
     assert hints.keys() == {*table.SETTINGS, *table.TARGET} - {"entry"}
-    job = {name for name, setting in table.SETTINGS.items() if setting.group not in table.BACKENDS}
+    job = {name for name, setting in table.SETTINGS.items() if setting.group != "vertex"}
     assert typing.get_type_hints(keywords.JobKeywords).keys() == job - {"entry"}
 
 
 def test_every_setting_reaches_the_plan_as_a_keyword(write) -> None:
     write("hello.py", "print(1)")
     job = sdk.plan("hello.py", **SAID).job  # type: ignore[arg-type]
-    flat = {name: value for group in (job, *job.values()) if isinstance(group, dict) for name, value in group.items()}
-    assert {name: flat[name] for name in SAID} == SAID
+    assert (job["limits"]["timeout_s"], job["limits"]["hang_s"], job["limits"]["grace_s"]) == (60.0, None, 7.0)
+    assert (job["checkpoints"]["every_steps"], job["checkpoints"]["every_s"], job["checkpoints"]["auto"]) == (
+        20,
+        None,
+        False,
+    )
+    assert (job["code"]["writes"], job["code"]["exclude"], job["retry"]["infrastructure"]) == ("all", ["*.csv"], 7)
+    assert (job["limits"]["max_steps"], job["env"]) == (20, {"A": "b"})
+    assert job["resources"]["workers"] == 2
 
 
 def test_a_keyword_reaches_the_backends_value(write) -> None:
@@ -56,9 +64,9 @@ def test_none_is_a_value_where_the_setting_has_one_and_else_as_if_not_given(
     write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write("hello.py", "print(1)")
-    for name, value in (("TIMEOUT_S", "60"), ("WORKERS", "3"), ("PS", "1"), ("ARGS", '["a"]')):
+    for name, value in (("TIMEOUT", "60"), ("WORKERS", "3"), ("PS", "1"), ("ARGS", '["a"]')):
         monkeypatch.setenv(f"PODLIFT_{name}", value)
-    plan = sdk.plan("hello.py", timeout_s=None, workers=None, ps=None, args=None, name=None)
+    plan = sdk.plan("hello.py", timeout=None, workers=None, ps=None, args=None, name=None)
     assert plan.job["limits"]["timeout_s"] is None
     assert (plan.job["resources"]["workers"], plan.job["resources"]["ps"], plan.job["args"]) == (3, 1, ["a"])
 
@@ -68,11 +76,11 @@ def test_unknown_and_contradicting_keywords_are_named_together_with_the_nearest_
     with pytest.raises(sdk.InputError) as caught:
         sdk.submit("hello.py", max_step=20, worker=2, vertex_project="a", entry="x", backend=sdk.Vertex(project="b"))  # type: ignore[call-arg]
     said = str(caught.value)
-    assert "There is no setting 'max_step'. Did you mean 'max_steps'?" in said
-    assert "There is no setting 'worker'. Did you mean 'workers'?" in said
-    assert "vertex_project: not beside backend=Vertex(...), which says it too." in said
+    assert "Unknown setting 'max_step'. Did you mean 'max_steps'?" in said
+    assert "Unknown setting 'worker'. Did you mean 'workers'?" in said
+    assert "vertex_project: not together with backend=Vertex(...), which sets it too." in said
     assert "entry: not as a keyword" in said
-    with pytest.raises(sdk.InputError, match="max_steps: not beside a Job"):
+    with pytest.raises(sdk.InputError, match="max_steps: not together with a Job"):
         sdk.plan(sdk.Job("hello.py"), max_steps=20)
     with pytest.raises(sdk.InputError, match="max_steps: cannot be combined with a Plan"):
         sdk.submit(sdk.plan("hello.py"), max_steps=20)
@@ -82,12 +90,12 @@ def test_a_type_checker_finds_wrong_names_and_types_in_a_users_program(tmp_path:
     lines = {
         "import sdk": "",
         "from pathlib import Path": "",
-        "run = sdk.submit('train.py', max_steps=20, timeout_s=600, include=['a'], inputs={'x': Path('y')})": "",
-        "sdk.plan('train.py', env={'A': 'b', 'B': sdk.FromCaller()}, root=Path('.'), vertex_labels={'a': 'b'})": "",
+        "run = sdk.submit('train.py', max_steps=20, timeout='10m', code_include=['a'], inputs={'x': Path('y')})": "",
+        "sdk.plan('train.py', env={'A': 'b', 'B': sdk.FromCaller()}, root=Path('.'), backend=sdk.Local())": "",
         "status: sdk.Status = run.wait(timeout_s=3)": "",
         "sdk.submit('train.py', max_step=20)": 'Unexpected keyword argument "max_step"',
         "sdk.plan('train.py', max_steps='20')": '"max_steps" to "plan" has incompatible type "str"',
-        "sdk.plan('train.py', keras='2')": '"keras" to "plan" has incompatible type',
+        "sdk.plan('train.py', code_keras='2')": '"code_keras" to "plan" has incompatible type',
     }
     (tmp_path / "user.py").write_text("\n".join([*lines, ""]))
     other = [line.replace("sdk", "podlift") for line in lines]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sdk.records.restarts import BUDGETS, LOOP, Ended, decide
 from sdk.status import Reason, State
 
-DEFAULT = {"user": 0, "infrastructure": 3, "preemption": None}
+DEFAULT = {"user_errors": 0, "infrastructure": 3, "preemptions": None}
 STATES = {Reason.DONE: State.SUCCEEDED, Reason.CANCELLED: State.CANCELLED, Reason.CHECKPOINTED: State.CHECKPOINTED}
 
 
@@ -25,12 +25,12 @@ def many(reason: Reason, *steps: int | None) -> list[Ended]:
     ("history", "policy", "restart", "delay_s", "said"),
     [
         ([ended(Reason.DONE)], DEFAULT, False, 0, ""),
-        ([ended(Reason.CANCELLED)], {**DEFAULT, "user": 9}, False, 0, ""),
-        ([ended(Reason.TIMEOUT, 5)], {**DEFAULT, "user": 9}, False, 0, ""),
+        ([ended(Reason.CANCELLED)], {**DEFAULT, "user_errors": 9}, False, 0, ""),
+        ([ended(Reason.TIMEOUT, 5)], {**DEFAULT, "user_errors": 9}, False, 0, ""),
         ([ended(Reason.USER_ERROR, 5)], DEFAULT, False, 0, ""),
         ([ended(Reason.IMPORT_ERROR)], DEFAULT, False, 0, ""),
-        ([ended(Reason.USER_ERROR, 5)], {**DEFAULT, "user": 1}, True, 1, "an error of the program (user_error). 0 more"),
-        (many(Reason.USER_ERROR, 5, 9), {**DEFAULT, "user": 1}, False, 0, "1 of 1 restarts after an error of the program"),
+        ([ended(Reason.USER_ERROR, 5)], {**DEFAULT, "user_errors": 1}, True, 1, "an error of the program (user_error). 0 more"),
+        (many(Reason.USER_ERROR, 5, 9), {**DEFAULT, "user_errors": 1}, False, 0, "1 of 1 restarts after an error of"),
         ([ended(Reason.KILLED, 7)], DEFAULT, True, 1, "2 more after that"),
         (many(Reason.KILLED, 1, 2), DEFAULT, True, 1, "1 more"),
         (many(Reason.KILLED, 5, 5), DEFAULT, True, 2, "1 more"),
@@ -42,7 +42,7 @@ def many(reason: Reason, *steps: int | None) -> list[Ended]:
         (many(Reason.OUT_OF_MEMORY, 5), DEFAULT, True, 1, "(out_of_memory)"),
         ([ended(Reason.CHECKPOINTED, 7)], DEFAULT, True, 0, "a preemption"),
         (many(Reason.PREEMPTED, *range(50)), DEFAULT, True, 0, "a preemption"),
-        (many(Reason.PREEMPTED, 1, 2), {**DEFAULT, "preemption": 1}, False, 0, "1 of 1 restarts after a preemption"),
+        (many(Reason.PREEMPTED, 1, 2), {**DEFAULT, "preemptions": 1}, False, 0, "1 of 1 restarts after a preemption"),
         (many(Reason.CHECKPOINTED, 4, 4, 4), DEFAULT, False, 0, "3 attempts in a row ended at step 4"),
         ([*many(Reason.PREEMPTED, *range(9)), ended(Reason.KILLED, 10)], DEFAULT, True, 1, "2 more"),
         ([*many(Reason.KILLED, 1, 2, 3), ended(Reason.PREEMPTED, 9)], DEFAULT, True, 0, "a preemption"),
@@ -79,7 +79,7 @@ STEPS = st.one_of(st.none(), st.integers(0, 20))
     infrastructure=st.integers(0, 5),
 )
 def test_no_policy_with_limits_restarts_for_ever(pairs, user: int, infrastructure: int) -> None:
-    policy = {"user": user, "infrastructure": infrastructure, "preemption": 2}
+    policy = {"user_errors": user, "infrastructure": infrastructure, "preemptions": 2}
     history: list[Ended] = []
     for reason, step in pairs:
         history.append(ended(reason, step))

@@ -177,7 +177,7 @@ def test_the_log_gets_one_line_that_tells_how_to_opt_out(files):
     save(files, "a")
     save(files, "b")
     assert len(files.lines) == 1
-    assert 'Code(writes="all")' in files.lines[0] and "--writes all" in files.lines[0]
+    assert 'Code(writes="all")' in files.lines[0] and "--code-writes all" in files.lines[0]
 
 
 def test_forgetting_a_checkpoint_leaves_its_neighbours(files):

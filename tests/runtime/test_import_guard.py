@@ -94,12 +94,12 @@ def test_modules_outside_the_bundle_are_missing_and_the_error_says_where_they_ar
         assert (kind, missing) == ("ModuleNotFoundError", name)
         assert f"The module {name!r} is not in the bundle" in said
         assert repr(str(original))[1:-1] in said
-    assert "--include by_pth.py" in found["by_pth"][2]
-    assert "--include package," in found["package"][2]
-    assert "--include plain_folder," in found["plain_folder"][2]
-    assert "--include shared/outside.py" in found["shared.outside"][2]
+    assert "--code-include by_pth.py" in found["by_pth"][2]
+    assert "--code-include package," in found["package"][2]
+    assert "--code-include plain_folder," in found["plain_folder"][2]
+    assert "--code-include shared/outside.py" in found["shared.outside"][2]
     assert found["package.below"][1] == "package"
-    assert "--include helpers/by_link.py" in found["by_link"][2], "where the link leads"
+    assert "--code-include helpers/by_link.py" in found["by_link"][2], "where the link leads"
 
 
 def test_what_is_in_the_bundle_or_installed_loads_as_ever(found, original) -> None:
@@ -116,7 +116,7 @@ def test_an_unguarded_import_fails_the_run_with_that_sentence(write, original) -
     write("train.py", "import importlib\nimportlib.import_module('by_' + 'pythonpath')\n")
     job = sdk.Job("train.py", env={"PYTHONPATH": str(original)})
     run = sdk.submit(replace(sdk.plan(job), outside=[str(original)]))
-    with pytest.raises(sdk.RunFailedError, match=r"Next: package it with --include by_pythonpath\.py"):
+    with pytest.raises(sdk.RunFailedError, match=r"Next: package it with --code-include by_pythonpath\.py"):
         run.result(LIMIT_S)
 
 

@@ -103,17 +103,19 @@ def test_everything_that_is_wrong_is_said_at_once_and_each_failure_ends_with_one
         KERAS_BACKEND="jax",
         PODLIFT_WROKERS="2",
         PODLIFT_WORKERS="many",
-        PODLIFT_GRACE_S="-1",
+        PODLIFT_LIMIT_GRACE="-1",
         PODLIFT_VERTEX_REGIONS=",",
         http_proxy="http://me:hunter2@proxy:3128",
     )
     assert shown.code == 3
     bad = [line for line in shown.stdout.splitlines() if not line.startswith("ok ")]
     assert [line for line in bad if line.count("Next: ") != 1] == []
-    assert "PODLIFT_WROKERS is no setting. Did you mean 'PODLIFT_WORKERS'? Next: unset PODLIFT_WROKERS" in shown.stdout
+    assert (
+        "Unknown setting PODLIFT_WROKERS. Did you mean 'PODLIFT_WORKERS'? Next: unset PODLIFT_WROKERS" in shown.stdout
+    )
     assert "PODLIFT_WORKERS: must be a number. Received: 'many'. Next: unset PODLIFT_WORKERS" in shown.stdout
-    assert "grace_s" in shown.stdout and shown.stdout.count("Next: unset PODLIFT_GRACE_S") == 1
-    assert "PODLIFT_VERTEX_REGIONS: regions: must name one at least" in shown.stdout
+    assert "PODLIFT_LIMIT_GRACE" in shown.stdout and shown.stdout.count("Next: unset PODLIFT_LIMIT_GRACE") == 1
+    assert "PODLIFT_VERTEX_REGIONS: vertex_regions: must name one at least" in shown.stdout
     assert f"{tmp_path / 'root'} is no folder. Next: name another folder" in shown.line("FAILED", "root")
     assert "http_proxy would be asked for localhost and 127.0.0.1 too" in shown.line("warning", "proxy")
     assert "Next: export no_proxy=localhost,127.0.0.1" in shown.line("warning", "proxy")
@@ -182,7 +184,7 @@ def test_versions_that_do_not_fit_are_named(with_modules, modules, level: str, n
     shown = with_modules(**{"numpy": NUMPY, "tensorflow": TENSORFLOW, "keras": KERAS, **modules})
     assert said in shown.line(level, name)
     assert shown.code == (3 if level == "FAILED" else 0)
-    assert "no --keras legacy" in shown.line("note", "tf_keras")
+    assert "no --code-keras legacy" in shown.line("note", "tf_keras")
 
 
 def test_a_tensorflow_that_never_gets_ready_is_given_up() -> None:

@@ -32,9 +32,8 @@ _supervisors: list[subprocess.Popen[bytes]] = []
 class Local:
     """The backend called "local"."""
 
-    def probe(self, job: dict[str, Any]) -> Facts:
+    def probe(self, job: dict[str, Any], options: Mapping[str, Any]) -> Facts:
         """Ask this machine; imports nothing of TensorFlow."""
-        isolated = job["resources"]["network"] == "isolated"
         return Facts(
             python=platform.python_version(),
             executable=sys.executable,
@@ -42,7 +41,7 @@ class Local:
             keras=_version("keras"),
             tf_keras=_version("tf_keras"),
             cpus=os.cpu_count() or 1,
-            isolation=namespaces.why_not() if isolated else None,
+            isolation=namespaces.why_not() if options["network"] == "isolated" else None,
             dropped=render.dropped(os.environ, job["env"]),
         )
 

@@ -11,6 +11,7 @@ from ...clock import Clock
 from ...spec.plan import Plan
 from ...status import Failure, Reason, State
 from ...storage import posix
+from ...text import compact_duration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +56,9 @@ class Ending:
             failure = Failure(task="", message="The supervisor was told to stop by a signal.")
             return failed(Reason.INFRASTRUCTURE, failure), limits["grace_s"]
         if self._deadline is not None and self._clock.monotonic() >= self._deadline:
-            failure = Failure(task="", message=f"The run took longer than timeout_s={limits['timeout_s']}.")
+            failure = Failure(
+                task="", message=f"The run took longer than timeout={compact_duration(limits['timeout_s'])!r}."
+            )
             return failed(Reason.TIMEOUT, failure), limits["grace_s"]
         return None
 

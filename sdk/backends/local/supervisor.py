@@ -123,7 +123,7 @@ def _supervise(plan: Plan, before: Before, temporary: str, watch: Watch, recorde
         # Before the network is closed: what is to be installed comes from outside.
         with interpreter.chosen(plan, recorder, ending, clock) as starter:
             names = [cluster.host_name(task, plan.run_id) for task in plan.members]
-            isolated = plan.job["resources"]["network"] == "isolated"
+            isolated = plan.backend_options["network"] == "isolated"
             named = namespaces.enter(f"{temporary}/hosts", names, isolated=isolated)
             watch.start()
             recorder.record("placed", host_names=named, isolated=isolated, temporary=temporary)
@@ -152,8 +152,7 @@ def _supervise(plan: Plan, before: Before, temporary: str, watch: Watch, recorde
 def _attempts(plan: Plan, gang: Callable[[int], Gang], ending: Ending, clock: Clock, *, first: int) -> Verdict:
     """Start the tasks, and again as long as the policy wants it; return the verdict on the last attempt."""
     history: list[Ended] = []
-    # A plan of an earlier podlift knows no restarts.
-    policy = plan.job.get("retry", {"user": 0, "infrastructure": 0, "preemption": 0})
+    policy = plan.job["retry"]
     for number in itertools.count(first):
         tasks = gang(number)
         verdict = tasks.run()

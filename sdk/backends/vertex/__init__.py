@@ -24,7 +24,7 @@ class Vertex:
 
         client.warm_up()
 
-    def probe(self, job: dict[str, Any]) -> Facts:
+    def probe(self, job: dict[str, Any], options: Mapping[str, Any]) -> Facts:
         """Say what is known without asking anybody: the tasks see neither this machine's disk nor its environment."""
         return Facts(
             python=platform.python_version(),

@@ -66,9 +66,9 @@ def _quota(match: re.Match[str], provisioning: str) -> str:
 
 def _stockout(_: re.Match[str], provisioning: str) -> str:
     others = {
-        "spot": "provisioning='standard'",
+        "spot": "vertex_provisioning='standard'",
         "flex": "a longer wait",
-        "standard": "provisioning='flex', which waits (GPUs)",
+        "standard": "vertex_provisioning='flex', which waits (GPUs)",
     }
     return f"It is no question of quota. Try another region or accelerator (podlift accelerators), or {others[provisioning]}."
 
@@ -236,7 +236,7 @@ _ROWS: tuple[_Row, ...] = (
         pattern=r"(?i)(exceeded|reached|over|past).{0,40}(timeout|time limit|deadline)|timed out|job timeout",
         reason=Reason.TIMEOUT,
         sentence="The job took longer than it may.",
-        advice="Give it more time: Limits(timeout_s), --timeout-s.",
+        advice="Give it more time: timeout (--timeout).",
     ),
     _Row(
         pattern=r"PERMISSION_DENIED|[Pp]ermission .{0,80}denied|The caller does not have permission",

@@ -63,7 +63,7 @@ def look(job: Mapping[str, Any], options: Mapping[str, Any], root: str) -> Facts
         asked["bucket"] = lambda: bucket(root)
     if options["image"]:
         asked["image"] = lambda: image(options["image"])
-    wanted = [each.metric for each in pricing.quotas(job) if each.metric and each.amount]
+    wanted = [each.metric for each in pricing.quotas(job, options) if each.metric and each.amount]
     project, regions = options["project"], tuple(options["regions"])
     with ThreadPoolExecutor(_WORKERS) as pool:
         limits = {each: pool.submit(quota, project, each, regions) for each in wanted} if project else {}

@@ -139,14 +139,14 @@ def copied_names(plan: Plan) -> list[str]:
 
 def _pools(plan: Plan, container: dict[str, Any]) -> list[dict[str, Any]]:
     pools: list[dict[str, Any]] = []
-    for pool in accelerators.pools(plan.job["resources"]):
+    for pool in accelerators.pools(plan.job["resources"], plan.backend_options):
         # The place in the list is the role: a pool without tasks keeps its own.
         pools += [{} for _ in range(pool.index - len(pools))]
         pools.append(
             {
                 "machineSpec": _machine(pool),
                 "replicaCount": str(pool.replicas),
-                "diskSpec": {"bootDiskSizeGb": plan.job["resources"]["disk_gb"]},
+                "diskSpec": {"bootDiskSizeGb": plan.backend_options["disk_gb"]},
                 "containerSpec": {**container, "command": _command(pool.accelerator)},
             }
         )
@@ -167,13 +167,13 @@ def _command(row: accelerators.Accelerator) -> list[str]:
 
 
 def _scheduling(plan: Plan) -> dict[str, Any]:
-    timeout_s, resources = plan.job["limits"]["timeout_s"], plan.job["resources"]
+    timeout_s, provisioning = plan.job["limits"]["timeout_s"], plan.backend_options["provisioning"]
     found: dict[str, Any] = {}
     if timeout_s is not None:
         found["timeout"] = _duration(timeout_s)
-    if resources["provisioning"] in _STRATEGIES:
-        found["strategy"] = _STRATEGIES[resources["provisioning"]]
-    if len(plan.tasks) > 1 and not resources["ps"]:
+    if provisioning in _STRATEGIES:
+        found["strategy"] = _STRATEGIES[provisioning]
+    if len(plan.tasks) > 1 and not plan.job["resources"]["ps"]:
         # In training in lockstep no task can go on without the others.
         found["restartJobOnWorkerRestart"] = True
     return {"scheduling": found} if found else {}

@@ -281,7 +281,7 @@ class Watch:
             job=self._job,
             tasks=self._plan.tasks,
             asked=min((_number(wish, "asked") for wish in self._wishes()), default=None),
-            provisioning=self._plan.job["resources"]["provisioning"],
+            provisioning=self._options["provisioning"],
             timeout_s=self._plan.job["limits"]["timeout_s"],
         )
         if not states.is_explained(ended) and self._clock.now() < (self._job.ended or 0.0) + _ERROR_S:

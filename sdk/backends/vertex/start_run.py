@@ -125,7 +125,7 @@ def _asked(plan: Plan, number: int, stage: str, order: str) -> Asked:
         shown=spec.render(plan, number=number, stage=stage, order_digest=order),
         job=client.checked(spec.render(plan, number=number, stage=stage, order_digest=order, copied=values)),
         excluded=lambda region: _elsewhere(plan, region),
-        provisioning=plan.job["resources"]["provisioning"],
+        provisioning=options["provisioning"],
     )
 
 

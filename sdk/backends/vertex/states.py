@@ -13,6 +13,7 @@ from typing import Any
 from ...process import exit_reasons
 from ...records.events import Event, error_of, first_failure, is_collateral, reason_of, since_resumed
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State, Status
+from ...text import compact_duration
 from . import diagnose
 
 PREFIX = "JOB_STATE_"
@@ -178,7 +179,7 @@ def _decided(ended: Ended) -> tuple[State, Reason, dict[str, Any] | None]:
     if vendor == "CANCELLED" and not _timed_out(ended, said):
         return State.CANCELLED, Reason.CANCELLED, None
     if _timed_out(ended, said):
-        limit = "" if ended.timeout_s is None else f" timeout_s={ended.timeout_s:g}."
+        limit = "" if ended.timeout_s is None else f" timeout={compact_duration(ended.timeout_s)!r}."
         return State.FAILED, Reason.TIMEOUT, _failure("", f"The job took longer than it may.{limit}", "")
     if vendor == "EXPIRED":
         said = diagnose.EXPIRED

@@ -10,7 +10,7 @@ from .program import Program
 
 _ADVICE = (
     "Vertex AI's cluster, and the default here, is one chief and the rest workers. Next: count and check both, or give the "
-    "program workers only with cluster='workers' (--cluster workers)."
+    "program workers only with local_cluster='workers' (--local-cluster workers)."
 )
 
 

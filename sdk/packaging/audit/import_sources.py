@@ -177,11 +177,13 @@ class ImportSources:
     def _left_out_message(self, path: str) -> str:
         entry = self._program.entry
         if entry.alone:
-            return f"only the script is packaged, not {path!r}. Next: project={str(entry.home)!r} (--project)."
+            return (
+                f"only the script is packaged, not {path!r}. Next: code_project={str(entry.home)!r} (--code-project)."
+            )
         reason = why_left_out(path, self._left_out) or "it was created or removed while the project was read"
         return (
             f"it is {path!r} of the project, which the bundle leaves out: {reason}. "
-            f"Next: include=[{self._relative(entry.project / path)!r}] (--include)."
+            f"Next: code_include=[{self._relative(entry.project / path)!r}] (--code-include)."
         )
 
     def _missing(self, name: str) -> ImportProblem:
@@ -206,7 +208,7 @@ class ImportSources:
     def _uninstalled(self, name: str, required: str) -> ImportProblem:
         message = (
             f"in the requirements ({required}, {self._requirements.title}), but not installed here. Next: pip install "
-            f"{required}, or isolated=True (--isolated)."
+            f"{required}, or code_isolated=True (--code-isolated)."
         )
         return ImportProblem(name, "error", message, "uninstalled")
 
@@ -261,9 +263,11 @@ class ImportSources:
             message = self._left_out_message(os.path.relpath(path, entry.project))
         else:
             include = self._relative(_project_of(folder) or path)
-            message = f"it loads from {str(folder)!r}, outside the bundle. Next: include=[{include!r}] (--include)"
+            message = (
+                f"it loads from {str(folder)!r}, outside the bundle. Next: code_include=[{include!r}] (--code-include)"
+            )
             if required:
-                message += f", or isolated=True (--isolated), which takes {required} from the requirements"
+                message += f", or code_isolated=True (--code-isolated), which takes {required} from the requirements"
             message += "."
         return ImportProblem(module.name, "error", message, "outside")
 

@@ -121,7 +121,7 @@ class _PyprojectReader:
             self._collector.warn(
                 self._label,
                 f"its {field} are dynamic: {backend} computes them when it builds the package, which is not done here. Next: "
-                "name a file or a list as requirements= (--requirements).",
+                "name a file or a list as code_requirements= (--code-requirements).",
             )
             return
         for file in files:

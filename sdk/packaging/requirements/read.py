@@ -35,7 +35,7 @@ _UNSUPPORTED = {
     "Pipfile": "pipenv requirements > requirements.txt",
     "environment.yml": "list what pip can install in a requirements.txt",
     "environment.yaml": "list what pip can install in a requirements.txt",
-    "pylock.toml": "requirements='pylock.toml' (--requirements pylock.toml)",
+    "pylock.toml": "code_requirements='pylock.toml' (--code-requirements pylock.toml)",
     "setup.cfg": "list its install_requires in a requirements.txt",
     "setup.py": "list its install_requires in a requirements.txt",
 }
@@ -166,7 +166,7 @@ def _uv_lock(folder: Path) -> Path | None:
 
 def _note_unread(collector: RequirementsCollector, read: str, other: str) -> None:
     if (collector.project / other).is_file():
-        message = f"The requirements are read from {read}, not from {other}; requirements= chooses another file."
+        message = f"The requirements are read from {read}, not from {other}; code_requirements= chooses another file."
         collector.notes.append(Finding("note", message))
 
 
@@ -240,7 +240,8 @@ def _replaces(requirements: Requirements, wanted: Requirement, there: str, versi
     subject = "The list of requirements" if requirements.source == "list" else requirements.source
     return (
         f"{subject} asks for {what}, which would replace {there} {version} of the environment.{why} Next: {fix}; or use an "
-        "environment of your own with isolated=True (--isolated); or do not read requirements (requirements='none')."
+        "environment of your own with code_isolated=True (--code-isolated); or do not read requirements "
+        "(code_requirements='none')."
     )
 
 
@@ -268,7 +269,7 @@ def differences(requirements: Requirements, installed: Mapping[str, str]) -> lis
         Finding(
             "warning",
             f"Tasks use the current environment, which differs from {requirements.title}: {shown}. Next: "
-            f"{_install(requirements)}, or isolated=True (--isolated) for an environment with exactly the requirements.",
+            f"{_install(requirements)}, or code_isolated=True (--code-isolated) for one with exactly the requirements.",
         )
     ]
 

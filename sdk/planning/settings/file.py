@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from ...errors import InputError, Problems, nearest
 from ...packaging import project
 from ...packaging.paths import usable
+from ...spec.setting_names import RENAMED, TABLES, renamed, table_of
 from . import table as config
 
 _FILE, _TABLE = "podlift.toml", "[tool.podlift]"
@@ -26,7 +27,7 @@ class FileSettings:
 
     Args:
         place: the file as a sentence names it, "" when there is none.
-        values: settings by flat name; backend, root and name among them.
+        values: settings by name; backend, root and name among them.
     """
 
     place: str = ""
@@ -96,43 +97,63 @@ def _text(path: Path) -> str:
 def _values(given: Mapping[str, Any], place: str, home: Path, problems: Problems) -> dict[str, Any]:
     known = [*config.SETTINGS, *config.TARGET]
     found = {}
-    for key, value in _flat(given).items():
-        name = key.replace("-", "_")
-        if name not in known:
-            problems.found.append(f"{place}: {key!r} is no setting. {_way_out(key, value, known)}")
+    for table, key, value in _entries(given):
+        name = f"{table}_{key}" if table else key
+        if name not in known or table_of(name)[0] != table:
+            problems.found.append(f"{place}: {_unknown(table, key, value)}")
         elif isinstance(value, (datetime.date, datetime.time)):
-            problems.found.append(f"{place}: {key} is a date, which no setting is.")
-        elif name in config.TARGET and not isinstance(value, bool if name == "online" else str):
-            said = "online is neither true nor false" if name == "online" else f"the {name} is no text"
-            problems.found.append(f"{place}: {said}. Received: {value!r}.")
+            problems.found.append(f"{place}: {_key(name)} is a date. No setting accepts one.")
+        elif name == "online" and not isinstance(value, bool):
+            problems.found.append(f"{place}: online must be true or false. Received: {value!r}.")
+        elif name in config.TARGET and name != "online" and not isinstance(value, str):
+            problems.found.append(f"{place}: {name} must be a text. Received: {value!r}.")
         else:
             found[name] = _placed(name, value, home)
     return found
 
 
-def _way_out(key: str, value: Any, known: list[str]) -> str:
-    if not isinstance(value, dict):
-        return nearest(key.replace("-", "_"), known)
-    if key == "tool":
-        return f"Did you mean the lines below {_TABLE}, without that line? They stand at the top of a {_FILE}."
-    inner = [name for name in value if name.replace("-", "_") in known]
-    return f"Settings stand side by side: write {', '.join(inner or ['each'])} without a table around."
-
-
-def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the table with those of backends opened: `[vertex] project` is `vertex_project`."""
-    found: dict[str, Any] = {}
+def _entries(given: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+    """Yield the table, "" for the top, the key and the value of each setting."""
     for key, value in given.items():
-        if key in config.BACKENDS and isinstance(value, dict):
-            found.update({f"{key}_{inner}": item for inner, item in value.items()})
+        name = key.replace("-", "_")
+        if name in TABLES and isinstance(value, dict):
+            yield from ((name, inner.replace("-", "_"), item) for inner, item in value.items())
         else:
-            found[key] = value
-    return found
+            yield "", name, value
+
+
+def _key(name: str) -> str:
+    """Return how a setting is named in the file: "checkpoint.every"."""
+    return ".".join(filter(None, table_of(name)))
+
+
+def _unknown(table: str, key: str, value: Any) -> str:
+    """Return a sentence about a key that is not a setting there, with what to write instead."""
+    written = f"{table}.{key}" if table else key
+    for old in (key, f"{table}_{key}"):
+        if old in RENAMED:
+            return renamed(old, written=written, new=_where(RENAMED[old]))
+    if key in config.SETTINGS or key in config.TARGET:
+        return f"{written} is written differently in the file: {_where(key)}."
+    if not table and key == "tool":
+        return f"Unknown setting tool. In a {_FILE} the settings stand at the top, without {_TABLE}."
+    if not table and key in TABLES:
+        return f"{key} is a table of settings. Received: {value!r}."
+    names = [_key(name) for name in (*config.SETTINGS, *config.TARGET)]
+    if isinstance(value, dict):
+        names = list(TABLES)
+    return f"Unknown setting {written}. {nearest(written, names)}"
+
+
+def _where(name: str) -> str:
+    """Return the key and the table of a setting: "every below [tool.podlift.checkpoint]"."""
+    table, key = table_of(name)
+    return f"{key} below [tool.podlift.{table}]" if table else f"{key} directly below {_TABLE}"
 
 
 def _placed(name: str, value: Any, home: Path) -> Any:
     """Return a value whose paths start at the file's folder, where they were written, instead of at the current one."""
-    if name in ("project", "root") and isinstance(value, str) and "://" not in value:
+    if name in ("code_project", "root") and isinstance(value, str) and "://" not in value:
         return str(home / Path(value).expanduser())
     if name == "entry" and isinstance(value, str) and (home / value).exists():
         return str(home / value)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from ...spec.job import FromCaller, JsonArgs
-from ...spec.policies import Vertex
+from ...spec.policies import Local, Vertex
 
 Texts = Sequence[str | Path]
 Inputs = Mapping[str, str | Path]
@@ -15,7 +15,7 @@ Env = Mapping[str, str | FromCaller]
 
 
 class JobKeywords(TypedDict, total=False):
-    """The settings of a job, but for its entry. None is a value where the setting has one, and else as if not given."""
+    """The settings of a job and of local mode. None counts as a value if the setting accepts it, else as not given."""
 
     args: JsonArgs | None
     env: Env | None
@@ -24,49 +24,48 @@ class JobKeywords(TypedDict, total=False):
     accelerator: str | None
     ps: int | None
     evaluator: bool | None
-    provisioning: Literal["standard", "spot", "flex"] | None
-    machine: str | None
-    disk_gb: int | None
-    cluster: Literal["chief", "workers"] | None
-    network: Literal["host", "isolated"] | None
-    project: str | Path | None
-    include: Texts | None
-    exclude: Texts | None
-    requirements: str | Path | Texts | None
-    isolated: bool | None
-    keras: Literal["auto", "legacy"] | None
-    writes: Literal["chief", "all"] | None
-    start: Literal["auto", "fork", "spawn"] | None
-    timeout_s: float | None
+    checkpoint_every: str | float | None
+    checkpoint_keep_last: int | None
+    checkpoint_best: str | None
+    checkpoint_on_busy: Literal["skip", "block"] | None
+    checkpoint_auto: bool | None
+    checkpoint_resume_from: str | Path | None
+    retry_user_errors: int | None
+    retry_infrastructure: int | None
+    retry_preemptions: int | None
+    timeout: str | float | None
     max_steps: int | None
-    hang_s: float | None
-    grace_s: float | None
-    exit_wait_s: float | None
+    limit_hang: str | float | None
+    limit_grace: str | float | None
+    limit_exit_wait: str | float | None
     max_cost_usd: float | None
-    allow_unknown_price: bool | None
-    user: int | None
-    infrastructure: int | None
-    preemption: int | None
-    every_steps: int | None
-    every_s: float | None
-    keep_last: int | None
-    best: str | None
-    on_busy: Literal["skip", "block"] | None
-    auto: bool | None
-    resume_from: str | Path | None
+    limit_allow_unknown_price: bool | None
+    code_project: str | Path | None
+    code_include: Texts | None
+    code_exclude: Texts | None
+    code_requirements: str | Path | Texts | None
+    code_isolated: bool | None
+    code_keras: Literal["auto", "legacy"] | None
+    code_writes: Literal["chief", "all"] | None
+    local_network: Literal["host", "isolated"] | None
+    local_start: Literal["auto", "fork", "spawn"] | None
+    local_cluster: Literal["chief", "workers"] | None
 
 
 class Keywords(JobKeywords, total=False):
-    """What `plan` and `submit` take: those of a job, of a backend's value, and where the run goes."""
+    """What `plan` and `submit` accept: those of the other backends and of the target too."""
 
     vertex_project: str | None
     vertex_regions: str | Path | Texts | None
     vertex_bucket: str | None
     vertex_service_account: str | None
     vertex_image: str | None
+    vertex_machine: str | None
+    vertex_disk_gb: int | None
+    vertex_provisioning: Literal["standard", "spot", "flex"] | None
     vertex_labels: dict[str, str] | None
     vertex_raw: dict[str, Any] | None
-    backend: str | Vertex | None
+    backend: str | Local | Vertex | None
     root: str | Path | None
     name: str | None
     online: bool | None

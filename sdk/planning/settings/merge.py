@@ -12,7 +12,8 @@ from typing import Any
 from ... import backends
 from ...errors import InputError, Problems, nearest
 from ...spec.job import Job
-from ...spec.policies import Vertex
+from ...spec.policies import BACKENDS, Local, Vertex
+from ...spec.setting_names import RENAMED, renamed
 from . import file as configfile
 from . import table
 
@@ -29,7 +30,7 @@ _KINDS: dict[str, Any] = {"root": (str, PurePath), "online": bool}
 class Target:
     """Where a run goes: None where nothing was said."""
 
-    backend: str | Vertex | None = None
+    backend: str | Local | Vertex | None = None
     root: str | Path | None = None
     name: str | None = None
     online: bool | None = None
@@ -69,9 +70,7 @@ class Settings:
         """The settings that make a Job."""
         known = table.SETTINGS
         return {
-            name: value
-            for name, value in self.values.items()
-            if name in known and known[name].group not in table.BACKENDS
+            name: value for name, value in self.values.items() if name in known and known[name].group not in BACKENDS
         }
 
     @property
@@ -82,9 +81,7 @@ class Settings:
 
 def _is_about(sentence: str, name: str, value: Any) -> bool:
     """True if a sentence begins with a setting's name, or quotes its value."""
-    # The value of a backend has fields without its name.
-    short = next((name.removeprefix(f"{each}_") for each in table.BACKENDS if name.startswith(f"{each}_")), name)
-    if re.match(rf"({name}|{short})\b", sentence):
+    if re.match(rf"{name}\b", sentence):
         return True
     values = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else [value]
     # Of a variable of the job only its name is ever shown.
@@ -114,6 +111,8 @@ def from_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Target]:
 
 def _takes_none(name: str) -> bool:
     # args=None is what a function of the caller's passes on when it was given none.
+    if name in RENAMED:
+        return True
     return name in table.SETTINGS and name != "args" and table.takes_none(table.SETTINGS[name])
 
 
@@ -155,33 +154,40 @@ def gather(
 
 
 def defaults() -> dict[str, Any]:
-    """Return what holds for every setting that nobody says anything about."""
-    found: dict[str, Any] = {}
-    for setting in table.SETTINGS.values():
-        info = table.GROUPS[setting.group].model_fields[setting.field]
-        found[setting.name] = None if info.is_required() else info.get_default(call_default_factory=True)
+    """Return the value of every setting that nothing sets."""
+    found = {name: setting.default for name, setting in table.SETTINGS.items()}
     return {**found, "backend": "local", "root": "~/.podlift", "name": None, "online": False}
 
 
 def _refuse(what: Entry | Job, given: Mapping[str, Any], target: Target, problems: Problems) -> None:
-    """Tell `problems` which arguments are none, or say a second time what another one says."""
+    """Tell `problems` which arguments are not settings, or repeat what another one says."""
     known = [name for name in (*table.SETTINGS, *table.TARGET) if name != "entry"]
     strange = [name for name in given if name not in table.SETTINGS]
-    problems.found += [f"There is no setting {name!r}. {nearest(name, known)}" for name in strange]
+    problems.found += [
+        renamed(name) if name in RENAMED else f"Unknown setting {name!r}. {nearest(name, known)}" for name in strange
+    ]
     if what is not UNNAMED and "entry" in given:
         problems.found.append("entry: not as a keyword, it is the first argument.")
-    if isinstance(target.backend, Vertex):
-        twice = [name for name in given if name.removeprefix("vertex_") in target.backend.model_fields_set]
-        twice = [name for name in twice if name.startswith("vertex_")]
-        problems.found += [f"{', '.join(twice)}: not beside backend=Vertex(...), which says it too."] if twice else []
+    backend = _backend_of(target.backend)
+    if backend is not None:
+        fields = {f"{backend}_{field}" for field in target.backend.model_fields_set}  # type: ignore[union-attr]
+        twice = ", ".join(name for name in given if name in fields)
+        if twice:
+            value = type(target.backend).__name__
+            problems.found.append(f"{twice}: not together with backend={value}(...), which sets it too.")
+
+
+def _backend_of(value: object) -> str | None:
+    """Return the name of the backend whose value this is, None for anything else."""
+    return next((name for name, kind in BACKENDS.items() if isinstance(value, kind)), None)
 
 
 def _arguments(what: Entry | Job, given: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
     if isinstance(what, Job):
-        others = {name: value for name, value in given.items() if table.SETTINGS[name].group in table.BACKENDS}
+        others = {name: value for name, value in given.items() if table.SETTINGS[name].group in BACKENDS}
         beside = [name for name, value in given.items() if value is not None and name not in others]
         if beside:
-            problems.found.append(f"{', '.join(beside)}: not beside a Job, which has fields for them.")
+            problems.found.append(f"{', '.join(beside)}: not together with a Job, which has fields for them.")
         return {**table.flat(what), **others}
     if isinstance(what, (str, Path)):
         return {**given, "entry": str(what)}
@@ -198,7 +204,7 @@ def _arguments(what: Entry | Job, given: Mapping[str, Any], problems: Problems) 
 def _start(what: Entry | Job, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Path:
     """Return the folder at which the search for the project's file starts."""
     entry = arguments.get("entry", variables.get("entry"))
-    folder = arguments.get("project", variables.get("project"))
+    folder = arguments.get("code_project", variables.get("code_project"))
     try:
         if isinstance(folder, str) and folder:
             return Path(folder).expanduser()
@@ -215,19 +221,18 @@ def _target(given: Target, problems: Problems) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name in table.TARGET:
         value = getattr(given, name)
-        if name == "backend" and isinstance(value, Vertex):
-            found |= {
-                "backend": "vertex",
-                **{f"vertex_{field}": getattr(value, field) for field in value.model_fields_set},
-            }
+        backend = _backend_of(value) if name == "backend" else None
+        if backend is not None:
+            found |= {f"{backend}_{field}": getattr(value, field) for field in value.model_fields_set}
+            found["backend"] = backend
         elif value is None:
             continue
         elif isinstance(value, _KINDS.get(name, str)):
             found[name] = value
         elif name == "online":
-            problems.found.append(f"online is True or False. Received: {value!r}.")
+            problems.found.append(f"online must be True or False. Received: {value!r}.")
         else:
-            problems.found.append(f"The {name} is no text. Received: {value!r}.")
+            problems.found.append(f"{name} must be a text. Received: {value!r}.")
     return found
 
 

@@ -1,12 +1,12 @@
-"""Settings and where they come from: default < the project's file < environment (`PODLIFT_*`) < argument.
+"""The table of settings: the name, type and sentence of each, and the variables that set them (`PODLIFT_*`).
 
-Every field of a Job and of its values has one flat name, which is its keyword, its option (`--field-name`) and its
-variable (`PODLIFT_FIELD_NAME`). Those of a backend's value begin with the backend's name: `vertex_project`.
+Every field of a Job, of its parts and of a backend's value is one setting, with one name everywhere: `setting_names`.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -17,12 +17,14 @@ from pydantic import BaseModel
 
 from ...errors import InputError, Problems, nearest
 from ...spec.job import Job
-from ...spec.policies import Checkpoints, Code, Limits, Resources, Retry, Vertex
+from ...spec.policies import BACKENDS, Checkpoints, Code, Limits, Local, Resources, Retry, Vertex
+from ...spec.setting_names import EVERY, RENAMED, renamed, setting_name
+from ...text import compact_duration, parse_duration
 
 PREFIX = "PODLIFT_"
 _TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
 TARGET = ("backend", "root", "name", "online")
-# Set by podlift itself in the processes that it starts; no settings.
+# Set by podlift itself in the processes that it starts; not settings.
 _INTERNAL = {"PODLIFT_RUN", "PODLIFT_TASK", "PODLIFT_ATTEMPT", "PODLIFT_PARENT", "PODLIFT_CALLER_PYTHONPATH"}
 # Of a container on Vertex AI.
 _INTERNAL |= {"PODLIFT_TASKS"}
@@ -30,11 +32,18 @@ _INTERNAL |= {"PODLIFT_TASKS"}
 _INTERNAL |= {"PODLIFT_EMULATOR"}
 # How many replicas the stand-in for a TPU has on this machine: it changes no plan.
 _INTERNAL |= {"PODLIFT_TPU_REPLICAS"}
+_STEPS = re.compile(r"(\d+)\s*steps?")
+_EVERY = "must be a duration, a number of steps or both, such as 5m, 500steps or 500steps,5m; or none"
+_EVERY_DOC = (
+    'When to save. "5m": when that much time has passed since the last save; "500steps": after that many training steps; '
+    '"500steps,5m": whichever comes first; "none": never automatically. With a duration alone, the end of an epoch is saved '
+    "too, if that takes at most a twentieth of the time."
+)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One field: its flat name, the group it belongs to ("" for the Job itself), its name there, its type, its sentence."""
+    """One setting: its name, the part of the Job or the backend that it belongs to, its field there, its type, its sentence."""
 
     name: str
     group: str
@@ -47,22 +56,44 @@ class Setting:
         """The environment variable."""
         return PREFIX + self.name.upper()
 
+    @property
+    def flag(self) -> str:
+        """The option."""
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def is_duration(self) -> bool:
+        """True for a time span, which may be written as "10m"."""
+        return self.field.endswith("_s") and not self.is_every
+
+    @property
+    def is_every(self) -> bool:
+        """True for the one setting that sets two fields."""
+        return self.field in EVERY
+
+    @property
+    def default(self) -> Any:
+        """The value of the setting if nothing sets it, as a user would write it."""
+        info = GROUPS[self.group].model_fields[self.field]
+        value = None if info.is_required() else info.get_default(call_default_factory=True)
+        return written(self, value) if not self.is_every else _every_text(None, value)
+
 
 GROUPS: dict[str, type[BaseModel]] = {
-    "": Job, "resources": Resources, "code": Code, "limits": Limits, "retry": Retry,
-    "checkpoints": Checkpoints, "vertex": Vertex,
+    "": Job, "resources": Resources, "checkpoints": Checkpoints, "retry": Retry, "limits": Limits, "code": Code,
+    "local": Local, "vertex": Vertex,
 }  # fmt: skip
-# Values of backends: no part of the Job.
-BACKENDS = ("vertex",)
 
 
 def _settings() -> dict[str, Setting]:
     found = {}
     for group, model in GROUPS.items():
-        for name, info in model.model_fields.items():
+        for field, info in model.model_fields.items():
             if not (isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)):
-                flat_name = f"{group}_{name}" if group in BACKENDS else name
-                found[flat_name] = Setting(flat_name, group, name, info.annotation, _doc(model, name))
+                name = setting_name(f"{group}.{field}")
+                every = field in EVERY
+                doc = _EVERY_DOC if every else _doc(model, field)
+                found[name] = Setting(name, group, field, str | None if every else info.annotation, doc)
     return found
 
 
@@ -85,11 +116,11 @@ SETTINGS = _settings()
 
 
 def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str, Any]:
-    """Return the settings that `PODLIFT_*` variables make, by flat name.
+    """Return the settings that `PODLIFT_*` variables make, by name.
 
     Args:
         environ: the variables.
-        problems: takes a sentence for each that is no setting, or holds no JSON where JSON is due.
+        problems: takes a sentence for each that is not a setting, or whose value has the wrong form.
     """
     found: dict[str, Any] = {}
     known = {setting.variable: setting for setting in SETTINGS.values()}
@@ -103,8 +134,15 @@ def from_environment(environ: Mapping[str, str], problems: Problems) -> dict[str
             elif variable in known:
                 found[known[variable].name] = _read_variable(known[variable], text)
             else:
-                raise InputError(f"{variable} is no setting. {nearest(variable, [*known, *targets])}")
+                raise InputError(_unknown(variable, [*known, *targets]))
     return found
+
+
+def _unknown(variable: str, known: list[str]) -> str:
+    old = variable.removeprefix(PREFIX).lower()
+    if old in RENAMED:
+        return renamed(old, written=variable, new=SETTINGS[RENAMED[old]].variable)
+    return f"Unknown setting {variable}. {nearest(variable, known)}"
 
 
 def _switch(variable: str, text: str) -> bool | None:
@@ -123,14 +161,18 @@ def _read_variable(setting: Setting, text: str) -> Any:
 
 
 def read(setting: Setting, text: str) -> Any:
-    """Return the value that the words of an option or a variable mean.
+    """Return the value that the text of an option or a variable means.
 
     Raises:
-        ValueError: they mean none.
+        ValueError: it means none.
     """
     kinds = _kinds(setting.type)
     if type(None) in kinds and text.lower() in ("", "none", "null"):
         return None
+    if setting.is_every:
+        return _every_text(*_every(text))
+    if setting.is_duration:
+        return _duration(text)
     if tuple in kinds and str in kinds:
         return json.loads(text) if text.startswith("[") else text
     if str in kinds or Literal in kinds:
@@ -140,13 +182,57 @@ def read(setting: Setting, text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        raise ValueError(
-            "must be a number."
-            if kinds & {int, float}
-            else "must be true or false."
-            if bool in kinds
-            else "must be JSON."
-        ) from None
+        raise ValueError(_expected(kinds)) from None
+
+
+def _expected(kinds: set[Any]) -> str:
+    if kinds & {int, float}:
+        return "must be a number."
+    return "must be true or false." if bool in kinds else "must be JSON."
+
+
+def _duration(text: str) -> float:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        said = str(error)
+        raise ValueError(said[:1].lower() + said[1:]) from None
+
+
+def _every(value: Any) -> tuple[int | None, float | None]:
+    """Return the steps and the seconds of "500steps,5m"; a number is seconds.
+
+    Raises:
+        ValueError: it means nothing.
+    """
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return None, float(value)
+    steps, seconds = None, None
+    parts = value.split(",") if isinstance(value, str) else [""]
+    for part in (part.strip().lower() for part in parts):
+        counted = _STEPS.fullmatch(part)
+        if counted and steps is None:
+            steps = int(counted[1])
+        elif seconds is None and not counted:
+            try:
+                seconds = parse_duration(part)
+            except ValueError:
+                raise ValueError(f"{_EVERY}.") from None
+        else:
+            raise ValueError(f"{_EVERY}.")
+    return steps, seconds
+
+
+def _every_text(steps: int | None, seconds: float | None) -> str | None:
+    parts = [] if steps is None else [f"{steps}steps"]
+    parts += [] if seconds is None else [compact_duration(seconds)]
+    return ",".join(parts) or None
+
+
+def written(setting: Setting, value: Any) -> Any:
+    """Return a value as a user would write it: a time span as "10m"."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return compact_duration(value) if setting.is_duration and is_number else value
 
 
 def takes_none(setting: Setting) -> bool:
@@ -164,33 +250,80 @@ def _kinds(annotation: Any) -> set[Any]:
     return {origin or annotation}
 
 
-def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return flat settings as the Job's constructor takes them; those of backends are left out."""
-    found: dict[str, Any] = {}
-    for name, value in flat.items():
-        group = SETTINGS[name].group
-        if group in BACKENDS:
-            continue
-        if group:
-            found.setdefault(group, {})[name] = value
-        else:
-            found[name] = value
-    return found
+def job(values: Mapping[str, Any]) -> Job:
+    """Return the Job that settings describe; those of backends are left out.
+
+    Raises:
+        InputError: every mistake, each with the setting's name.
+    """
+    problems = Problems()
+    top: dict[str, Any] = {}
+    for group in GROUPS:
+        if group and group not in BACKENDS:
+            with problems.collect():
+                top[group] = _part(group, values)
+    made = None
+    with problems.collect():
+        made = _part("", values, top)
+    problems.raise_if_any()
+    return typing.cast("Job", made)
 
 
-def of_backend(backend: str, flat: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the flat settings of one backend as the constructor of its value takes them."""
-    known = {name: SETTINGS[name] for name in flat if name in SETTINGS}
-    return {setting.field: flat[name] for name, setting in known.items() if setting.group == backend}
+def backend_options(backend: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of a backend that settings describe, as JSON; {} for a backend without one.
+
+    Raises:
+        InputError: every mistake, each with the setting's name.
+    """
+    return _part(backend, values).model_dump(mode="json") if backend in BACKENDS else {}
+
+
+def _part(group: str, values: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> BaseModel:
+    """Return the part of a Job, the Job itself or the value of a backend, with those settings that it has."""
+    problems = Problems()
+    fields = dict(more or {})
+    for setting in SETTINGS.values():
+        if setting.group == group and setting.name in values:
+            with problems.collect():
+                fields |= _fields(setting, values[setting.name])
+    made = None
+    try:
+        made = GROUPS[group](**fields)
+    except InputError as error:
+        problems.found += [_by_setting(sentence, group) for sentence in error.problems]
+    problems.raise_if_any()
+    return typing.cast("BaseModel", made)
+
+
+def _fields(setting: Setting, value: Any) -> dict[str, Any]:
+    """Return what a setting sets, by field."""
+    try:
+        # TOML has no None.
+        if value == "none" and takes_none(setting) and (setting.is_every or str not in _kinds(setting.type)):
+            value = None
+        if setting.is_every:
+            return dict(zip(EVERY, (None, None) if value is None else _every(value), strict=True))
+        return {setting.field: _duration(value) if setting.is_duration and isinstance(value, str) else value}
+    except ValueError as error:
+        raise InputError(f"{setting.name}: {error} Received: {value!r}.") from None
+
+
+def _by_setting(sentence: str, group: str) -> str:
+    """Return a sentence about a field of a group, "hang_s: ...", as one about the setting: "limit_hang: ..."."""
+    field = re.match(r"\w*", sentence)[0]  # type: ignore[index]
+    name = setting_name(f"{group}.{field}")
+    return name + sentence.removeprefix(field) if name in SETTINGS and re.match(r"\w+[:.]", sentence) else sentence
 
 
 def flat(job: Job) -> dict[str, Any]:
-    """Return the settings that were given to a Job, and only those, by flat name."""
+    """Return the settings that were given to a Job, and only those, by name."""
     found: dict[str, Any] = {}
-    for name in job.model_fields_set:
-        value = getattr(job, name)
-        if isinstance(value, BaseModel):
-            found.update({inner: getattr(value, inner) for inner in value.model_fields_set})
-        else:
-            found[name] = value
+    for setting in SETTINGS.values():
+        part = job if not setting.group else getattr(job, setting.group, None)
+        if part is None or (setting.group and setting.group not in job.model_fields_set):
+            continue
+        if setting.is_every and set(EVERY) & part.model_fields_set:
+            found[setting.name] = _every_text(*(getattr(part, field) for field in EVERY))
+        elif setting.field in part.model_fields_set:
+            found[setting.name] = getattr(part, setting.field)
     return found

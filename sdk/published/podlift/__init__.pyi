@@ -7,6 +7,7 @@ from sdk import InputError as InputError
 from sdk import InsideTaskError as InsideTaskError
 from sdk import Job as Job
 from sdk import Limits as Limits
+from sdk import Local as Local
 from sdk import Plan as Plan
 from sdk import PodliftError as PodliftError
 from sdk import Reason as Reason

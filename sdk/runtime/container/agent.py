@@ -42,7 +42,7 @@ _KEYS = RunPaths("")
 # Upload limits. A preempted machine has some 15 s left, part of which the task has used.
 _PREEMPTED_S, _NORMAL_S = 8.0, 120.0
 _REPLACED_S = 10.0
-_NO_RETRY = {"user": 0, "infrastructure": 0, "preemption": 0}
+_NO_RETRY = {"user_errors": 0, "infrastructure": 0, "preemptions": 0}
 
 
 def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: str) -> int:

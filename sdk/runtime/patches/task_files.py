@@ -169,7 +169,7 @@ class TaskFiles:
         atexit.register(self._remove)
         self._log(
             f"This task is not the chief: what it saves to {path} and to other shared paths goes to a temporary "
-            'folder, and the chief writes the shared files. To write from all tasks: Code(writes="all") or --writes all.'
+            'folder, and the chief writes the shared files. To write from all tasks: Code(writes="all") or --code-writes all.'
         )
 
     def _remove(self) -> None:

@@ -196,7 +196,7 @@ def _tf_keras(found: Mapping[str, Mapping[str, Any]]) -> list[Check]:
     major, minor = _release(tensorflow)
     fix = _pip(f"tf_keras=={major}.{minor}.*")
     if version is None:
-        return [bad("tf_keras", "note", "not installed, so there is no --keras legacy", fix)]
+        return [bad("tf_keras", "note", "not installed, so there is no --code-keras legacy", fix)]
     if _release(version) != (major, minor):
         return [bad("tf_keras", "warning", f"{version} is not made for TensorFlow {tensorflow}", fix)]
     return [fine("tf_keras", version)]

@@ -223,12 +223,12 @@ def _bypassed(host: str, spared: Mapping[str, str]) -> bool:
 
 
 def isolation() -> list[Check]:
-    """Look whether --network isolated can be had."""
+    """Look whether --local-network isolated can be had."""
     why = namespaces.why_not()
     if why is None:
-        return [fine("namespaces", "--network isolated can be had")]
+        return [fine("namespaces", "--local-network isolated can be had")]
     fix = "run as root or allow user namespaces, if you need it"
-    return [bad("namespaces", "note", f"--network isolated cannot be had: {why.rstrip('.')}", fix)]
+    return [bad("namespaces", "note", f"--local-network isolated cannot be had: {why.rstrip('.')}", fix)]
 
 
 def clock(now: float) -> Check:

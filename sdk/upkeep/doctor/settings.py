@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from ...errors import Problems
 from ...planning.settings import table
-from ...spec.job import Job
+from ...spec.policies import BACKENDS
 from .check import Check, bad, fine
 
 
@@ -20,9 +19,9 @@ def settings(environ: Mapping[str, str]) -> list[Check]:
         found = table.from_environment({name: environ[name]}, problems)
         with problems.collect():
             job = {key: value for key, value in found.items() if key not in table.TARGET}
-            Job(**table.nested({"entry": "train.py", **job}))
-            for backend in table.BACKENDS:
-                table.GROUPS[backend](**table.of_backend(backend, found))
+            table.job({"entry": "train.py", **job})
+            for backend in BACKENDS:
+                table.backend_options(backend, found)
         checks += [bad("settings", "error", _named(problem, name), f"unset {name}") for problem in problems.found]
     count = len(named) - len({check.fix for check in checks})
     if count or not checks:
@@ -34,4 +33,4 @@ def settings(environ: Mapping[str, str]) -> list[Check]:
 
 def _named(problem: str, name: str) -> str:
     said = problem.rstrip(".")
-    return said if re.match(rf"{name}\b", said) else f"{name}: {said}"
+    return said if name in said else f"{name}: {said}"

@@ -35,17 +35,17 @@ def records(run: sdk.Run, kind: str) -> list[Path]:
     ("ending", "retry", "attempts", "state", "reason"),
     [
         ("if attempt < 3: os.kill(os.getpid(), signal.SIGKILL)", {"infrastructure": 3}, 3, "SUCCEEDED", "done"),
-        ("if attempt < 2: os._exit(75)", {"preemption": None}, 2, "SUCCEEDED", "done"),
+        ("if attempt < 2: os._exit(75)", {"preemptions": None}, 2, "SUCCEEDED", "done"),
         ("if attempt < 2: os.kill(os.getpid(), signal.SIGTERM)", {"infrastructure": 0}, 2, "SUCCEEDED", "done"),
-        ("if attempt < 2: 1 / 0", {"user": 1}, 2, "SUCCEEDED", "done"),
-        ("1 / 0", {"user": 0}, 1, "FAILED", "user_error"),
-        ("1 / 0", {"user": 1}, 2, "FAILED", "user_error"),
-        ("os._exit(75)", {"preemption": None}, 3, "CHECKPOINTED", "checkpointed"),
+        ("if attempt < 2: 1 / 0", {"user_errors": 1}, 2, "SUCCEEDED", "done"),
+        ("1 / 0", {"user_errors": 0}, 1, "FAILED", "user_error"),
+        ("1 / 0", {"user_errors": 1}, 2, "FAILED", "user_error"),
+        ("os._exit(75)", {"preemptions": None}, 3, "CHECKPOINTED", "checkpointed"),
         ("os.kill(os.getpid(), signal.SIGKILL)", {"infrastructure": 1}, 2, "FAILED", "killed"),
     ],
 )
 def test_an_attempt_that_ends_badly_is_followed_by_another_one(write, ending, retry, attempts, state, reason) -> None:
-    run = submit(COUNTING + ending, retry=sdk.Retry(**{"infrastructure": 0, "preemption": None, **retry}))
+    run = submit(COUNTING + ending, retry=sdk.Retry(**{"infrastructure": 0, "preemptions": None, **retry}))
     status = run.wait(LIMIT_S)
     assert (status.attempts, status.state.value, status.reason.value) == (attempts, state, reason)
     assert said(run) == [f"attempt {number} chief-0" for number in range(1, attempts + 1)], (
@@ -70,7 +70,7 @@ if attempt == 1: os._exit(75)
 
 
 def test_the_whole_gang_starts_again_when_one_of_it_is_gone(write) -> None:
-    run = submit(LEAVING, retry=sdk.Retry(preemption=None), workers=2)
+    run = submit(LEAVING, retry=sdk.Retry(preemptions=None), workers=2)
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     assert sorted(said(run)) == sorted(f"attempt {n} {task}" for n in (1, 2) for task in ("chief-0", "worker-0"))
 
@@ -96,7 +96,7 @@ def test_cancelling_beats_the_restarts(write) -> None:
 
 def test_an_edited_source_changes_no_restart(write) -> None:
     program = COUNTING + "import time\ntime.sleep(1)\nif attempt == 1: os._exit(75)"
-    run = submit(program, retry=sdk.Retry(preemption=None))
+    run = submit(program, retry=sdk.Retry(preemptions=None))
     Path("train.py").write_text("print('attempt of another program')")
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     assert said(run) == ["attempt 1 chief-0", "attempt 2 chief-0"]

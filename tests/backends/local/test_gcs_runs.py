@@ -24,7 +24,7 @@ from sdk.storage.gcs.store import GcsStore
 from sdk.upkeep.doctor.bucket import bucket
 
 ROOT = "gs://mine/podlift"
-NEVER = sdk.Retry(user=0, infrastructure=0, preemption=0)
+NEVER = sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)
 TWO_TASKS = """
 import os, pathlib, sys
 import sdk
@@ -330,7 +330,7 @@ model.save("gs://mine/saved.keras")
 def test_a_fit_goes_on_from_its_checkpoint_in_the_bucket_and_tensorflow_itself_reaches_it(
     gcs, write, elsewhere, workers
 ) -> None:
-    retry = sdk.Retry(user=0, infrastructure=1, preemption=0)
+    retry = sdk.Retry(user_errors=0, infrastructure=1, preemptions=0)
     run = submit(
         FIT,
         retry=retry,
@@ -353,8 +353,8 @@ def test_roots_that_cannot_be_used_are_told_before_anything_is_written(gcs, writ
     write("train.py", "print(1)")
     with pytest.raises(sdk.InputError, match="there is no bucket 'other'"):
         sdk.submit("train.py", root="gs://other/podlift")
-    with pytest.raises(sdk.InputError, match="network='isolated' leaves no way"):
-        sdk.submit(sdk.Job("train.py", resources=sdk.Resources(network="isolated")))
+    with pytest.raises(sdk.InputError, match="local_network='isolated' leaves no way"):
+        sdk.submit("train.py", backend=sdk.Local(network="isolated"))
     for status, said in ((401, "credentials are not accepted"), (403, "there is no permission")):
         gcs.faults({"kind": "status_before", "status": status})
         with pytest.raises(sdk.InputError, match=said):

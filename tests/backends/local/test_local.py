@@ -91,7 +91,7 @@ def test_a_single_task_has_no_tf_config(write) -> None:
 
 def test_a_cluster_of_workers_only_can_be_asked_for(write) -> None:
     write("train.py", REPORT)
-    found = reports(sdk.submit(sdk.Job("train.py", resources=sdk.Resources(workers=2, cluster="workers"))))
+    found = reports(sdk.submit("train.py", workers=2, local_cluster="workers"))
     assert list(found) == ["worker-0", "worker-1"]
     assert list(json.loads(found["worker-1"]["env"]["TF_CONFIG"])["cluster"]) == ["worker"]
 
@@ -365,7 +365,7 @@ def test_isolated_tasks_reach_each_other_and_nothing_else(write) -> None:
     if namespaces.why_not() is not None:
         pytest.skip(f"network namespaces: {namespaces.why_not()}")
     write("train.py", "import socket; print(sorted(name for _, name in socket.if_nameindex()))")
-    run = sdk.submit(sdk.Job("train.py", resources=sdk.Resources(workers=2, network="isolated")))
+    run = sdk.submit("train.py", workers=2, local_network="isolated")
     run.result(LIMIT_S)
     assert set(said(run)) <= {"['lo']", "['lo', 'sit0']", "['lo', 'tunl0']"}
 

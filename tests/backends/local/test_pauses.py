@@ -80,7 +80,7 @@ def test_why_tasks_lost_touch_is_said_as_far_as_it_is_known(
 
 
 def test_a_gang_that_lost_touch_with_a_stopped_worker_starts_again(write, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("PODLIFT_INFRASTRUCTURE")
+    monkeypatch.delenv("PODLIFT_RETRY_INFRASTRUCTURE")
     write("train.py", f"""
         import os, pathlib, signal, time
 
@@ -163,7 +163,7 @@ model.fit(data, epochs=1, callbacks=[slow], verbose=0)
 @pytest.mark.full
 @pytest.mark.parametrize("who", ["worker-0", "all"])
 def test_training_goes_on_after_a_pause_of_22_s(write, monkeypatch: pytest.MonkeyPatch, who: str) -> None:
-    monkeypatch.delenv("PODLIFT_INFRASTRUCTURE")
+    monkeypatch.delenv("PODLIFT_RETRY_INFRASTRUCTURE")
     write("train.py", PROGRAM)
     run = sdk.submit("train.py", workers=2)
     until = time.monotonic() + LIMIT_S

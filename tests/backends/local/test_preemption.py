@@ -65,7 +65,7 @@ def pid_of(run: sdk.Run, task: str, attempt: int = 1) -> int:
 
 
 def job(**more: object) -> sdk.Job:
-    never = sdk.Retry(user=0, infrastructure=0, preemption=None)
+    never = sdk.Retry(user_errors=0, infrastructure=0, preemptions=None)
     limits = sdk.Limits(grace_s=30, timeout_s=LIMIT_S)
     return sdk.Job("train.py", retry=never, limits=limits, **more)
 
@@ -126,7 +126,7 @@ def test_a_run_that_was_cancelled_goes_on_where_it_was(write) -> None:
 
 def test_a_task_that_trains_nothing_ends_at_once(write) -> None:
     write("train.py", "import time; print('training', flush=True); time.sleep(600)")
-    run = sdk.submit(sdk.Job("train.py", retry=sdk.Retry(preemption=0)))
+    run = sdk.submit(sdk.Job("train.py", retry=sdk.Retry(preemptions=0)))
     until_said(run, "training")
     os.kill(pid_of(run, "chief-0"), signal.SIGTERM)
     assert run.wait(LIMIT_S).reason is sdk.Reason.PREEMPTED

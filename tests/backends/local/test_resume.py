@@ -12,7 +12,7 @@ from support import LIMIT_S, until
 
 import sdk
 
-NEVER = sdk.Retry(user=0, infrastructure=0, preemption=0)
+NEVER = sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)
 PROGRAM = """
 import os, time, sdk
 sdk.context().report(dict(loss=1.0))

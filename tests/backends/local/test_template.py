@@ -111,8 +111,8 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fake:
 
 
 def submit(env: dict | None = None, *, workers: int = 2, start: str = "auto", **more) -> sdk.Run:
-    job = sdk.Job("train.py", env=env or {}, resources={"workers": workers}, code={"start": start}, **more)
-    return sdk.submit(job)
+    job = sdk.Job("train.py", env=env or {}, resources={"workers": workers}, **more)
+    return sdk.submit(job, local_start=start)
 
 
 def test_what_is_imported_is_imported_once_and_what_that_says_is_in_every_log(
@@ -146,7 +146,7 @@ def test_a_forked_task_is_what_a_started_one_is(write) -> None:
     for start in ("fork", "spawn"):
         run = submit({"MINE": "a b"}, start=start)
         run.result(LIMIT_S)
-        assert why_fresh(run) == ("" if start == "fork" else "start='spawn'")
+        assert why_fresh(run) == ("" if start == "fork" else "local_start='spawn'")
         supervisor = int(events(run, "started")[0].data["supervisor"].split(":")[1])
         temporary = events(run, "placed")[0].data["temporary"]
         for task in run.plan.tasks:
@@ -168,7 +168,7 @@ def test_a_further_attempt_is_forked_from_a_process_of_its_own(write, fake: Fake
         print("attempt", os.environ["PODLIFT_ATTEMPT"], flush=True)
         sys.exit(75 if os.environ["PODLIFT_ATTEMPT"] == "1" else 0)
         """)  # fmt: skip
-    run = submit(fake("print('importing', flush=True)"), retry={"preemption": None})
+    run = submit(fake("print('importing', flush=True)"), retry={"preemptions": None})
     run.result(LIMIT_S)
     assert [event.data["why_fresh"] for event in events(run, "attempt_started")] == ["", ""]
     for number in (1, 2):

@@ -38,10 +38,9 @@ SHAPES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "parameter servers and no workers": ({"resources": {"ps": 2}}, {}),
     "every pool": ({"resources": {"workers": 3, "ps": 2, "evaluator": True, "accelerator": "l4"}}, {}),
     "a chief and an evaluator": ({"resources": {"evaluator": True}}, {}),
-    "workers without a chief": ({"resources": {"workers": 3, "cluster": "workers"}}, {}),
-    "spot": ({"resources": {"accelerator": "l4", "provisioning": "spot"}, "limits": {"timeout_s": 3600.5}}, {}),
-    "flex": ({"resources": {"accelerator": "a100:8", "provisioning": "flex"}, "limits": {"timeout_s": 86400}}, {}),
-    "machine and disk": ({"resources": {"machine": "n2-standard-16", "disk_gb": 200}}, {}),
+    "spot": ({"resources": {"accelerator": "l4"}, "limits": {"timeout_s": 3600.5}}, {"provisioning": "spot"}),
+    "flex": ({"resources": {"accelerator": "a100:8"}, "limits": {"timeout_s": 86400}}, {"provisioning": "flex"}),
+    "machine and disk": ({}, {"machine": "n2-standard-16", "disk_gb": 200}),
     "variables": ({"env": {"PRICE": "$(HOME) costs $5", "TWO": "$$", "TOKEN": sdk.FromCaller()}}, {}),
     "legacy keras": ({"code": {"keras": "legacy"}}, {}),
     "service account and labels": (
@@ -81,7 +80,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Plan:
 def planned(base: Plan, job: Mapping[str, Any], place: Mapping[str, Any]) -> Plan:
     made = sdk.Job("train.py", **{k: _GROUPS[k](**v) if k in _GROUPS else v for k, v in job.items()})
     data = made.model_dump(mode="json")
-    names = [task.name for task in cluster.members(data["resources"])]
+    names = [task.name for task in cluster.members(data["resources"], {})]
     options = sdk.Vertex(**PLACE, **place).model_dump(mode="json")
     return replace(base, job=data, tasks=names, backend_options=options)
 
@@ -150,14 +149,14 @@ def test_the_place_of_a_pool_is_its_role_and_an_empty_one_keeps_its_place(bodies
     assert bodies["parameter servers and no workers"]["jobSpec"]["workerPoolSpecs"][1] == {}
     assert replicas("every pool") == ["1", "2", "2", "1"]
     assert replicas("a chief and an evaluator") == ["1", "", "", "1"]
-    assert replicas("workers without a chief") == ["1", "2"]
+    assert replicas("row cpu") == ["1", "1"]
 
 
 def test_a_worker_that_restarts_takes_the_others_along_where_they_train_in_lockstep(bodies: dict[str, Any]) -> None:
     def together(name: str) -> bool | None:
         return bodies[name]["jobSpec"].get("scheduling", {}).get("restartJobOnWorkerRestart")
 
-    assert together("workers without a chief") is True
+    assert together("row cpu") is True
     assert together("a chief and an evaluator") is True
     assert together("every pool") is None
     assert together("one task") is None
@@ -329,9 +328,6 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
             "ps": draw(st.integers(0, 2)),
             "evaluator": draw(st.booleans()),
             "accelerator": draw(st.sampled_from([row.name for row in ROWS])),
-            "provisioning": draw(st.sampled_from(["standard", "spot", "flex"])),
-            "disk_gb": draw(st.integers(1, 100_000)),
-            "machine": draw(st.none() | words),
         },
         "limits": {"timeout_s": draw(st.none() | st.floats(1e-3, 1e9))},
         "code": {"keras": draw(st.sampled_from(["auto", "legacy"]))},
@@ -344,6 +340,9 @@ def places(draw: st.DrawFn) -> dict[str, Any]:
         "regions": tuple(draw(st.lists(st.sampled_from(["us-central1", "europe-west4"]), min_size=1, max_size=2))),
         "service_account": draw(st.none() | texts.filter(bool)),
         "labels": draw(st.dictionaries(words, words, max_size=3)),
+        "provisioning": draw(st.sampled_from(["standard", "spot", "flex"])),
+        "disk_gb": draw(st.integers(1, 100_000)),
+        "machine": draw(st.none() | words),
     }
 
 

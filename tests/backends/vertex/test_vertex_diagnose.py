@@ -87,7 +87,7 @@ TEXTS = [
     ("The replica workerpool0-0 exited with a non-zero status of 139.", 3, "killed", ["SIGSEGV"]),
     ("The replica workerpool0-0 exited with a non-zero status of 143.", 3, "preempted", ["SIGTERM"]),
     ("Internal error occurred for the current attempt.", 13, "infrastructure", ["podlift resume"]),
-    ("The job has exceeded the maximum timeout of 3600s.", 4, "timeout", ["--timeout-s"]),
+    ("The job has exceeded the maximum timeout of 3600s.", 4, "timeout", ["--timeout"]),
     ("CANCELED", 1, "cancelled", ["cancelled"]),
     ("403 The caller does not have permission", 7, "permission", ["permission"]),
 ]

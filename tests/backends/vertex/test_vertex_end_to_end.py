@@ -27,7 +27,7 @@ def start(cloud: Cloud, *, workers: int, epochs: int, every_steps: int = 50) -> 
         args=["--epochs", str(epochs)],
         resources=sdk.Resources(workers=workers),
         checkpoints=sdk.Checkpoints(every_steps=every_steps),
-        retry=sdk.Retry(infrastructure=3, preemption=None),
+        retry=sdk.Retry(infrastructure=3, preemptions=None),
     )
     plan = sdk.plan(job, backend=cloud.backend())
     return sdk.submit(replace(plan, drill={"seed": 7, "kills": []}))

@@ -81,21 +81,22 @@ def write_project(program: Program, folder: Path) -> list[str]:
 def run_cells(program: Program, mode: str, folder: Path) -> Measured:
     """Run a program of cells."""
     owners = write_project(program, folder)
-    resources = sdk.Resources(workers=program.workers, cluster=program.cluster, network=program.network)
+    resources = sdk.Resources(workers=program.workers)
     job = sdk.Job(str(folder / "project" / "program.py"), resources=resources, code=sdk.Code(keras=MODES[mode]))
-    return run(job, folder / "root", owners)
+    return run(job, folder / "root", owners, sdk.Local(cluster=program.cluster, network=program.network))
 
 
-def run(job: sdk.Job, root: Path, owners: list[str]) -> Measured:
+def run(job: sdk.Job, root: Path, owners: list[str], local: sdk.Local) -> Measured:
     """Run a job to its end.
 
     Args:
         job: with a script as its entry.
         root: where its run goes.
         owners: the cell of each line of that script.
+        local: the shape of its cluster, and its network.
     """
     try:
-        submitted = sdk.submit(job, root=root)
+        submitted = sdk.submit(job, root=root, backend=local)
     except sdk.InputError as error:
         found = re.search(r"\.py:(\d+)", str(error))
         return Measured("InputError", str(error), _owner(owners, int(found[1]) if found else 0), {})

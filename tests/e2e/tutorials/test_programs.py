@@ -59,6 +59,6 @@ def _job(file: str, own: Equivalent, mode: str, args: list[str] | None = None) -
     return sdk.Job(
         str(running.OWN / f"{file}.py"),
         args=args or list(own.args),
-        resources=sdk.Resources(workers=own.workers, cluster=own.cluster),
+        resources=sdk.Resources(workers=own.workers),
         code=sdk.Code(keras=running.MODES[mode]),
     )

@@ -67,7 +67,7 @@ def test_three_containers_stop_behind_the_same_step_and_start_again_as_the_next_
     cloud: Cloud, write, tmp_path
 ) -> None:
     write("train.py", IN_STEP)
-    plan = cloud.plan("train.py", resources={"workers": 3}, retry={"preemption": None})
+    plan = cloud.plan("train.py", resources={"workers": 3}, retry={"preemptions": None})
     words = cloud.order(plan)
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -98,7 +98,7 @@ def test_a_client_that_cancels_stops_all_tasks_behind_the_same_step_and_nothing_
     cloud, write, tmp_path
 ) -> None:
     write("train.py", IN_STEP)
-    plan = cloud.plan("train.py", resources={"workers": 2}, retry={"preemption": None})
+    plan = cloud.plan("train.py", resources={"workers": 2}, retry={"preemptions": None})
     shared = tmp_path / "shared"
     shared.mkdir()
     tasks = cloud.start_all(plan, cloud.order(plan), SHARED=str(shared))
@@ -117,7 +117,7 @@ def test_an_error_of_the_program_is_final_unless_the_job_allows_another_try(clou
     assert "ValueError: no such data" in container.said
     [failed] = cloud.events(plan, "failed")
     assert failed.data["message"] == "no such data"
-    again = cloud.plan("train.py", retry={"user": 1})
+    again = cloud.plan("train.py", retry={"user_errors": 1})
     words = cloud.order(again)
     assert [cloud.start(again, words).code() for _ in range(2)] == [134, 1]
     assert [event.attempt for event in cloud.events(again, "restarting")] == [1]
@@ -134,7 +134,7 @@ def test_a_task_that_is_killed_is_recorded_and_started_again(cloud: Cloud, write
 
 def test_a_task_that_listens_to_no_signal_ends_at_once_and_is_started_again(cloud: Cloud, write) -> None:
     write("train.py", "import time\nprint('here', flush=True)\ntime.sleep(600)")
-    plan = cloud.plan("train.py", retry={"preemption": None})
+    plan = cloud.plan("train.py", retry={"preemptions": None})
     container = cloud.start(plan, cloud.order(plan))
     cloud.until(lambda: "here" in container.said, "it runs", container)
     container.process.send_signal(signal.SIGTERM)
@@ -188,7 +188,7 @@ def test_a_bucket_that_refuses_what_a_task_has_left_is_told_and_the_task_is_not_
 @pytest.mark.full
 def test_a_storage_that_fails_now_and_then_changes_nothing(cloud: Cloud, write, tmp_path) -> None:
     write("train.py", IN_STEP)
-    plan = cloud.plan("train.py", resources={"workers": 2}, retry={"preemption": None})
+    plan = cloud.plan("train.py", resources={"workers": 2}, retry={"preemptions": None})
     words = cloud.order(plan)
     shared = tmp_path / "shared"
     shared.mkdir()
@@ -219,7 +219,7 @@ def test_a_container_that_waits_for_the_others_leaves_at_once_when_it_is_told_to
 @pytest.mark.full
 def test_an_attempt_ends_when_one_of_its_containers_was_started_again(cloud: Cloud, write, tmp_path) -> None:
     write("train.py", IN_STEP)
-    plan = cloud.plan("train.py", resources={"workers": 2}, retry={"preemption": None})
+    plan = cloud.plan("train.py", resources={"workers": 2}, retry={"preemptions": None})
     words = cloud.order(plan)
     shared = tmp_path / "shared"
     shared.mkdir()

@@ -43,7 +43,7 @@ def weights(container) -> str:
 
 def train_with_a_preemption(cloud: Cloud, write, workers: int, victim: str) -> None:
     write("train.py", FIT)
-    settings = {"resources": {"workers": workers}, "retry": {"preemption": None}, "limits": {"grace_s": 30}}
+    settings = {"resources": {"workers": workers}, "retry": {"preemptions": None}, "limits": {"grace_s": 30}}
     plain = cloud.plan("train.py", **settings)
     undisturbed = cloud.start_all(plain, cloud.order(plain))
     assert {task: each.code() for task, each in undisturbed.items()} == dict.fromkeys(plain.tasks, 0), undisturbed[
