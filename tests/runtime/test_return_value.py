@@ -59,8 +59,8 @@ HOLDS_ITSELF.append(HOLDS_ITSELF)
 @pytest.mark.parametrize(
     ("value", "found", "said"),
     [
-        (Odd(), None, "value is of type test_value.Odd: JSON cannot hold it."),
-        ({"a": 1, "model": Odd()}, {"a": 1, "model": None}, "value['model'] is of type test_value.Odd"),
+        (Odd(), None, "value is of type test_return_value.Odd: JSON cannot hold it."),
+        ({"a": 1, "model": Odd()}, {"a": 1, "model": None}, "value['model'] is of type test_return_value.Odd"),
         ([1, b"x"], [1, None], "value[1] is of type bytes"),
         ({"w": np.zeros(10_001)}, {"w": None}, "value['w'] is of type numpy.ndarray: it has 10,001 elements"),
         ({(1, 2): 3}, {}, "the key of value[(1, 2)] is of type tuple: a key in JSON is a string"),
