@@ -54,7 +54,7 @@ def event(kind: str, attempt: int, source: str = "chief-0", **data: Any) -> Even
         ("", "Expected: worker-0@step:50, or random:3."),
     ],
 )
-def test_a_word_that_is_no_kill_is_told_with_what_is_known(word: str, said: str) -> None:
+def test_an_invalid_kill_is_reported_with_the_known_ones(word: str, said: str) -> None:
     with pytest.raises(sdk.InputError, match=said.replace("?", r"\?").replace(".", r"\.")):
         parse([word], TASKS)
 
@@ -74,7 +74,7 @@ def test_more_random_kills_than_steps_are_refused_once_the_steps_are_known() -> 
         parse(["random:9"], TASKS, steps=9)
 
 
-def test_every_mistake_is_told_before_anything_starts(write, root: Path) -> None:
+def test_every_mistake_is_reported_before_anything_starts(write, root: Path) -> None:
     write("train.py", "print(1)")
     with pytest.raises(sdk.InputError) as caught:
         run_drill("tran.py", kills=["worker-7@step:1", "x"], seed=-1, workers=2, keep_last=3, epochs=2)
@@ -142,7 +142,7 @@ def test_two_tasks_that_are_killed_in_one_attempt_lose_the_same_steps() -> None:
     assert losses.steps_lost(both) == 4
 
 
-def test_a_restart_that_no_kill_explains_is_told() -> None:
+def test_a_restart_without_a_kill_is_reported() -> None:
     events = [
         event("restarting", 1, failure={"message": "killed"}),
         event("restarting", 2, failure={"message": "out of memory"}),

@@ -89,7 +89,7 @@ def test_a_drill_whose_runs_lie_in_a_bucket_compares_what_is_there(write, podlif
 
 
 @pytest.mark.full
-def test_a_fit_survives_kills_at_every_moment(podlift_drill, write) -> None:
+def test_a_fit_survives_kills_at_every_point(podlift_drill, write) -> None:
     write("train.py", FIT)
     kills = [
         "chief-0@step:1",
@@ -105,7 +105,7 @@ def test_a_fit_survives_kills_at_every_moment(podlift_drill, write) -> None:
 
 
 @pytest.mark.full
-def test_two_trainings_that_differ_are_told_with_the_first_array_and_the_line_that_no_seed_decides(write) -> None:
+def test_two_trainings_that_differ_are_reported_with_the_first_array_and_the_unseeded_line(write) -> None:
     write(
         "train.py",
         """
@@ -128,7 +128,7 @@ def test_two_trainings_that_differ_are_told_with_the_first_array_and_the_line_th
     assert set(report.runs) == {"undisturbed", "again"}, "there is nothing to learn from killing it"
 
 
-def test_a_program_that_saves_nothing_is_told_what_a_drill_needs(podlift_drill, write, tmp_path: Path) -> None:
+def test_a_program_that_saves_nothing_learns_what_a_drill_needs(podlift_drill, write, tmp_path: Path) -> None:
     write("train.py", "print('no training here')")
     code, told, _ = drill_by_command("train.py", "--kill", "random:1")
     assert (code, told["verdict"], told["weights_sha"]) == (1, "nothing_saved", None)
@@ -139,7 +139,7 @@ def test_a_program_that_saves_nothing_is_told_what_a_drill_needs(podlift_drill, 
     assert "protect a loop of your own with sdk.context().checkpoint(...)" in str(report)
 
 
-def test_a_program_that_fails_undisturbed_is_told_with_its_traceback(write) -> None:
+def test_a_program_that_fails_undisturbed_is_reported_with_its_traceback(write) -> None:
     write("train.py", "raise KeyError('column')")
     with pytest.raises(sdk.RunFailedError, match="column"):
         run_drill("train.py", kills=["random:1"])
@@ -186,7 +186,7 @@ def test_what_no_seed_decides_is_noted_where_the_program_asks_for_it_and_only_th
     assert found[12] == "numpy.random.RandomState() without a seed"
 
 
-def test_tasks_are_harmed_from_outside_and_those_that_are_not_there_are_told(write) -> None:
+def test_tasks_are_harmed_from_outside_and_missing_ones_are_reported(write) -> None:
     write(
         "train.py",
         "import sdk, time\nfor step in range(6000): sdk.context().report({'x': step}, step=step); time.sleep(0.01)",
@@ -220,7 +220,7 @@ def test_who_interrupts_a_drill_takes_its_run_along(write, root: Path) -> None:
 
 
 @pytest.mark.full
-def test_the_digits_job_passes_on_two_workers_under_kills_at_steps_that_nobody_chose(root: Path) -> None:
+def test_the_digits_job_passes_on_two_workers_under_kills_at_random_steps(root: Path) -> None:
     words = ["--workers", "2", "--kill", "worker-0@step:40", "--kill", "random:2", "--checkpoint-every", "10steps"]
     code, told, said = drill_by_command(str(REPO / "jobs" / "digits" / "train.py"), *words, "--", "--epochs", "3")
     assert (code, told["verdict"], told["kills_missed"]) == (0, "passed", []), said
@@ -240,7 +240,7 @@ def test_a_loop_passes_unless_it_keeps_state_outside_of_what_is_saved(write, mor
 
 
 @pytest.mark.full
-def test_a_kill_whose_moment_never_comes_is_not_passed_over(podlift_drill, write) -> None:
+def test_a_kill_whose_point_is_never_reached_is_reported(podlift_drill, write) -> None:
     write("train.py", FIT)
     report: DrillReport = podlift_drill(
         "train.py", kills=["chief-0@step:61", "chief-0@epoch:2"], checkpoint_every="5steps"

@@ -91,7 +91,7 @@ def test_what_is_marked_in_a_program_is_found_at_its_line_and_nothing_else(warm,
     assert report.refused == any(level == "refused" for _, level, _ in marked(program))
 
 
-def test_the_corpus_has_a_program_for_every_rule_that_says_something_of_a_line():
+def test_the_corpus_has_a_program_for_every_rule_about_a_line():
     rules = {rule for program in CORPUS for _, _, rule in marked(program)}
     documented = set(
         re.findall(
@@ -213,7 +213,7 @@ def test_a_program_that_meets_a_limit_is_ended_with_all_that_it_has_started(writ
     assert [pid for pid in pids if spawn.identity(pid)] == []
 
 
-def test_a_function_and_a_job_are_looked_at_too(write):
+def test_a_function_and_a_job_are_inspected_too(write):
     write("train.py", "def main(word):\n    raise RuntimeError(word)\n")
     by_name = preflight("train:main", accelerator="v5e-8", given={"args": {"word": "mine"}})
     by_job = preflight(sdk.Job("train:main", args={"word": "mine"}), accelerator="v5e-8")

@@ -69,7 +69,7 @@ def test_what_only_looks_like_it_is_not_reported(near):
     assert rules.check([near]) == []
 
 
-def test_dynamic_shapes_are_refused_only_when_somebody_is_strict():
+def test_dynamic_shapes_are_refused_only_if_strict():
     levels = [rules.check([op("Where")], strict=strict)[0].level for strict in (False, True)]
     assert levels == ["warning", "refused"]
     assert rules.check([op("BatchMatMulV2", outputs=[LONG])], strict=True)[0].level == "warning"
@@ -113,7 +113,7 @@ def test_what_has_a_rule_of_its_own_is_not_unsupported_too():
         ("KeyError", "numpy", None),
     ],
 )  # fmt: skip
-def test_an_error_of_the_program_tells_what_python_asked_for(kind, message, rule):
+def test_an_error_of_the_program_is_recognized_as_python_in_a_step(kind, message, rule):
     found = rules.failure(kind, message, "train.py", 4)
     assert (found and found.rule) == rule
 
@@ -164,7 +164,7 @@ def test_how_many_examples_are_wanted_is_unknown_where_the_peak_is():
     assert sizes.wanted_per_s((), batch=64, cores=8, flops=1e12) is None
 
 
-def test_one_rule_says_one_thing_of_a_line_in_the_order_of_the_lines():
+def test_each_rule_reports_a_line_once_in_the_order_of_the_lines():
     def finding(line, rule, what="x"):
         return PreflightFinding("train.py", line, "warning", rule, what, "y", "z")
 
@@ -254,7 +254,7 @@ def test_memory_is_refused_only_where_no_compiler_could_make_it_fit(gib, levels)
     assert all("at most 48 examples on each replica, 384 in a global batch" in each.instead for each in found)
 
 
-def test_small_products_may_be_padding_and_large_ones_are_told():
+def test_padding_is_reported_for_large_products_only():
     about = advice.StepFacts(Fit(), batch=64, known=True, uneven=None)
     small = Layer(name="dense", flops=10**6, padded=0.9, shape=(64, 10, 10))
     large = Layer(name="dense", flops=10**11, padded=0.9, shape=(64, 10, 10))

@@ -192,7 +192,7 @@ def test_a_keras_that_was_cured_already_is_left_alone():
     """)
 
 
-def test_an_unknown_keras_or_tensorflow_is_left_alone_and_the_log_says_so():
+def test_an_unknown_keras_or_tensorflow_is_not_patched_and_the_log_reports_that():
     program("""
         import keras.src.backend.tensorflow.trainer as trainer, keras.src.version as version
         stock, known = trainer.reduce_per_replica, version.__version__

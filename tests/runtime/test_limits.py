@@ -199,7 +199,7 @@ def test_an_evaluation_of_the_programs_own_is_left_alone(alone, kind) -> None:
     assert alone[1][0][f"{kind} evaluating"]["evaluated"] == 30
 
 
-def test_a_loop_that_asks_behind_each_step_does_the_steps_in_every_task(two) -> None:
+def test_a_loop_that_asks_after_each_step_does_the_steps_in_every_task(two) -> None:
     assert [found["behind"] for found in two[1]] == [MAX_STEPS, MAX_STEPS]
 
 

@@ -63,7 +63,7 @@ def stopped_at(container) -> list[str]:
     return re.findall(r"stopped at (\d+)", container.said)
 
 
-def test_three_containers_stop_behind_the_same_step_and_start_again_as_the_next_attempt(
+def test_three_containers_stop_after_the_same_step_and_start_again_as_the_next_attempt(
     cloud: Cloud, write, tmp_path
 ) -> None:
     write("train.py", IN_STEP)
@@ -94,9 +94,7 @@ def text(path: Path) -> str:
 
 
 @pytest.mark.full
-def test_a_client_that_cancels_stops_all_tasks_behind_the_same_step_and_nothing_starts_again(
-    cloud, write, tmp_path
-) -> None:
+def test_a_cancel_request_stops_all_tasks_after_the_same_step_and_nothing_starts_again(cloud, write, tmp_path) -> None:
     write("train.py", IN_STEP)
     plan = cloud.plan("train.py", resources={"workers": 2}, retry={"preemptions": None})
     shared = tmp_path / "shared"
@@ -161,7 +159,7 @@ def test_what_a_task_leaves_running_ends_with_it(cloud: Cloud, write) -> None:
         os.kill(pid, 0)
 
 
-def test_a_service_account_that_may_not_write_is_told_so_and_the_job_is_not_tried_again(cloud: Cloud, write) -> None:
+def test_a_missing_write_permission_is_reported_and_the_job_is_not_restarted(cloud: Cloud, write) -> None:
     write("train.py", "print('trained')")
     plan = cloud.plan("train.py")
     words = cloud.order(plan)
@@ -173,7 +171,7 @@ def test_a_service_account_that_may_not_write_is_told_so_and_the_job_is_not_trie
     assert "Traceback" not in container.said
 
 
-def test_a_bucket_that_refuses_what_a_task_has_left_is_told_and_the_task_is_not_at_fault(cloud: Cloud, write) -> None:
+def test_a_bucket_that_refuses_the_records_is_reported_and_is_not_the_tasks_fault(cloud: Cloud, write) -> None:
     write("train.py", "print('trained')")
     plan = cloud.plan("train.py")
     words = cloud.order(plan)
@@ -206,7 +204,7 @@ def test_a_storage_that_fails_now_and_then_changes_nothing(cloud: Cloud, write, 
     assert {e.data["task"]: e.data["code"] for e in cloud.events(plan, "exited")} == dict.fromkeys(plan.tasks, 75)
 
 
-def test_a_container_that_waits_for_the_others_leaves_at_once_when_it_is_told_to(cloud: Cloud, write) -> None:
+def test_a_container_that_waits_for_the_others_exits_at_once_on_sigterm(cloud: Cloud, write) -> None:
     write("train.py", "print('trained')")
     plan = cloud.plan("train.py", resources={"workers": 2})
     container = cloud.start(plan, cloud.order(plan))

@@ -113,11 +113,11 @@ def test_a_first_stage_that_is_another_or_gone_is_not_run(cloud: Cloud, write) -
     assert "podlift/entrypoints/none.py cannot be run: HTTP Error 404" in refused(cloud, plan, gone)
 
 
-def test_a_bucket_that_lets_nobody_in_is_a_sentence_and_no_traceback(cloud: Cloud, write) -> None:
+def test_a_bucket_without_read_permission_is_a_message_and_not_a_traceback(cloud: Cloud, write) -> None:
     write("train.py", HELLO)
     plan = cloud.plan("train.py")
     words = cloud.order(plan)
-    cloud.gcs.faults({"kind": "status_before", "status": 403, "object": "order.json"})
+    cloud.gcs.faults({"kind": "status_before", "status": 403, "object": "launch_spec.json"})
     assert "cannot be read (403)" in refused(cloud, plan, words)
 
 

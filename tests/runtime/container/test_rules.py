@@ -46,7 +46,7 @@ CODES = {
 
 
 @pytest.mark.parametrize(("code", "about", "left"), CODES.values(), ids=CODES)
-def test_a_container_leaves_with_the_code_that_says_what_is_to_become_of_the_job(code, about, left) -> None:
+def test_a_containers_exit_code_decides_whether_the_job_is_restarted(code, about, left) -> None:
     assert exit_codes.code_of(code, **{"collateral": False, "cancelled": False, "restart": False, **about}) == left
 
 
@@ -90,7 +90,7 @@ def test_an_earlier_attempt_ended_for_the_first_cause_that_is_not_collateral_and
 # --- Which containers are an attempt ------------------------------------------------------------------------------
 
 TASKS = ("chief-0", "worker-0")
-FORMATIONS = {
+MEMBERSHIPS = {
     "nobody came": ([], [], {}),
     "one came": ([("worker-0", "a", 1)], [], {"worker-0": "a"}),
     "both came": ([("worker-0", "a", 1), ("chief-0", "b", 2)], [], {"chief-0": "b", "worker-0": "a"}),
@@ -116,10 +116,10 @@ FORMATIONS = {
 }
 
 
-@pytest.mark.parametrize(("joins", "claims", "members"), FORMATIONS.values(), ids=FORMATIONS)
-def test_the_newest_container_of_each_task_is_taken_unless_it_belongs_to_an_attempt(joins, claims, members) -> None:
-    there = [MemberContainer(task=task, nonce=nonce, time=time) for task, nonce, time in joins]
-    made = [Membership(attempt=number, job=1, members=each) for number, each in enumerate(claims, 1)]
+@pytest.mark.parametrize(("started", "memberships", "members"), MEMBERSHIPS.values(), ids=MEMBERSHIPS)
+def test_the_newest_container_of_each_task_is_taken_unless_it_belongs_to_an_attempt(started, memberships, members) -> None:
+    there = [MemberContainer(task=task, nonce=nonce, time=time) for task, nonce, time in started]
+    made = [Membership(attempt=number, job=1, members=each) for number, each in enumerate(memberships, 1)]
     assert choose(there, made, TASKS) == members
 
 
@@ -147,11 +147,11 @@ def told(**about) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("about", "name"), WHO.values(), ids=WHO)
-def test_a_container_knows_its_task_by_what_vertex_ai_tells_it(about, name) -> None:
+def test_a_container_finds_its_task_in_the_variables_of_vertex_ai(about, name) -> None:
     assert identity.task_of(told(**about), ALL) == name
 
 
-def test_without_a_chief_the_first_worker_stands_in_pool_0() -> None:
+def test_without_a_chief_the_first_worker_is_in_pool_0() -> None:
     tasks = ("worker-0", "worker-1", "worker-2")
     assert identity.task_of(told(cluster_spec=("workerpool0", 0)), tasks) == "worker-0"
     assert identity.task_of(told(cluster_spec=("workerpool1", 1)), tasks) == "worker-2"
@@ -167,13 +167,13 @@ def test_without_a_chief_the_first_worker_stands_in_pool_0() -> None:
         told(cluster_spec=("workerpool1", 9)),
     ],
 )
-def test_a_container_that_nobody_tells_who_it_is_says_so(environ) -> None:
+def test_a_container_without_usable_variables_reports_that_its_task_is_unknown(environ) -> None:
     with pytest.raises(InputError, match="cannot determine its task"):
         identity.task_of(environ, ALL)
     assert identity.task_of(environ, ("chief-0",)) == "chief-0"
 
 
-def test_addresses_are_those_that_vertex_ai_tells() -> None:
+def test_addresses_are_those_of_vertex_ai() -> None:
     members = cluster.tasks(3, evaluator=True)
     places = {member.name: f"{cluster.host_name(member, 'run')}:2222" for member in members}
     for member in members:
@@ -228,7 +228,9 @@ class Paper:
 
 
 @given(tasks=st.integers(2, 5), wish_at=st.integers(0, 800), seed=st.integers(0, 1 << 32))
-def test_in_lockstep_all_tasks_do_the_same_behind_the_same_step_whenever_the_entries_come(tasks, wish_at, seed) -> None:
+def test_in_lockstep_all_tasks_do_the_same_after_the_same_step_whenever_the_entries_arrive(
+    tasks, wish_at, seed
+) -> None:
     draw = random.Random(seed)
     papers = [Paper() for _ in range(tasks)]
     coordinators = [StepCoordinator(paper, lambda line: None) for paper in papers]

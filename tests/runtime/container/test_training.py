@@ -67,12 +67,12 @@ def train_with_a_preemption(cloud: Cloud, write, workers: int, victim: str) -> N
 
 
 @pytest.mark.full
-def test_a_container_that_is_wanted_back_saves_and_the_next_one_goes_on_at_the_same_step(cloud: Cloud, write) -> None:
+def test_a_preempted_container_saves_and_the_next_one_continues_at_the_same_step(cloud: Cloud, write) -> None:
     train_with_a_preemption(cloud, write, 1, "chief-0")
 
 
 @pytest.mark.full
-def test_a_gang_whose_worker_is_wanted_back_saves_together_and_goes_on_at_the_same_step(cloud: Cloud, write) -> None:
+def test_a_gang_whose_worker_is_preempted_saves_together_and_continues_at_the_same_step(cloud: Cloud, write) -> None:
     train_with_a_preemption(cloud, write, 2, "worker-0")
 
 

@@ -51,7 +51,7 @@ def test_devices_and_topology_are_those_of_the_tpu(trained):
     assert seen["old"] == [True, replicas]
 
 
-def test_the_log_says_that_it_is_a_stand_in_and_what_a_tpu_would_like(trained):
+def test_the_log_names_the_stand_in_and_gives_advice_for_a_tpu(trained):
     assert "is a stand-in here" in trained[3]
     assert trained[3].count("compile(steps_per_execution=...)") == 1
 
@@ -78,7 +78,7 @@ def test_a_step_that_writes_summaries_ends_and_the_first_replica_writes_them(tra
     assert [trained[0]["loop"][how]["summaries"] for how in ("one device", "replicas")] == [5, 5]
 
 
-def test_replicas_tell_each_other_what_they_have(trained):
+def test_replicas_exchange_their_values(trained):
     seen, replicas = trained[0]["exchanged"], trained[1]
     numbers = [float(replica) for replica in range(replicas)]
     total, mean, gathered, whole = seen["local"]
