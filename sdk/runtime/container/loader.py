@@ -47,5 +47,5 @@ if s is None:
     print("podlift: gs://%s/%s cannot be run: %s"%(b,k,x),file=sys.stderr)
     sys.exit(3)
 sys.argv[1:]=[b]+sys.argv[4:]
-exec(compile(s,"podlift_stage.py","exec"),{"__name__":"__main__"})
+exec(compile(s,"podlift_entrypoint.py","exec"),{"__name__":"__main__"})
 """
