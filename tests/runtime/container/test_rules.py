@@ -117,7 +117,9 @@ MEMBERSHIPS = {
 
 
 @pytest.mark.parametrize(("started", "memberships", "members"), MEMBERSHIPS.values(), ids=MEMBERSHIPS)
-def test_the_newest_container_of_each_task_is_taken_unless_it_belongs_to_an_attempt(started, memberships, members) -> None:
+def test_the_newest_container_of_each_task_is_taken_unless_it_belongs_to_an_attempt(
+    started, memberships, members
+) -> None:
     there = [MemberContainer(task=task, nonce=nonce, time=time) for task, nonce, time in started]
     made = [Membership(attempt=number, job=1, members=each) for number, each in enumerate(memberships, 1)]
     assert choose(there, made, TASKS) == members
