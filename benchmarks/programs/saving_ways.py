@@ -109,7 +109,7 @@ class Direct(Way):
         self.saver.wait()
         found = restore.read(self.store, self.commit)
         own = {rank: blobs["own"] for rank, blobs in found.blobs.items()}
-        loading.load(self.variables, found.arrays, own=own)
+        loading.load(self.variables, found.arrays, per_replica=own)
 
 
 class Checkpoints(Way):

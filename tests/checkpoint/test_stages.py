@@ -182,7 +182,7 @@ print("histories", history.history, history.epoch, flush=True)
     assert sums(killed) == sums(undisturbed)
     assert said(killed, "histories") == said(undisturbed, "histories")
     assert "restored step 16 of phase 1" in "\n".join(line.text for line in killed.logs())
-    assert "tf_keras begins an epoch again" in killed.checkpoints()[-1].downgrades[0]
+    assert "tf_keras restarts an epoch" in killed.checkpoints()[-1].downgrades[0]
 
 
 @pytest.mark.full

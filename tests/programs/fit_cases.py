@@ -157,7 +157,7 @@ class Watch(keras.callbacks.Callback):
                 path: SimpleNamespace(dtype=d, shape=s, data=memoryview(b)) for path, d, s, b in self.state["arrays"]
             }
             own = self.state["own"]
-            load(variables_of(model=self.model), arrays, own=own, rank=RANK, tasks=TASKS)
+            load(variables_of(model=self.model), arrays, per_replica=own, rank=RANK, tasks=TASKS)
             randomness.restore(self.state["random"])
             keras_epochs.resume_into(self.model, *self.state["at"], self.state["data"])
 
@@ -171,7 +171,7 @@ class Watch(keras.callbacks.Callback):
         self.save((epoch + 1, 0))
 
     def on_train_end(self, logs=None):
-        keras_epochs.leave(self.model)
+        keras_epochs.release(self.model)
 
     def save(self, at):
         if at in self.points:

@@ -1,7 +1,7 @@
-"""What callbacks remember: how long EarlyStopping has waited, the best value so far, the history.
+"""The state of callbacks: how long EarlyStopping has waited, the best value so far, the history.
 
-A callback of the program's own keeps its state by its plain attributes (see `object_state`), or, if it has them, by two
-methods: `get_state()` returns plain data, and `set_state(state)` takes it back. Nothing of a callback is ever pickled.
+A custom callback is saved by its plain attributes (see `object_state`), or by two methods if it has them: `get_state()` returns
+plain data, and `set_state(state)` restores it. Nothing is ever pickled.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import object_state
 
 _LENGTH_BYTES = 8
 _MONITOR = ("wait", "best")
-# The classes of Keras 3 and tf_keras by name, with what changes in them; () for those that remember nothing.
+# The callbacks of Keras 3 and tf_keras with the attributes that change; () for those without state.
 _KNOWN: dict[str, tuple[str, ...]] = {
     "BackupAndRestore": (),
     "BaseLogger": (),
@@ -42,14 +42,14 @@ _KNOWN: dict[str, tuple[str, ...]] = {
     "TensorBoard": (),
     "TerminateOnNaN": (),
 }
-_OF_KERAS = frozenset(
+_KERAS_ATTRIBUTES = frozenset(
     {"_model", "model", "params", "validation_data", "_supports_tf_logs", "_chief_worker_only", "async_safe"}
 )
 _first: WeakKeyDictionary[Any, tuple[dict[str, Any], dict[str, int]]] = WeakKeyDictionary()
 
 
 def watch(callbacks: Iterable[Any]) -> None:
-    """Note what callbacks of the program's own hold when a `fit` begins: what stays as it is, is not their state."""
+    """Note the attributes of custom callbacks when a `fit` begins: attributes that never change are not state."""
     for callback in callbacks:
         if _known(callback) is None and not _has_methods(callback):
             plain, others = object_state.read(callback)
@@ -57,13 +57,13 @@ def watch(callbacks: Iterable[Any]) -> None:
 
 
 def capture(callbacks: Iterable[Any]) -> tuple[bytes, list[str]]:
-    """Return the state of the callbacks, and a sentence for each part of it that cannot be kept."""
+    """Return the state of the callbacks, and a sentence for each part that cannot be saved."""
     entries: list[dict[str, Any]] = []
     arrays: list[Any] = []
     sentences: list[str] = []
     for key, callback in _keyed(callbacks):
-        state, told = _state(callback, arrays)
-        sentences += told
+        state, warnings = _state(callback, arrays)
+        sentences += warnings
         if state:
             entries.append({"callback": key, "state": state})
     specs = [{"dtype": tf.as_dtype(a.dtype).name, "shape": list(a.shape)} for a in arrays]
@@ -72,14 +72,10 @@ def capture(callbacks: Iterable[Any]) -> tuple[bytes, list[str]]:
 
 
 def restore(callbacks: Iterable[Any], kept: bytes) -> list[str]:
-    """Give callbacks their state back; call it when a `fit` has begun, as that resets many of them.
-
-    Args:
-        callbacks: of the same classes, in the same order among those of one class.
-        kept: what `capture` has returned.
+    """Restore the callbacks; call it after `fit` has begun, which resets many of them.
 
     Returns:
-        a sentence for each state whose callback is no longer there.
+        a sentence for each saved state whose callback no longer exists.
     """
     start = _LENGTH_BYTES + int.from_bytes(kept[:_LENGTH_BYTES], "little")
     header = json.loads(kept[_LENGTH_BYTES:start])
@@ -93,9 +89,11 @@ def restore(callbacks: Iterable[Any], kept: bytes) -> list[str]:
     for entry in header["callbacks"]:
         callback = present.get(entry["callback"])
         if callback is None:
-            sentences.append(f"the state of the callback {entry['callback']} is left out: this program has none such")
+            sentences.append(
+                f"the state of the callback {entry['callback']} is ignored: this program has no such callback"
+            )
         else:
-            _give_back(callback, entry["state"], arrays)
+            _set_state(callback, entry["state"], arrays)
     return sentences
 
 
@@ -108,7 +106,7 @@ def _keyed(callbacks: Iterable[Any]) -> Iterable[tuple[str, Any]]:
 
 
 def _known(callback: Any) -> tuple[str, ...] | None:
-    """Return what changes in a callback of Keras, or None for one of the program's own, which may extend such a one."""
+    """Return the changing attributes of a Keras callback, or None for a custom one, which may be a subclass."""
     cls = type(callback)
     package = cls.__module__.split(".")[0]
     return _KNOWN.get(cls.__name__, ()) if package in ("keras", "tf_keras") else None
@@ -125,46 +123,50 @@ def _state(callback: Any, arrays: list[Any]) -> tuple[dict[str, Any], list[str]]
             return {"own": object_state.encode(callback.get_state())}, []
         except object_state.NotPlainError as error:
             return {}, [
-                f"{name}.get_state() returns what cannot be saved ({error}). Expected: numbers, text, lists, arrays"
+                f"{name}.get_state() returns a value that cannot be saved ({error}). Expected: numbers, text, lists, arrays"
             ]
     weights: dict[str, Any] = {}
     held = getattr(callback, "best_weights", None)
     if isinstance(held, list) and all(isinstance(value, np.ndarray) for value in held):
-        weights = {"weights": [len(arrays), len(arrays) + len(held)]}  # too much for JSON
+        weights = {"weights": [len(arrays), len(arrays) + len(held)]}  # too large for JSON
         arrays += held
     if known is not None:
         found = {key: vars(callback)[key] for key in known if key in vars(callback) and key != "best_weights"}
-        return {"attributes": {k: object_state.encode(v) for k, v in found.items()}, **weights}, _told(callback, name)
+        return {"attributes": {k: object_state.encode(v) for k, v in found.items()}, **weights}, _warnings(
+            callback, name
+        )
     plain, others = object_state.read(callback)
     before, ids = _first.get(callback, ({}, {}))
-    changed = {key: v for key, v in plain.items() if key not in _OF_KERAS and (key not in before or before[key] != v)}
-    lost = [key for key in others if key not in _OF_KERAS and not (weights and key == "best_weights")]
-    sentences = [_lost(callback, key) for key in lost if _changes(vars(callback)[key], ids.get(key))]
+    changed = {
+        key: v for key, v in plain.items() if key not in _KERAS_ATTRIBUTES and (key not in before or before[key] != v)
+    }
+    lost = [key for key in others if key not in _KERAS_ATTRIBUTES and not (weights and key == "best_weights")]
+    sentences = [_warn_lost(callback, key) for key in lost if _changes(vars(callback)[key], ids.get(key))]
     return ({"attributes": changed, **weights} if changed or weights else {}), sentences
 
 
 def _changes(value: Any, before: int | None) -> bool:
-    """Say whether an attribute that is no plain data may be state: it holds several things, or was replaced."""
+    """Return whether an attribute that is not plain data may be state: a container, or replaced since the beginning."""
     return isinstance(value, (list, dict, set, tuple, np.ndarray)) or (before is not None and before != id(value))
 
 
-def _lost(callback: Any, attribute: str) -> str:
+def _warn_lost(callback: Any, attribute: str) -> str:
     name = type(callback).__name__
     return (
-        f"the callback {name} begins anew with its attribute {attribute} ({type(vars(callback)[attribute]).__name__}). "
+        f"the attribute {attribute} of the callback {name} ({type(vars(callback)[attribute]).__name__}) is not restored. "
         f"Next: give {name} the methods get_state() and set_state(state)"
     )
 
 
-def _told(callback: Any, name: str) -> list[str]:
+def _warnings(callback: Any, name: str) -> list[str]:
     if name == "CSVLogger" and not callback.append:
-        return ["CSVLogger begins its file anew after a restart. Next: pass append=True"]
+        return ["CSVLogger overwrites its file after a restart. Next: pass append=True"]
     if name == "BackupAndRestore":
-        return ["BackupAndRestore keeps a second state, at another step, and may load it. Next: take it out"]
+        return ["BackupAndRestore keeps a second state from another step and may load it. Next: remove it"]
     return []
 
 
-def _give_back(callback: Any, state: dict[str, Any], arrays: list[Any]) -> None:
+def _set_state(callback: Any, state: dict[str, Any], arrays: list[Any]) -> None:
     if "own" in state:
         callback.set_state(object_state.decode(state["own"]))
         return

@@ -1,7 +1,7 @@
-"""Iterators over distributed datasets whose position can be saved, where a task has one CPU.
+"""Iterators over distributed datasets whose position can be saved, for tasks with one CPU.
 
-TensorFlow feeds each device through a buffer of its own that cannot be saved. A single CPU needs none: its batches lie
-in its memory already. So they come from a plain iterator, with the same elements in the same order.
+TensorFlow feeds each device through a buffer that cannot be saved. A single CPU does not need one, as its batches are already
+in its memory: they come from a plain iterator, with the same elements in the same order.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from typing import Any
 import tensorflow as tf
 
 _MODULE = "tensorflow.python.distribute.input_lib"
-_AHEAD = 2  # as many batches as the buffer would have made ahead
+_AHEAD = 2  # batches that the buffer would have prefetched
 
 
 def install() -> str:
-    """Have distributed datasets use plain iterators where they can; call it again at will.
+    """Make distributed datasets use plain iterators where possible; idempotent.
 
-    Returns:
-        why they do not, in a version of TensorFlow that is built otherwise, or "". Positions are then numbers of batches.
+    Returns "", or why this version of TensorFlow does not allow it. Positions are then numbers of batches.
     """
     try:
         module = importlib.import_module(_MODULE)
@@ -33,7 +32,7 @@ def install() -> str:
         if module._should_use_multi_device_iterator(plain):
             return "this version of TensorFlow has no plain iterators over distributed datasets"
     except (ImportError, AttributeError) as error:
-        return f"this version of TensorFlow builds distributed datasets otherwise ({error})"
+        return f"this version of TensorFlow implements distributed datasets differently ({error})"
     if hasattr(worker, "podlift"):
         return ""
 
@@ -49,7 +48,7 @@ def install() -> str:
         def iterate_dataset(self: Any) -> Any:
             iterator = iterate(self)
             if all(getattr(each, "_options", None) is plain for each in getattr(iterator, "_iterators", [None])):
-                iterator._options = plain  # or its type would promise a tf.function the other kind
+                iterator._options = plain  # otherwise its type spec would announce the other kind to a tf.function
             return iterator
 
         return iterate_dataset

@@ -1,16 +1,16 @@
-"""Keras 3's `fit`, entered in the middle of an epoch, with its data in the same order as before.
+"""Enters Keras 3's `fit` in the middle of an epoch, with its data in the same order as before.
 
-Usage, from a hook behind all callbacks::
+Usage, from a hook after all callbacks::
 
     keras_epochs.install()                                # once, before the first fit
-    keras_epochs.build(model)                             # on_train_begin: from here on every variable is there
+    keras_epochs.build(model)                             # on_train_begin: from here on every variable exists
     keras_epochs.resume_into(model, epoch, batch, state)  # then, with variables and generators restored
     keras_epochs.position(model).state                    # on_train_batch_end or on_epoch_end
-    keras_epochs.leave(model)                             # on_train_end
+    keras_epochs.release(model)                           # on_train_end
 
-Keras counts steps in a generator of its epoch iterator. That is wrapped: steps that were done before are taken from it and
-not handed on, so that all of Keras's own counting goes on as ever. What `fit` does on its way there (it resets the metrics,
-and callbacks begin an epoch that they had begun before) is undone before the first step.
+Keras counts steps in a generator of its epoch iterator. That generator is wrapped: completed steps are consumed but not passed
+on, so that Keras's own counting stays correct. What `fit` does on the way (it resets metrics, and callbacks begin an epoch that
+they had already begun) is undone before the first step.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from . import distributed_input, keras_feed, randomness
-from .keras_feed import FitInput
+from . import distributed_input, keras_input, randomness
+from .keras_input import FitInput
 from .loading import assign
 from .position import IteratorState, Position, python_state
 from .snapshot import components, variables_of
@@ -34,36 +34,32 @@ _NEVER = 1 << 60  # an epoch that no fit reaches
 
 @dataclass
 class _ActiveFit:
-    """A `fit` that is going on; its training data is what it makes first, and later perhaps some for validation."""
+    """A running `fit`. The first data that it creates is its training data; later data may be for validation."""
 
     model: Any
-    feed: FitInput | None = None
+    data: FitInput | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Resume:
-    """Where a `fit` begins, and what variables and generators hold there."""
+    """Where a `fit` starts, and the values of variables and generators there."""
 
     batch: int
-    place: IteratorState
+    at: IteratorState
     values: tuple[tuple[Any, Any], ...]
     random: bytes
 
 
-_fits: list[_ActiveFit] = []
+_active_fits: list[_ActiveFit] = []
 
 
 def install() -> None:
-    """Put the hooks into Keras 3; call it again at will.
-
-    Raises:
-        AttributeError: this version of Keras has another trainer.
-    """
+    """Install the hooks into Keras 3; idempotent. AttributeError: this version of Keras has a different trainer."""
     trainer = importlib.import_module(_TRAINER)
-    if hasattr(trainer.TFEpochIterator, "podlift_feed"):
+    if hasattr(trainer.TFEpochIterator, "podlift_input"):
         return
     distributed_input.install()
-    trainer.TFEpochIterator.podlift_feed = None
+    trainer.TFEpochIterator.podlift_input = None
     _around(trainer.TensorFlowTrainer, "fit", _run_fit)
     _around(trainer.TFEpochIterator, "__init__", _make_data)
     _around(trainer.TFEpochIterator, "_get_iterator", _next_iterator)
@@ -72,91 +68,87 @@ def install() -> None:
 
 
 def build(model: Any) -> None:
-    """Make the variables that the first step of a `fit` would make; call it in `on_train_begin`, with or without a state.
+    """Create the variables that the first step of a `fit` would create; call it in `on_train_begin`.
 
-    A train step of the program's own may make still others: they are made by `resume_into`.
+    A custom train step may create more; `run_a_step` creates those.
     """
-    feed = _feed_of(model)
-    if feed is None or _is_built(model):
+    data = _input_of(model)
+    if data is None or _is_built(model):
         return
-    # Whatever it does with symbols, a program's own model need not be able to; its first step builds it then.
+    # A custom model may not support symbolic inputs; then its first step builds it.
     with model.distribute_strategy.scope():
         with contextlib.suppress(Exception):
-            model._symbolic_build(data_batch=feed.spec())
+            model._symbolic_build(data_batch=data.spec())
         if model.built and model.optimizer is not None and not model.optimizer.built:
             model.optimizer.build(model.trainable_variables)
 
 
 def run_a_step(model: Any) -> None:
-    """Run one training step, for the variables that it makes; all values have to be restored behind it."""
-    feed = _feed_of(model)
-    if feed is not None:
-        model.train_function(feed.another_iterator())
+    """Run one training step to create its variables; all values must be restored afterwards."""
+    data = _input_of(model)
+    if data is not None:
+        model.train_function(data.another_iterator())
 
 
 def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) -> None:
-    """Have the `fit` that is going on begin behind this batch of this epoch; call it in `on_train_begin`.
-
-    All variables and random generators must have been restored.
+    """Start the running `fit` after this batch of this epoch; call it in `on_train_begin`, after restoring everything.
 
     Args:
-        model: which is trained.
         epoch: counts from 0.
-        batch: how many batches of it are done.
-        state: what `position(model).state` was; without it the data goes on behind as many batches.
+        batch: completed batches of it.
+        state: the saved `position(model).state`; without it, as many batches of data are skipped.
 
     Raises:
-        ValueError: no `fit` of this model is going on, or `state` is none.
+        ValueError: this model has no running `fit`, or `state` is invalid.
     """
-    feed = _feed_of(model)
-    if feed is None:
-        raise ValueError(f"No fit of {getattr(model, 'name', model)!r} is going on.")
+    data = _input_of(model)
+    if data is None:
+        raise ValueError(f"The model {getattr(model, 'name', model)!r} has no running fit.")
     model._initial_epoch = epoch
     variables = variables_of(model=model).values()
     values = tuple((c, c.read_value()) for variable in variables for c in components(variable))
-    place = IteratorState.decode(state) if state else feed.place_by_count(epoch, batch)
-    feed.resume = _Resume(batch=batch, place=place, values=values, random=randomness.capture())
+    at = IteratorState.decode(state) if state else data.state_by_count(epoch, batch)
+    data.resume = _Resume(batch=batch, at=at, values=values, random=randomness.capture())
 
 
 def position(model: Any, taken: int | None = None, *, by_count: bool = False) -> Position:
-    """Return where the data of the `fit` that is going on is; call it behind a step or an epoch.
+    """Return the data position of the running `fit`; call it after a step or an epoch.
 
     Args:
-        model: which is trained.
-        taken: behind so many batches of the epoch; None for behind the last step, or between two epochs.
+        taken: completed batches of the epoch; None for the last step, or between two epochs.
         by_count: do not ask tf.data for its state.
     """
-    feed = _feed_of(model)
-    if feed is None:
-        return Position(kind="skip", state=b"", why="the data of this fit is not known")
-    return feed.position(taken, by_count=by_count)
+    data = _input_of(model)
+    if data is None:
+        return Position(kind="skip", state=b"", why="the data of this fit is unknown")
+    return data.position(taken, by_count=by_count)
 
 
-def goes_on(model: Any) -> bool:
-    """True where the next epoch takes its batches from the iterator of this one."""
-    feed = _feed_of(model)
-    return feed is not None and feed.goes_on
+def keeps_iterator(model: Any) -> bool:
+    """True if the next epoch continues this one's iterator."""
+    data = _input_of(model)
+    return data is not None and data.keeps_iterator
 
 
-def when_over(model: Any, call: Callable[[], None]) -> None:
-    """Have `call` called whenever the data of an epoch was gone through, before validation."""
-    feed = _feed_of(model)
-    if feed is not None:
-        feed.over = call
+def on_data_end(model: Any, call: Callable[[], None]) -> None:
+    """Call `call` each time an epoch's data is exhausted, before validation."""
+    data = _input_of(model)
+    if data is not None:
+        data.over = call
 
 
 def skip(model: Any) -> None:
-    """Have the `fit` that is going on return at once; call it in `on_train_begin`."""
+    """Make the running `fit` return at once; call it in `on_train_begin`."""
     model._initial_epoch = _NEVER
 
 
-def leave(model: Any) -> None:
-    """Forget what was told about this model; a later `fit` of it begins with its own first epoch."""
+def release(model: Any) -> None:
+    """Reset the model: a later `fit` starts with its own first epoch."""
     model._initial_epoch = None
 
 
-def _feed_of(model: Any) -> FitInput | None:
-    return next((fit.feed for fit in reversed(_fits) if fit.model is model), None)
+def _input_of(model: Any) -> FitInput | None:
+    return next((fit.data for fit in reversed(_active_fits) if fit.model is model), None)
 
 
 def _is_built(model: Any) -> bool:
@@ -178,25 +170,25 @@ def _around(owner: Any, name: str, replacement: Callable[..., Any]) -> None:
 
 
 def _run_fit(original: Callable[..., Any], model: Any, *args: Any, **options: Any) -> Any:
-    _fits.append(_ActiveFit(model))
+    _active_fits.append(_ActiveFit(model))
     try:
         return original(model, *args, **options)
     finally:
-        _fits.pop()
+        _active_fits.pop()
 
 
 def _make_data(original: Callable[..., Any], epochs: Any, *args: Any, **options: Any) -> None:
-    if not _fits or _fits[-1].feed is not None:
+    if not _active_fits or _active_fits[-1].data is not None:
         original(epochs, *args, **options)
         return
-    with keras_feed.making() as order:
+    with keras_input.making_data() as order:
         original(epochs, *args, **options)
-    _fits[-1].feed = epochs.podlift_feed = FitInput(epochs, order)
+    _active_fits[-1].data = epochs.podlift_input = FitInput(epochs, order)
 
 
 def _next_iterator(original: Callable[..., Any], epochs: Any) -> Any:
-    if epochs.podlift_feed is not None:
-        epochs.podlift_feed.begin_iterator()
+    if epochs.podlift_input is not None:
+        epochs.podlift_input.begin_iterator()
     return original(epochs)
 
 
@@ -204,36 +196,36 @@ def _next_iterator(original: Callable[..., Any], epochs: Any) -> Any:
 def _epoch(original: Callable[..., Any], epochs: Any) -> Iterator[None]:
     with original(epochs):
         yield
-    if epochs.podlift_feed is not None:
-        epochs.podlift_feed.end_epoch()
+    if epochs.podlift_input is not None:
+        epochs.podlift_input.end_epoch()
 
 
 def _steps(original: Callable[..., Any], epochs: Any) -> Iterator[tuple[int, int, Any]]:
-    feed: FitInput | None = epochs.podlift_feed
-    if feed is None:
+    data: FitInput | None = epochs.podlift_input
+    if data is None:
         yield from original(epochs)
         return
-    resume, feed.resume = feed.resume, None
+    resume, data.resume = data.resume, None
     random, entered = b"", None
     if resume is None:
-        feed.begin_epoch()
+        data.begin_epoch()
     else:
         random = randomness.capture()
-        feed.begin_again(resume.place)
+        data.begin_again(resume.at)
     for begin, end, iterator in original(epochs):
         if begin == 0 and resume is not None:
             start = python_state()
             _undo(resume, random)
-            entered = feed.enter(iterator, resume.place, start)
+            entered = data.enter(iterator, resume.at, start)
         elif begin == 0:
-            feed.first_step(iterator)
-        feed.taken = end + 1
+            data.first_step(iterator)
+        data.taken = end + 1
         if resume is None or begin >= resume.batch:
             yield begin, end, iterator if entered is None else entered
 
 
 def _undo(resume: _Resume, random: bytes) -> None:
-    """Undo what the beginning of an epoch has done to one that had begun before."""
+    """Undo what Keras did at the beginning of an epoch that had already begun."""
     if resume.batch:
         for component, value in resume.values:
             assign(component, value)

@@ -1,7 +1,7 @@
-"""tf_keras's `fit`, entered at the beginning of an epoch: what `keras_epochs` is for Keras 3, as far as it goes.
+"""Enters tf_keras's `fit` at the beginning of an epoch: the counterpart of `keras_epochs` for tf_keras.
 
-Its data handler cannot be put into the middle of an epoch, so states are saved behind epochs, and the order of shuffled data
-is not the one that it would have been.
+Its data handler cannot be entered in the middle of an epoch, so states are saved after epochs, and shuffled data comes in a
+different order.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 from .position import Position
 
 _NEVER = 1 << 60
-_WHY = "tf_keras begins an epoch again from its beginning, and shuffled data in another order"
+_WHY = "tf_keras restarts an epoch from its beginning, with shuffled data in a different order"
 
 _begin: dict[int, int] = {}
 
 
 def install(module: Any) -> None:
-    """Put the hook into `tf_keras.src.engine.training`."""
+    """Install the hook into `tf_keras.src.engine.training`."""
     original = module.Model._maybe_load_initial_counters_from_ckpt
 
     @functools.wraps(original)
@@ -31,7 +31,7 @@ def install(module: Any) -> None:
 
 
 def build(model: Any) -> None:
-    """Make the optimizer's variables; those of the model are there when it was called or has an input's shape."""
+    """Create the optimizer's variables; the model has its own once it was called or has an input shape."""
     optimizer = model.optimizer
     if model.built and hasattr(optimizer, "build"):
         with model.distribute_strategy.scope():
@@ -39,29 +39,24 @@ def build(model: Any) -> None:
 
 
 def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) -> None:
-    """Have the `fit` that is going on begin with this epoch."""
     _begin[id(model)] = epoch
 
 
 def position(model: Any, taken: int | None = None, *, by_count: bool = False) -> Position:
-    """Return that nothing is known of the data."""
     return Position(kind="epoch", state=b"", why=_WHY)
 
 
-def goes_on(model: Any) -> bool:
-    """Every epoch begins its data anew."""
+def keeps_iterator(model: Any) -> bool:
     return False
 
 
-def when_over(model: Any, call: Callable[[], None]) -> None:
-    """Nothing is known of the data."""
+def on_data_end(model: Any, call: Callable[[], None]) -> None:
+    """Does nothing: the data is unknown."""
 
 
 def skip(model: Any) -> None:
-    """Have the `fit` that is going on return at once."""
     _begin[id(model)] = _NEVER
 
 
-def leave(model: Any) -> None:
-    """Forget what was told about this model."""
+def release(model: Any) -> None:
     _begin.pop(id(model), None)

@@ -1,58 +1,46 @@
-"""Puts a checkpoint's values into the variables: all of them, or none and one error."""
+"""Assigns a checkpoint's values to variables: all of them, or none and one error."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import Any
 
 import tensorflow as tf
 
 from ...errors import CheckpointMismatchError
+from ..restore import LoadedArray
 from .replicas import array_of, decode, for_replicas
 from .snapshot import Variables, components
 
 _LISTED = 20
 
 
-class Loaded(Protocol):
-    """A value as `restore.read` returns it."""
-
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def data(self) -> memoryview: ...
-
-
 def load(
     variables: Variables,
-    loaded: Mapping[str, Loaded],
+    loaded: Mapping[str, LoadedArray],
     *,
-    own: Mapping[int, bytes] | None = None,
+    per_replica: Mapping[int, bytes] | None = None,
     rank: int = 0,
     tasks: int = 1,
 ) -> None:
-    """Give every variable, on each local replica, the value that the checkpoint has for it.
+    """Assign the checkpoint's values to the variables on each local replica.
 
-    Works in every strategy and asks no other task. A Keras optimizer that has no slots yet, a model that nobody has
-    called and metrics before the first step lack variables: building them is the caller's part.
+    Works in every strategy, without communication. The caller builds what is not built yet: an optimizer without slots, a model
+    that was never called, and metrics before the first step lack variables.
 
     Args:
-        variables: what `variables_of` returned, for the same keywords as when the checkpoint was made.
+        variables: from `variables_of`, called with the same keywords as when the checkpoint was made.
         loaded: the checkpoint's arrays by path.
-        own: the blobs that `own_values` made, by the rank of their task. Without them every replica gets the value
-            that the first one had.
-        rank: this task's.
-        tasks: how many there are now.
+        per_replica: the blobs of `replica_values` by rank. Without them every replica gets the first replica's value.
+        tasks: the current number of tasks.
 
     Raises:
-        CheckpointMismatchError: a variable is missing, too many, or has another shape or type. Nothing was changed.
+        CheckpointMismatchError: a variable is missing, unexpected, or of another shape or type. Nothing was changed.
         ValueError: a damaged blob. Nothing was changed.
     """
     _check(variables, loaded)
-    decoded = {task: decode(blob) for task, blob in (own or {}).items()}
+    decoded = {task: decode(blob) for task, blob in (per_replica or {}).items()}
     same = all(count == tasks for count, _ in decoded.values())
     blobs = {task: values for task, (_, values) in decoded.items()}
     for path, variable in variables.items():
@@ -62,19 +50,19 @@ def load(
 
 
 def _assign(local: tuple[Any, ...], values: list[Any], dtype: Any) -> None:
-    # `constant` copies: a variable that shared its memory with the checkpoint's file would keep all of that alive.
+    # `constant` copies: a variable that shared the checkpoint's memory would keep all of it alive.
     tensors = [tf.constant(value, dtype=dtype) for value in values]
     for index, component in enumerate(local):
         assign(component, tensors[min(index, len(tensors) - 1)])
 
 
 def assign(component: Any, value: Any) -> None:
-    """Give one replica's variable a value, without asking the others."""
+    """Assign a value to one replica's variable, without communication."""
     with tf.device(component.device):
         component.assign(value, read_value=False)
 
 
-def _check(variables: Variables, loaded: Mapping[str, Loaded]) -> None:
+def _check(variables: Variables, loaded: Mapping[str, LoadedArray]) -> None:
     missing = [path for path in variables if path not in loaded]
     extra = [path for path in loaded if path not in variables]
     different: dict[str, str] = {}
@@ -87,23 +75,23 @@ def _check(variables: Variables, loaded: Mapping[str, Loaded]) -> None:
                 different[path] = f"{path!r} is {now} in this program and {then} in the checkpoint"
     if missing or extra or different:
         raise CheckpointMismatchError(
-            _sentences(missing, extra, different), missing=missing, extra=extra, different=different
+            _messages(missing, extra, different), missing=missing, extra=extra, different=different
         )
 
 
-def _sentences(missing: list[str], extra: list[str], different: dict[str, str]) -> list[str]:
+def _messages(missing: list[str], extra: list[str], different: dict[str, str]) -> list[str]:
     total = len(missing) + len(extra) + len(different)
     listed: list[str] = []
-    for sentence in _each(missing, extra, different):
+    for message in _each(missing, extra, different):
         if len(listed) == _LISTED:
             listed.append(f"and {total - _LISTED} more")
             break
-        listed.append(sentence)
-    advice = "The checkpoint is of another model: nothing was loaded."
+        listed.append(message)
+    advice = "The checkpoint belongs to a different model: nothing was loaded."
     if extra:
         advice += (
-            " If it is the same one, build it before loading: call the model once, and `optimizer.build(variables)`; "
-            "until then it lacks the variables that only the checkpoint has."
+            " If the model is the same, build it before loading: call the model once, and `optimizer.build(variables)`. "
+            "Before that it lacks the variables that only the checkpoint has."
         )
     return [advice, *listed]
 

@@ -1,4 +1,4 @@
-"""The attributes of an object that podlift knows nothing about: those that are plain data, as JSON."""
+"""The plain-data attributes of arbitrary objects, as JSON."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _ITEMS = 10_000
 
 
 class NotPlainError(ValueError):
-    """A value that is no plain data, or too much of it."""
+    """A value that is not plain data, or is too large."""
 
 
 def read(value: object) -> tuple[dict[str, Any], list[str]]:
     """Return the plain attributes of an object, encoded, and the names of the others.
 
-    Plain are numbers, text, None, lists, tuples, dictionaries and sets of those, arrays of at most 8 MB, and the
-    random generators of Python and NumPy.
+    Plain are numbers, text, None, lists, tuples, dictionaries and sets of those, arrays of up to 8 MB, and the random
+    generators of Python and NumPy.
     """
     plain: dict[str, Any] = {}
     others: list[str] = []
@@ -33,17 +33,13 @@ def read(value: object) -> tuple[dict[str, Any], list[str]]:
 
 
 def write(value: object, attributes: dict[str, Any]) -> None:
-    """Put attributes that `read` has returned into an object."""
+    """Set attributes that `read` returned."""
     for name, attribute in attributes.items():
         vars(value)[name] = decode(attribute, vars(value).get(name))
 
 
 def encode(value: Any) -> Any:
-    """Return plain data as JSON can hold it.
-
-    Raises:
-        NotPlainError: something else.
-    """
+    """Return plain data as JSON; raises NotPlainError for anything else."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value if type(value) in (bool, int, float, str, type(None)) else _scalar(value)
     if isinstance(value, np.generic):
@@ -82,12 +78,7 @@ def _generator(value: Any) -> Any:
 
 
 def decode(value: Any, now: Any = None) -> Any:
-    """Return what `encode` was given.
-
-    Args:
-        value: what it returned.
-        now: what is in its place; a generator there is changed rather than replaced, as others may hold it too.
-    """
+    """Reverse `encode`. A generator in `now` is updated in place, because other objects may share it."""
     if not isinstance(value, dict):
         return value
     kind = value["is"]
@@ -105,7 +96,7 @@ def decode(value: Any, now: Any = None) -> Any:
 
 def _decoded_generator(kind: str, state: Any, now: Any) -> Any:
     if kind == "Random":
-        generator = now if type(now) is random.Random else random.Random()  # noqa: S311 - of the kind that was there
+        generator = now if type(now) is random.Random else random.Random()  # noqa: S311 - restores the saved type
         generator.setstate(state)
         return generator
     if kind == "RandomState":

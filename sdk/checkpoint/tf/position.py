@@ -1,12 +1,13 @@
-"""Where in its data a training is: tf.data's own state where it can be had, else how many batches were taken.
+"""The position of a training in its data: tf.data's own state where possible, otherwise the number of batches taken.
 
-Both are exact for a pipeline that gives the same elements each time. Going through `n` batches again costs their making;
-what makes it inexact is told (`Position.why`).
+Both are exact for a pipeline that yields the same elements every time. Skipping `n` batches costs producing them. What makes a
+position inexact is reported (`Position.why`).
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -18,25 +19,38 @@ import tensorflow as tf
 
 from ...errors import InputError
 from . import randomness
-from .pipelines import Traits, traits_of
 
 LARGE_BYTES = 100_000_000
 _LENGTH_BYTES = 8
-_CHEAP = 2000  # batches that are gone through again rather than risk the order of the next epoch
-_FAIL = 2  # ExternalStatePolicy: say so if the pipeline has a state that tf.data does not know
+_CHEAP = 2000  # this many batches are skipped rather than risking the order of the next epoch
+_FAIL = 2  # ExternalStatePolicy: fail if the pipeline has external state
+_PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+_GENERATORS = ("RngReadAndSkip", "StatefulUniform", "StatefulStandardNormal", "StatefulTruncatedNormal")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traits:
+    """Properties of a pipeline.
+
+    Attributes:
+        python: a Python function or generator produces its elements.
+        downgrades: one sentence for each reason why another pass may yield different elements.
+    """
+
+    python: bool
+    downgrades: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class IteratorState:
-    """Where an iterator is.
+    """The state of an iterator.
 
-    Args:
+    Attributes:
         batches: how many were taken from it.
-        iterators: which one of the dataset it is, the first being 1: a dataset that is shuffled anew each time gives
-            every iterator another order.
-        extra: what the one who made the iterator has to remember.
-        start: the random generators before its first batch, where Python makes the data.
-        state: tf.data's own, or b"".
+        iterators: its number among the iterators of the dataset, from 1: each gets another order of a reshuffled dataset.
+        extra: what the creator of the iterator needs.
+        start: state of the random generators before its first batch, if Python produces the data.
+        state: that of tf.data, or b"".
     """
 
     batches: int
@@ -46,30 +60,29 @@ class IteratorState:
     state: bytes = b""
 
     def encode(self) -> bytes:
-        """Return it as the bytes of a blob."""
         header = json.dumps({**asdict(self), "state": len(self.state)}).encode()
         return len(header).to_bytes(_LENGTH_BYTES, "little") + header + self.state
 
     @classmethod
     def decode(cls, blob: bytes) -> IteratorState:
-        """Read what `encode` has made; ValueError if it is something else."""
+        """Reverse `encode`; ValueError for other bytes."""
         start = _LENGTH_BYTES + int.from_bytes(blob[:_LENGTH_BYTES], "little")
         fields = json.loads(bytes(blob[_LENGTH_BYTES:start]))
         state = bytes(blob[start:])
         if len(state) != fields["state"]:
-            raise ValueError(f"a position of {fields['state']} bytes that has {len(state)}")
+            raise ValueError(f"a position with {len(state)} bytes instead of {fields['state']}")
         return cls(**{**fields, "state": state})
 
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """A place, ready to be saved.
+    """A position in the data, ready to be saved.
 
-    Args:
-        kind: "exact" with tf.data's state, "skip" with a number of batches to go through again.
+    Attributes:
+        kind: "exact" with tf.data's state, "skip" with a number of batches to skip.
         state: for a blob of this task.
-        how: for "skip", why tf.data's state could not be had; a sentence.
-        why: what may make the resumed training differ from an undisturbed one, or "".
+        how: for "skip", why tf.data's state is not available.
+        why: why the resumed training may differ from an uninterrupted one, or "".
     """
 
     kind: str
@@ -78,19 +91,13 @@ class Position:
     why: str = ""
 
 
-def position_of(iterator: Any, place: IteratorState, traits: Traits) -> Position:
-    """Return where the iterator is.
-
-    Args:
-        iterator: what the batches were taken from.
-        place: all but `state`.
-        traits: of its dataset.
-    """
+def position_of(iterator: Any, at: IteratorState, traits: Traits) -> Position:
+    """Return the position of an iterator; `at` has everything but tf.data's state."""
     inner = inner_iterator(iterator)
     if inner is None:
-        how = "it feeds several devices" if _is_distributed(iterator) else "it is no iterator of tf.data"
+        how = "it feeds several devices" if _is_distributed(iterator) else "it is not an iterator of tf.data"
     elif traits.downgrades:
-        how = traits.downgrades[0]  # tf.data would save some of these without a word
+        how = traits.downgrades[0]  # tf.data would silently save some of these
     else:
         try:
             state = _state(inner)
@@ -99,40 +106,38 @@ def position_of(iterator: Any, place: IteratorState, traits: Traits) -> Position
         else:
             large = f"the data's position has {len(state) / 1e6:.0f} MB, most of it shuffled elements"
             why = large if len(state) > LARGE_BYTES else ""
-            return Position(kind="exact", state=replace(place, state=state).encode(), why=why)
+            return Position(kind="exact", state=replace(at, state=state).encode(), why=why)
     why = "; ".join(traits.downgrades)
-    return Position(kind="skip", state=place.encode(), how=f"tf.data cannot save this position: {how}", why=why)
+    return Position(kind="skip", state=at.encode(), how=f"tf.data cannot save this position: {how}", why=why)
 
 
-def reach(place: IteratorState, made: int, make: Callable[[], Any], iterator: Any = None) -> Any:
-    """Return an iterator that is at a place.
+def reach(at: IteratorState, made: int, make: Callable[[], Any], iterator: Any = None) -> Any:
+    """Return an iterator at a saved state.
 
-    Every iterator over a dataset draws the seeds of its shuffles, so as many are made as there were. Restoring a state
-    makes one more inside of TensorFlow, which counts only where a shuffle was at its end: then nothing of it is saved.
+    Every iterator over a dataset draws the seeds of its shuffles, so as many are created as there were. Restoring a state
+    creates one more inside TensorFlow, which matters only if a shuffle was at its end; then its state is not saved.
 
     Args:
-        place: where it is to be.
-        made: how many iterators over the dataset there were in this process.
-        make: makes one.
+        made: how many iterators over the dataset this process has created.
         iterator: the last of them, if nothing was taken from it.
     """
-    too_many = max(made, 1) >= place.iterators  # for the one more
-    if place.state and too_many and place.batches <= _CHEAP and randomness.global_seed() is not None:
-        place = replace(place, state=b"")
-    wanted = place.iterators - 1 if place.state else place.iterators
+    too_many = max(made, 1) >= at.iterators  # the extra one
+    if at.state and too_many and at.batches <= _CHEAP and randomness.global_seed() is not None:
+        at = replace(at, state=b"")
+    wanted = at.iterators - 1 if at.state else at.iterators
     while iterator is None or made < wanted:
         iterator, made = make(), made + 1
     inner = inner_iterator(iterator)
-    if place.state and inner is not None:
-        serialized = tf.io.parse_tensor(place.state, tf.variant)
+    if at.state and inner is not None:
+        serialized = tf.io.parse_tensor(at.state, tf.variant)
         tf.raw_ops.DeserializeIterator(resource_handle=inner._iterator_resource, serialized=serialized)
     else:
-        _go_on(iterator, place.batches, place.start)
+        _take_again(iterator, at.batches, at.start)
     return iterator
 
 
 def inner_iterator(iterator: Any) -> Any:
-    """Return the iterator whose state says everything about this one, or None."""
+    """Return the iterator that holds all the state of this one, or None."""
     if isinstance(iterator, tf.data.Iterator):
         return iterator if hasattr(iterator, "_iterator_resource") else None
     if not _is_distributed(iterator):
@@ -156,10 +161,10 @@ def _sentence(error: Any) -> str:
     return text.split("}} ")[-1].split(" [Op:")[0][:200]
 
 
-def _go_on(iterator: Any, batches: int, start: str) -> None:
-    """Go through batches, with Python's random generators as they were at the beginning of them.
+def _take_again(iterator: Any, batches: int, start: str) -> None:
+    """Skip batches, with Python's random generators as they were before the first of them.
 
-    A pipeline that draws from those goes on from where it has brought them; to one that does not they are given back.
+    A pipeline that draws from the generators leaves them where it stopped; otherwise they are restored.
     """
     if not start:
         _take(iterator, batches)
@@ -178,19 +183,19 @@ def _take(iterator: Any, batches: int) -> None:
             next(iterator)
         except StopIteration:
             raise InputError(
-                f"The data has become shorter: it ended behind {done} batches, and {batches} were taken before. "
-                "Next: give the run its data back, or submit a new run."
+                f"The data has become shorter: it ended after {done} batches, and {batches} had been used. "
+                "Next: restore the data, or submit a new run."
             ) from None
 
 
 def python_state() -> str:
-    """Return the state of the generators that Python functions draw from."""
+    """Return the state of the generators that Python functions use."""
     saved = json.loads(randomness.capture())
     return json.dumps({"python": saved["python"], "numpy": saved["numpy"]})
 
 
 def set_python(state: str) -> None:
-    """Put back what `python_state` has returned."""
+    """Restore a `python_state`."""
     saved = json.loads(state)
     random.setstate((saved["python"][0], tuple(saved["python"][1]), *saved["python"][2:]))
     if saved["numpy"]:
@@ -200,22 +205,22 @@ def set_python(state: str) -> None:
 
 
 class ResumableIterator:
-    """The batches of one pass over a dataset, from any place of it.
+    """The batches of one pass over a dataset, from any position.
 
     Args:
         data: a `tf.data.Dataset`, a distributed dataset, or any iterable.
-        skip: how many batches of it were taken before, where there is no `state`.
-        state: what `position().state` was there.
+        skip: completed batches, if there is no `state`.
+        state: the saved `position().state`.
     """
 
     def __init__(self, data: Any, *, skip: int = 0, state: bytes | None = None) -> None:
         made = _made(data)
-        place = IteratorState.decode(state) if state else IteratorState(batches=skip, iterators=made + 1)
+        at = IteratorState.decode(state) if state else IteratorState(batches=skip, iterators=made + 1)
         self._traits = traits_of(data)
-        self._iterators = max(place.iterators, made + 1)
-        self._batches, self._failed = place.batches, False
-        self._start = place.start or (python_state() if self._traits.python or not _is_tf_data(data) else "")
-        self._iterator = reach(replace(place, start=self._start), made, lambda: iter(data))
+        self._iterators = max(at.iterators, made + 1)
+        self._batches, self._failed = at.batches, False
+        self._start = at.start or (python_state() if self._traits.python or not _is_tf_data(data) else "")
+        self._iterator = reach(replace(at, start=self._start), made, lambda: iter(data))
         with contextlib.suppress(AttributeError):
             data.podlift_iterators = self._iterators
 
@@ -228,30 +233,116 @@ class ResumableIterator:
         except StopIteration:
             raise
         except BaseException:
-            # It may be past the batch that it could not make.
+            # The iterator may have skipped the batch that failed.
             self._failed = True
             raise
         self._batches += 1
         return batch
 
     def position(self) -> Position:
-        """Return where it is: behind the batch that was given last."""
-        place = IteratorState(batches=self._batches, iterators=self._iterators, start=self._start)
+        """Return the position after the last batch."""
+        at = IteratorState(batches=self._batches, iterators=self._iterators, start=self._start)
         if self._failed:
-            return Position(kind="skip", state=place.encode(), why="; ".join(self._traits.downgrades))
-        return position_of(self._iterator, place, self._traits)
+            return Position(kind="skip", state=at.encode(), why="; ".join(self._traits.downgrades))
+        return position_of(self._iterator, at, self._traits)
 
 
 def next_pass(data: Any) -> Position:
-    """Return the beginning of the next pass over a dataset, for a state between two of them."""
+    """Return the position at the beginning of the next pass over a dataset."""
     why = "; ".join(traits_of(data).downgrades)
     return Position(kind="skip", state=IteratorState(batches=0, iterators=_made(data) + 1).encode(), why=why)
 
 
 def _made(data: Any) -> int:
-    """Return how many feeds there were of this object."""
+    """Return how many iterators were created over this object."""
     return int(getattr(data, "podlift_iterators", 0))
 
 
 def _is_tf_data(data: Any) -> bool:
     return isinstance(data, (tf.data.Dataset, tf.distribute.DistributedDataset))
+
+
+# --- What makes a pipeline unrepeatable ----------------------------------------------------------------------------
+
+
+def traits_of(dataset: Any) -> Traits:
+    """Inspect every step of a pipeline; what cannot be inspected (a distributed dataset) is assumed to be deterministic."""
+    python, sentences = False, []
+    for step in _steps(dataset, set()):
+        for node in _nodes(step):
+            python = python or node.op in _PYTHON
+            sentences += [_random_op(node, step)]
+        sentences += [_order_of(step)]
+    return Traits(python=python, downgrades=tuple(dict.fromkeys(filter(None, sentences))))
+
+
+def _steps(dataset: Any, seen: set[int]) -> Iterator[Any]:
+    if id(dataset) in seen:
+        return
+    seen.add(id(dataset))
+    yield dataset
+    try:
+        inputs = list(dataset._inputs())
+    except (AttributeError, NotImplementedError):
+        original = getattr(dataset, "_original_dataset", None)  # of a distributed dataset
+        inputs = [] if original is None else [original]
+    for each in inputs:
+        yield from _steps(each, seen)
+
+
+def _nodes(step: Any) -> Iterator[Any]:
+    try:
+        functions = [wrapper.function for wrapper in step._functions()]
+    except (AttributeError, NotImplementedError):
+        return
+    for function in functions:
+        graph = function.graph.as_graph_def()
+        yield from graph.node
+        for nested in graph.library.function:
+            yield from nested.node_def
+
+
+def _random_op(node: Any, step: Any) -> str:
+    if node.op.startswith(_GENERATORS):
+        return (
+            f"the data pipeline draws from a tf.random.Generator ({node.op}), whose state is ahead of the training. "
+            "Next: use tf.random.stateless_* with a seed derived from the element's index"
+        )
+    if "seed2" not in node.attr or node.op.startswith("Stateless"):
+        return ""
+    if node.attr["seed"].i == 0 and node.attr["seed2"].i == 0:
+        return f"the data pipeline draws random numbers without a seed ({node.op}). Next: call tf.random.set_seed"
+    if getattr(step, "_num_parallel_calls", None) is not None and not _is_deterministic():
+        return (
+            f"the data pipeline draws random numbers in parallel calls ({node.op}), in an undefined order. "
+            "Next: call tf.config.experimental.enable_op_determinism"
+        )
+    return ""
+
+
+def _order_of(step: Any) -> str:
+    # Options apply to all steps before them; the last step has the options of all.
+    loose = getattr(step, "_deterministic", None) in ("false", False) or _interleaves_loosely(step)
+    try:
+        loose = loose or step.options().deterministic is False
+    except (AttributeError, NotImplementedError):
+        pass
+    return (
+        "the order of the data is not deterministic (deterministic=False)" if loose and not _is_deterministic() else ""
+    )
+
+
+def _interleaves_loosely(step: Any) -> bool:
+    """Inspect the graph, because this step does not keep its argument. Its sources are mostly file names."""
+    if "ParallelInterleave" not in type(step).__name__:
+        return False
+    tf = importlib.import_module("tensorflow")
+    ignore = tf.data.experimental.ExternalStatePolicy.IGNORE.value
+    text = tf.raw_ops.DatasetToGraphV2(input_dataset=step._variant_tensor, external_state_policy=ignore).numpy()
+    nodes = tf.compat.v1.GraphDef.FromString(text).node
+    return any(node.attr["deterministic"].s == b"false" for node in nodes if "deterministic" in node.attr)
+
+
+def _is_deterministic() -> bool:
+    config = importlib.import_module("tensorflow.python.framework.config")
+    return bool(getattr(config, "is_op_determinism_enabled", bool)())

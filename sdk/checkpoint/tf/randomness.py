@@ -1,8 +1,8 @@
-"""The random numbers that a program draws from global state: Python's, NumPy's, TensorFlow's and Keras's.
+"""The random numbers drawn from global state: Python's, NumPy's, TensorFlow's and Keras's.
 
-Seed generators of layers are variables and belong to the snapshot. What nobody can read, and so is not kept:
-the counters inside of TensorFlow's stateful random kernels, that is `tf.random.uniform` and its like
-inside of a `tf.function` or with a `seed=` of their own, and generators that a program holds in its own variables.
+Seed generators of layers are variables and belong to the snapshot. Not saved, because they cannot be read: the counters inside
+TensorFlow's stateful random kernels (`tf.random.uniform` and similar inside a `tf.function`, or with their own `seed=`), and
+generators that a program holds outside of variables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .snapshot import components
 
 
 def capture() -> bytes:
-    """Return the state of all global generators; nothing is drawn and no generator is made by it."""
+    """Return the state of all global generators; draws nothing and creates no generator."""
     state = {
         "python": _python_state(random.getstate()),
         "numpy": _numpy_state(),
@@ -33,18 +33,14 @@ def capture() -> bytes:
 
 
 def restore(state: bytes) -> None:
-    """Make all global generators go on where `capture` was called.
-
-    Args:
-        state: what `capture` returned, in this process or another one.
-    """
+    """Set all global generators to a state that `capture` returned."""
     saved = json.loads(state)
     _set_eager_state(saved["tensorflow"])
     for name, generator in saved["generators"].items():
         _set_generator(name, generator)
     _set_tf_keras_state(saved["tf_keras"])
     _ordinal[0] = saved["ordinal"]
-    # Last: making a generator may draw from Python's.
+    # Last: creating a generator may draw from Python's.
     if saved["numpy"]:
         numpy = saved["numpy"]
         numpy["state"]["key"] = np.array(numpy["state"]["key"], dtype=np.uint32)
@@ -53,13 +49,13 @@ def restore(state: bytes) -> None:
 
 
 def global_seed() -> int | None:
-    """Return what `tf.random.set_seed` was given, or None."""
+    """Return the seed given to `tf.random.set_seed`, or None."""
     context = _eager_context()
     return None if context is None or context._seed is None else int(context._seed)
 
 
 def next_ordinal() -> int:
-    """Return 1, 2, 3, ...: something to derive seeds from that `restore` sets back too."""
+    """Return 1, 2, 3, ...: a counter to derive seeds from, which `restore` also resets."""
     _ordinal[0] += 1
     return _ordinal[0]
 
@@ -77,7 +73,7 @@ def _tuple(state: Any) -> tuple[Any, ...]:
 
 def _numpy_state() -> dict[str, Any]:
     state: dict[str, Any] = dict(np.random.get_state(legacy=False))
-    if "key" not in state["state"]:  # a program may put another generator in its place
+    if "key" not in state["state"]:  # a program may have replaced the generator
         return {}
     return state | {"state": state["state"] | {"key": state["state"]["key"].tolist()}}
 
@@ -86,7 +82,7 @@ def _numpy_state() -> dict[str, Any]:
 
 
 def _eager_context() -> Any:
-    """Return TensorFlow's private context, or None in a version that keeps its seeds elsewhere."""
+    """Return TensorFlow's private context, or None in a version that stores its seeds elsewhere."""
     context = importlib.import_module("tensorflow.python.eager.context").context()
     return context if hasattr(context, "_seed") and hasattr(context, "_set_global_seed") else None
 
@@ -170,5 +166,5 @@ def _set_tf_keras_state(state: Any) -> None:
     if state is not None and "tf_keras" in sys.modules:
         backend = importlib.import_module("tf_keras.src.backend")
         if _tf_keras_generator() is None:
-            backend._SEED_GENERATOR.generator = random.Random()  # noqa: S311 - the kind that tf_keras keeps there
+            backend._SEED_GENERATOR.generator = random.Random()  # noqa: S311 - the type that tf_keras uses
         backend._SEED_GENERATOR.generator.setstate(_tuple(state))

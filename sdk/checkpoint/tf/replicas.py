@@ -1,9 +1,8 @@
-"""What each replica has for itself: saved by every task, given back to the same replica.
+"""Values that differ between replicas: saved by every task, restored to the same replica.
 
-A snapshot holds one value of each variable. That is not enough between two synchronisations: the moving statistics of
-BatchNormalization and the sums of a metric differ from replica to replica, and only its own ones let a replica go on
-exactly where it was. Here they are read without asking the other tasks, and brought together only where the number of
-replicas has changed meanwhile: sums are added up, other numbers averaged.
+A snapshot holds one value per variable. Between two synchronisations that is not enough: moving statistics of
+BatchNormalization and sums of metrics differ between replicas, and a replica continues exactly only with its own. They are
+read without communication, and merged only if the number of replicas has changed: sums are added, other numbers averaged.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _LENGTH_BYTES = 8
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicaValues:
-    """The values that one task's replicas had of one variable; `replicated` if a strategy made it one variable."""
+    """The values of one variable on one task's replicas; `replicated` if a strategy created it."""
 
     replicated: bool
     dtype: str
@@ -32,21 +31,19 @@ class ReplicaValues:
 
 
 def replica_values(variables: Variables, *, tasks: int = 1) -> bytes:
-    """Return what the replicas of this task hold for themselves, for a blob of this task; `load` takes it.
+    """Return this task's per-replica values as a blob; `loading.load` restores it.
 
-    Args:
-        variables: all of them.
-        tasks: how many tasks train. With several, a variable that no strategy knows is a task's own too.
+    With several `tasks`, variables that belong to no strategy are also saved per task.
     """
     entries: list[dict[str, Any]] = []
     parts: list[memoryview] = []
     for path, variable in variables.items():
         local = components(variable)
-        if path in variables.own or (tasks > 1 and len(local) == 1 and not _is_distributed(variable)):
+        if path in variables.per_replica or (tasks > 1 and len(local) == 1 and not _is_distributed(variable)):
             data = [bytes_of(component.read_value()) for component in local]
             first = local[0]
             known = {"path": path, "dtype": first.dtype.name, "shape": first.shape.as_list()}
-            entries.append({**known, "replicas": len(data), "replicated": path in variables.own})
+            entries.append({**known, "replicas": len(data), "replicated": path in variables.per_replica})
             parts += data
     header = json.dumps({"tasks": tasks, "variables": entries}).encode()
     return b"".join([len(header).to_bytes(_LENGTH_BYTES, "little"), header, *parts])
@@ -59,11 +56,7 @@ def _is_distributed(variable: Any) -> bool:
 
 
 def decode(blob: bytes) -> tuple[int, dict[str, ReplicaValues]]:
-    """Return how many tasks there were, and the values of the task that wrote the blob.
-
-    Raises:
-        ValueError: no such blob.
-    """
+    """Return the number of tasks and the values of the task that wrote the blob; ValueError for any other blob."""
     view = memoryview(blob)
     start = _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")
     header = json.loads(bytes(view[_LENGTH_BYTES:start]))
@@ -78,7 +71,7 @@ def decode(blob: bytes) -> tuple[int, dict[str, ReplicaValues]]:
             replicated=entry["replicated"], dtype=entry["dtype"], shape=shape, values=tuple(values)
         )
     if start != len(view):
-        raise ValueError(f"own values of {start} bytes in a blob of {len(view)}")
+        raise ValueError(f"replica values of {start} bytes in a blob of {len(view)}")
     return header["tasks"], found
 
 
@@ -90,14 +83,11 @@ def array_of(dtype: str, shape: tuple[int, ...], data: memoryview) -> Any:
 def for_replicas(
     path: str, variable: Any, blobs: Mapping[int, Mapping[str, ReplicaValues]], rank: int, same: bool
 ) -> list[Any]:
-    """Return the value of each local replica, or nothing where none of the tasks has saved one.
+    """Return the value of each local replica; empty if no task saved one.
 
     Args:
-        path: the variable's.
-        variable: the variable.
-        blobs: what each task has saved.
-        rank: this task.
-        same: whether there are as many tasks as there were.
+        blobs: what each task saved.
+        same: the number of tasks is unchanged.
     """
     local = components(variable)
     saved = {task: values[path] for task, values in blobs.items() if path in values}
@@ -106,18 +96,18 @@ def for_replicas(
     mine = saved.get(rank)
     if same and mine is not None and len(mine.values) == len(local):
         return [array_of(mine.dtype, mine.shape, value) for value in mine.values]
-    if not any(own.replicated for own in saved.values()):
+    if not any(one.replicated for one in saved.values()):
         return []
-    return _together(
-        variable, [array_of(own.dtype, own.shape, v) for _, own in sorted(saved.items()) for v in own.values]
+    return _merged(
+        variable, [array_of(one.dtype, one.shape, value) for _, one in sorted(saved.items()) for value in one.values]
     )
 
 
-def _together(variable: Any, values: list[Any]) -> list[Any]:
+def _merged(variable: Any, values: list[Any]) -> list[Any]:
     count = len(components(variable))
     aggregation = getattr(variable, "aggregation", None)
     if aggregation in ("sum", tf.VariableAggregation.SUM):
-        # Every replica gets its part, as TensorFlow does when such a variable is assigned outside of a replica.
+        # Each replica gets an equal share, as TensorFlow does when such a variable is assigned outside of a replica.
         replicas = _replicas(variable)
         total = np.sum(values, axis=0)
         return [(total / replicas).astype(total.dtype)] * count

@@ -263,7 +263,7 @@ class PhaseCheckpoints:
 
         own = {rank: blobs["own"] for rank, blobs in checkpoint.blobs.items() if "own" in blobs}
         tasks = len(self._manager.tasks)
-        loading.load(self.variables, checkpoint.arrays, own=own, rank=self._manager.rank, tasks=tasks)
+        loading.load(self.variables, checkpoint.arrays, per_replica=own, rank=self._manager.rank, tasks=tasks)
         if "random" in self.blobs:
             randomness.restore(self.blobs["random"])
         step, number = checkpoint.manifest.step, self._begun.number + 1
@@ -338,9 +338,9 @@ class PhaseCheckpoints:
 
     def _is_finite(self) -> bool:
         """Return False if the weights hold NaN or infinity: such a state must not replace a good one."""
-        from ...checkpoint.tf import finite, snapshot
+        from ...checkpoint.tf import snapshot
 
-        wrong = finite.first_non_finite(snapshot.take(self.variables)) if self._manager.rank == 0 else None
+        wrong = snapshot.first_non_finite(snapshot.take(self.variables)) if self._manager.rank == 0 else None
         if wrong is not None:
             self._auto.log_once(f"{wrong} holds NaN or infinity: ends of epochs are not saved until it is finite again")
         return wrong is None

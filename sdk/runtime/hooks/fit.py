@@ -63,10 +63,10 @@ class FitHooks:
 
             legacy_epochs.install(module)
         else:
-            from ...checkpoint.tf import keras_order
+            from ...checkpoint.tf import keras_input
 
             # A program that sets no seed shuffles its arrays alike in all tasks, and again after a restart.
-            keras_order.set_default_seed(self._checkpoint.manager.run_id)
+            keras_input.set_default_seed(self._checkpoint.manager.run_id)
 
             @around(module.TensorFlowTrainer, "_get_metrics_result_or_logs")
             def epoch_logs(original: Function, model: Any, logs: Any) -> Any:
@@ -205,7 +205,7 @@ class _SavedFit:
         self._epochs.build(self.model)
         self._phase: PhaseCheckpoints = checkpoint.begin("fit", self._variables)
         self._manager = checkpoint.manager
-        self._epochs.when_over(self.model, self._data_over)
+        self._epochs.on_data_end(self.model, self._data_over)
 
     def _variables(self) -> Any:
         from ...checkpoint.tf import snapshot
@@ -216,7 +216,7 @@ class _SavedFit:
         # tf_keras makes the variables of metrics in the first step, and resets them to zero in every epoch.
         metrics = {id(variable) for metric in self.model.metrics for variable in metric.variables}
         kept = {path: variable for path, variable in found.items() if id(variable) not in metrics}
-        return snapshot.Variables(kept.items(), found.own & kept.keys())
+        return snapshot.Variables(kept.items(), found.per_replica & kept.keys())
 
     def start(self) -> int:
         """Restore what an earlier attempt saved, and return how many steps it did."""
@@ -306,7 +306,7 @@ class _SavedFit:
 
     def _keep(self, taken: int | None = None) -> None:
         """Keep the state in memory, in case an exception comes before the next one is complete."""
-        if self._manager.size > _KEPT_BYTES or self._phase.interrupted or self._epochs.goes_on(self.model):
+        if self._manager.size > _KEPT_BYTES or self._phase.interrupted or self._epochs.keeps_iterator(self.model):
             self._kept = None
             return
         may_spend_s = _KEEPING_S + _KEEPING_SHARE * (time.monotonic() - self._since)
@@ -359,7 +359,7 @@ class _SavedFit:
 
     def end(self) -> None:
         """Save the end, so that this `fit` is not repeated."""
-        self._epochs.leave(self.model)
+        self._epochs.release(self.model)
         phase, history = self._phase, getattr(self.model, "history", None)
         if history is not None and not phase.finished:
             # It may hold numbers of NumPy.

@@ -70,10 +70,10 @@ def save(manager: CheckpointManager, state: UnsavedState | None, within_s: float
 
 def _save(manager: CheckpointManager, state: UnsavedState, until: float) -> str:
     """Save, and return what prevented it; "" if nothing did."""
-    from ...checkpoint.tf import finite
+    from ...checkpoint.tf import snapshot
 
     checked = [array for array in state.contents.arrays if array.path not in state.metrics]
-    wrong = finite.first_non_finite(checked)
+    wrong = snapshot.first_non_finite(checked)
     if wrong is not None:
         return f"{wrong} holds NaN or infinity"
     if not manager.meet(state.steps, min(_MEET_S, _MEET_SHARE * (until - time.monotonic()))):

@@ -205,14 +205,14 @@ def test_a_restored_model_trains_on_as_if_nothing_had_happened():
 def test_with_fewer_tasks_sums_are_added_up_and_other_numbers_averaged():
     metric = keras.metrics.Sum(name="sum")
     found = variables_of(metric=metric, mean=tf.Variable(0.0, name="mean"), alone=tf.Variable(0.0, name="alone"))
-    replicated = Variables(found.items(), own=[path for path in found if path != "alone"])
+    replicated = Variables(found.items(), per_replica=[path for path in found if path != "alone"])
     blobs, saved = {}, {}
     for rank, value in enumerate((3.0, 5.0)):
         for variable in found.values():
             variable.assign(value)
         blobs[rank] = replica_values(replicated, tasks=2)
         saved = saved or loaded(take(replicated))
-    load(replicated, saved, own=blobs, rank=1, tasks=2)
+    load(replicated, saved, per_replica=blobs, rank=1, tasks=2)
     assert [float(v) for v in held(found).values()] == [5.0, 5.0, 5.0]
-    load(replicated, saved, own=blobs, rank=0, tasks=1)
+    load(replicated, saved, per_replica=blobs, rank=0, tasks=1)
     assert {path: float(v) for path, v in held(found).items()} == {"sum/total": 8.0, "mean": 4.0, "alone": 3.0}
