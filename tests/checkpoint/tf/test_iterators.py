@@ -193,7 +193,7 @@ def test_data_that_has_become_shorter_is_an_error():
     )
     for _ in range(6):
         next(feed)
-    with pytest.raises(ValueError, match="ended behind 3 batches, and 6 were taken"):
+    with pytest.raises(ValueError, match="ended after 3 batches, and 6 had been used"):
         position.ResumableIterator([1, 2, 3], state=feed.position().state)
 
 
