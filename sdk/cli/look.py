@@ -21,8 +21,8 @@ from ..status import EXIT_CANCELLED, EXIT_DONE, Reason, State, Status
 from ..text import duration
 from ..tracebacks import one_line
 from .lines import Printer, is_whole, since_then, too_many
-from .options import duration as seconds
-from .output import EXIT_DETACHED, answer, as_json, end_with_reader, numbers, say, summary
+from .options import earlier
+from .output import EXIT_DETACHED, answer, as_json, end_with_reader, numbers, say, seconds, summary
 from .start import Backend, Json, Root, reference
 from .watch import conclude, follow, on_terminal
 
@@ -52,11 +52,16 @@ Since = Annotated[
 ]
 Timestamps = Annotated[bool, typer.Option("--timestamps", help="when each line was there, before it")]
 Timeout = Annotated[
-    float | None, typer.Option("--timeout-s", metavar="SECONDS", min=0, help="at most so long", show_default=False)
+    str | None,
+    typer.Option(
+        "--timeout", metavar="DURATION", help="Stop waiting after this time; the run goes on.", show_default=False
+    ),
 ]
 Grace = Annotated[
-    float | None,
-    typer.Option("--grace-s", metavar="SECONDS", min=0, help="between SIGTERM and SIGKILL", show_default=False),
+    str | None,
+    typer.Option(
+        "--grace", metavar="DURATION", help="Time between SIGTERM and SIGKILL; 0 for none.", show_default=False
+    ),
 ]
 
 # Reasons that say no more than the state.
@@ -172,8 +177,10 @@ def logs(
         say(f"{run.id} is {now.state.value} ({now.reason.value}).")
 
 
-def wait(ref: Ref, timeout_s: Timeout = None, root: Root = None, json_output: Json = False) -> None:
+@earlier(timeout_s="--timeout")
+def wait(ref: Ref, timeout: Timeout = None, root: Root = None, json_output: Json = False) -> None:
     """Wait for the end of a run; the exit code is the run's."""
+    timeout_s = None if timeout is None else seconds("--timeout", timeout)
     run = api.attach(ref, root=root)
     shown = run.id if configured_root(root, os.environ) == run.plan.root else run.url
     problems = {}
@@ -190,8 +197,10 @@ def wait(ref: Ref, timeout_s: Timeout = None, root: Root = None, json_output: Js
     raise typer.Exit(code)
 
 
-def cancel(ref: Ref, grace_s: Grace = None, root: Root = None) -> None:
+@earlier(grace_s="--grace")
+def cancel(ref: Ref, grace: Grace = None, root: Root = None) -> None:
     """End a run, and wait until it has ended; one that has ended stays as it is."""
+    grace_s = None if grace is None else seconds("--grace", grace)
     run = api.attach(ref, root=root)
     run.cancel(grace_s)
     ended = run.wait()

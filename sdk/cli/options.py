@@ -14,7 +14,6 @@ from ..errors import InputError, Problems
 from ..planning.settings import table
 from ..spec.job import FromCaller
 from ..spec.setting_names import RENAMED, renamed
-from ..text import parse_duration
 
 # Have a form of their own on the command line, repeated: --env K=V, --input K=URL.
 _OWN_FORM = ("env", "inputs")
@@ -42,10 +41,46 @@ def with_settings(verb: Callable[..., None]) -> Callable[..., None]:
     # Not typing.get_type_hints: on Python 3.10 that puts Optional around an Annotated whose default is None.
     signature = inspect.signature(verb, eval_str=True)
     own = [parameter for parameter in signature.parameters.values() if parameter.name != "given"]
-    added = [_parameter(table.SETTINGS[name]) if name in table.SETTINGS else _earlier(name) for name in names]
+    added = [
+        _parameter(table.SETTINGS[name])
+        if name in table.SETTINGS
+        else _hidden(name, switch=table.SETTINGS[RENAMED[name]].type is bool)
+        for name in names
+    ]
     wrapped.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
     wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *added]}
     return wrapped
+
+
+def earlier(**flags: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add hidden options for flags that a verb had: `timeout_s="--timeout"`; using one is an error that names the new one."""
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(verb)
+        def wrapped(**values: Any) -> None:
+            used = [name for name in flags if values.pop(name) is not None]
+            if used:
+                also = [
+                    _renamed_flag(name) for name, value in values.items() if name in RENAMED and value not in (None, [])
+                ]
+                raise InputError([*(f"{_flag(name)} is now {flags[name]}." for name in used), *also])
+            verb(**values)
+
+        parameters = list(inspect.signature(verb, eval_str=True).parameters.values())
+        hidden = [_hidden(name, switch=False) for name in flags]
+        wrapped.__signature__ = inspect.Signature([*parameters, *hidden])  # type: ignore[attr-defined]
+        wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*parameters, *hidden]}
+        return wrapped
+
+    return decorate
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _renamed_flag(name: str) -> str:
+    return renamed(name, written=_flag(name), new=table.SETTINGS[RENAMED[name]].flag)
 
 
 def _parameter(setting: table.Setting) -> inspect.Parameter:
@@ -62,9 +97,9 @@ def _parameter(setting: table.Setting) -> inspect.Parameter:
     return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
 
 
-def _earlier(name: str) -> inspect.Parameter:
-    """Return the hidden option of an earlier name."""
-    flag, switch = f"--{name.replace('_', '-')}", table.SETTINGS[RENAMED[name]].type is bool
+def _hidden(name: str, *, switch: bool) -> inspect.Parameter:
+    """Return the option of an earlier name."""
+    flag = _flag(name)
     option = typer.Option(None, f"{flag}/--no-{flag[2:]}" if switch else flag, hidden=True)
     kind = bool | None if switch else str | None
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
@@ -95,8 +130,7 @@ def read(texts: dict[str, Any], problems: Problems) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, text in texts.items():
         if name in RENAMED:
-            old = f"--{name.replace('_', '-')}"
-            problems.found.append(renamed(name, written=old, new=table.SETTINGS[RENAMED[name]].flag))
+            problems.found.append(_renamed_flag(name))
             continue
         if not isinstance(text, str):
             found[name] = text
@@ -135,15 +169,3 @@ def variables(texts: list[str]) -> dict[str, str | FromCaller]:
         name, equals, value = text.partition("=")
         found[name] = value if equals else FromCaller()
     return found
-
-
-def duration(option: str, text: str) -> float:
-    """Return the seconds that a text such as "90s", "10m" or "1h30m" means; a bare number is seconds.
-
-    Raises:
-        InputError: it means none.
-    """
-    try:
-        return parse_duration(text)
-    except ValueError:
-        raise InputError(f"{option} must be a duration such as 90s, 10m, 2h or 1h30m. Received: {text!r}.") from None

@@ -13,8 +13,10 @@ import threading
 from dataclasses import asdict
 from typing import Any, TextIO
 
+from ..errors import InputError
 from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER, Reason, Status
+from ..text import parse_duration
 
 # Of a shell: ended by Ctrl-C. The run itself goes on.
 EXIT_DETACHED = 130
@@ -146,6 +148,14 @@ def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, Any]:
         "findings": [],
         "problems": list(problems),
     }
+
+
+def seconds(option: str, text: str, *, unit_required: bool = False) -> float:
+    """Return the value of an option that is a duration."""
+    try:
+        return parse_duration(text, unit_required=unit_required)
+    except ValueError as error:
+        raise InputError(f"{option}: {error} Received: {text!r}.") from None
 
 
 def numbers(metrics: dict[str, Any], between: str = "  ") -> str:

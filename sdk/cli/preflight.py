@@ -10,8 +10,8 @@ import typer
 from ..errors import InputError, Problems
 from ..planning.settings.merge import Target
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_INPUT, EXIT_USER
-from .options import with_settings
-from .output import answer, as_json
+from .options import earlier, with_settings
+from .output import answer, as_json, seconds
 from .start import Asked, Env, Inputs, Json
 
 Words = Annotated[
@@ -23,8 +23,10 @@ Words = Annotated[
     ),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="refuse dynamic shapes, which the compiler pads")]
-Seconds = Annotated[float, typer.Option("--limit-s", metavar="SECONDS", help="how long it may take", min=1)]
-Memory = Annotated[float, typer.Option("--limit-gb", metavar="GB", help="how much memory it may take", min=0.1)]
+Limit = Annotated[str, typer.Option("--time-limit", metavar="DURATION", help="Time limit of the preflight itself.")]
+Memory = Annotated[
+    float, typer.Option("--memory-limit-gb", metavar="GB", help="Memory limit of the preflight itself.", min=0.1)
+]
 Fresh = Annotated[bool, typer.Option("--fresh", help="look again where the same code was looked at before")]
 
 
@@ -37,12 +39,13 @@ _EXIT = {
 }
 
 
+@earlier(limit_s="--time-limit", limit_gb="--memory-limit-gb")
 @with_settings
 def preflight(
     words: Words = None,
     strict: Strict = False,
-    limit_s: Seconds = 300.0,
-    limit_gb: Memory = 8.0,
+    time_limit: Limit = "5m",
+    memory_limit_gb: Memory = 8.0,
     fresh: Fresh = False,
     env: Env = None,
     inputs: Inputs = None,
@@ -60,8 +63,13 @@ def preflight(
     with problems.collect():
         if accelerator is None:
             raise InputError("A preflight is for a TPU. Next: --accelerator v5e-8.")
+    limit_s = 0.0
+    with problems.collect():
+        limit_s = seconds("--time-limit", time_limit)
+        if limit_s < 1:
+            raise InputError(f"--time-limit must be at least 1s. Received: {time_limit!r}.")
     problems.raise_if_any()
-    limits = PreflightLimits(seconds=limit_s, bytes=int(limit_gb * 1e9))
+    limits = PreflightLimits(seconds=limit_s, bytes=int(memory_limit_gb * 1e9))
     report = look(entry, accelerator=accelerator, given=settings, strict=strict, limits=limits, fresh=fresh)
     if json_output:
         as_json(json.loads(report.to_json()))

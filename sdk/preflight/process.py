@@ -15,6 +15,7 @@ from ..backends.local import render
 from ..planning.preflight_findings import PreflightReport, StoppedBy, read
 from ..process import spawn as processes
 from ..spec.plan import Plan
+from ..text import duration
 from .observations import PreflightRequest
 
 _POLL_S = 0.1
@@ -109,9 +110,9 @@ def _wait(process: processes.Process, began: float, limits: PreflightLimits) -> 
     """Wait for the process to end; return which limit it exceeded, "" for none."""
     while process.poll() is None:
         if time.monotonic() - began > limits.seconds:
-            return f"It took longer than {limits.seconds:g} s (--limit-s)."
+            return f"It took longer than {duration(limits.seconds)} (--time-limit)."
         if _memory(process.pid) > limits.bytes:
-            return f"It used more than {limits.bytes / 1e9:.1f} GB of memory (--limit-gb)."
+            return f"It used more than {limits.bytes / 1e9:.1f} GB of memory (--memory-limit-gb)."
         time.sleep(_POLL_S)
     return ""
 

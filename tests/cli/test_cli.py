@@ -109,11 +109,11 @@ def test_detach_then_runs_status_logs_wait_and_cancel_from_other_processes(
         assert json.loads(here("runs", "--json").stdout)[0]["url"] == url
         assert json.loads(here("status", url, "--json").stdout)["state"] == "RUNNING"
         assert "training" in here("status", run.id).stdout
-        late = here("wait", run.id, "--timeout-s", "0.1", "--json")
+        late = here("wait", run.id, "--timeout", "0.1s", "--json")
         assert (late.code, "still RUNNING" in late.stderr) == (3, True)
         assert json.loads(late.stdout)["state"] == "RUNNING"
         assert "still RUNNING" in json.loads(late.stdout)["problems"][0]
-        assert podlift("cancel", run.id, "--grace-s", "0").code == 0
+        assert podlift("cancel", run.id, "--grace", "0").code == 0
         assert logs.wait(limit_s) == 0
     finally:
         logs.kill()

@@ -224,3 +224,37 @@ def test_a_run_of_the_first_release_that_failed_is_resumed(tmp_path: Path, monke
 
 def test_every_group_has_its_word() -> None:
     assert {table_of(name)[0] for name in table.SETTINGS} == {"", *TABLES}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("wait", "x", "--timeout-s", "3"), "--timeout-s is now --timeout."),
+        (("cancel", "x", "--grace-s", "0"), "--grace-s is now --grace."),
+        (
+            ("preflight", "x.py", "--limit-gb", "1", "--keras", "legacy", "--limit-s", "3"),
+            "--limit-s is now --time-limit.",
+        ),
+    ],
+)
+def test_an_earlier_flag_of_a_verb_is_an_error_that_names_the_new_one(here, words: tuple[str, ...], said: str) -> None:
+    shown = here(*words)
+    assert (shown.code, said in shown.stderr) == (2, True)
+    if words[0] == "preflight":
+        assert "--limit-gb is now --memory-limit-gb." in shown.stderr
+        assert "--keras is now --code-keras." in shown.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("wait", "x", "--timeout"),
+        ("cancel", "x", "--grace"),
+        ("logs", "x", "--since"),
+        ("preflight", "x.py", "--time-limit"),
+    ],
+)
+def test_every_time_span_is_written_in_the_same_way(here, words: tuple[str, ...]) -> None:
+    shown = here(*words, "soon")
+    assert (shown.code, f"{words[-1]}: Must be a duration" in shown.stderr) == (2, True)
+    assert "Must be a duration" not in here(*words, "1h30m").stderr
