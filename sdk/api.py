@@ -149,7 +149,7 @@ def runs(
         # Read several at a time, but not more than needed.
         size = limit or len(urls) or 1
         chunks = (urls[at : at + size] for at in range(0, len(urls), size))
-        found = (info for chunk in chunks for info in remote.each(chunk, _remote_info))
+        found = (info for chunk in chunks for info in remote.in_parallel(chunk, _remote_info))
         return list(itertools.islice(filter(fits, found), limit))
     folder = RootPaths(place).runs
     newest_first = sorted(references.candidates(folder), reverse=True)

@@ -18,7 +18,7 @@ from .errors import AlreadyExistsError, InputError, PodliftError, StoreError
 from .packaging import bundle
 from .planning import prepare, remote
 from .planning.settings.merge import Target, missing_variables
-from .records.events import Event, generation, saved_step, source_of
+from .records.events import Event, resume_count, saved_step, source_of
 from .records.recorder import Recorder
 from .spec.job import Job
 from .spec.layout import RunPaths
@@ -54,7 +54,7 @@ def execute(made: Plan, *, exact: bool = True) -> Plan:
 
 
 def _execute(made: Plan, exact: bool) -> Plan:
-    made = remote.placed(made, os.environ)
+    made = remote.with_local_folder(made, os.environ)
     backend = backends.load(made.backend)
     backend.check(backend.render(made))
     if exact:
@@ -99,20 +99,20 @@ def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock
     backend = backends.load(plan.backend)
     request = backend.render(plan)
     backend.check(request)
-    recorder = Recorder(plan.paths, source_of("client", generation(events) + 1), 0, clock)
+    recorder = Recorder(plan.paths, source_of("client", resume_count(events) + 1), 0, clock)
     try:
         recorder.record("resumed", **data)
     except FileExistsError:
         raise _too_late(plan) from None
     if plan.local:
-        _adopt(plan, generation(events) + 1)
+        _adopt(plan, resume_count(events) + 1)
     backend.start(request)
     return plan, difference
 
 
 def _revised(plan: Plan, events: Sequence[Event]) -> str:
     """Write the plan with which a run continues, and return its name."""
-    name = f"{generation(events) + 1:04d}-{uuid.uuid4().hex[:8]}"
+    name = f"{resume_count(events) + 1:04d}-{uuid.uuid4().hex[:8]}"
     posix.put_new(plan.paths.revision(name), plan.to_json().encode())
     return name
 

@@ -28,8 +28,8 @@ from .errors import (
 from .packaging.paths import destination
 from .planning.roots import configured_root
 from .records.events import Event, fold
-from .records.explain import About, explain
-from .records.recorder import has_ended, position, read_events, read_metrics, read_telling
+from .records.explain import RunContext, explain
+from .records.recorder import has_ended, position, read_events, read_metrics, read_status_records
 from .spec.layout import RunPaths
 from .spec.plan import Plan
 from .status import Progress, State, Status
@@ -129,7 +129,7 @@ class Run:
         with self._sound():
             # Before the records: a supervisor that ends in between has written its verdict by then.
             supervised = self._supervised()
-            status = self._overlay(fold(read_telling(self.plan.paths), supervisor_alive=supervised))
+            status = self._overlay(fold(read_status_records(self.plan.paths), supervisor_alive=supervised))
             step, time = self._newest(fresh=status.state.terminal) or (None, None)
             return replace(status, saved_step=step, saved_at=time)
 
@@ -154,7 +154,7 @@ class Run:
             events, status = self._read(logs=True)
             step, time = self._newest(fresh=status.state.terminal) or (None, None)
             status = replace(status, saved_step=step, saved_at=time)
-            about = About(
+            context = RunContext(
                 self._ref(),
                 self.plan.paths,
                 self.plan.tasks,
@@ -162,7 +162,7 @@ class Run:
                 cloud=self._cloud,
                 generated=bool(self.plan.generated),
             )
-            return explain(events, status, about)
+            return explain(events, status, context)
 
     def wait(self, timeout_s: float | None = None) -> Status:
         """Wait for the end of the run, however it ends, and return the last status.
@@ -178,7 +178,7 @@ class Run:
             status = self.status()
             if status.state.terminal:
                 if self.plan.local and self._remote is None:
-                    remote.settle(self.plan, self._clock, until)
+                    remote.wait_for_upload(self.plan, self._clock, until)
                 return status
             if until is not None and self._clock.monotonic() >= until:
                 raise WaitTimeoutError(
@@ -274,7 +274,7 @@ class Run:
             )
         target = destination(dest, Path(self.plan.paths.url))
         if self._remote is not None:
-            self._remote.bring_outputs()
+            self._remote.download_outputs()
         # A run of an earlier podlift has no outputs, nor has one whose supervisor was killed.
         return trees.copy_outputs(self.plan.paths.outputs, target) if Path(self.plan.paths.outputs).is_dir() else []
 
@@ -355,7 +355,7 @@ class Run:
         return events, self._overlay(fold(events, supervisor_alive=supervised))
 
     def _overlay(self, status: Status) -> Status:
-        return self._remote.told(status) if self._remote is not None else status
+        return self._remote.merge(status) if self._remote is not None else status
 
     def _supervised(self) -> bool:
         self._refresh()

@@ -1,4 +1,4 @@
-"""Who runs a plan. A table from names to classes, loaded when they are asked for."""
+"""The backends: a table of names and classes, which are imported on demand."""
 
 from __future__ import annotations
 
@@ -8,29 +8,21 @@ from collections.abc import Callable
 from ..errors import InputError, nearest
 from .base import Backend
 
-_TABLE = {"local": ".local:Local", "vertex": ".vertex:Vertex"}
+_TABLE = {"local": ".local:LocalBackend", "vertex": ".vertex:VertexBackend"}
 _registered: dict[str, Callable[[], Backend]] = {}
-# Their machines see nothing of this one: what they share with it lies in a bucket.
+# Their machines share only a bucket with this one.
 IN_CLOUD = ("vertex",)
 
 
 def register(name: str, make: Callable[[], Backend]) -> None:
-    """Add a backend of your own in this process: `register("mine", MyBackend)`. It cannot replace a built-in one.
-
-    Raises:
-        InputError: the name belongs to a built-in backend.
-    """
+    """Add your own backend in this process: `register("mine", MyBackend)`. It cannot replace a built-in one."""
     if name in _TABLE:
         raise InputError(f"A built-in backend cannot be replaced. Received: {name!r}. Next: choose another name.")
     _registered[name] = make
 
 
 def check_name(name: str) -> str:
-    """Return `name` if there is such a backend.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Return `name` if it is a known backend."""
     known = [*_TABLE, *_registered]
     if name in known:
         return name

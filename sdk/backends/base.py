@@ -1,4 +1,4 @@
-"""The seam between a plan and who runs it."""
+"""The seam between plans and backends."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..status import Progress, Status
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What will be asked of the backend, as printable data, and the plan it comes from.
+    """The request to a backend, as printable data.
 
     Args:
-        plan: the run.
-        body: what is asked.
-        url: who is asked, "" for this machine.
+        plan: the plan it was rendered from.
+        body: the request itself.
+        url: the address of the service, or "" for this machine.
     """
 
     plan: Plan
@@ -29,11 +29,11 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What the backend knows of a run beyond its records.
+    """What the backend knows about a run in addition to its records.
 
     Args:
-        supervised: False when no process can add a verdict any more; True while one can, or while nobody can tell.
-        detail: the backend's own word for it.
+        supervised: False once no process can add a verdict any more. True while one can, or if that is unknown.
+        detail: the backend's own description.
     """
 
     supervised: bool
@@ -45,12 +45,12 @@ class LogLine:
     """One line of one task.
 
     Args:
-        task: whose it is.
+        task: the task's name.
         attempt: counts from 1.
-        text: what was printed, without its end.
-        end: "\\n"; or "\\r" where the next line was printed over it, as progress bars are; or "" where it has none: these were
-            the last words, or a line is so long that it comes in pieces.
-        time: unix time in seconds at which it was there at the latest; None where nobody looked.
+        text: the printed text, without its end.
+        end: "\\n"; "\\r" if the next line overwrites it, as progress bars do; "" for an unterminated last line and for parts of
+            a very long line.
+        time: Unix time in seconds at which the line existed at the latest, if known.
     """
 
     task: str
@@ -61,71 +61,71 @@ class LogLine:
 
 
 class Remote(Protocol):
-    """A run that others look after than a process of this machine."""
+    """A run supervised from another machine or by a cloud."""
 
     def refresh(self, *, logs: bool = False) -> None:
-        """Read what is new, not more often than is polite; with `logs` what tasks have written too."""
+        """Read what is new, at a limited rate. With `logs`, include what tasks have written."""
 
     def observe(self, plan: Plan) -> Observation:
-        """Say whether somebody is looking after the run."""
+        """Return whether the run is supervised."""
 
-    def told(self, status: Status) -> Status:
-        """Return what the records say together with what else is known."""
+    def merge(self, status: Status) -> Status:
+        """Return the status from the records, merged with what else is known."""
 
     def progress(self) -> Progress | None:
-        """Return how far the training was a few seconds ago; None if it has not reported any progress."""
+        """Return the training progress of a few seconds ago, or None if none was reported."""
 
-    def bring_outputs(self) -> None:
-        """Bring what the program has left to this machine."""
+    def download_outputs(self) -> None:
+        """Download the outputs to this machine."""
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
-        """Yield the lines that tasks wrote; with `follow` until the run has ended."""
+        """Yield log lines of the tasks. With `follow`, until the run has ended."""
 
     def cancel(self, grace_s: float) -> None:
-        """Ask for the end of the run; returns at once."""
+        """Request the end of the run. Returns at once."""
 
 
 class Backend(Protocol):
-    """Who runs plans. Everything but `review` and `render` may talk to the world."""
+    """Runs plans. All methods but `review` and `render` may do I/O."""
 
     def warm_up(self) -> None:
-        """Begin with what takes time and is needed to start a run: one will be started soon."""
+        """Prepare for a start, for example by importing a client library in the background."""
 
     def probe(self, job: dict[str, Any], options: Mapping[str, Any]) -> Facts:
-        """Ask the world what a plan has to know, for a Job and the backend's own value, both as JSON."""
+        """Return the facts about this environment that a plan needs, for a Job and the target, both as JSON."""
 
-    def look(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
-        """Ask the services that the job needs, for `Facts.online`; what could not be learnt says why, and raises nothing.
+    def probe_online(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
+        """Query the services that the job needs, for `Facts.online`. Failed queries are part of the result.
 
         Args:
             job: the Job as JSON.
-            options: the backend's own value as JSON.
+            options: the target (such as `Vertex`) as JSON.
             root: where the run will live.
         """
 
-    def known(self, root: str) -> dict[str, Any]:
-        """Return what is known of those services without a request, for `Facts.online`; does not block."""
+    def cached_facts(self, root: str) -> dict[str, Any]:
+        """Return what is known about those services without a request, for `Facts.online`. Does not block."""
 
     def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
-        """Return what only the request shows, and, as errors where it is `starting`, what a run cannot start without. Pure."""
+        """Return the backend's own findings. What is required to start is an error if `starting`, else a warning. Pure."""
 
     def render(self, plan: Plan) -> Request:
-        """Return what `start` will ask for. Pure."""
+        """Return the request that `start` will send. Pure."""
 
     def check(self, request: Request) -> None:
-        """Raise InputError for what `start` could not do. Nothing was written yet."""
+        """Raise InputError if `start` cannot succeed. Called before anything is written."""
 
     def start(self, request: Request) -> None:
-        """Start a run whose directory exists. A second call for the same run starts nothing."""
+        """Start a run whose directory exists. Starting it again has no effect."""
 
     def observe(self, plan: Plan) -> Observation:
-        """Say whether somebody is looking after the run."""
+        """Return whether the run is supervised."""
 
     def logs(self, plan: Plan, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
-        """Yield the lines that tasks wrote; with `follow` until the run has ended."""
+        """Yield log lines of the tasks. With `follow`, until the run has ended."""
 
     def cancel(self, plan: Plan, *, grace_s: float) -> None:
-        """Ask for the end of a run; returns at once. Cancelling twice is cancelling once."""
+        """Request the end of a run. Returns at once. Cancelling again has no effect."""
 
     def remote(self, plan: Plan, clock: Clock) -> Remote | None:
-        """Return the way to a run that others look after; None for one that this machine does."""
+        """Return the handle of a run supervised from another machine or by a cloud, or None if this machine supervises it."""

@@ -154,7 +154,8 @@ def _facts(
         return None
     engine = backends.load(backend)
     return replace(
-        engine.probe(asked, place[0]), online=engine.look(asked, *place) if online else engine.known(place[1])
+        engine.probe(asked, place[0]),
+        online=engine.probe_online(asked, *place) if online else engine.cached_facts(place[1]),
     )
 
 

@@ -1,4 +1,4 @@
-"""Runs below a root in a bucket, from this machine: where their files lie here, and what is done once for each."""
+"""Runs below a root in a bucket: their local folders, and how they are published, attached and adopted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..clock import SystemClock
 from ..errors import CorruptRunError, InputError, MissingError, RunNotFoundError, StoreError
 from ..records.plans import read_plan
 from ..records.sync import push
-from ..records.sync.pull import Copy
+from ..records.sync.pull import LocalCopy
 from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..storage import cache, posix
@@ -28,8 +28,8 @@ _THREADS = 16
 _T = TypeVar("_T")
 
 
-def placed(plan: Plan, environ: Mapping[str, str]) -> Plan:
-    """Return a plan that knows where its files lie on this machine: one that was written down does not."""
+def with_local_folder(plan: Plan, environ: Mapping[str, str]) -> Plan:
+    """Return the plan with its folder on this machine, which is not part of a stored plan."""
     return replace(plan, local=cache.bucket_folder(_cache(environ), plan.root)) if in_bucket(plan.root) else plan
 
 
@@ -38,17 +38,12 @@ def _cache(environ: Mapping[str, str]) -> Path:
         return cache.cache_folder(environ)
     except RuntimeError:
         raise InputError(
-            "A root in a bucket needs a cache folder, and nobody's home is known. Set XDG_CACHE_HOME."
+            "A root in a bucket needs a cache folder, but this user has no home folder. Set XDG_CACHE_HOME."
         ) from None
 
 
 def publish(plan: Plan) -> None:
-    """Bring the plan and the code of a new run to the bucket; where that fails, there is no such run here either.
-
-    Raises:
-        AlreadyExistsError: there is such a run.
-        StoreError: the bucket refuses.
-    """
+    """Upload the plan and the bundle of a new run. If that fails, the run is removed here too."""
     try:
         push.publish(plan.paths, plan.url, plan.bundle, RootPaths(plan.root).bundle(plan.digest))
     except StoreError:
@@ -59,71 +54,60 @@ def publish(plan: Plan) -> None:
 
 
 def attach(url: str, environ: Mapping[str, str]) -> Plan:
-    """Return the plan of a run in a bucket, of which this machine has the records then.
-
-    Args:
-        url: gs://BUCKET/PREFIX/runs/ID.
-        environ: this process's variables.
-
-    Raises:
-        RunNotFoundError: there is none.
-        CorruptRunError: what is there is not podlift's.
-    """
+    """Return the plan of a run in a bucket (gs://BUCKET/PREFIX/runs/ID), after downloading its records."""
     root, run_id = RunPaths(url).root, RunPaths(url).run_id
     if not ids.is_run_id(run_id) or RootPaths(root).run(run_id).url != url:
-        raise RunNotFoundError(f"This is no run's directory. Received: {url!r}. Expected: gs://BUCKET/PREFIX/runs/ID.")
+        raise RunNotFoundError(
+            f"This is not the directory of a run. Received: {url!r}. Expected: gs://BUCKET/PREFIX/runs/ID."
+        )
     paths = RootPaths(cache.bucket_folder(_cache(environ), root)).run(run_id)
-    copy = Copy(paths, url, SystemClock())
+    copy = LocalCopy(paths, url, SystemClock())
     try:
-        copy.plan()
+        copy.pull_plan()
     except MissingError:
-        raise RunNotFoundError(f"No such run. Received: {url!r}. Next: podlift runs --root {root}.") from None
+        raise RunNotFoundError(f"There is no such run. Received: {url!r}. Next: podlift runs --root {root}.") from None
     found = read_plan(paths)
     if found.run_id != run_id:
-        raise CorruptRunError(f"{url!r} holds the run {found.run_id!r}: a run's directory must be named after the run.")
-    # A root may be called by another name since, as that of a bucket that was copied.
+        raise CorruptRunError(
+            f"{url!r} contains the run {found.run_id!r}. The directory of a run must have the run's name."
+        )
+    # The root may have another name since, for example if the bucket was copied.
     found = replace(found, root=root, local=paths.root)
-    if not remote.is_own(found):
+    if not remote.is_owned(found):
         return _newest(found, copy)
-    # Of a run of this machine the bucket is asked only whether it was resumed elsewhere.
+    # For a run of this machine, the bucket is only checked for resumes on other machines.
     with suppress(StoreError):
         found = _newest(found, copy)
-    if remote.is_own(found) and not uploader.is_carried(paths) and not uploader.is_at_work(paths):
+    if remote.is_owned(found) and not uploader.is_uploaded(paths) and not uploader.is_running(paths):
         uploader.start(found)
     return found
 
 
-def _newest(plan: Plan, copy: Copy) -> Plan:
-    copy.resumes()
+def _newest(plan: Plan, copy: LocalCopy) -> Plan:
+    copy.pull_resumes()
     return replace(read_plan(plan.paths), root=plan.root, local=plan.local)
 
 
 def adopt(plan: Plan, resumes: int, record: str) -> bool:
-    """Make this machine the one that looks after a run, which somebody resumes here; false if somebody was faster.
+    """Make this machine the supervisor of a run that is resumed here. Return False if another process was faster.
 
-    Args:
-        plan: the run, with the plan that it goes on with.
-        resumes: how often it was resumed, this time included.
-        record: the name of the record that says so.
-
-    Raises:
-        RunNotFoundError: somebody removes the run at this moment.
+    `resumes` includes this resume, and `record` is the name of its record.
     """
-    copy = Copy(plan.paths, plan.url, SystemClock())
+    copy = LocalCopy(plan.paths, plan.url, SystemClock())
     bundle_url = RootPaths(plan.root).bundle(plan.digest)
     if Path(plan.bundle).exists():
-        push.bring_bundle(plan.bundle, bundle_url)
+        push.upload_bundle(plan.bundle, bundle_url)
     for name in posix.list_names(os.path.dirname(plan.paths.revision(""))):
-        copy.bring(f"plans/{name}")
+        copy.upload(f"plans/{name}")
     in_cloud = plan.backend in backends.IN_CLOUD
-    if not remote.is_own(plan) and not in_cloud:
-        # A program may go on from what it has left in its folders.
-        copy.files(push.LEFT)
+    if not remote.is_owned(plan) and not in_cloud:
+        # The program may continue from files in its folders.
+        copy.download(push.PROGRAM_FOLDERS)
     try:
-        if not copy.claim(record):
+        if not copy.publish_resume(record):
             return False
     except MissingError:
-        raise RunNotFoundError(f"The run {plan.url!r} is being removed by somebody else: podlift prune.") from None
+        raise RunNotFoundError(f"The run {plan.url!r} is being removed by another process (podlift prune).") from None
     if not in_cloud:
         with suppress(FileExistsError):
             posix.put_new(plan.paths.owner(resumes), b"")
@@ -131,19 +115,19 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
 
 
 def fetch_code(plan: Plan) -> None:
-    """Bring the code of a run to this machine, if the bucket has it."""
+    """Download the bundle of a run, if the bucket has it."""
     with suppress(MissingError):
-        push.fetch_bundle(RootPaths(plan.root).bundle(plan.digest), plan.bundle)
+        push.download_bundle(RootPaths(plan.root).bundle(plan.digest), plan.bundle)
 
 
 def runs(root: str, limit: int | None) -> list[str]:
-    """Return the URLs of the newest runs below a root in a bucket, the newest first."""
+    """Return the URLs of the newest runs below a root in a bucket, newest first."""
     made = BucketFiles(root, retry=INTERACTIVE).matching("runs/*/plan.json")
     newest = sorted(made, key=lambda name: made[name], reverse=True)[:limit]
     return [f"{root}/{name.rpartition('/')[0]}" for name in newest]
 
 
-def each(urls: Sequence[str], look: Callable[[str], _T]) -> list[_T]:
-    """Return what is found out about each; they are looked at at the same time."""
+def in_parallel(urls: Sequence[str], call: Callable[[str], _T]) -> list[_T]:
+    """Call a function for each URL in parallel, and return the results in order."""
     with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(look, urls))
+        return list(pool.map(call, urls))

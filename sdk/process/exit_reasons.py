@@ -1,7 +1,7 @@
-"""What ended a process, in words: exit codes without a traceback, signals, and the kernel's out-of-memory killer.
+"""Explains the end of a process: exit codes without a traceback, signals, and the kernel's out-of-memory killer.
 
-The kernel ends a process by SIGKILL when memory runs out, as anybody else can. It counts such deaths, for each control group
-and for the machine, and names the process in its log: whoever has looked before and looks again can often tell.
+The kernel sends SIGKILL when memory runs out, but others may send it too. The kernel counts its kills per control group and per
+machine, and names the process in its log. Comparing these before and after can often tell the cause.
 """
 
 from __future__ import annotations
@@ -20,39 +20,38 @@ from ..status import Reason
 from .spawn import cpu_s
 
 _SHELL_SIGNAL = 128
-# TensorFlow misses heartbeats after some 10 s; a machine under load may stand still for a few.
+# TensorFlow misses heartbeats after about 10 s. A machine under load may pause for a few seconds.
 _PAUSE_S = 5.0
 _KILLED = re.compile(rb"[Kk]ill(?:ed)? process (\d+)\b")
 _RECORD_BYTES = 8192
 _KNOWN = frozenset(signal.Signals)
 
 _SENTENCES: dict[int, str] = {
-    signal.SIGSEGV: "native code touched memory that is not its own",
-    signal.SIGBUS: "memory that was mapped is gone: a full disk or /dev/shm, or a file that has shrunk",
-    signal.SIGILL: "native code holds an instruction that this processor does not have",
-    signal.SIGFPE: "native code has divided an integer by zero",
-    signal.SIGABRT: "native code gave up, and its last lines say why; TensorFlow does so too when a peer is gone",
-    signal.SIGXCPU: "it has used up the CPU time that it may have (ulimit -t)",
-    signal.SIGXFSZ: "it has written a larger file than it may (ulimit -f)",
+    signal.SIGSEGV: "native code accessed invalid memory",
+    signal.SIGBUS: "mapped memory is gone: a full disk or /dev/shm, or a truncated file",
+    signal.SIGILL: "native code contains an instruction that this processor does not support",
+    signal.SIGFPE: "native code divided an integer by zero",
+    signal.SIGABRT: "native code aborted; its last lines say why, and TensorFlow also aborts if a peer is gone",
+    signal.SIGXCPU: "it used up its CPU time limit (ulimit -t)",
+    signal.SIGXFSZ: "it exceeded the file size limit (ulimit -f)",
 }
 
 
 class OutOfMemory(Enum):
-    """Whether the kernel's out-of-memory killer has ended a process."""
+    """Whether the kernel's out-of-memory killer ended a process."""
 
-    YES = "the kernel was out of memory, or its control group was at its limit"
-    PERHAPS = "podlift did not send it; the kernel's out-of-memory killer has ended a process on this machine meanwhile"
-    NO = "podlift did not send it, and the kernel's out-of-memory killer was not at work: another process did"
-    UNKNOWN = "podlift did not send it; the kernel's out-of-memory killer does that, and this system does not say"
+    YES = "the machine or its control group was out of memory"
+    PERHAPS = (
+        "podlift did not send it, and the kernel's out-of-memory killer ended a process on this machine at that time"
+    )
+    NO = "neither podlift nor the kernel's out-of-memory killer sent it, so another process did"
+    UNKNOWN = (
+        "podlift did not send it; perhaps the kernel's out-of-memory killer did, which this system does not report"
+    )
 
 
 class MemoryWatch:
-    """Tells what the kernel's out-of-memory killer has done since this was made: make it before the tasks start.
-
-    Args:
-        proc: where the kernel says how it is.
-        log: where it says what it does; most systems let root only read it.
-    """
+    """Detects kills by the kernel's out-of-memory killer since its creation. Create it before the tasks start."""
 
     def __init__(self, proc: str = "/proc", log: str = "/dev/kmsg") -> None:
         self._machine = f"{proc}/vmstat"
@@ -62,11 +61,7 @@ class MemoryWatch:
         self._before = self._counts()
 
     def ended(self, pid: int) -> OutOfMemory:
-        """Say whether it has ended a process that died of SIGKILL.
-
-        Args:
-            pid: the process's number; it was a child of this one, in the same control group.
-        """
+        """Return whether it killed a former child that died of SIGKILL."""
         group, machine = (
             None if now is None or then is None else now - then
             for now, then in zip(self._counts(), self._before, strict=True)
@@ -81,7 +76,7 @@ class MemoryWatch:
         return _count(self._group), _count(self._machine)
 
     def _is_named(self, pid: int) -> bool:
-        """True where the kernel's log names it: by the number that it has outside of all containers."""
+        """True if the kernel's log, which most systems show only to root, names it (by its id outside containers)."""
         with suppress(OSError, ValueError, IndexError):
             handle = os.open(self._log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
@@ -92,11 +87,7 @@ class MemoryWatch:
 
 
 def cpu_limit(pid: int) -> float | None:
-    """Return the CPU time that a child that is over might use, in seconds, if it has used it up; else None.
-
-    Args:
-        pid: the child's number; it was not waited for yet.
-    """
+    """Return the CPU time limit of an exited child in seconds, if it was used up. The child must not be reaped yet."""
     try:
         hard = resource.prlimit(pid, resource.RLIMIT_CPU)[1]
     except (OSError, AttributeError):  # not on this system
@@ -105,53 +96,47 @@ def cpu_limit(pid: int) -> float | None:
 
 
 def describe(code: int, memory: OutOfMemory, cpu_limit_s: float | None = None) -> tuple[Reason, str]:
-    """Return why a task failed that left no traceback, and a sentence that begins behind its name.
+    """Return why a task without a traceback failed, and a sentence to follow its name.
 
-    Args:
-        code: its exit code, or the negative number of the signal that ended it.
-        memory: what the kernel says, for SIGKILL.
-        cpu_limit_s: the CPU time that it might use, in seconds, if it has used it up; None if not.
+    `code` is its exit code, or the negative number of the signal that killed it.
     """
     if cpu_limit_s is not None and -code == signal.SIGKILL:
         limit = f"{_SENTENCES[signal.SIGXCPU].partition(' (')[0]}: {cpu_limit_s:g} s (ulimit -t)"
         return Reason.KILLED, f"was killed by SIGKILL: {limit}."
     if code >= 0:
         number = code - _SHELL_SIGNAL
-        hint = f", as a shell says of what was killed by {_name(number)}" if number in _KNOWN else ""
+        hint = f", which is how a shell reports a process killed by {_name(number)}" if number in _KNOWN else ""
         return Reason.USER_ERROR, f"ended with exit code {code} and no traceback{hint}."
     if -code == signal.SIGKILL:
         reason = Reason.OUT_OF_MEMORY if memory is OutOfMemory.YES else Reason.KILLED
         return reason, f"was killed by SIGKILL: {memory.value}."
-    # Nobody of podlift sends it to a task that nobody has asked to end.
+    # podlift sends SIGTERM only to tasks that were requested to stop.
     reason = Reason.PREEMPTED if -code == signal.SIGTERM else Reason.KILLED
     return reason, f"was killed by {_name(-code)}: {_SENTENCES.get(-code, 'podlift did not send it')}."
 
 
 def hint(kind: str, message: str) -> str:
-    """Return which limit of this user an error of a program is about; "" for none."""
+    """Return which limit of this user an error is about, or ""."""
     if (kind == "BlockingIOError" and "[Errno 11]" in message) or "can't start new thread" in message:
-        return "perhaps this user may start no more processes and threads (ulimit -u)"
-    return "a process may open no more files (ulimit -n)" if "[Errno 24]" in message else ""
+        return "this user may have reached the limit of processes and threads (ulimit -u)"
+    return "the process reached its limit of open files (ulimit -n)" if "[Errno 24]" in message else ""
 
 
-def of_lost_peers(said: str, *, left: Sequence[str], stopped: Sequence[str], paused_s: float) -> str:
-    """Return the sentences for tasks that lost touch with each other.
+def lost_peers_message(error: str, *, exited: Sequence[str], stopped: Sequence[str], paused_s: float) -> str:
+    """Explain why tasks lost contact with each other.
 
-    Args:
-        said: the error of one of them.
-        left: its peers that had ended before, without an error.
-        stopped: tasks that are stopped now.
-        paused_s: how long all of the run stood still, at most.
+    `error` is the error of one of them. `exited` are peers that had exited before with code 0, `stopped` are tasks that are
+    suspended now, and `paused_s` is the longest time for which the whole run was suspended.
     """
-    if left:
-        why = f"{', '.join(left)} had ended before, with exit code 0: tasks that train together take the same number of steps."
+    if exited:
+        why = f"{', '.join(exited)} had ended before with exit code 0, but tasks that train together need equally many steps."
     elif stopped:
-        why = f"{', '.join(stopped)} was stopped (SIGSTOP, or a debugger) and sent no heartbeat."
+        why = f"{', '.join(stopped)} was suspended (SIGSTOP or a debugger) and sent no heartbeats."
     elif paused_s >= _PAUSE_S:
-        why = f"The run stood still for {paused_s:.0f} s, as on a laptop that sleeps: no task sent a heartbeat."
+        why = f"The run was suspended for {paused_s:.0f} s, as on a sleeping laptop, and no task sent heartbeats."
     else:
-        why = "A task sent no heartbeat for longer than TensorFlow waits: it was paused, too busy, or cut off."
-    return f"The tasks lost touch with each other. {why} {said}"
+        why = "A task sent no heartbeats for longer than TensorFlow waits: it was paused, too busy, or disconnected."
+    return f"The tasks lost contact with each other. {why} {error}"
 
 
 def _name(number: int) -> str:
@@ -159,25 +144,25 @@ def _name(number: int) -> str:
 
 
 def _named(handle: int, since_us: int) -> Iterator[int]:
-    """Yield the processes that the kernel says it has killed; each call of read() returns one record of its log."""
+    """Yield the processes that the kernel reports as killed. Each read() returns one record of its log."""
     while True:
         try:
             record = os.read(handle, _RECORD_BYTES)
         except BlockingIOError:
-            return  # that was the last one
+            return  # no more records
         except BrokenPipeError:
-            continue  # the oldest one was written over meanwhile
+            continue  # the oldest record was overwritten in the meantime
         if not record:
             return
         about, _, message = record.partition(b";")
         found = _KILLED.search(message)
-        # Its clock is the monotonic one, but for some milliseconds.
+        # Its clock is the monotonic one, within some milliseconds.
         if found and int(about.split(b",")[2]) >= since_us - 1_000_000:
             yield int(found[1])
 
 
 def _group_counter(proc: str) -> str | None:
-    """Return the file that counts the deaths in this process's control group; None where there is none."""
+    """Return the file that counts the kills in this process's control group, or None."""
     with suppress(OSError, ValueError, IndexError):
         groups = [line.split(":", 2) for line in Path(proc, "self/cgroup").read_text().splitlines()]
         for line in Path(proc, "self/mountinfo").read_text().splitlines():

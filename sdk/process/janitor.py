@@ -1,15 +1,15 @@
-"""What is left of a run when its supervisor has gone, however it went: this process ends it and cleans up.
+"""The janitor: ends the remaining processes of a run and cleans up once its supervisor is gone, for whatever reason.
 
-The janitor is the supervisor's parent. What the supervisor's descendants leave behind when they end belongs to the supervisor,
-and when that one has ended too, the kernel gives it to the janitor: processes of a session of their own, double forks and
-those with an empty environment among them. So it knows the run's processes by their descent alone, needs no list of them
-that could be old, and can meet no process of anybody else.
+The janitor is the supervisor's parent. Orphaned descendants of the supervisor become the supervisor's children, and once it is
+gone too, the kernel gives them to the janitor: including processes in sessions of their own, double forks and those with an
+empty environment. The janitor therefore knows the run's processes by descent. It needs no list that could be out of date, and
+cannot hit a process of anything else.
 
-It can be killed or stopped itself. The supervisor looks after it: one that is stopped is woken, and one that is gone gets a
-successor, which cannot be given what the supervisor leaves. It notes the supervisor's descendants twice a second instead, and
-looks for the marks that a run's processes carry: see `marked`. Where both were killed at once, the next client does the same.
+The janitor can be killed or stopped itself. The supervisor watches it: a stopped one is woken, and a dead one gets a successor,
+which does not inherit the supervisor's orphans. Instead it notes the supervisor's descendants twice a second and searches for
+the marks of a run's processes (see `is_marked`). If both were killed at once, the next client does the same.
 
-It runs by path, with nothing but the standard library, because it stays as long as the run does:
+It runs by path and imports only the standard library, because it stays as long as the run does:
 `python -I -S janitor.py SUPERVISOR TEMPORARY EVENTS [successor]`
 """
 
@@ -22,53 +22,42 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-# What asks a process to end is meant for the supervisor, which ends the run in order.
-_DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# Requests to terminate are meant for the supervisor, which ends the run in order.
+_BLOCKED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _POLL_S = 0.005
-# A process that the kernel cannot end, as on a disk that does not answer, must not keep this one for ever.
+# A process that the kernel cannot kill, for example during I/O to a dead disk, must not block the janitor for ever.
 _LIMIT_S = 30.0
-# A janitor that is found stopped is woken; one that has the lock for longer than it can need is ended.
+# A stopped janitor is woken. One that holds the lock for longer than it can need is killed.
 _WAKE_S, _PATIENCE_S = 1.0, _LIMIT_S + 15.0
 _NOTE_S = 0.5
-# A client waits no longer than this for a janitor that is at work.
+# Clients wait at most this long for a working janitor.
 _CLIENT_S = 2.0
 _SUCCESSOR = "successor"
 
 
-def leave_behind(url: str, temporary: str, events: str, *, before: Sequence[str] = ()) -> int | None:
-    """Turn this process into the janitor, and return in a child of it, which is the supervisor (Linux only).
+def fork_supervisor(url: str, temporary: str, events: str, *, earlier: Sequence[str] = ()) -> int | None:
+    """Turn this process into the janitor and return in a forked child, the supervisor, with the run's lock (Linux only).
 
-    The janitor of an earlier supervisor of the run is waited for: it may still be at work in the same folders.
-
-    Args:
-        url: the run's directory.
-        temporary: the folder for temporary files, which need not exist yet.
-        events: the folder of the run's records.
-        before: folders for temporary files that earlier supervisors have left: what else they have left is ended.
-
-    Returns:
-        The handle of the run's lock; None where there is none.
-
-    Raises:
-        TimeoutError: the earlier janitor cannot be waited for.
+    Waits for the janitor of an earlier supervisor of the run, which may still use the same folders. `earlier` are folders for
+    temporary files of earlier supervisors, whose remaining processes are ended.
     """
     if not sys.platform.startswith("linux"):
         return None
-    # The janitor itself can import nothing but the standard library.
+    # Not at the top: the janitor itself imports only the standard library.
     from . import spawn
 
-    # Both hold it, none writes anything: it is gone when they are.
+    # Held by both processes, and released by the kernel when both are gone.
     lock = _lock(url, events)
-    if before:
-        end_marked(url, before)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _DEAF_TO)
+    if earlier:
+        end_marked(url, earlier)
+    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     spawn.adopt_orphans()
     child = os.fork()
     if not child:
         os.setsid()
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _DEAF_TO)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
         return lock
-    # The blocked signals, the lock and being the one that orphans fall to stay when another program takes over.
+    # Blocked signals, the lock and the role of subreaper survive exec.
     try:
         if lock is not None:
             os.set_inheritable(lock, True)
@@ -76,19 +65,13 @@ def leave_behind(url: str, temporary: str, events: str, *, before: Sequence[str]
         words = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(child), temporary, events]
         os.execv(sys.executable, words)  # noqa: S606
     except BaseException as error:
-        sys.stderr.write(f"The janitor stays in a large process: {error}\n")
+        sys.stderr.write(f"The janitor could not start its own program and keeps this process's memory: {error}\n")
     main(child, temporary, events)
     os._exit(0)
 
 
 def main(supervisor: int, temporary: str, events: str) -> None:
-    """Wait for the end of the supervisor, then end what is left and remove what nobody needs any more.
-
-    Args:
-        supervisor: its number; it is a child of this process.
-        temporary: the folder for temporary files.
-        events: the folder of the run's records.
-    """
+    """Wait for the end of the supervisor, then end remaining processes and remove temporary files."""
     _wait_for(supervisor)
     until = time.monotonic() + _LIMIT_S
     while _end_children() and time.monotonic() < until:
@@ -98,14 +81,8 @@ def main(supervisor: int, temporary: str, events: str) -> None:
 
 
 def successor(supervisor: int, temporary: str, events: str) -> None:
-    """Do the same as a child of the supervisor, which had another janitor before.
-
-    Args:
-        supervisor: its number.
-        temporary: the folder for temporary files.
-        events: the folder of the run's records.
-    """
-    signal.pthread_sigmask(signal.SIG_BLOCK, _DEAF_TO)
+    """Do the same as a child of the supervisor, after its first janitor died."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _BLOCKED)
     noted: dict[int, str] = {}
     table = _processes()
     began = table.get(supervisor)
@@ -119,20 +96,14 @@ def successor(supervisor: int, temporary: str, events: str) -> None:
 
 
 def clean(url: str, temporary: Sequence[str], events: str) -> None:
-    """End what a supervisor and its janitor have left that were killed both; a janitor that is there is woken and waited for.
-
-    Args:
-        url: the run's directory.
-        temporary: the folders for temporary files.
-        events: the folder of the run's records.
-    """
+    """Clean up for a supervisor and a janitor that were both killed. A living janitor is woken and waited for."""
     try:
         folder = os.open(url, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return
     until = time.monotonic() + _CLIENT_S
     try:
-        # One that was killed a moment ago has the lock until the kernel is done with it.
+        # One that was killed a moment ago holds the lock until the kernel has released it.
         while not _locked(folder):
             for pid in _janitors(events):
                 _wake(pid)
@@ -141,81 +112,69 @@ def clean(url: str, temporary: Sequence[str], events: str) -> None:
             time.sleep(_POLL_S)
         if any(map(os.path.lexists, temporary)):
             end_marked(url, temporary)
-            for place in temporary:
-                _remove(place)
+            for path in temporary:
+                _remove(path)
             _sweep(events)
     except OSError:
-        pass  # a file system without locks on folders: somebody may be at work
+        pass  # a file system without locks on folders: another process may be at work
     finally:
         os.close(folder)
 
 
 def start_successor(temporary: str, events: str, lock: int | None) -> int:
-    """Start another janitor for this process, the supervisor, whose own one is gone; return its number.
-
-    Args:
-        temporary: the folder for temporary files.
-        events: the folder of the run's records.
-        lock: the handle that `leave_behind` returned.
-    """
+    """Start another janitor for this process, the supervisor, and return its process id."""
     import subprocess
 
     words = [sys.executable, "-I", "-S", os.path.abspath(__file__), str(os.getpid()), temporary, events, _SUCCESSOR]
     held = () if lock is None else (lock,)
-    # It holds the lock, and nothing that the tasks hold.
+    # It inherits the lock and no other file.
     process = subprocess.Popen(words, cwd="/", stdin=subprocess.DEVNULL, start_new_session=True, pass_fds=held)
     _started.append(process)
     return process.pid
 
 
-# What a Popen that is dropped would warn of.
+# Dropping a Popen while its process runs raises a warning.
 _started: list[object] = []
 
 
 def end_marked(url: str, temporary: Iterable[str], noted: dict[int, str] | None = None) -> None:
-    """Kill every process that carries a mark of a run, with all below it, until there is none.
+    """Kill all processes with a mark of the run, and their descendants, until there are none.
 
-    Args:
-        url: the run's directory.
-        temporary: the folders for temporary files of its supervisors.
-        noted: further processes of the run, by number: when each was started.
+    `noted` holds further processes of the run: the start time by process id.
     """
-    hosts = {found for place in temporary if (found := _file(f"{place}/hosts"))}
+    hosts = {found for place in temporary if (found := _device_and_inode(f"{place}/hosts"))}
     until = time.monotonic() + _LIMIT_S
     while time.monotonic() < until:
         table = _processes()
-        roots = [pid for pid, (_, began) in table.items() if (noted or {}).get(pid) == began or marked(pid, url, hosts)]
-        left = _below(table, roots) | set(roots)
-        # Also where it is a process of the run that looks.
-        left -= _above(table, os.getpid())
-        for pid in left:
+        roots = [
+            pid for pid, (_, began) in table.items() if (noted or {}).get(pid) == began or is_marked(pid, url, hosts)
+        ]
+        targets = _below(table, roots) | set(roots)
+        # This may be a process of the run itself.
+        targets -= _above(table, os.getpid())
+        for pid in list(targets):
             try:
                 os.kill(pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
-                left = left - {pid}
-        if not left:
+                targets.remove(pid)
+        if not targets:
             return
         time.sleep(_POLL_S)
 
 
-def marked(pid: int, url: str, hosts: set[tuple[int, int]]) -> bool:
-    """Say whether a process is one of a run's tasks or was started by one, however it was started.
+def is_marked(pid: int, url: str, hosts: set[tuple[int, int]]) -> bool:
+    """Return whether a process is one of a run's tasks or was started by one.
 
-    A task's variables name its run and attempt. A process that was started without them has a task's log as its output, or
-    sees the run's own copy of /etc/hosts, which is mounted for its tasks alone. Where a process stands (its current folder) is
-    no mark: that is a person's shell, too.
-
-    Args:
-        pid: its number.
-        url: the run's directory.
-        hosts: device and number of the copies of /etc/hosts.
+    A task's environment names its run and attempt. A process that was started without that environment has a task's log as its
+    output, or sees the run's own copy of /etc/hosts (`hosts`: device and inode), which is mounted for its tasks only. The
+    current folder is not a mark: a person's shell may be there too.
     """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             words = file.read().split(b"\0")
         if b"PODLIFT_RUN=" + os.fsencode(url) in words and any(word.startswith(b"PODLIFT_ATTEMPT=") for word in words):
             return True
-        if hosts and _file(f"/proc/{pid}/root/etc/hosts") in hosts:
+        if hosts and _device_and_inode(f"/proc/{pid}/root/etc/hosts") in hosts:
             return True
         return any(_is_log(pid, handle, url) for handle in ("1", "2"))
     except OSError:
@@ -228,11 +187,11 @@ def _is_log(pid: int, handle: str, url: str) -> bool:
         return False
     with open(f"/proc/{pid}/fdinfo/{handle}", encoding="ascii") as file:
         flags = next(int(line.split()[1], 8) for line in file if line.startswith("flags:"))
-    # As podlift opens a task's log.
+    # The flags with which podlift opens a task's log.
     return bool(flags & os.O_APPEND) and flags & os.O_ACCMODE != os.O_RDONLY
 
 
-def _file(path: str) -> tuple[int, int] | None:
+def _device_and_inode(path: str) -> tuple[int, int] | None:
     try:
         found = os.stat(path)
     except OSError:
@@ -272,7 +231,7 @@ def _locked(folder: int) -> bool:
 
 
 def _janitors(events: str) -> Iterator[int]:
-    """Yield the janitors of a run: by what they were started with."""
+    """Yield the janitors of a run, recognized by their arguments."""
     for pid in _processes():
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -291,15 +250,15 @@ def _wake(pid: int, *, end: bool = False) -> None:
 
 
 def _processes() -> dict[int, tuple[int, str]]:
-    """Return parent and time of start of every process, by its number."""
+    """Return parent and start time of every process, by process id."""
     found = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:
-                    # The command in the second field may hold anything: the fields are counted from behind it.
+                    # The command in the second field may contain anything: count the fields after it.
                     fields = file.read().rpartition(b")")[2].split()
-                # A zombie is over.
+                # Zombies have exited.
                 if fields[0] not in b"ZX":
                     found[int(name)] = int(fields[1]), fields[19].decode()
             except (FileNotFoundError, ProcessLookupError):
@@ -337,10 +296,7 @@ def _wait_for(supervisor: int) -> None:
 
 
 def _end_children() -> bool:
-    """Kill every child of this process, and reap those that are over; False when there is none left.
-
-    The children of what was killed become this one's in turn.
-    """
+    """Kill all children of this process and reap those that exited. Return False once there are none, orphans included."""
     for pid in _children():
         try:
             os.kill(pid, signal.SIGKILL)
@@ -363,20 +319,20 @@ def _remove(folder: str) -> None:
     if not os.path.lexists(folder):
         return
     import contextlib
-    import shutil  # both are large, and seldom needed
+    import shutil  # both are large and rarely needed
 
     shutil.rmtree(folder, ignore_errors=True)
-    # A program may have taken away its own right to change one of its folders.
+    # The program may have removed its own write permission from a folder.
     for top, names, _ in os.walk(folder):
-        for place in [top, *(f"{top}/{name}" for name in names)]:
+        for path in [top, *(f"{top}/{name}" for name in names)]:
             with contextlib.suppress(OSError):
-                if not os.path.islink(place):
-                    os.chmod(place, 0o700)
+                if not os.path.islink(path):
+                    os.chmod(path, 0o700)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _sweep(events: str) -> None:
-    """Remove the halves of records whose writers are gone; those of clients are theirs."""
+    """Remove half-written records of tasks and supervisors, which are gone. Clients may still be writing theirs."""
     try:
         for name in os.listdir(events):
             # ".<attempt>.<source>....part"

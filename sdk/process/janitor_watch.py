@@ -1,4 +1,4 @@
-"""The supervisor looks after its janitor, as that one looks after it: see janitor.py."""
+"""The supervisor watches its janitor, and replaces it if it dies. See janitor.py."""
 
 from __future__ import annotations
 
@@ -9,57 +9,50 @@ import threading
 
 from . import janitor, spawn
 
-_LOOK_S = 0.5
+_CHECK_S = 0.5
 
 
-class Watch:
-    """Looks at the janitor from a thread of its own, as long as the supervisor lives (Linux only).
-
-    Args:
-        pid: the janitor's, which is this process's parent.
-        temporary: the folder for temporary files.
-        events: the folder of the run's records.
-        lock: the handle that `janitor.leave_behind` returned.
-    """
+class JanitorWatch:
+    """Checks the janitor from a thread, as long as the supervisor runs (Linux only)."""
 
     def __init__(self, pid: int, temporary: str, events: str, lock: int | None) -> None:
         self._pid = pid
         self._temporary = temporary
         self._events = events
         self._lock = lock
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="podlift-janitor", daemon=True)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="podlift-janitor", daemon=True)
 
     def start(self) -> None:
-        """Begin to look. This process has entered its namespaces by then: that takes a single thread."""
+        """Start the thread, after this process has entered its namespaces: that requires a single thread."""
         if sys.platform.startswith("linux"):
             self._thread.start()
 
     def stop(self) -> None:
-        """Look once more, and then no more: a janitor that is stopped now would stay so."""
-        self._over.set()
+        """Check a last time and stop. A janitor that is suspended now would otherwise stay so."""
+        self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()
-            self._look()
+            self._check()
 
-    def _work(self) -> None:
-        while not self._over.wait(_LOOK_S):
+    def _loop(self) -> None:
+        while not self._stopped.wait(_CHECK_S):
             try:
-                self._look()
+                self._check()
             except OSError as error:
-                # No process could be started, perhaps: it is tried again.
-                sys.stderr.write(f"The janitor cannot be watched now: {error}\n")
+                # Perhaps no process could be started. The next check tries again.
+                sys.stderr.write(f"Checking the janitor failed: {error}\n")
 
-    def _look(self) -> None:
-        if not self._is_there():
-            sys.stderr.write(f"The janitor, process {self._pid}, is gone: another one takes over.\n")
+    def _check(self) -> None:
+        if not self._is_alive():
+            sys.stderr.write(f"The janitor, process {self._pid}, is gone: starting another one.\n")
             self._pid = janitor.start_successor(self._temporary, self._events, self._lock)
             spawn.SPARED.add(self._pid)
         elif spawn.is_stopped(self._pid):
-            sys.stderr.write(f"The janitor, process {self._pid}, was stopped: it is woken.\n")
+            sys.stderr.write(f"The janitor, process {self._pid}, was stopped: waking it.\n")
             os.kill(self._pid, signal.SIGCONT)
 
-    def _is_there(self) -> bool:
+    def _is_alive(self) -> bool:
         if self._pid in spawn.SPARED:
             return os.waitpid(self._pid, os.WNOHANG) == (0, 0)
         return os.getppid() == self._pid

@@ -1,8 +1,8 @@
-"""Linux namespaces for the tasks of a run: host names as on Vertex AI, and a network that ends at this machine.
+"""Linux namespaces for the tasks of a run: host names as on Vertex AI, and an isolated network.
 
-With a mount namespace the supervisor and its tasks see an /etc/hosts of their own, in which the names of the cluster are
-this machine. With a network namespace nothing outside can reach TensorFlow's servers, and the tasks can reach nothing
-outside. Both need root, or user namespaces; the machine itself is not changed.
+In a mount namespace, the supervisor and its tasks see their own /etc/hosts, which maps the cluster's host names to this
+machine. In a network namespace, TensorFlow's servers cannot be reached from outside, and tasks cannot connect to the outside.
+Both require root or user namespaces. The machine itself is not changed.
 """
 
 from __future__ import annotations
@@ -24,27 +24,21 @@ _HOSTS = "/etc/hosts"
 
 
 def why_not() -> str | None:
-    """Return why tasks cannot be given a network namespace here; None if they can. Tries it in a process of its own."""
+    """Return why tasks cannot have a network namespace here, or None. Tries it in a separate process."""
     if not sys.platform.startswith("linux"):
         return "network namespaces exist on Linux only."
-    # By path and alone: forking the caller, which may hold threads and TensorFlow, is no way to ask a question.
+    # A fresh process, because forking the caller, with its threads and TensorFlow, is not safe.
     tried = subprocess.run([sys.executable, "-I", __file__], capture_output=True, text=True, check=False)
-    return None if tried.returncode == 0 else f"the kernel refuses it ({tried.stderr.strip().splitlines()[-1:]})."
+    return (
+        None if tried.returncode == 0 else f"the kernel does not allow it ({tried.stderr.strip().splitlines()[-1:]})."
+    )
 
 
 def enter(hosts_file: str, names: Sequence[str], *, isolated: bool) -> bool:
-    """Move this process, which must have one thread, into namespaces of its own; its children follow.
+    """Move this process and its future children into new namespaces. It must have a single thread.
 
-    Args:
-        hosts_file: where the private copy of /etc/hosts is written.
-        names: host names that shall be this machine.
-        isolated: whether to leave the machine's network.
-
-    Returns:
-        True if `names` resolve now; False where that is not allowed (an ordinary user that asked for no isolation).
-
-    Raises:
-        OSError: `isolated` was asked for and is not allowed.
+    `names` are host names to map to this machine in `hosts_file`, the private copy of /etc/hosts. Return whether they resolve
+    now, which may not be allowed. Raises OSError if `isolated` is not allowed.
     """
     if isolated:
         _enter_network()
@@ -54,9 +48,9 @@ def enter(hosts_file: str, names: Sequence[str], *, isolated: bool) -> bool:
         try:
             _enter_mounts()
         except OSError:
-            return False  # root of a container without the right to mount
-    own = Path(_HOSTS).read_text() if Path(_HOSTS).exists() else "127.0.0.1 localhost\n"
-    Path(hosts_file).write_text(f"{own.rstrip()}\n127.0.0.1 {' '.join(names)}\n")
+            return False  # root in a container without permission to mount
+    hosts = Path(_HOSTS).read_text() if Path(_HOSTS).exists() else "127.0.0.1 localhost\n"
+    Path(hosts_file).write_text(f"{hosts.rstrip()}\n127.0.0.1 {' '.join(names)}\n")
     try:
         _mount(hosts_file, _HOSTS, _MS_BIND)
     except OSError:
@@ -66,7 +60,7 @@ def enter(hosts_file: str, names: Sequence[str], *, isolated: bool) -> bool:
 
 def _enter_mounts() -> None:
     _unshare(_CLONE_NEWNS)
-    # Later mounts of the machine still show up here; ours stay here.
+    # Later mounts of the machine remain visible here. Ours are private.
     _mount("none", "/", _MS_REC | _MS_SLAVE)
 
 

@@ -1,7 +1,7 @@
-"""Ports that nobody can take between choosing and using them.
+"""Reserves ports, so that no other process can bind them between choice and use.
 
-The supervisor binds each with SO_REUSEPORT and never listens; a task that sets `TF_GRPC_REUSE_PORT=true` binds the same
-one. Each attempt gets fresh ports: with an old and a new listener on one port the kernel splits the connections between them.
+The supervisor binds each port with SO_REUSEPORT and never listens. A task with `TF_GRPC_REUSE_PORT=true` binds the same port.
+Each attempt gets new ports: with an old and a new listener on one port, the kernel splits the connections between them.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import socket
 from collections.abc import Sequence
 
 
-class Reservation:
-    """Holds one port for each name until `close`."""
+class PortReservation:
+    """Holds one port per name until `close`."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._sockets: list[socket.socket] = []
@@ -25,13 +25,12 @@ class Reservation:
             raise
 
     def close(self) -> None:
-        """Let go of the ports."""
         for held in self._sockets:
             held.close()
 
 
 def _bind() -> socket.socket:
-    # TensorFlow binds [::], so the same family has to be held; without IPv6 it falls back to 0.0.0.0.
+    # TensorFlow binds [::], so the same family must be reserved. Without IPv6 it falls back to 0.0.0.0.
     for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "")):
         held = None
         try:

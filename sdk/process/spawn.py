@@ -1,4 +1,4 @@
-"""Processes of ours: who they are, whether they still live, how they are started and ended."""
+"""Child processes: identity, liveness, start and end."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from typing import Protocol
 _PR_SET_CHILD_SUBREAPER = 36
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MACHINE_ID = Path("/etc/machine-id")
-# How long a resource tracker may take to clean up.
+# How long Python's resource trackers may take to clean up.
 _TRACKERS_S, _POLL_S = 1.0, 0.005
-# Children that are no orphans: they look after this process.
+# Children that `end_orphans` must not kill: they watch over this process.
 SPARED: set[int] = set()
 
 
 def identity(pid: int) -> str | None:
-    """Return a name that no other process will ever have: machine, boot, pid, start; None when it is gone or a zombie."""
+    """Return a globally unique name (machine, boot, pid, start time), or None if the process is gone or a zombie."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None if _BOOT_ID.exists() else _identity_by_ps(pid)
-    # The command in the second field may hold spaces and parentheses: the fields are counted from behind it.
+    # The command in the second field may contain spaces and parentheses: count the fields after it.
     after = stat.rpartition(")")[2].split()
     if after[0] in "ZX":
         return None
@@ -46,9 +46,9 @@ def alive(name: str) -> bool:
 
 
 def same_machine(name: str) -> bool:
-    """True if the identity was made on this machine, since it was started or before."""
+    """True if the identity was made on this machine, in this boot or an earlier one."""
     machine, dot, boot = name.split(":")[0].rpartition(".")
-    # An earlier podlift did not name the machine: then only the same boot is known to be here.
+    # Identities of podlift 0.1 do not name the machine: for them only the current boot is known to be here.
     return machine == _machine() if dot else boot == _boot().rpartition(".")[2]
 
 
@@ -58,47 +58,39 @@ def _without_machine(name: str) -> str:
 
 
 class Process(Protocol):
-    """A child of this process: one of `spawn`, or an `Adopted` one."""
+    """A child of this process, either spawned or adopted."""
 
     @property
     def pid(self) -> int:
-        """Its number, which is its own until it was waited for."""
+        """Its process id, which is not reused until `wait` returned."""
 
     @property
     def returncode(self) -> int | None:
-        """Its exit code, or the negative number of the signal that ended it; None until it was waited for."""
+        """Its exit code, or the negative number of the signal that killed it. None until it was waited for."""
 
     def poll(self) -> int | None:
-        """Return its exit code if it is over."""
+        """Return its exit code, or None while it runs."""
 
     def wait(self) -> int:
-        """Return its exit code when it is over."""
+        """Wait for its end and return its exit code."""
 
 
 class Adopted:
-    """A process that another one has forked, and that became a child of this one when that other one ended."""
+    """A process that was forked by another one, and became a child of this process when that one ended."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return its exit code if it is over.
-
-        Raises:
-            ChildProcessError: it is no child of this process.
-        """
+        """Return its exit code, or None while it runs."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
 
     def wait(self) -> int:
-        """Return its exit code when it is over.
-
-        Raises:
-            ChildProcessError: it is no child of this process.
-        """
+        """Wait for its end and return its exit code."""
         if self.returncode is None:
             self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.returncode
@@ -107,7 +99,7 @@ class Adopted:
 def spawn(
     command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str, pass_fds: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a session and process group of its own; its output goes to the end of the file `log`, raw."""
+    """Start a process in its own session and process group. Its raw output is appended to the file `log`."""
     with open(log, "ab") as output:
         return subprocess.Popen(
             list(command),
@@ -122,7 +114,7 @@ def spawn(
 
 
 def has_exited(process: Process) -> bool:
-    """Say whether a child is over, without reaping it: until it is, nobody else can get its number."""
+    """Return whether a child has exited, without reaping it, so that its process id is not reused."""
     if process.returncode is not None:
         return True
     try:
@@ -131,8 +123,8 @@ def has_exited(process: Process) -> bool:
         return process.poll() is not None
 
 
-def is_leaving(process: Process) -> bool:
-    """Say whether a child is over, or has nothing left to do but to be over: the kernel has taken its memory (Linux only)."""
+def is_exiting(process: Process) -> bool:
+    """Return whether a child has exited or is exiting: the kernel has already released its memory (Linux only)."""
     if has_exited(process) or not _BOOT_ID.exists():
         return has_exited(process)
     try:
@@ -153,16 +145,13 @@ def is_stopped(pid: int) -> bool:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of what its descendants leave behind (Linux only)."""
+    """Make this process the parent of orphaned descendants (Linux only)."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_orphans() -> list[int]:
-    """Kill and reap every child of this process but those in `SPARED`; their children become ours in turn.
-
-    Return those of other users: they stay.
-    """
+    """Kill and reap all children but those in `SPARED`, and their orphans. Return those of other users, which survive."""
     me = str(os.getpid())
     stay: set[int] = set()
     while _BOOT_ID.exists():
@@ -174,7 +163,7 @@ def end_orphans() -> list[int]:
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)
             except PermissionError:
-                # What sudo has started, say; one that is over can be reaped all the same.
+                # Started by sudo, for example. It can still be reaped once it has exited.
                 if not os.waitpid(pid, os.WNOHANG)[0]:
                     stay.add(pid)
             except (ProcessLookupError, ChildProcessError):
@@ -183,7 +172,7 @@ def end_orphans() -> list[int]:
 
 
 def described(pid: int) -> str:
-    """Return a process's number, with its command and its user where they can be known."""
+    """Return a process's id, with its command and user if they are known."""
     try:
         owner = os.stat(f"/proc/{pid}").st_uid
         return f"{pid} ({Path(f'/proc/{pid}/comm').read_text().strip()}, of user {_user(owner)})"
@@ -210,7 +199,7 @@ def _parent(pid: int) -> str | None:
 
 
 def signal_group(process: Process, number: signal.Signals) -> None:
-    """Signal a child that leads a process group, and all of the group; nothing happens if none is left."""
+    """Signal the process group of a child. Does nothing if the group is empty."""
     try:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):
@@ -218,10 +207,10 @@ def signal_group(process: Process, number: signal.Signals) -> None:
 
 
 def end_group(process: Process) -> None:
-    """Kill a child that leads a process group, and all of the group.
+    """Kill the process group of a child, Python's resource trackers last.
 
-    Python's resource trackers come last: they remove the shared memory that the others have made and not removed, as soon as
-    those are gone. Nothing else knows whose a segment in /dev/shm is.
+    A tracker removes the shared memory that its group has left as soon as the other processes are gone. Nothing else
+    knows who created a segment in /dev/shm.
     """
     until = time.monotonic() + _TRACKERS_S
     while _BOOT_ID.exists() and time.monotonic() < until:
@@ -237,7 +226,7 @@ def end_group(process: Process) -> None:
 
 
 def _group_of(pid: int) -> str | None:
-    """Return the process group of a process; None when it is gone or a zombie."""
+    """Return the group of a process, or None if it is gone or a zombie."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -258,7 +247,7 @@ def _boot() -> str:
 
 @cache
 def _machine() -> str:
-    # Containers of one image share the id, and have names of their own.
+    # Containers of one image share the machine id, but have different host names.
     known = _MACHINE_ID.read_bytes() if _MACHINE_ID.exists() else b""
     return hashlib.sha256(known + platform.node().encode()).hexdigest()[:12]
 

@@ -1,8 +1,8 @@
-"""The records of a run, and the pure function that reads a status out of them.
+"""The records of a run, and the pure function that derives its status from them.
 
-Every record is one small JSON file that is created once and never changed. Each is written by one source (the client, the
-supervisor, a task), which numbers its own; its name holds attempt, source, number and kind. The truth of a run is the
-set of its records, in whatever order they are found.
+Each record is a small JSON file that is created once and never changed. It has one writer (the client, the supervisor or a
+task), which numbers its records; attempt, source, number and kind are in the file's name. The state of a run is the set of its
+records, in any order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..tracebacks import one_line
 
 VERSION = 1
 _NAME = re.compile(r"(\d{4})\.([a-z]+(?:-\d+)?)\.(\d{6})\.([a-z_]+)\.json")
-# Where nobody supervises, a run has started when its first attempt has.
+# Without a supervisor, a run has started when its first attempt has.
 _TIMED = {
     "started": "started",
     "attempt_started": "started",
@@ -26,12 +26,12 @@ _TIMED = {
     "first_step": "first_step",
     "final": "finished",
 }
-_OF_A_SUPERVISOR = ("launched", "started")
-# What the surviving peers of a dead task raise: never the cause while another task has a reason of its own.
+_NAMES_SUPERVISOR = ("launched", "started")
+# Raised by the surviving peers of a dead task. Never the cause if another task failed for a reason of its own.
 _COLLATERAL = {"UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError", "ConnectionResetError"}
-# Errors that TensorFlow raises for many reasons; with these words in them they are about a peer.
+# TensorFlow raises these for many reasons. With the words below they are about a peer.
 _GENERAL = {"InternalError", "UnknownError", "FailedPreconditionError"}
-_OF_A_PEER = re.compile(
+_ABOUT_A_PEER = re.compile(
     r"connection reset|socket closed|broken pipe|connection refused|failed to connect to all addresses"
     r"|collective ops (is|are) aborted|collective \w+ (timed out|aborted)|peer (is )?(down|restarted)|coordination service"
     r"|heartbeat|are unhealthy|already-in-error task|incarnation|barrier (timed out|failed|has failed)"
@@ -44,35 +44,21 @@ _IMPORT_ERRORS = {"ImportError", "ModuleNotFoundError"}
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """One record.
+    """One record."""
 
-    Args:
-        attempt: 0 for what comes before the first attempt.
-        source: who wrote it: "client", "supervisor" or a task's name.
-        sequence: counts one source's records of one attempt.
-        kind: what happened.
-        time: unix time in seconds, by the source's clock.
-        data: the rest, JSON.
-    """
-
-    attempt: int
-    source: str
-    sequence: int
+    attempt: int  # 0 before the first attempt
+    source: str  # the writer: "client", "supervisor" or a task's name
+    sequence: int  # number of the record, per source and attempt
     kind: str
-    time: float
+    time: float  # Unix time in seconds, by the writer's clock
     data: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> bytes:
-        """Return the record's bytes."""
         return json.dumps({"version": VERSION, "time": self.time, "data": self.data}, sort_keys=True).encode()
 
 
 def parse(name: str, text: bytes) -> Event:
-    """Read one record from its file's name and bytes.
-
-    Raises:
-        ValueError: podlift wrote no such thing, or a later podlift did.
-    """
+    """Parse one record from its file's name and bytes. Raises ValueError if it is not a record of this version."""
     match = _NAME.fullmatch(name)
     if not match:
         raise ValueError(f"This is not the name of a record: {name!r}")
@@ -82,7 +68,7 @@ def parse(name: str, text: bytes) -> Event:
     data = record.get("data")
     if not isinstance(record.get("time"), (int, float)) or not isinstance(data, dict):
         raise ValueError(f"This record is damaged: {name!r}")
-    if match[4] in _OF_A_SUPERVISOR and not isinstance(data.get("supervisor"), str):
+    if match[4] in _NAMES_SUPERVISOR and not isinstance(data.get("supervisor"), str):
         raise ValueError(f"This record is damaged: {name!r} names no supervisor")
     return Event(
         attempt=int(match[1]),
@@ -94,27 +80,20 @@ def parse(name: str, text: bytes) -> Event:
     )
 
 
-# The records that know that a checkpoint was there; an earlier podlift wrote only the second one.
+# Records that prove that a checkpoint existed. podlift 0.1 wrote only the second one.
 SAVED = ("saved", "restored")
 
 
 def saved_step(events: Sequence[Event], *, warm: bool) -> int | None:
-    """Return the last step of which the records say that it was saved; None where they say nothing.
-
-    Args:
-        events: records of the run.
-        warm: True where the run began with another run's checkpoint, which it may have restored.
-    """
+    """Return the last saved step according to the records. A `warm` run may have restored another run's checkpoint."""
     kinds = SAVED[:1] if warm else SAVED
     return max((int(event.data["step"]) for event in events if event.kind in kinds), default=None)
 
 
 def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
-    """Return what the records say.
+    """Return the status that the records describe, in any order.
 
-    Args:
-        events: all records of a run, in any order.
-        supervisor_alive: False when it is known that no process can add a verdict any more.
+    `supervisor_alive` is False if no process can add a verdict any more.
     """
     ordered = sorted(events, key=lambda event: (event.time, event.attempt, event.source, event.sequence))
     created = next((event.time for event in ordered if event.kind == "submitted"), 0.0)
@@ -150,33 +129,33 @@ def fold(events: Sequence[Event], *, supervisor_alive: bool) -> Status:
     return Status(state=state, reason=reason, since=since, **common)
 
 
-def telling(names: Sequence[str]) -> list[str]:
-    """Return the names of the records that `fold` needs: of earlier attempts only those that tell when something was first."""
+def status_records(names: Sequence[str]) -> list[str]:
+    """Return the names of the records that `fold` needs. Earlier attempts contribute only the first record of each timing."""
     known = [(name, match) for name in names if (match := _NAME.fullmatch(name))]
     last = max((int(match[1]) for _, match in known), default=0)
     first: dict[str, int] = {}
     for _, match in known:
         first[match[4]] = min(int(match[1]), first.get(match[4], last))
-    strange = [name for name in names if not _NAME.fullmatch(name)]
-    return strange + [
+    unknown = [name for name in names if not _NAME.fullmatch(name)]
+    return unknown + [
         name
         for name, match in known
         if int(match[1]) in (0, last) or (match[4] in _TIMED and int(match[1]) == first[match[4]])
     ]
 
 
-def generation(events: Sequence[Event]) -> int:
-    """Return how often the run was resumed: each time it has a supervisor of its own, which gives a verdict of its own."""
+def resume_count(events: Sequence[Event]) -> int:
+    """Return how often the run was resumed. After each resume a new supervisor records a new verdict."""
     return sum(event.kind == "resumed" for event in events)
 
 
 def source_of(name: str, resumes: int) -> str:
-    """Return the name under which a supervisor, or whoever starts it, writes records of a run that was resumed so often."""
+    """Return the source name of a supervisor or launcher (`name`) after this many resumes."""
     return f"{name}-{resumes}" if resumes else name
 
 
 def since_resumed(ordered: Sequence[Event]) -> tuple[Sequence[Event], Event | None]:
-    """Return the records without the earlier supervisors' words about the whole run, and the record of the last resume."""
+    """Return the records without earlier supervisors' records about the whole run, and the record of the last resume."""
     resumes = [event for event in ordered if event.kind == "resumed"]
     if not resumes:
         return ordered, None
@@ -186,8 +165,8 @@ def since_resumed(ordered: Sequence[Event]) -> tuple[Sequence[Event], Event | No
 
 
 def _phase(ordered: Sequence[Event], attempt: int, created: float) -> tuple[State, Reason, float]:
-    """Return where a run without a verdict is in its life, and since when."""
-    # What stopped an earlier attempt says nothing about this one.
+    """Return the current phase of a run without a verdict, and since when."""
+    # Records of earlier attempts do not count.
     latest = {event.kind: event.time for event in reversed(ordered) if event.attempt in (0, attempt)}
     for kind in ("restarting", "stopping", "cancelling"):
         if kind in latest:
@@ -202,49 +181,47 @@ def _phase(ordered: Sequence[Event], attempt: int, created: float) -> tuple[Stat
 
 
 def first_failure(events: Sequence[Event], attempt: int) -> Event | None:
-    """Return the task record that explains why an attempt failed: the earliest that is no mere echo of a peer's death."""
+    """Return the task record that explains a failed attempt: the earliest that is not a consequence of a peer's death."""
     failed = [event for event in events if event.kind == "failed" and event.attempt == attempt]
     failed.sort(key=lambda event: (is_collateral(event), event.time, event.source))
     return failed[0] if failed else None
 
 
 def is_collateral(event: Event) -> bool:
-    """True for an error that a task raises when a peer of it has died."""
+    """True for an error that a task raises when one of its peers has died."""
     kind, message = event.data.get("type"), event.data.get("message")
-    return kind in _COLLATERAL or (kind in _GENERAL and bool(_OF_A_PEER.search(str(message))))
+    return kind in _COLLATERAL or (kind in _GENERAL and bool(_ABOUT_A_PEER.search(str(message))))
 
 
 def error_of(event: Event) -> str:
-    """Return the error that a task record of kind "failed" holds, in one line."""
-    said = one_line(str(event.data.get("message", "")))
-    return f"{event.data.get('type')}: {said}" if said else str(event.data.get("type"))
+    """Format the error in a record of kind "failed" as one line."""
+    message = one_line(str(event.data.get("message", "")))
+    return f"{event.data.get('type')}: {message}" if message else str(event.data.get("type"))
 
 
 def is_lost_peer(event: Event) -> bool:
-    """True for an error that says that the tasks lost touch with each other: one of them is gone, was paused, or is cut off."""
+    """True if the tasks lost contact with each other: one of them is gone, was paused, or is cut off."""
     kind, text = event.data.get("type"), f"{event.data.get('message')}\n{event.data.get('traceback')}"
-    return kind in _COLLATERAL | _GENERAL and bool(_OF_A_PEER.search(text))
+    return kind in _COLLATERAL | _GENERAL and bool(_ABOUT_A_PEER.search(text))
 
 
 def is_disk_full(event: Event) -> bool:
-    """True for an error that says that a disk takes no more."""
+    """True for an error about a full disk or an exceeded disk quota."""
     return bool(_DISK_FULL.search(str(event.data.get("message"))))
 
 
-def reason_of(event: Event, left: Sequence[str] = ()) -> Reason:
-    """Return why a run failed whose cause is the task record `event`, of kind "failed".
+def reason_of(event: Event, exited: Sequence[str] = ()) -> Reason:
+    """Return the reason that follows from the record of the first failure.
 
-    Args:
-        event: the record.
-        left: its peers that had ended before, without an error.
+    `exited` are peers that had exited before without an error.
     """
     given = event.data.get("reason")
     if given is not None:
         return Reason(given)
-    if is_disk_full(event) or (is_lost_peer(event) and not left):
+    if is_disk_full(event) or (is_lost_peer(event) and not exited):
         return Reason.INFRASTRUCTURE
     kind = event.data.get("type")
-    # Tasks record the frames of the program only: without any, it was the way into the program that failed.
+    # Tracebacks hold the program's frames only. Without any, the program was never entered.
     if kind in {*_IMPORT_ERRORS, "AttributeError", "TypeError"} and '  File "' not in str(event.data.get("traceback")):
         return Reason.WRONG_ENTRY
     return Reason.IMPORT_ERROR if kind in _IMPORT_ERRORS else Reason.USER_ERROR
@@ -254,7 +231,7 @@ def _timings(ordered: Sequence[Event], created: float) -> dict[str, float]:
     found: dict[str, float] = {}
     current, _ = since_resumed(ordered)
     for event in ordered:
-        # A run that was resumed has not ended where it did before.
+        # The verdict before a resume is not the end of the run.
         if event.kind == "final" and event not in current:
             continue
         if event.kind in _TIMED and _TIMED[event.kind] not in found:

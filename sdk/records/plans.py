@@ -1,4 +1,4 @@
-"""The plan of a run that exists: the one it was submitted with, or the newest that it was resumed with."""
+"""Reads the plan of a run: the one it was submitted with, or that of its latest resume."""
 
 from __future__ import annotations
 
@@ -11,17 +11,12 @@ from .recorder import read_events, read_file
 
 
 def read_plan(paths: RunPaths) -> Plan:
-    """Return the plan of a run.
-
-    Raises:
-        OSError: there is none.
-        CorruptRunError: it is damaged, or not podlift's.
-    """
+    """Return the plan of a run. Raises CorruptRunError if it is damaged."""
     place = paths.plan
     if os.path.isdir(os.path.dirname(paths.revision(""))):
         resumed = sorted(read_events(paths, ("resumed",)), key=lambda event: int(event.data["attempts"]))
         names = [str(event.data["plan"]) for event in resumed if "plan" in event.data]
         place = paths.revision(names[-1]) if names else place
     plan = Plan.from_json(read_file(place), place)
-    # Of a root in a bucket this folder holds the files of this machine.
+    # For a root in a bucket, this folder holds the local copy.
     return replace(plan, local=paths.root) if "://" in plan.root else plan

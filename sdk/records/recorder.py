@@ -18,27 +18,19 @@ from ..spec.layout import RunPaths
 from ..status import Progress
 from ..storage import posix, reserve
 from ..storage.reserve import Reserve
-from .events import Event, parse, source_of, telling
+from .events import Event, parse, source_of, status_records
 
-# What a task notes with every step (runtime/progress.py): training steps, and signs of life: those and the batches of
-# evaluate and predict; the epoch from 1, after which one fit ends, the steps of this epoch so far, and of an epoch. 0 is none.
+# Written by a task at each step (runtime/progress.py): training steps; beats (training steps, and batches of evaluate and
+# predict); the epoch from 1; the last epoch of the fit; steps of this epoch so far; steps per epoch. 0 stands for unknown.
 PROGRESS = struct.Struct("<QQQQQQ")
-# An earlier podlift noted two.
-_TWO = struct.Struct("<QQ")
-# They say how a task or a run ended.
+# podlift 0.1 wrote only the first two.
+_FIRST_TWO = struct.Struct("<QQ")
+# Records of the end of a task or a run.
 _ENDS = ("failed", "final")
 
 
 class Recorder:
-    """Writes one source's records of one attempt. Make one for each source and attempt: it alone counts them.
-
-    Args:
-        paths: the run.
-        source: "client", "supervisor" or a task's name.
-        attempt: 0 before the first attempt.
-        clock: what time it is.
-        reserve: takes what the disk does not; None for a process that fails without it.
-    """
+    """Writes one source's records of one attempt, and numbers them. `reserve` takes records if the disk is full."""
 
     def __init__(
         self, paths: RunPaths, source: str, attempt: int, clock: Clock, reserve: Reserve | None = None
@@ -49,15 +41,11 @@ class Recorder:
         self._attempt = attempt
         self._clock = clock
         self._count = 0
-        # Checkpoints are acknowledged in a thread of their own.
+        # Checkpoints are acknowledged from another thread.
         self._lock = threading.Lock()
 
     def record(self, kind: str, **data: Any) -> None:
-        """Create the next record.
-
-        Raises:
-            OSError: the disk does not take it, and there is no room in the reserve.
-        """
+        """Create the next record."""
         with self._lock:
             self._count += 1
             count = self._count
@@ -85,15 +73,7 @@ class Recorder:
 
 
 def read_events(paths: RunPaths, kinds: tuple[str, ...] | None = None) -> list[Event]:
-    """Return the records of a run.
-
-    Args:
-        paths: the run.
-        kinds: only these are read; None for all.
-
-    Raises:
-        CorruptRunError: they are gone, or a file among them is damaged or not ours.
-    """
+    """Return the records of a run, or only those of the given kinds. Raises CorruptRunError."""
     names, reserved = _names(paths), dict(reserve.read(paths.reserves))
     wanted = sorted({*names, *reserved})
     if kinds is not None:
@@ -102,14 +82,10 @@ def read_events(paths: RunPaths, kinds: tuple[str, ...] | None = None) -> list[E
     return _parsed(paths, wanted, reserved)
 
 
-def read_telling(paths: RunPaths) -> list[Event]:
-    """Return the records that a status follows from: a run of many attempts has many more.
-
-    Raises:
-        CorruptRunError: they are gone, or a file among them is damaged or not ours.
-    """
+def read_status_records(paths: RunPaths) -> list[Event]:
+    """Return the records that its status depends on, which are few even for a run of many attempts."""
     names, reserved = _names(paths), dict(reserve.read(paths.reserves))
-    return _parsed(paths, telling(sorted({*names, *reserved})), reserved)
+    return _parsed(paths, status_records(sorted({*names, *reserved})), reserved)
 
 
 def _parsed(paths: RunPaths, names: Sequence[str], reserved: Mapping[str, bytes]) -> list[Event]:
@@ -122,12 +98,7 @@ def _parsed(paths: RunPaths, names: Sequence[str], reserved: Mapping[str, bytes]
 
 
 def sweep(paths: RunPaths, tasks: Sequence[str]) -> None:
-    """Remove the halves of records that tasks have left which were killed while they wrote them.
-
-    Args:
-        paths: the run.
-        tasks: names of tasks that are gone.
-    """
+    """Remove half-written records of tasks that were killed."""
     with suppress(OSError), os.scandir(paths.events) as entries:
         for entry in entries:
             if entry.name.endswith(".part") and entry.name.split(".")[2] in tasks:
@@ -135,11 +106,7 @@ def sweep(paths: RunPaths, tasks: Sequence[str]) -> None:
 
 
 def has_ended(paths: RunPaths) -> bool:
-    """True once the run's final record is there.
-
-    Raises:
-        CorruptRunError: the records are gone.
-    """
+    """True once the run has its final record."""
     names = [*_names(paths), *(name for name, _ in reserve.read(paths.reserves))]
     supervisor = source_of("supervisor", sum(name.endswith(".resumed.json") for name in names))
     return any(name.endswith(".final.json") and name.split(".")[1] == supervisor for name in names)
@@ -147,22 +114,18 @@ def has_ended(paths: RunPaths) -> bool:
 
 def _names(paths: RunPaths) -> list[str]:
     if not os.path.isdir(paths.events):
-        raise CorruptRunError(f"The run directory {paths.url!r} is damaged: its records, events/, are gone.")
+        raise CorruptRunError(f"The run directory {paths.url!r} is damaged: its records (events/) are missing.")
     return posix.list_names(paths.events)
 
 
 def read_file(path: str) -> bytes:
-    """Return the bytes of a small file.
-
-    Raises:
-        OSError: it cannot be read, or is no file: a named pipe in its place would be waited for.
-    """
+    """Return the bytes of a small file. Does not block on a named pipe in its place."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
-            raise OSError(f"{path!r} is no file")
-        # One call reads nearly every file whole, and a second one says that this was all.
+            raise OSError(f"{path!r} is not a file")
+        # One call reads nearly every file, and a second one detects its end.
         parts = [os.read(handle, info.st_size + 1)]
         while parts[-1]:
             parts.append(os.read(handle, 1 << 20))
@@ -172,7 +135,7 @@ def read_file(path: str) -> bytes:
 
 
 def read_metrics(path: str) -> list[dict[str, Any]]:
-    """Return the metric records of one task; a last line that is still being written is left for later."""
+    """Return the metric records of one task, without a last line that is still being written."""
     try:
         lines = Path(path).read_bytes().split(b"\n")[:-1]
     except FileNotFoundError:
@@ -192,22 +155,22 @@ def read_metrics(path: str) -> list[dict[str, Any]]:
 
 
 def read_progress(path: str) -> tuple[int, int] | None:
-    """Return a task's training steps and signs of life so far; None where it has noted none."""
+    """Return a task's training steps and beats so far, or None if it reported none."""
     try:
-        steps, beats = _TWO.unpack_from(Path(path).read_bytes())
+        steps, beats = _FIRST_TWO.unpack_from(Path(path).read_bytes())
     except (OSError, struct.error):
         return None
     return steps, beats
 
 
 def read_position(path: str) -> Progress | None:
-    """Return how far a task says it is; None where it has noted nothing."""
+    """Return a task's progress, or None if it reported none."""
     try:
         data = Path(path).read_bytes()
         step, _, epoch, epochs, epoch_step, epoch_steps = PROGRESS.unpack(data.ljust(PROGRESS.size, b"\0"))
     except (OSError, struct.error):
         return None
-    # A loop may show signs of life and count no steps.
+    # A loop may beat without counting steps.
     if not step and not epoch:
         return None
     if not epoch:
@@ -218,12 +181,12 @@ def read_position(path: str) -> Progress | None:
 
 
 def position(paths: RunPaths, task: str) -> Progress | None:
-    """Return how far a task of the last attempt is, where its files lie here."""
+    """Return the progress of a task in the latest attempt, if its files are on this machine."""
     attempts = [name for name in posix.list_names(os.path.dirname(paths.attempt(1))) if name.isdigit()]
     return read_position(paths.progress(int(max(attempts)), task)) if attempts else None
 
 
 def last_step(paths: RunPaths, attempt: int, task: str) -> int | None:
-    """Return how many training steps a task has done in an attempt; None where it has reported none."""
+    """Return how many training steps a task did in an attempt, or None if it reported none."""
     steps = (read_progress(paths.progress(attempt, task)) or (0, 0))[0]
     return steps or None

@@ -1,7 +1,7 @@
-"""Whether a run starts again after an attempt has ended, and when. Pure: supervisor, client and keeper share it.
+"""Decides whether and when a run is restarted after an attempt has ended. Pure: supervisor, client and keeper share it.
 
-There are three budgets, because three different parties are to blame: the program (`user`), what it runs on
-(`infrastructure`), and whoever wanted the machine back (`preemption`). None is charged for another's fault.
+There are three budgets, one for each cause of a failure: the program (`user`), the infrastructure (`infrastructure`) and
+the owner of the machine who reclaimed it (`preemption`). No budget is charged for another cause.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 from ..status import Reason, State
 
-# That many attempts in a row that end at the same step are no accident any more.
+# This many consecutive attempts ending at the same step count as a crash loop.
 LOOP = 3
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 1.0, 60.0
 
 Budget = Literal["user_errors", "infrastructure", "preemptions"]
-# Every reason an attempt can fail for, and who is to blame; None where another try cannot help.
+# The budget that each reason of a failure is charged to. None if a restart cannot help.
 BUDGETS: dict[Reason, Budget | None] = {
     Reason.USER_ERROR: "user_errors",
     Reason.IMPORT_ERROR: "user_errors",
@@ -40,42 +40,28 @@ BUDGETS: dict[Reason, Budget | None] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
-    """How one attempt ended.
-
-    Args:
-        state: its state.
-        reason: why.
-        step: the last training step that was seen; None where none was.
-    """
+class EndedAttempt:
+    """The end of one attempt."""
 
     state: State
     reason: Reason
-    step: int | None = None
+    step: int | None = None  # the last training step that was reported
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What follows from the attempts so far.
+    """Whether to restart, derived from the attempts so far."""
 
-    Args:
-        restart: True to start the whole gang again.
-        delay_s: how long to wait before, in seconds.
-        why: one sentence for the log and for `why()`; "" where there is nothing to say.
-    """
-
-    restart: bool
-    delay_s: float = 0.0
-    why: str = ""
+    restart: bool  # restart the whole gang
+    delay_s: float = 0.0  # wait this long before the restart
+    why: str = ""  # one sentence for the log and for `why()`, or ""
 
 
-def decide(history: Sequence[Ended], policy: Mapping[str, Any], *, drill: bool = False) -> Decision:
-    """Return whether the run starts again.
+def decide(history: Sequence[EndedAttempt], policy: Mapping[str, Any], *, drill: bool = False) -> Decision:
+    """Return whether the run is restarted.
 
-    Args:
-        history: every attempt so far, oldest first; at least one.
-        policy: how many restarts each budget allows, by its name; None for no limit.
-        drill: True where somebody kills the tasks on purpose: then the same step again and again means nothing.
+    `history` holds every attempt so far, oldest first. `policy` maps each budget to its number of restarts, None for no limit.
+    In a drill, tasks are killed on purpose: ending at the same step repeatedly is not a crash loop.
     """
     last = history[-1]
     budget = BUDGETS.get(last.reason)
@@ -85,30 +71,30 @@ def decide(history: Sequence[Ended], policy: Mapping[str, Any], *, drill: bool =
     allowed = policy[budget]
     if allowed is not None and used >= allowed:
         spent = f"{used} of {allowed} restarts after {_CAUSES[budget]} are used up (retry_{budget})."
-        return Decision(restart=False, why="" if allowed == 0 else f"Not started again: {spent}")
+        return Decision(restart=False, why="" if allowed == 0 else f"Not restarted: {spent}")
     stuck = _stuck(history)
     if stuck and not drill:
-        where = "before a first step was reported" if last.step is None else f"at step {last.step}"
+        where = "before reporting a step" if last.step is None else f"at step {last.step}"
         return Decision(
             restart=False,
-            why=f"Not started again: {stuck} attempts in a row ended {where}. Another one would end there too.",
+            why=f"Not restarted: {stuck} consecutive attempts ended {where}, so another one is expected to end there too.",
         )
-    left = "" if allowed is None else f" {allowed - used - 1} more after that."
+    remaining = "" if allowed is None else f" Restarts left after this one: {allowed - used - 1}."
     delay_s = 0.0 if drill or budget == "preemptions" else _delay(history, budget)
     return Decision(
-        restart=True, delay_s=delay_s, why=f"Started again after {_CAUSES[budget]} ({last.reason.value}).{left}"
+        restart=True, delay_s=delay_s, why=f"Restarting after {_CAUSES[budget]} ({last.reason.value}).{remaining}"
     )
 
 
 _CAUSES: dict[Budget, str] = {
-    "user_errors": "an error of the program",
-    "infrastructure": "a failure of what it runs on",
+    "user_errors": "an error in the program",
+    "infrastructure": "an infrastructure failure",
     "preemptions": "a preemption",
 }
 
 
-def _stuck(history: Sequence[Ended]) -> int:
-    """Return how many attempts have ended at the same step, the last ones in a row; 0 where it is too few to tell."""
+def _stuck(history: Sequence[EndedAttempt]) -> int:
+    """Return how many of the latest attempts in a row ended at the same step, or 0 if they are fewer than LOOP."""
     last = history[-1]
     row = 0
     for ended in reversed(history):
@@ -118,8 +104,8 @@ def _stuck(history: Sequence[Ended]) -> int:
     return row if row >= LOOP else 0
 
 
-def _delay(history: Sequence[Ended], budget: Budget) -> float:
-    """Return the wait: twice as long after each failure in a row, as at first after an attempt that has got further."""
+def _delay(history: Sequence[EndedAttempt], budget: Budget) -> float:
+    """Return the delay. It doubles with each failure in a row, and starts over after an attempt that made progress."""
     row = 0
     for index in range(len(history) - 1, -1, -1):
         ended = history[index]

@@ -20,7 +20,7 @@ from sdk.cli.pace import Pace
 from sdk.clock import SystemClock
 from sdk.records.recorder import position, read_position, read_progress
 from sdk.records.sync import heartbeats
-from sdk.records.sync.pull import Copy
+from sdk.records.sync.pull import LocalCopy
 from sdk.runtime import reporting as runtime
 from sdk.runtime.container.uploader import ContainerUploader
 from sdk.spec.layout import RunPaths
@@ -186,7 +186,7 @@ def test_a_container_says_every_ten_seconds_how_far_the_run_is(bucket, tmp_path:
     task = runtime.ProgressWriter(paths.progress(1, "chief-0"))
     task.epoch(2, 5, 100)
     task.step(107, 7)
-    copy = Copy(RunPaths(str(tmp_path / "copy" / "runs" / "digits-aaaaaa")), url, SystemClock())
+    copy = LocalCopy(RunPaths(str(tmp_path / "copy" / "runs" / "digits-aaaaaa")), url, SystemClock())
 
     def later(seconds: float) -> Progress | None:
         clock.sleep(seconds)
@@ -198,11 +198,11 @@ def test_a_container_says_every_ten_seconds_how_far_the_run_is(bucket, tmp_path:
     with pytest.raises(sdk.PodliftError):
         later(9)
     assert later(1) == IN_EPOCH
-    assert copy.heartbeat()["generation"] == 2
+    assert copy.heartbeat()["resumes"] == 2
     task.step(108, 8)
     assert later(9) == IN_EPOCH
     assert later(1) == replace(IN_EPOCH, step=108, epoch_step=8)
-    heartbeats.Heartbeat(bucket).say({"supervised": True, "generation": 2})
+    heartbeats.Heartbeat(bucket).write({"supervised": True, "resumes": 2})
     copy.heartbeat()
     assert copy.progress is None, "an earlier podlift does not say"
 
@@ -216,5 +216,5 @@ def test_the_heartbeat_of_a_run_in_a_bucket_says_how_far_it_is(
     assert str(run.progress()) == "step 7"
     said: list[dict] = []
     monkeypatch.setattr(heartbeats.Heartbeat, "say", lambda self, what: said.append(what))
-    uploader.Carrier(RunPaths(run.plan.paths.url), SystemClock())._beat(supervised=True)
+    uploader.Uploader(RunPaths(run.plan.paths.url), SystemClock())._write_heartbeat(supervised=True)
     assert said[0]["progress"]["step"] == 7

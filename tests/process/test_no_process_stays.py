@@ -376,7 +376,7 @@ def test_a_persons_processes_that_look_at_a_run_carry_no_mark_of_it(tmp_path: Pa
     ]
     for text, env, expected in cases:
         with process("/bin/sh", "-c", text, env=env, cwd=me, stdin=subprocess.PIPE) as started:
-            assert janitor.marked(started.pid, url, set()) is expected, (text, env)
+            assert janitor.is_marked(started.pid, url, set()) is expected, (text, env)
             janitor.end_marked(url, [])
             until(lambda: expected is (started.poll() is not None), lambda: (text, env))  # noqa: B023
 

@@ -62,7 +62,7 @@ from pathlib import Path
 from sdk.process import venv as environments
 from sdk.clock import SystemClock
 cache, log, requirements, options = sys.argv[1:]
-wanted = environments.Wanted(
+wanted = environments.EnvironmentSpec(
     python=sys.executable, requirements=tuple(json.loads(requirements)), options=tuple(json.loads(options)))
 print(environments.ensure(
     wanted, cache=Path(cache), log=Path(log), environ=os.environ, clock=SystemClock(), stop=lambda: False))
@@ -113,9 +113,9 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.folder, self.cache, self.log, self.dists = folder, folder / "cache", folder / "log", folder / "dists"
 
-    def wanted(self, *requirements: str) -> envs.Wanted:
+    def wanted(self, *requirements: str) -> envs.EnvironmentSpec:
         options = ("--no-index", f"--find-links {self.dists}") if requirements else ()
-        return envs.Wanted(python=sys.executable, requirements=requirements, options=options)
+        return envs.EnvironmentSpec(python=sys.executable, requirements=requirements, options=options)
 
     def using(self, *requirements: str, stop: Callable[[], bool] = lambda: False, **environ: str):
         env = clean_environ(self.folder, SLOW_FOLDER=str(self.folder), **environ)
@@ -221,7 +221,7 @@ def test_scripts_of_an_environment_start(built) -> None:
 def test_another_line_is_another_environment(change: dict) -> None:
     lines = {"requirements": ("a==1", "b==2"), "options": ("--no-index", "--prefer-binary", "--pre")}
     same = {**lines, "requirements": ("b==2", "a==1")}
-    of = lambda lines: envs.key(envs.Wanted(python=sys.executable, **lines))  # noqa: E731
+    of = lambda lines: envs.key(envs.EnvironmentSpec(python=sys.executable, **lines))  # noqa: E731
     assert of(lines) == of(same)
     assert of(lines) != of({**lines, **change})
 
@@ -349,7 +349,7 @@ def test_an_environment_that_is_damaged_is_built_anew(place: Place, damage: str)
     assert say(again, "print(1)") == "1"
     assert again != python
     assert place.ensure() == again
-    assert ("is made anew: " in place.log.read_text()) == (damage in ("inventory", "size", "bytes"))
+    assert ("is built again: " in place.log.read_text()) == (damage in ("inventory", "size", "bytes"))
     assert len([path for path in home.iterdir() if path.is_dir()]) == 1
 
 
@@ -384,11 +384,11 @@ def test_a_run_that_waited_while_its_environment_was_removed_makes_a_new_one(pla
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("-e .", "it holds an option"),
-        ("-r other.txt", "it holds an option"),
+        ("-e .", "it contains an option"),
+        ("-r other.txt", "it contains an option"),
         ("six\n-e .", "cannot be printed"),
-        ("six --global-option=x", "it holds an option"),
-        ("six --hash=sha256:abc --target=/", "it holds an option"),
+        ("six --global-option=x", "it contains an option"),
+        ("six --hash=sha256:abc --target=/", "it contains an option"),
         ("six\nnumpy", "cannot be printed"),
         ("six==1\nnumpy", "cannot be printed"),
         ("six==1\n", "cannot be printed"),
@@ -396,8 +396,8 @@ def test_a_run_that_waited_while_its_environment_was_removed_makes_a_new_one(pla
         ("six==1\x85numpy", "cannot be printed"),
         ("six==1\u2028numpy", "cannot be printed"),
         ("six==1\0", "cannot be printed"),
-        ("six==1\\", "it goes on in a next line"),
-        ("six==1 # as always", "it holds a comment"),
+        ("six==1\\", "it continues on the next line"),
+        ("six==1 # as always", "it contains a comment"),
         ("./six", "does not start with a distribution's name"),
         ("../six.whl", "does not start with a distribution's name"),
         ("pkg/six", "does not start with a distribution's name"),
@@ -409,7 +409,7 @@ def test_a_run_that_waited_while_its_environment_was_removed_makes_a_new_one(pla
 )
 def test_a_line_that_does_more_than_name_a_distribution_is_refused(line: str, why: str) -> None:
     with pytest.raises(InputError) as caught:
-        envs.Wanted(python=sys.executable, requirements=("fine", line))
+        envs.EnvironmentSpec(python=sys.executable, requirements=("fine", line))
     assert len(caught.value.problems) == 1
     assert why in str(caught.value)
 
@@ -429,7 +429,7 @@ def test_a_line_that_does_more_than_name_a_distribution_is_refused(line: str, wh
     ],
 )
 def test_what_pep_508_and_lock_files_say_is_taken(line: str) -> None:
-    wanted = envs.Wanted(python=sys.executable, requirements=(line,))
+    wanted = envs.EnvironmentSpec(python=sys.executable, requirements=(line,))
     assert pip.name_of(wanted.requirements[0]) in ("six", "google-cloud-storage", "z")
 
 
@@ -439,13 +439,13 @@ def test_what_pep_508_and_lock_files_say_is_taken(line: str) -> None:
 )
 def test_no_line_that_pip_would_read_as_two_passes(text: str, end: str) -> None:
     for line in (f"six=={text}{end}-e .", f"six{end}{text}", f"six @ https://a.b/{text}{end}numpy"):
-        assert pip.refusals([line], [])
-    assert pip.refusals([], [f"--index-url https://a.b/{text}{end}-e ."])
+        assert pip.rejections([line], [])
+    assert pip.rejections([], [f"--index-url https://a.b/{text}{end}-e ."])
 
 
 @given(st.text(max_size=40))
 def test_whatever_is_taken_is_one_line_without_options(text: str) -> None:
-    if not pip.refusals([text], []):
+    if not pip.rejections([text], []):
         assert text.splitlines() == [text]
         assert not any(word.startswith("-") and not word.startswith("--hash=") for word in text.split())
         assert pip.name_of(text)
@@ -454,26 +454,26 @@ def test_whatever_is_taken_is_one_line_without_options(text: str) -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("--target /", "known are"),
-        ("-r other.txt", "known are"),
-        ("-c limits.txt", "known are"),
-        ("-e .", "known are"),
-        ("six", "known are"),
-        ("", "known are"),
+        ("--target /", "known options are"),
+        ("-r other.txt", "known options are"),
+        ("-c limits.txt", "known options are"),
+        ("-e .", "known options are"),
+        ("six", "known options are"),
+        ("", "known options are"),
         ("--index-url", "needs a value"),
-        ("--no-index x", "takes no value"),
-        ("--pre=", "takes no value"),
+        ("--no-index x", "does not accept a value"),
+        ("--pre=", "does not accept a value"),
         ("--index-url https://a.b -e .", "a second option"),
         ("--index-url -e", "a second option"),
         ("--find-links wheels", "its path is relative"),
         ("-f ./wheels", "its path is relative"),
         ("--index-url https://a.b\nsix", "cannot be printed"),
-        ("--index-url https://a.b \\", "goes on in a next line"),
+        ("--index-url https://a.b \\", "continues on the next line"),
     ],
 )
 def test_an_option_that_does_more_than_name_a_place_is_refused(line: str, why: str) -> None:
     with pytest.raises(InputError, match=why):
-        envs.Wanted(python=sys.executable, options=("--no-index", line))
+        envs.EnvironmentSpec(python=sys.executable, options=("--no-index", line))
 
 
 def test_places_to_look_are_taken() -> None:
@@ -484,14 +484,16 @@ def test_places_to_look_are_taken() -> None:
         "--find-links https://x.y",
     )
     assert (
-        envs.Wanted(python=sys.executable, options=(*lines, "--no-binary :all:", "--require-hashes")).options[:4]
+        envs.EnvironmentSpec(python=sys.executable, options=(*lines, "--no-binary :all:", "--require-hashes")).options[
+            :4
+        ]
         == lines
     )
 
 
 def test_every_bad_line_is_said_at_once_and_no_password_is(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
-        envs.Wanted(python="python3", requirements=("-e .",), options=("--url https://me:secret@a.b",))
+        envs.EnvironmentSpec(python="python3", requirements=("-e .",), options=("--url https://me:secret@a.b",))
     assert len(caught.value.problems) == 3
     assert "secret" not in str(caught.value)
     assert "--url https://****@a.b" in str(caught.value)
@@ -528,25 +530,25 @@ x Encountered error while generating package metadata.
 @pytest.mark.parametrize(
     ("output", "named", "advice", "transient"),
     [
-        (CONFLICT, "pip failed at 'a==1' and 'b.c==2'.", "loosen one of them", False),
+        (CONFLICT, "pip failed at 'a==1' and 'b.c==2'.", "relax one of them", False),
         (UNREACHABLE, "pip failed at 'a==1'.", "check the network", True),
         (UNREACHABLE.partition("\n")[2], "pip failed at 'a==1'.", "choose a version that exists", False),
-        (NO_BUILD, "pip failed at 'a==1'.", "choose a version that has a wheel", False),
+        (NO_BUILD, "pip failed at 'a==1'.", "choose a version with a wheel", False),
         (
             "ERROR: Could not install packages: [Errno 28] No space left on device",
             "exit code 1.",
-            "free some disk",
+            "free disk space",
             True,
         ),
         (
             "ERROR: Package 'a' requires a different Python: 3.11.7 not in '<3.10'",
             "'a==1'.",
-            "made for this Python",
+            "supports this Python",
             False,
         ),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE FILE\n    a==1", "'a==1'.", "lock file", False),
-        ("Collecting aa\nKilled", "pip ended with exit code 1.", "read the whole output", False),
-        ("", "pip ended with exit code 1.", "read the whole output", False),
+        ("Collecting aa\nKilled", "pip ended with exit code 1.", "read the full output", False),
+        ("", "pip ended with exit code 1.", "read the full output", False),
     ],
 )
 def test_pips_failures_become_a_sentence_with_the_next_step(
@@ -564,7 +566,7 @@ def test_pips_failures_become_a_sentence_with_the_next_step(
     ("program", "said"),
     [
         ("exit 3", "exit code 3"),
-        ("echo hello", "does not answer as Python would"),
+        ("echo hello", "does not behave like Python"),
         ("echo no such thing >&2; exit 1", "no such thing"),
         ("echo '[[3, 7], 1, 2, 3, 4]'", "needs Python 3.10 or later. Received: .* which is 3.7"),
         (None, "No such file"),
@@ -576,7 +578,7 @@ def test_an_interpreter_that_cannot_be_used_is_named(tmp_path: Path, program: st
         python.write_text(f"#!/bin/sh\n{program}\n")
         python.chmod(0o755)
     with pytest.raises(InputError, match=said) as caught:
-        envs.key(envs.Wanted(python=str(python)))
+        envs.key(envs.EnvironmentSpec(python=str(python)))
     assert repr(str(python)) in str(caught.value)
 
 

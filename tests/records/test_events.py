@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.records.events import Event, first_failure, fold, parse, telling
+from sdk.records.events import Event, first_failure, fold, parse, status_records
 from sdk.status import Reason, State
 
 
@@ -115,11 +115,11 @@ def test_a_status_needs_few_of_the_records_of_many_attempts(attempts: list, aliv
             name = f"{number:04d}.{source}.{sequence:06d}.{kind}.json"
             data = {"value": now} if kind == "result" else {}
             records[name] = Event(attempt=number, source=source, sequence=sequence, kind=kind, time=now, data=data)
-    few = telling(list(records))
+    few = status_records(list(records))
     assert fold([records[name] for name in few], supervisor_alive=alive) == fold(
         list(records.values()), supervisor_alive=alive
     )
-    assert telling([*few, "strange"]) == ["strange", *few]
+    assert status_records([*few, "strange"]) == ["strange", *few]
 
 
 @given(st.binary() | st.text().map(str.encode))
@@ -130,7 +130,7 @@ def test_foreign_bytes_are_no_record(data: bytes) -> None:
 
 def test_a_run_that_was_resumed_has_not_finished_where_it_did_before() -> None:
     first = event("final", 5.0, state="CANCELLED", reason="cancelled", failure=None)
-    resumed = event("resumed", 9.0, "client-1", attempts=0, wishes=0)
+    resumed = event("resumed", 9.0, "client-1", attempts=0, cancel_requests=0)
     last = event("final", 12.0, "supervisor-1", state="SUCCEEDED", reason="done", failure=None)
     history = [SUBMITTED, first, resumed, last]
     ended = [fold(history[:count], supervisor_alive=True).timings.get("finished") for count in (2, 3, 4)]

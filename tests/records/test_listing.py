@@ -116,7 +116,7 @@ def test_a_summary_is_worthless_once_the_records_have_changed(make) -> None:
 
 def test_a_run_that_was_resumed_is_summed_up_anew(make) -> None:
     paths = make("a")
-    Recorder(paths, "client-1", 0, SystemClock()).record("resumed", attempts=1, wishes=0)
+    Recorder(paths, "client-1", 0, SystemClock()).record("resumed", attempts=1, cancel_requests=0)
     assert summaries.read(paths) is None
     Recorder(paths, "supervisor-1", 0, SystemClock()).record("final", state="CANCELLED", reason="cancelled")
     assert summaries.read(paths) is None
@@ -156,8 +156,8 @@ def test_what_is_no_run_is_listed_with_its_problem_and_hides_no_other(make, root
     assert set(found) == {"good-aaaaaa", "piped-aaaaaa", "pipe", "folder", "nothing", "empty"}
     assert found.pop("good-aaaaaa").status is not None
     assert {name: info.status for name, info in found.items()} == dict.fromkeys(found)
-    assert "is no file" in found["pipe"].problem
-    assert "is no file" in found["piped-aaaaaa"].problem
+    assert "is not a file" in found["pipe"].problem
+    assert "is not a file" in found["piped-aaaaaa"].problem
 
 
 @pytest.mark.parametrize("count", [500, pytest.param(10_000, marks=pytest.mark.full)])

@@ -227,28 +227,28 @@ def test_nothing_from_outside_is_left_and_what_is_not_collected_is_named(write) 
         "work/loop": nothing,
         "work/pipe": "neither file nor folder",
         "work/socket": "neither file nor folder",
-        "work/to_the_bundle": "a link to what is not collected",
+        "work/to_the_bundle": "a link to a file that is not collected",
     }
 
 
 @pytest.mark.parametrize(
     ("deed", "left", "said"),
     [
-        ("shutil.rmtree(os.getcwd())", {"model/m.keras": b"weights"}, {"work/": "has removed this folder"}),
+        ("shutil.rmtree(os.getcwd())", {"model/m.keras": b"weights"}, {"work/": "the program removed this folder"}),
         (
             "shutil.rmtree(os.getcwd()); os.symlink('/etc', here)",
             {"model/m.keras": b"weights"},
-            {"work/": "has put something else in the place of this folder"},
+            {"work/": "the program replaced this folder"},
         ),
         (
             "shutil.rmtree(ctx.dirs.model); os.symlink('/etc', ctx.dirs.model)",
             {"work/log.csv": b"epoch,loss"},
-            {"model/": "has put something else in the place of this folder"},
+            {"model/": "the program replaced this folder"},
         ),
         (
             "shutil.rmtree(ctx.dirs.model); open(ctx.dirs.model, 'w').close()",
             {"work/log.csv": b"epoch,loss"},
-            {"model/": "has put something else in the place of this folder"},
+            {"model/": "the program replaced this folder"},
         ),
         ("os.chmod(here, 0o500); os.chmod(ctx.dirs.model, 0o500)", LEFT, {}),
         ("os.symlink(elsewhere, run + '/outputs')", LEFT, {}),

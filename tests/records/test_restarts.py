@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sdk.records.restarts import BUDGETS, LOOP, Ended, decide
+from sdk.records.restarts import BUDGETS, LOOP, EndedAttempt, decide
 from sdk.status import Reason, State
 
 DEFAULT = {"user_errors": 0, "infrastructure": 3, "preemptions": None}
 STATES = {Reason.DONE: State.SUCCEEDED, Reason.CANCELLED: State.CANCELLED, Reason.CHECKPOINTED: State.CHECKPOINTED}
 
 
-def ended(reason: Reason, step: int | None = None) -> Ended:
-    return Ended(state=STATES.get(reason, State.FAILED), reason=reason, step=step)
+def ended(reason: Reason, step: int | None = None) -> EndedAttempt:
+    return EndedAttempt(state=STATES.get(reason, State.FAILED), reason=reason, step=step)
 
 
-def many(reason: Reason, *steps: int | None) -> list[Ended]:
+def many(reason: Reason, *steps: int | None) -> list[EndedAttempt]:
     return [ended(reason, step) for step in steps]
 
 
@@ -29,22 +29,22 @@ def many(reason: Reason, *steps: int | None) -> list[Ended]:
         ([ended(Reason.TIMEOUT, 5)], {**DEFAULT, "user_errors": 9}, False, 0, ""),
         ([ended(Reason.USER_ERROR, 5)], DEFAULT, False, 0, ""),
         ([ended(Reason.IMPORT_ERROR)], DEFAULT, False, 0, ""),
-        ([ended(Reason.USER_ERROR, 5)], {**DEFAULT, "user_errors": 1}, True, 1, "an error of the program (user_error). 0 more"),
-        (many(Reason.USER_ERROR, 5, 9), {**DEFAULT, "user_errors": 1}, False, 0, "1 of 1 restarts after an error of"),
-        ([ended(Reason.KILLED, 7)], DEFAULT, True, 1, "2 more after that"),
-        (many(Reason.KILLED, 1, 2), DEFAULT, True, 1, "1 more"),
-        (many(Reason.KILLED, 5, 5), DEFAULT, True, 2, "1 more"),
-        (many(Reason.KILLED, 1, 2, 3), DEFAULT, True, 1, "0 more"),
+        ([ended(Reason.USER_ERROR, 5)], {**DEFAULT, "user_errors": 1}, True, 1, "(user_error). Restarts left after this one: 0"),
+        (many(Reason.USER_ERROR, 5, 9), {**DEFAULT, "user_errors": 1}, False, 0, "1 of 1 restarts after an error in"),
+        ([ended(Reason.KILLED, 7)], DEFAULT, True, 1, "Restarts left after this one: 2."),
+        (many(Reason.KILLED, 1, 2), DEFAULT, True, 1, "after this one: 1."),
+        (many(Reason.KILLED, 5, 5), DEFAULT, True, 2, "after this one: 1."),
+        (many(Reason.KILLED, 1, 2, 3), DEFAULT, True, 1, "after this one: 0."),
         (many(Reason.KILLED, 1, 2, 3, 4), DEFAULT, False, 0, "3 of 3 restarts"),
-        (many(Reason.KILLED, 5, 5, 5), DEFAULT, False, 0, "3 attempts in a row ended at step 5"),
-        (many(Reason.KILLED, None, None, None), DEFAULT, False, 0, "ended before a first step was reported"),
+        (many(Reason.KILLED, 5, 5, 5), DEFAULT, False, 0, "3 consecutive attempts ended at step 5"),
+        (many(Reason.KILLED, None, None, None), DEFAULT, False, 0, "ended before reporting a step"),
         (many(Reason.HUNG, 5, 6), DEFAULT, True, 1, "(hung)"),
         (many(Reason.OUT_OF_MEMORY, 5), DEFAULT, True, 1, "(out_of_memory)"),
         ([ended(Reason.CHECKPOINTED, 7)], DEFAULT, True, 0, "a preemption"),
         (many(Reason.PREEMPTED, *range(50)), DEFAULT, True, 0, "a preemption"),
         (many(Reason.PREEMPTED, 1, 2), {**DEFAULT, "preemptions": 1}, False, 0, "1 of 1 restarts after a preemption"),
-        (many(Reason.CHECKPOINTED, 4, 4, 4), DEFAULT, False, 0, "3 attempts in a row ended at step 4"),
-        ([*many(Reason.PREEMPTED, *range(9)), ended(Reason.KILLED, 10)], DEFAULT, True, 1, "2 more"),
+        (many(Reason.CHECKPOINTED, 4, 4, 4), DEFAULT, False, 0, "3 consecutive attempts ended at step 4"),
+        ([*many(Reason.PREEMPTED, *range(9)), ended(Reason.KILLED, 10)], DEFAULT, True, 1, "after this one: 2."),
         ([*many(Reason.KILLED, 1, 2, 3), ended(Reason.PREEMPTED, 9)], DEFAULT, True, 0, "a preemption"),
         ([*many(Reason.KILLED, 1, 2, 3), ended(Reason.PREEMPTED, 4), ended(Reason.KILLED, 5)], DEFAULT, False, 0, "3 of 3"),
         ([*many(Reason.KILLED, 1, 2), ended(Reason.USER_ERROR, 3)], DEFAULT, False, 0, ""),
@@ -80,7 +80,7 @@ STEPS = st.one_of(st.none(), st.integers(0, 20))
 )
 def test_no_policy_with_limits_restarts_for_ever(pairs, user: int, infrastructure: int) -> None:
     policy = {"user_errors": user, "infrastructure": infrastructure, "preemptions": 2}
-    history: list[Ended] = []
+    history: list[EndedAttempt] = []
     for reason, step in pairs:
         history.append(ended(reason, step))
         decision = decide(history, policy)

@@ -17,11 +17,11 @@ from support import LIMIT_S, REPO, until
 
 import sdk
 from sdk.records.events import Event, first_failure, fold, is_collateral, reason_of
-from sdk.records.explain import MEANINGS, About, explain
+from sdk.records.explain import MEANINGS, RunContext, explain
 from sdk.records.recorder import read_events
 from sdk.spec.layout import RunPaths
 
-ABOUT = About(
+CONTEXT = RunContext(
     ref="REF", paths=RunPaths("/r/runs/digits-aaaaaa"), tasks=["chief-0", "worker-0"], now=100.0, zone=timezone.utc
 )
 
@@ -36,7 +36,7 @@ def failed(kind: str, time: float, source: str, attempt: int = 1, message: str =
 
 
 def told(*events: Event, alive: bool = True) -> str:
-    return explain(events, fold(events, supervisor_alive=alive), ABOUT)
+    return explain(events, fold(events, supervisor_alive=alive), CONTEXT)
 
 
 SUBMITTED = event("submitted", 10.0, "client")
@@ -52,11 +52,11 @@ RESUMED = [
     failed("KeyError", 30, "worker-0"),
     event("stopping", 31, attempt=1, reason="user_error"),
     event("final", 40, state="FAILED", reason="user_error", failure=FAILURE),
-    event("resumed", 50, "client-1", attempts=1, wishes=0),
+    event("resumed", 50, "client-1", attempts=1, cancel_requests=0),
 ]
 AGAIN = [event("started", 52, "supervisor-1", supervisor="boot:88:5"), event("attempt_started", 53, attempt=2)]
 EARLIER = [
-    "Before that, attempt 1: worker-0 failed: KeyError: m",
+    "Earlier attempt 1: worker-0 failed: KeyError: m",
     "It was resumed at 1970-01-01 00:00:50.",
 ]
 
@@ -64,20 +64,24 @@ EARLIER = [
 @pytest.mark.parametrize(
     ("events", "alive", "parts"),
     [
-        ([SUBMITTED], True, ["is PENDING (submitted) for 1 min 30 s, since 1970-01-01 00:00:10.", "not launched yet"]),
+        (
+            [SUBMITTED],
+            True,
+            ["has been PENDING (submitted) for 1 min 30 s, since 1970-01-01 00:00:10.", "not launched yet"],
+        ),
         ([SUBMITTED, LAUNCHED], True, ["has not reported yet", "Next: podlift wait REF"]),
         ([SUBMITTED, LAUNCHED, STARTED], True, ["RUNNING (training)", "Waiting for ports"]),
         ([SUBMITTED, STARTED, event("preparing", 12)], True, ["(preparing)", "/r/runs/digits-aaaaaa/environment.log"]),
         (BEGUN, True, ["Waiting for chief-0, worker-0 to reach the program", "Next: podlift logs REF -f"]),
         (ENTERED[:-1], True, ["Waiting for worker-0 to reach"]),
-        (ENTERED, True, ["no training step was seen yet"]),
-        (STEPPED, True, ["It trains, since 1970-01-01 00:00:20."]),
-        ([*STEPPED, event("done", 30, "chief-0", 1)], True, ["chief-0 is done; waiting for worker-0."]),
-        ([*STEPPED, failed("KeyError", 30, "worker-0")], True, ["worker-0 has failed: KeyError: m", "worker-0.log"]),
+        (ENTERED, True, ["No training step was reported yet"]),
+        (STEPPED, True, ["It has been training since 1970-01-01 00:00:20."]),
+        ([*STEPPED, event("done", 30, "chief-0", 1)], True, ["Done: chief-0. Waiting for worker-0."]),
+        ([*STEPPED, failed("KeyError", 30, "worker-0")], True, ["worker-0 failed: KeyError: m", "worker-0.log"]),
         (
             [*STEPPED, event("hung", 50, attempt=1, silent_s=90.0, task="worker-0")],
             True,
-            ["no task has shown any life for 1 min 30 s", "The slowest is worker-0."],
+            ["no task has been active for 1 min 30 s", "The slowest task is worker-0."],
         ),
         (
             [
@@ -86,7 +90,7 @@ EARLIER = [
                 event("exited", 41, attempt=1, task="chief-0"),
             ],
             True,
-            ["RUNNING (stopping)", "Why: cancelled.", "Waiting for the end of worker-0.", "Next: podlift wait REF"],
+            ["RUNNING (stopping)", "Reason: cancelled.", "Waiting for worker-0 to exit.", "Next: podlift wait REF"],
         ),
         (
             [
@@ -110,33 +114,40 @@ EARLIER = [
             [
                 "RUNNING (training)",
                 "in attempt 3",
-                "Before that, attempt 1: chief-0 was killed.",
-                "Before that, attempt 2: ended as hung",
+                "Earlier attempt 1: chief-0 was killed.",
+                "Earlier attempt 2: ended with reason hung",
             ],
         ),
-        ([SUBMITTED], False, ["LOST (supervisor_lost) last seen", "supervisor was never started"]),
+        ([SUBMITTED], False, ["LOST (supervisor_lost). It was last seen", "supervisor was never started"]),
         (STEPPED, False, ["gone and left no verdict", "It was process 77", "Next: podlift logs REF"]),
-        (RESUMED, True, ["PENDING (submitted) for 50 s", "that resumed it does that", *EARLIER]),
+        (RESUMED, True, ["PENDING (submitted) for 50 s", "that resumed the run does that", *EARLIER]),
         (
             [*RESUMED, event("launched", 51, "launcher-1", supervisor="boot:88:5")],
             True,
-            ["launched, and has not", *EARLIER],
+            ["launched and has not", *EARLIER],
         ),
         ([*RESUMED, *AGAIN], True, ["RUNNING (training)", "in attempt 2", "Waiting for chief-0, worker-0", *EARLIER]),
         ([*RESUMED, *AGAIN], False, ["LOST", "It was process 88", *EARLIER]),
         (
             [*RESUMED, *AGAIN, event("final", 60, "supervisor-1", state="SUCCEEDED", reason="done")],
             True,
-            ["SUCCEEDED (done) since 1970-01-01 00:01:00", *EARLIER],
+            ["SUCCEEDED (done). It ended at 1970-01-01 00:01:00", *EARLIER],
         ),
-        ([*STEPPED, failed("KeyError", 30, "worker-0")], False, ["LOST", "worker-0 has failed: KeyError: m"]),
+        ([*STEPPED, failed("KeyError", 30, "worker-0")], False, ["LOST", "worker-0 failed: KeyError: m"]),
         (
             [*STEPPED, event("final", 40, state="SUCCEEDED", reason="done")],
             False,
-            ["is SUCCEEDED (done) since 1970-01-01 00:00:40, 30 s after its submit.", "Next: podlift get REF"],
+            [
+                "is SUCCEEDED (done). It ended at 1970-01-01 00:00:40, 30 s after it was submitted.",
+                "Next: podlift get REF",
+            ],
         ),
-        ([*STEPPED, event("final", 40, state="CANCELLED", reason="cancelled")], False, ["Somebody cancelled it."]),
-        ([*STEPPED, event("final", 40, state="CHECKPOINTED", reason="checkpointed")], False, ["to be started again"]),
+        (
+            [*STEPPED, event("final", 40, state="CANCELLED", reason="cancelled")],
+            False,
+            ["It was cancelled on request."],
+        ),
+        ([*STEPPED, event("final", 40, state="CHECKPOINTED", reason="checkpointed")], False, ["asked to be restarted"]),
     ],
 )
 def test_the_state_what_is_waited_for_and_the_next_command(events: list[Event], alive: bool, parts: list[str]) -> None:
@@ -165,9 +176,9 @@ def test_the_cause_comes_first_and_what_its_peers_died_of_is_folded_under_it() -
     )
     lines = text.splitlines()
     assert lines[1] == "worker-0 failed: KeyError: 'x'"
-    assert "Whole log: /l/worker-0.log" in lines
-    assert "Failed as well: worker-2 (ValueError: m)." in lines
-    peers = next(line for line in lines if line.startswith("Its peers after that:"))
+    assert "Full log: /l/worker-0.log" in lines
+    assert "Also failed: worker-2 (ValueError: m)." in lines
+    peers = next(line for line in lines if line.startswith("Peers that failed as a consequence:"))
     assert "chief-0 (UnavailableError: Socket closed xx" in peers
     assert "worker-1 (SIGABRT)" in peers
     assert "SIGKILL" not in text, "podlift itself has killed what was left"
@@ -204,7 +215,7 @@ USER_ERROR = event("final", 40.0, state="FAILED", reason="user_error", failure=F
     ],
 )
 def test_where_an_attempt_continues_is_said(events: list[Event], changes: dict, sentence: str) -> None:
-    text = explain(events, replace(fold(events, supervisor_alive=True), **changes), ABOUT)
+    text = explain(events, replace(fold(events, supervisor_alive=True), **changes), CONTEXT)
     assert [line for line in text.splitlines() if "attempt 2 " in line.lower() and line != text.splitlines()[0]] == (
         [sentence] if sentence else []
     )
@@ -212,11 +223,11 @@ def test_where_an_attempt_continues_is_said(events: list[Event], changes: dict, 
 
 def test_after_an_error_of_the_program_the_next_command_starts_it_with_the_current_code() -> None:
     ending = fold([*STEPPED, USER_ERROR], supervisor_alive=True)
-    assert explain([*STEPPED, USER_ERROR], ending, ABOUT).endswith("podlift resume REF --code current")
-    notebook = explain([*STEPPED, USER_ERROR], ending, replace(ABOUT, generated=True))
+    assert explain([*STEPPED, USER_ERROR], ending, CONTEXT).endswith("podlift resume REF --code current")
+    notebook = explain([*STEPPED, USER_ERROR], ending, replace(CONTEXT, generated=True))
     assert notebook.endswith("Next: podlift logs REF --task worker-0"), "there is no current code of a notebook's cells"
     late = replace(ending, reason=sdk.Reason.TIMEOUT)
-    assert explain([*STEPPED, USER_ERROR], late, ABOUT).endswith("podlift resume REF"), "its code may be right"
+    assert explain([*STEPPED, USER_ERROR], late, CONTEXT).endswith("podlift resume REF"), "its code may be right"
 
 
 def test_every_reason_has_a_sentence() -> None:
@@ -261,7 +272,7 @@ failures = st.builds(failed, st.sampled_from(["KeyError", "UnavailableError"]), 
 @given(st.lists(st.one_of(anything, endings, failures), max_size=12), st.booleans())
 def test_whatever_the_records_are_there_is_an_explanation(events: list[Event], alive: bool) -> None:
     text = told(*events, alive=alive)
-    assert text.startswith("The run digits-aaaaaa is ")
+    assert text.startswith(("Run digits-aaaaaa is ", "Run digits-aaaaaa has been "))
     assert "\nNext: podlift " in text
 
 
@@ -308,7 +319,7 @@ def test_a_run_is_explained_live_and_after_its_supervisor_was_killed_from_anywhe
     write("train.py", "import time; print('on its way', flush=True); time.sleep(600)")
     run = sdk.submit("train.py", workers=2)
     until(lambda: len([e for e in read_events(run.plan.paths) if e.kind == "entry"]) == 2)
-    assert "no training step was seen yet" in run.why()
+    assert "No training step was reported yet" in run.why()
     supervisor = next(e for e in read_events(run.plan.paths) if e.kind == "started").data["supervisor"].split(":")[1]
     os.kill(int(supervisor), signal.SIGKILL)
     assert run.wait(LIMIT_S).state is sdk.State.LOST
@@ -316,8 +327,8 @@ def test_a_run_is_explained_live_and_after_its_supervisor_was_killed_from_anywhe
     env = {"PYTHONPATH": str(REPO), "PATH": os.defpath, "HOME": str(tmp_path)}
     command = [sys.executable, "-c", code]
     shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/", env=env).stdout
-    assert f"The run {run.id} is LOST (supervisor_lost) last seen" in shown
-    assert f"It was process {supervisor}, and was killed" in shown
+    assert f"Run {run.id} is LOST (supervisor_lost). It was last seen" in shown
+    assert f"It was process {supervisor}. It was killed" in shown
     assert f"Next: podlift logs {run.url}" in shown, "that shell has another root"
     assert f"Next: podlift logs {run.id}" in run.why()
 

@@ -241,7 +241,7 @@ def test_a_damaged_run_stays_and_its_bundle_too(make, find) -> None:
     shutil.rmtree(make("a", days=40) / "events")
     found = find()
     assert found.items == ()
-    assert "its records, events/, are gone" in why(found)["a-aaaaaa"]
+    assert "its records (events/) are missing" in why(found)["a-aaaaaa"]
 
 
 def test_what_is_not_podlifts_is_reported_and_stays(make, find, root: Path, tmp_path: Path) -> None:

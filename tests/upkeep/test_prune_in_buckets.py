@@ -16,7 +16,7 @@ from support import GOLDEN_FILES, LIMIT_S
 import sdk
 from sdk.clock import SystemClock
 from sdk.records.sync import push
-from sdk.records.sync.pull import Copy
+from sdk.records.sync.pull import LocalCopy
 from sdk.storage.gcs.files import BucketFiles
 from sdk.upkeep import prune
 from sdk.upkeep.prune import bucket, bundles, copies
@@ -91,7 +91,7 @@ def objects(gcs, prefix: str = "") -> dict[str, int]:
 def test_old_runs_and_their_bundles_go_and_what_goes_on_is_not_touched(gcs, make, put, settled, monkeypatch) -> None:
     make("a"), make("b", digest="c" * 64)
     make("c", without=(FINAL,))
-    put("runs/c-aaaaaa/heartbeat.json", b'{"supervised": true, "generation": 0}')
+    put("runs/c-aaaaaa/heartbeat.json", b'{"supervised": true, "resumes": 0}')
     kept = {name: generation for name, generation in objects(gcs).items() if name.startswith(("runs/c-", "bundles/c"))}
     monkeypatch.setattr(bucket, "SETTLED_S", 3600.0)
     assert names(find(), "bundle") == [], "a submit may count on what is young"
@@ -176,12 +176,12 @@ def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, 
 
 def test_a_run_that_is_being_removed_is_not_resumed(gcs, make, tmp_path) -> None:
     run = make("a")
-    copy = Copy(sdk.attach(f"{ROOT}/runs/{run}").plan.paths, f"{ROOT}/runs/{run}", SystemClock())
+    copy = LocalCopy(sdk.attach(f"{ROOT}/runs/{run}").plan.paths, f"{ROOT}/runs/{run}", SystemClock())
     record = "0000.client-1.000001.resumed.json"
     Path(sdk.attach(run).plan.paths.events, record).write_text("{}")
     gcs.client().bucket("mine").blob(f"podlift/runs/{run}/plan.json").delete()
     with pytest.raises(sdk.errors.MissingError):
-        copy.claim(record)
+        copy.publish_resume(record)
 
 
 def test_a_bundle_in_a_bucket_or_here_that_has_other_bytes_is_brought_anew(gcs, tmp_path) -> None:

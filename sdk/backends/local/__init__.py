@@ -1,4 +1,4 @@
-"""Runs a plan on this machine: a detached supervisor and one process for each task."""
+"""Runs a plan on this machine: a detached supervisor and one process per task."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ...checks import Facts, Finding, local
 from ...clock import Clock, SystemClock
 from ...errors import PodliftError
 from ...process import leftovers, namespaces, spawn
-from ...records.events import Event, generation, source_of
+from ...records.events import Event, resume_count, source_of
 from ...records.recorder import Recorder, read_events
 from ...spec.plan import Plan
 from ...storage import emulator, posix
@@ -23,17 +23,17 @@ from ..base import LogLine, Observation, Request
 from . import logs, render, uploader
 from . import remote as far
 
-# A supervisor that was never recorded within this time was never started: its client died in between.
+# If no supervisor was recorded within this time, its client died before starting it.
 _START_LIMIT_S = 30.0
-# A Popen that is dropped while its process lives warns; supervisors are meant to outlive their parent.
+# Dropping a Popen while its process runs raises a warning. Supervisors are meant to outlive their parent.
 _supervisors: list[subprocess.Popen[bytes]] = []
 
 
-class Local:
+class LocalBackend:
     """The backend called "local"."""
 
     def probe(self, job: dict[str, Any], options: Mapping[str, Any]) -> Facts:
-        """Ask this machine; imports nothing of TensorFlow."""
+        """Inspect this machine, without importing TensorFlow."""
         return Facts(
             python=platform.python_version(),
             executable=sys.executable,
@@ -45,43 +45,39 @@ class Local:
             dropped=render.dropped(os.environ, job["env"]),
         )
 
-    def look(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
-        """Return nothing: all that a run needs is here, and was looked at."""
+    def probe_online(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
+        """Return nothing: there is no service to ask."""
         return {}
 
-    def known(self, root: str) -> dict[str, Any]:
-        """Return nothing: a local run does not ask where a bucket lies."""
+    def cached_facts(self, root: str) -> dict[str, Any]:
+        """Return nothing: there is no service to ask."""
         return {}
 
     def warm_up(self) -> None:
-        """Do nothing: what a supervisor needs it loads itself."""
+        """Do nothing: the supervisor loads what it needs."""
 
     def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
-        """Return what is wrong with the variables of this shell that change how tasks run."""
+        """Check the variables of this shell that change how tasks run."""
         return local.tpu_replicas(plan.job, os.environ)
 
     def render(self, plan: Plan) -> Request:
-        """Return each task's command and environment; ports are chosen when the tasks start."""
+        """Return each task's command and environment. Ports are chosen when the tasks start."""
         return Request(plan=plan, body=render.body(plan))
 
     def check(self, request: Request) -> None:
-        """Look at what the plan's own checks do not: the emulator to which the tasks would be led.
-
-        Raises:
-            InputError: the environment names something else.
-        """
+        """Reject an unusable PODLIFT_EMULATOR, which the plan's own checks do not read."""
         emulator.address()
 
     def start(self, request: Request) -> None:
-        """Start the supervisor, once for each run."""
+        """Start the supervisor, once per run."""
         plan = request.plan
         events = read_events(plan.paths, ("launched", "resumed"))
-        launcher = source_of("launcher", generation(events))
+        launcher = source_of("launcher", resume_count(events))
         if any(event.source == launcher for event in events):
             return
-        # The folder that holds this package goes first, so that the supervisor is the version that made the plan.
+        # This package comes first on the path, so that the supervisor has the version that made the plan.
         home = str(Path(__file__).absolute().parents[3])
-        # Relative entries mean this process's folder; its tasks start in another one.
+        # Relative entries refer to this process's folder. Tasks start in another one.
         callers = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
         env = {**os.environ, "PYTHONPATH": os.pathsep.join([home, *callers])}
         if callers:
@@ -96,7 +92,7 @@ class Local:
             uploader.start(plan)
 
     def observe(self, plan: Plan) -> Observation:
-        """Say whether the supervisor lives."""
+        """Return whether the supervisor is alive."""
         for process in list(_supervisors):
             if process.poll() is not None:
                 _supervisors.remove(process)
@@ -114,23 +110,23 @@ class Local:
         return Observation(supervised=alive, detail=f"supervisor {name}")
 
     def logs(self, plan: Plan, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
-        """Yield what the tasks' log files hold."""
+        """Yield the lines of the tasks' log files."""
         return logs.read(
             plan, task=task, attempt=attempt, follow=follow, supervised=lambda: self.observe(plan).supervised
         )
 
     def cancel(self, plan: Plan, *, grace_s: float) -> None:
-        """Leave the wish in the run's directory, where the supervisor looks several times a second."""
-        wishes = len(posix.list_names(plan.paths.control))
+        """Write a cancel request to the run's directory, which the supervisor polls several times a second."""
+        requests = len(posix.list_names(plan.paths.control))
         try:
-            posix.put_new(plan.paths.cancel_request(wishes + 1), f'{{"grace_s": {float(grace_s)}}}\n'.encode())
+            posix.put_new(plan.paths.cancel_request(requests + 1), f'{{"grace_s": {float(grace_s)}}}\n'.encode())
         except FileExistsError:
-            pass  # another client has wished at the same moment
+            pass  # another client made a request at the same moment
         except OSError as error:
             raise PodliftError(f"The run cannot be cancelled: {error}.") from error
 
-    def remote(self, plan: Plan, clock: Clock) -> far.Far | None:
-        """Return the way to a run in a bucket whose supervisor is another machine's."""
+    def remote(self, plan: Plan, clock: Clock) -> far.RemoteRun | None:
+        """Return the handle of a run in a bucket that another machine supervises."""
         return far.of(plan, clock)
 
 
@@ -142,7 +138,7 @@ def _version(distribution: str) -> str | None:
 
 
 def _supervisor(events: list[Event]) -> str | None:
-    resumes = generation(events)
-    own = {source_of(name, resumes) for name in ("supervisor", "launcher")}
-    found = [e.data["supervisor"] for e in events if e.kind in ("started", "launched") and e.source in own]
+    resumes = resume_count(events)
+    sources = {source_of(name, resumes) for name in ("supervisor", "launcher")}
+    found = [e.data["supervisor"] for e in events if e.kind in ("started", "launched") and e.source in sources]
     return found[-1] if found else None

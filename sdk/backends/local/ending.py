@@ -1,4 +1,4 @@
-"""How a run ends, and what can end it from outside: a client's wish, a signal, the time limit."""
+"""The verdict on an attempt, and what can stop a run from outside: a cancel request, a signal, the time limit."""
 
 from __future__ import annotations
 
@@ -24,36 +24,32 @@ class Verdict:
 
 
 def failed(reason: Reason, failure: Failure) -> Verdict:
-    """Return the verdict for a run that failed."""
+    """Return the verdict on a failed attempt."""
     return Verdict(state=State.FAILED, reason=reason, failure=failure)
 
 
-class Ending:
-    """What may end a run from outside.
+class StopConditions:
+    """What may stop a run from outside.
 
-    Args:
-        plan: the run.
-        told: takes a signal's number when the supervisor itself was told to stop.
-        clock: what time it is.
-        fulfilled: how many wishes to cancel are an earlier supervisor's.
+    `signals` collects signals that the supervisor received. The first `handled` cancel requests are an earlier supervisor's.
     """
 
-    def __init__(self, plan: Plan, told: Sequence[int], clock: Clock, fulfilled: int = 0) -> None:
-        self._fulfilled = fulfilled
+    def __init__(self, plan: Plan, signals: Sequence[int], clock: Clock, handled: int = 0) -> None:
+        self._handled = handled
         self._plan = plan
-        self._told = told
+        self._signals = signals
         self._clock = clock
         timeout_s = plan.job["limits"]["timeout_s"]
         self._deadline = None if timeout_s is None else clock.monotonic() + timeout_s
 
-    def asked(self) -> tuple[Verdict, float] | None:
-        """Return the verdict that was asked for, and how long tasks may take to stop, in seconds; None as long as none is."""
+    def stop_requested(self) -> tuple[Verdict, float] | None:
+        """Return the requested verdict and how many seconds the tasks have to stop, or None."""
         limits = self._plan.job["limits"]
-        wish = self.cancel_grace()
-        if wish is not None:
-            return Verdict(state=State.CANCELLED, reason=Reason.CANCELLED), wish
-        if self._told:
-            failure = Failure(task="", message="The supervisor was told to stop by a signal.")
+        grace_s = self.cancel_grace_s()
+        if grace_s is not None:
+            return Verdict(state=State.CANCELLED, reason=Reason.CANCELLED), grace_s
+        if self._signals:
+            failure = Failure(task="", message="The supervisor was stopped by a signal.")
             return failed(Reason.INFRASTRUCTURE, failure), limits["grace_s"]
         if self._deadline is not None and self._clock.monotonic() >= self._deadline:
             failure = Failure(
@@ -62,13 +58,13 @@ class Ending:
             return failed(Reason.TIMEOUT, failure), limits["grace_s"]
         return None
 
-    def cancel_grace(self) -> float | None:
-        """Return the most impatient of the clients' wishes, in seconds; None as long as there is none."""
+    def cancel_grace_s(self) -> float | None:
+        """Return the shortest grace of all cancel requests, in seconds, or None."""
         found = []
-        for name in sorted(posix.list_names(self._plan.paths.control))[self._fulfilled :]:
+        for name in sorted(posix.list_names(self._plan.paths.control))[self._handled :]:
             try:
                 found.append(float(json.loads((Path(self._plan.paths.control) / name).read_bytes())["grace_s"]))
             except (ValueError, KeyError, TypeError):
-                # Whatever lies there was put there to end the run: the job's own grace is the safe reading of it.
+                # An unreadable request still asks for the end of the run. The job's own grace is the safe choice.
                 found.append(float(self._plan.job["limits"]["grace_s"]))
         return min(found, default=None)

@@ -1,4 +1,4 @@
-"""One attempt of a run: starts every task, watches them, finds out why it ended, leaves nobody behind."""
+"""One attempt of a run: starts its tasks, watches them, finds out why they ended, and leaves no process running."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pathlib import Path
 from ...clock import Clock
 from ...process import exit_reasons, spawn
 from ...process.exit_reasons import MemoryWatch, OutOfMemory
-from ...process.log_index import Stamper
+from ...process.log_index import LogIndexWriter
 from ...process.log_tail import last_lines
-from ...process.ports import Reservation
+from ...process.ports import PortReservation
+from ...records import outputs
 from ...records.events import (
     Event,
     error_of,
@@ -30,38 +31,28 @@ from ...spec.plan import Plan
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State
 from ...storage import os_errors, posix, reserve
 from ...storage.reserve import Reserve
-from . import outputs, render
-from .ending import Ending, Verdict, failed
-from .hang import Hang, Life, Pauses
+from . import render
+from .ending import StopConditions, Verdict, failed
+from .hang import Hang, HangDetector, Pauses
 from .interpreter import Interpreter
-from .template import Launch, Start
+from .template import GangLaunch, TaskStart
 
 _POLL_S = 0.05
-# How long a task whose error is an echo ("peer unavailable") may wait for the record of the peer that caused it.
+# How long to wait for the record of the failed peer, after an error that is its consequence ("peer unavailable").
 _ECHO_S = 3.0
-# Tasks that are stopped because another one has decided the run have nothing left to say.
+# Tasks that are stopped because another one decided the attempt have no result to write.
 _DECIDED_GRACE_S = 2.0
-# SIGKILL takes effect at once, but on a process of another user.
+# SIGKILL takes effect at once, except on another user's process.
 _KILL_S = 10.0
 _TAIL_LINES = 20
-# A task that trains may save its state when SIGTERM comes, but not when all is decided, or it has had its time already.
+# On SIGTERM a task may save its state for these reasons; otherwise the attempt is decided, or it had its time already.
 _MAY_SAVE = {Reason.TIMEOUT, Reason.INFRASTRUCTURE}
-# Writing the stacks takes milliseconds, by a handler that needs no lock of Python's.
+# The signal handler writes the stacks within milliseconds and needs no lock of Python.
 _STACKS_S = 0.5
 
 
-class Gang:
-    """The tasks of one attempt.
-
-    Args:
-        plan: the run.
-        attempt: counts from 1.
-        named: whether the cluster's host names resolve here; else all tasks are "localhost".
-        temporary: the folder that will hold the tasks' temporary folders.
-        interpreter: what starts a task.
-        ending: what may end the run from outside.
-        clock: what time it is.
-    """
+class LocalGang:
+    """The tasks of one attempt."""
 
     def __init__(
         self,
@@ -71,154 +62,163 @@ class Gang:
         named: bool,
         temporary: str,
         interpreter: Interpreter,
-        ending: Ending,
+        conditions: StopConditions,
         clock: Clock,
     ) -> None:
         self._plan = plan
         self._temporary = temporary
         self._interpreter = interpreter
-        self._ending = ending
+        self._conditions = conditions
         self._attempt = attempt
         self._clock = clock
         self._reserve = Reserve(plan.paths.reserve(attempt, "supervisor"))
         self._recorder = Recorder(plan.paths, "supervisor", attempt, clock, self._reserve)
-        self._reservation = Reservation(plan.tasks)
+        self._reservation = PortReservation(plan.tasks)
         self._tasks: dict[str, spawn.Process] = {}
         self._codes: dict[str, int] = {}
-        self._spent: dict[str, float | None] = {}
+        self._cpu_limits: dict[str, float | None] = {}
         self._echo_until: float | None = None
         self._pauses = Pauses(clock)
-        self._left = False
-        # Made before the tasks start: what it tells is what has happened since.
+        self._survivors_reported = False
+        # Made before the tasks start, because it reports changes since then.
         self._memory = MemoryWatch()
-        self._stamps = Stamper(plan.paths, attempt, plan.tasks, clock)
+        self._log_index = LogIndexWriter(plan.paths, attempt, plan.tasks, clock)
         self._host: Callable[[cluster.Task], str] = (
             (lambda task: cluster.host_name(task, plan.run_id)) if named else (lambda task: "localhost")
         )
 
     def run(self) -> Verdict:
-        """Start the tasks and return the verdict when all of them are gone and what they have left is collected."""
+        """Start the tasks. Return the verdict once they are gone and their outputs are collected."""
         try:
             self._start()
             verdict, grace_s = self._watch()
             self._recorder.record("stopping", state=verdict.state.value, reason=verdict.reason.value)
             if verdict.state in (State.CANCELLED, State.CHECKPOINTED):
-                self._let_end(grace_s)
+                self._await_step_boundary(grace_s)
             if verdict.reason not in _MAY_SAVE:
-                # It is there, or the disk is full: then a task may save in vain.
+                # It exists already, or the disk is full and tasks may save for nothing.
                 with suppress(OSError):
                     posix.put_passing(self._plan.paths.decided(self._attempt), b"{}")
             self._stop(grace_s)
             return verdict
         finally:
             self._stop(0.0)
-            self._stamps.close()
+            self._log_index.close()
             sweep(self._plan.paths, self._plan.tasks)
             reserve.sweep(self._plan.paths.reserves, frozenset(self._plan.tasks), self._attempt)
             self._reservation.close()
-            outputs.collect(self._plan, self._attempt, self._recorder)
+            outputs.collect(self._plan.paths, self._attempt, self._plan.tasks[0], self._bundle_files, self._recorder)
             self._reserve.close()
 
     def _start(self) -> None:
         plan, paths = self._plan, self._plan.paths
         addresses = {task.name: f"{self._host(task)}:{self._reservation.ports[task.name]}" for task in plan.members}
         starts = [self._task(task, addresses) for task in plan.members]
-        # Importing begins with this line: everything else is done meanwhile.
-        launch = Launch(plan, starts, self._interpreter, f"{self._temporary}/{self._attempt}-imports.log")
+        # Importing begins here, and everything below happens at the same time.
+        launch = GangLaunch(plan, starts, self._interpreter, f"{self._temporary}/{self._attempt}-imports.log")
         posix.put_passing(paths.payload(self._attempt), plan.payload(self._attempt).to_json().encode())
         for folder in (paths.model, paths.checkpoints, paths.tensorboard):
             Path(folder).mkdir(parents=True, exist_ok=True)
         for task in plan.tasks:
             log, work = Path(paths.log(self._attempt, task)), Path(paths.work(self._attempt, task))
-            for place in (work.parent, Path(render.scratch(self._temporary, self._attempt, task)), log.parent):
-                place.mkdir(parents=True, exist_ok=True)
-        self._tasks = launch.finish(lambda: self._ending.asked() is not None)
+            for parent in (work.parent, Path(render.scratch(self._temporary, self._attempt, task)), log.parent):
+                parent.mkdir(parents=True, exist_ok=True)
+        self._tasks = launch.finish(lambda: self._conditions.stop_requested() is not None)
         pids = {name: process.pid for name, process in self._tasks.items()}
         self._recorder.record("attempt_started", addresses=addresses, pids=pids, why_fresh=launch.why_fresh)
 
-    def _task(self, task: cluster.Task, addresses: Mapping[str, str]) -> Start:
+    def _task(self, task: cluster.Task, addresses: Mapping[str, str]) -> TaskStart:
         plan, paths = self._plan, self._plan.paths
         inherited = {**render.inherited(os.environ, plan.job["env"]), **self._interpreter.variables}
         if self._interpreter.isolated:
             inherited.pop("PYTHONPATH", None)
-        own = render.environment(plan, self._attempt, task, addresses, self._temporary)
-        return Start(
+        variables = render.environment(plan, self._attempt, task, addresses, self._temporary)
+        return TaskStart(
             task=task.name,
             command=render.command(plan, self._attempt, task.name, self._interpreter),
-            env={**inherited, **own, "PODLIFT_PARENT": str(os.getpid())},
+            env={**inherited, **variables, "PODLIFT_PARENT": str(os.getpid())},
             cwd=str(Path(paths.work(self._attempt, task.name)).parent),
             log=paths.log(self._attempt, task.name),
         )
 
     def _watch(self) -> tuple[Verdict, float]:
-        """Wait for whatever ends the attempt; return it and how long the tasks may take to stop, in seconds."""
+        """Wait for the end of the attempt. Return its verdict and how many seconds the tasks have to stop."""
         self._pauses.begin()
-        life = Life(
+        detector = HangDetector(
             self._plan, self._attempt, {name: process.pid for name, process in self._tasks.items()}, self._clock
         )
         while True:
             self._reap()
             verdict = self._tasks_verdict()
-            if verdict is not None and verdict.state is not State.FAILED and self._asked_to_leave():
-                # The tasks have ended because that was asked of them, and were quicker than this look.
-                return self._ending.asked() or (verdict, 0.0)
+            if verdict is not None and verdict.state is not State.FAILED and self._stop_agreed():
+                # The tasks exited on request, before this loop saw the request.
+                return self._conditions.stop_requested() or (verdict, 0.0)
             if verdict is not None and verdict.state is State.CHECKPOINTED:
-                # Its peers are about to leave too, as soon as what they share is saved.
+                # Its peers exit too, as soon as the shared checkpoint is saved.
                 return verdict, self._plan.job["limits"]["grace_s"]
             if verdict is not None:
                 if verdict.state is State.SUCCEEDED:
-                    self._let_leave()
+                    self._await_exits()
                 else:
-                    self._let_save()
+                    self._await_saves()
                 return verdict, min(_DECIDED_GRACE_S, self._plan.job["limits"]["grace_s"])
-            asked = self._ending.asked()
-            if asked is not None:
-                return asked
-            hang = life.hang()
+            requested = self._conditions.stop_requested()
+            if requested is not None:
+                return requested
+            hang = detector.hang()
             if hang is not None:
                 return self._hung(hang), 0.0
             self._clock.sleep(_POLL_S)
 
-    def _let_save(self) -> None:
-        """Wait for tasks that save what an exception has left of their training, as long as they have said at most."""
+    def _await_saves(self) -> None:
+        """Wait for failed tasks that save their training state, at most for the time that they announced."""
         begun = self._clock.monotonic()
-        while self._saves_for() > self._clock.monotonic() - begun and self._ending.asked() is None:
+        while (
+            self._announced_saving_s() > self._clock.monotonic() - begun and self._conditions.stop_requested() is None
+        ):
             self._clock.sleep(_POLL_S)
             self._reap()
 
-    def _saves_for(self) -> float:
-        """Return how many seconds the tasks take that have failed, and are still there."""
+    def _announced_saving_s(self) -> float:
+        """Return how many seconds failed tasks that still run have announced to need."""
         records = read_events(self._plan.paths, ("failed", "left"))
         records = [event for event in records if event.attempt == self._attempt]
         gone = self._codes.keys() | {event.source for event in records if event.kind == "left"}
         return max((float(e.data.get("saving_s", 0.0)) for e in records if e.source not in gone), default=0.0)
 
-    def _let_leave(self) -> None:
-        """Wait for tasks that are done with the program: their exit handlers and threads have their time, and last words."""
+    def _await_exits(self) -> None:
+        """Wait for tasks whose program is done, so that their exit handlers and threads can finish."""
         until = self._clock.monotonic() + self._plan.job["limits"]["exit_wait_s"]
-        while self._done() - self._codes.keys() and self._clock.monotonic() < until and self._ending.asked() is None:
+        while (
+            self._done() - self._codes.keys()
+            and self._clock.monotonic() < until
+            and self._conditions.stop_requested() is None
+        ):
             self._clock.sleep(_POLL_S)
             self._reap()
 
     def _done(self) -> set[str]:
-        """Return the tasks whose program is over and has not failed; their processes may still be there."""
+        """Return the tasks whose program ended without an error. Their processes may still run."""
         paths = self._plan.paths
         found = [*posix.list_names(paths.events), *(name for name, _ in reserve.read(paths.reserves))]
         names = [name.split(".") for name in found if name.endswith(".done.json")]
         return {source for attempt, source, *_ in names if int(attempt) == self._attempt}
 
-    def _asked_to_leave(self) -> bool:
+    def _stop_agreed(self) -> bool:
         folder = Path(self._plan.paths.rendezvous(self._attempt, 0)).parent
         return any(
             json.loads((folder / name).read_bytes())["action"] == "stop" for name in posix.list_names(str(folder))
         )
 
+    def _bundle_files(self) -> dict[str, tuple[int, str]]:
+        return {path: (size, digest) for path, size, digest, *_ in self._plan.files}
+
     def note(self, kind: str, **data: object) -> None:
-        """Record what becomes of this attempt."""
+        """Record what happens after this attempt."""
         self._recorder.record(kind, **data)
 
     def _hung(self, hang: Hang) -> Verdict:
-        """Have every task that is left write its Python stacks into its log, and return the verdict."""
+        """Make every running task write its Python stacks to its log, and return the verdict."""
         log = self._plan.paths.log(self._attempt, hang.task)
         for name, process in self._tasks.items():
             if name not in self._codes:
@@ -229,7 +229,7 @@ class Gang:
         return failed(Reason.HUNG, failure)
 
     def _tasks_verdict(self) -> Verdict | None:
-        """Return the verdict that follows from what the tasks did; None while there is none."""
+        """Return the verdict that follows from the tasks' records and exit codes, or None."""
         if self._codes.get(self._plan.tasks[0]) == 0:
             return Verdict(state=State.SUCCEEDED, reason=Reason.DONE)
         if EXIT_CHECKPOINTED in self._codes.values():
@@ -241,28 +241,28 @@ class Gang:
         if record is None and not silent:
             return None
         first = self._plan.tasks[0]
-        # The end of a first task that is done explains what its peers die of, and may take its time: it has exit handlers.
+        # Peers may fail because the first task is done and exits, which takes a while if it has exit handlers.
         done = first not in self._codes and first in self._done()
         echo = record is None or is_collateral(record)
         if echo and (not silent or (done and all(self._codes[name] == -signal.SIGABRT for name in silent))):
             wait_s = self._plan.job["limits"]["exit_wait_s"] if done else _ECHO_S
-            # Its peer died of something that will be known in a moment.
+            # The peer's own failure will be recorded in a moment.
             self._echo_until = self._echo_until or self._clock.monotonic() + wait_s
             if self._clock.monotonic() < self._echo_until:
                 return None
-        if first not in self._codes and spawn.is_leaving(self._tasks[first]):
-            # Others may fail because it has ended; how it has ended is known in a moment.
+        if first not in self._codes and spawn.is_exiting(self._tasks[first]):
+            # Others may fail because it exited. Its exit code will be known in a moment.
             return None
         return self._explain(record, silent)
 
     def _reap(self) -> None:
-        self._stamps.look()
-        self._pauses.look()
+        self._log_index.update()
+        self._pauses.update()
         for name, process in self._tasks.items():
             if name not in self._codes and spawn.has_exited(process):
-                # What the task has started must not outlive it.
+                # The task's own children must not outlive it.
                 spawn.end_group(process)
-                self._spent[name] = exit_reasons.cpu_limit(process.pid)
+                self._cpu_limits[name] = exit_reasons.cpu_limit(process.pid)
                 self._codes[name] = process.wait()
                 self._recorder.record("exited", task=name, code=process.returncode)
 
@@ -274,75 +274,75 @@ class Gang:
         return [event for event in events if event.attempt == self._attempt]
 
     def _explain(self, record: Event | None, silent: list[str]) -> Verdict:
-        # A peer that died without a word explains an echo better than the echo does, and SIGKILL explains everything:
-        # TensorFlow ends a process by SIGABRT when a peer is gone, but nobody's error kills another task.
+        # A peer that died silently explains a collateral error, and SIGKILL explains everything: TensorFlow aborts a process
+        # (SIGABRT) if a peer is gone, but no error in one task sends SIGKILL to another.
         silent = sorted(silent, key=lambda name: self._codes[name] != -signal.SIGKILL)
         killed = bool(silent) and self._codes[silent[0]] == -signal.SIGKILL
         if record is not None and not killed and not (silent and is_collateral(record)):
             log = self._plan.paths.log(self._attempt, record.source)
             message = f"{record.source} failed: {error_of(record)}"
-            left = [task for task in cluster.in_step(self._plan.tasks) if self._codes.get(task) == 0]
+            exited = [task for task in cluster.in_step(self._plan.tasks) if self._codes.get(task) == 0]
             if hint := self._hint(record):
                 message = f"{message}: {hint}."
             if is_lost_peer(record):
                 stopped = [name for name, process in self._tasks.items() if spawn.is_stopped(process.pid)]
-                message = exit_reasons.of_lost_peers(
-                    message, left=left, stopped=stopped, paused_s=self._pauses.longest_s
+                message = exit_reasons.lost_peers_message(
+                    message, exited=exited, stopped=stopped, paused_s=self._pauses.longest_s
                 )
             failure = Failure(task=record.source, message=message, traceback=record.data["traceback"], log=log)
-            return failed(reason_of(record, left), failure)
+            return failed(reason_of(record, exited), failure)
         name = silent[0]
         code = self._codes[name]
         log = self._plan.paths.log(self._attempt, name)
         memory = self._memory.ended(self._tasks[name].pid) if killed else OutOfMemory.UNKNOWN
-        reason, said = exit_reasons.describe(code, memory, self._spent.get(name))
+        reason, text = exit_reasons.describe(code, memory, self._cpu_limits.get(name))
         return failed(
-            reason, Failure(task=name, message=f"{name} {said}", traceback=last_lines(log, _TAIL_LINES), log=log)
+            reason, Failure(task=name, message=f"{name} {text}", traceback=last_lines(log, _TAIL_LINES), log=log)
         )
 
     def _hint(self, record: Event) -> str:
-        """Return what an error of the system means here; "" where it speaks for itself."""
-        places = (self._plan.paths.url, self._temporary)
-        full = next(filter(None, map(os_errors.full, places)), "") if is_disk_full(record) else ""
+        """Return what a system error means here, or ""."""
+        folders = (self._plan.paths.url, self._temporary)
+        full = next(filter(None, map(os_errors.full, folders)), "") if is_disk_full(record) else ""
         return full or exit_reasons.hint(str(record.data.get("type")), str(record.data.get("message")))
 
-    def _let_end(self, grace_s: float) -> None:
-        """Wait for tasks that ask between their steps whether to stop; one that has never reported a step does not."""
-        asked = self._clock.monotonic()
-        asking = cluster.in_step(self._plan.tasks)
-        beats = [read_progress(self._plan.paths.progress(self._attempt, task)) for task in asking]
-        while any(beat is not None and beat[1] for beat in beats) and not self._codes.keys() >= set(asking):
-            wish = self._ending.cancel_grace()
-            if self._clock.monotonic() >= asked + (grace_s if wish is None else min(grace_s, wish)):
+    def _await_step_boundary(self, grace_s: float) -> None:
+        """Wait for tasks that check for a stop request between steps. Tasks without a reported step do not check."""
+        since = self._clock.monotonic()
+        stepping = cluster.in_step(self._plan.tasks)
+        beats = [read_progress(self._plan.paths.progress(self._attempt, task)) for task in stepping]
+        while any(beat is not None and beat[1] for beat in beats) and not self._codes.keys() >= set(stepping):
+            cancel_grace_s = self._conditions.cancel_grace_s()
+            if self._clock.monotonic() >= since + (grace_s if cancel_grace_s is None else min(grace_s, cancel_grace_s)):
                 return
             self._clock.sleep(_POLL_S)
             self._reap()
 
     def _stop(self, grace_s: float) -> None:
-        """End what is left: SIGTERM, `grace_s` seconds, SIGKILL, for every process of every task."""
-        left = [process for name, process in self._tasks.items() if name not in self._codes]
-        for process in left:
+        """End all processes of all tasks: SIGTERM, `grace_s` seconds, SIGKILL."""
+        running = [process for name, process in self._tasks.items() if name not in self._codes]
+        for process in running:
             spawn.signal_group(process, signal.SIGTERM)
-        asked = self._clock.monotonic()
-        while len(self._codes) < len(self._tasks) and self._clock.monotonic() < asked + grace_s:
+        since = self._clock.monotonic()
+        while len(self._codes) < len(self._tasks) and self._clock.monotonic() < since + grace_s:
             self._clock.sleep(_POLL_S)
             self._reap()
-            wish = self._ending.cancel_grace()
-            grace_s = grace_s if wish is None else min(grace_s, wish)
-        for process in left:
+            cancel_grace_s = self._conditions.cancel_grace_s()
+            grace_s = grace_s if cancel_grace_s is None else min(grace_s, cancel_grace_s)
+        for process in running:
             if process.returncode is None:
                 spawn.end_group(process)
-        # Only _reap waits for a task: it ends the task's group before the group's number can be another's.
+        # Only _reap waits for tasks: it ends a task's group before the group's id can be reused.
         until = self._clock.monotonic() + _KILL_S
         while len(self._codes) < len(self._tasks) and self._clock.monotonic() < until:
             self._reap()
             self._clock.sleep(_POLL_S / 10)
-        self._leave(spawn.end_orphans())
+        self._report_survivors(spawn.end_orphans())
 
-    def _leave(self, pids: Sequence[int]) -> None:
-        """Say which processes stay, because this user may not end them."""
-        if pids and not self._left:
-            self._left = True
-            those = ", ".join(spawn.described(pid) for pid in pids)
-            text = f"Processes of another user could not be ended, and may still run: {those}. Next: end them as that user."
+    def _report_survivors(self, pids: Sequence[int]) -> None:
+        """Record which processes survive because this user may not end them."""
+        if pids and not self._survivors_reported:
+            self._survivors_reported = True
+            listed = ", ".join(spawn.described(pid) for pid in pids)
+            text = f"Processes of another user could not be ended and may still run: {listed}. Next: end them as that user."
             self._recorder.record("finding", text=text)

@@ -1,4 +1,4 @@
-"""Whether the tasks of an attempt still get on, and which of them is to blame when they do not."""
+"""Detects an attempt that hangs, and the task that is to blame."""
 
 from __future__ import annotations
 
@@ -12,64 +12,48 @@ from ...records.recorder import read_progress
 from ...spec import cluster
 from ...spec.plan import Plan
 
-# Looked at so many times within `hang_s`, and not more often than this.
-_LOOKS, _LOOK_S = 20, 0.5
-# A program that never reports lives as long as it takes this share of one CPU.
+# Checked this many times within `hang_s`, but not more often than the second value.
+_CHECKS, _CHECK_S = 20, 0.5
+# A program that reports no steps is active if it uses this share of one CPU.
 _BUSY = 0.01
 
 
 class Pauses:
-    """Measures how long a process that polls several times a second stood still: a sleeping laptop, or a SIGSTOP to the run.
-
-    Args:
-        clock: what time it is.
-    """
+    """Measures how long a polling process was suspended: a sleeping laptop, or SIGSTOP to the run."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.begin()
 
     def begin(self) -> None:
-        """Look from now on: what took its time before, such as imports, was no pause."""
-        self._looked = self._clock.now()
+        """Start to measure. Earlier delays, such as imports, are not pauses."""
+        self._checked = self._clock.now()
         self.longest_s = 0.0
 
-    def look(self) -> None:
-        """Note the time since the last look."""
+    def update(self) -> None:
+        """Measure the time since the last call."""
         now = self._clock.now()
-        self.longest_s = max(self.longest_s, now - self._looked)
-        self._looked = now
+        self.longest_s = max(self.longest_s, now - self._checked)
+        self._checked = now
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hang:
-    """An attempt that does not get on.
+    """The verdict on a hanging attempt."""
 
-    Args:
-        task: the one that is furthest behind.
-        message: the sentence for the user.
-    """
-
-    task: str
-    message: str
+    task: str  # the slowest one
+    message: str  # for the user
 
 
 @dataclass(frozen=True)
-class _Signs:
+class _Activity:
     beats: tuple[int, ...]
     log_bytes: int
     cpu_s: float
 
 
-class Life:
-    """Watches one attempt.
-
-    Args:
-        plan: the run.
-        attempt: counts from 1.
-        pids: of the tasks, by name.
-        clock: what time it is.
-    """
+class HangDetector:
+    """Watches the activity of one attempt."""
 
     def __init__(self, plan: Plan, attempt: int, pids: Mapping[str, int], clock: Clock) -> None:
         self._plan = plan
@@ -77,57 +61,54 @@ class Life:
         self._pids = pids
         self._clock = clock
         self._limit_s: float | None = plan.job["limits"].get("hang_s")
-        self._seen: _Signs | None = None
-        self._changed = self._looked = clock.monotonic()
+        self._seen: _Activity | None = None
+        self._changed = self._checked = clock.monotonic()
 
     def hang(self) -> Hang | None:
-        """Return what hangs once nothing has moved for `hang_s` seconds; None before.
+        """Return a verdict once there was no activity for `hang_s` seconds.
 
-        From the first step on that anybody reports, only steps and batches count. A program that reports none is judged by
-        what it prints and by the CPU time that it takes.
+        From the first reported step on, only steps and batches count. Until then, output and CPU time count.
         """
         now = self._clock.monotonic()
         if self._limit_s is None:
             return None
-        every_s = max(self._limit_s / _LOOKS, min(_LOOK_S, self._limit_s / 2))
-        if now - self._looked < every_s:
+        every_s = max(self._limit_s / _CHECKS, min(_CHECK_S, self._limit_s / 2))
+        if now - self._checked < every_s:
             return None
-        signs, elapsed = self._signs(), now - self._looked
-        self._looked = now
-        # Time without a poll, as when the whole run was stopped, counts as one poll.
+        activity, elapsed = self._activity(), now - self._checked
+        self._checked = now
+        # Time during which this process was suspended too counts as a single check.
         self._changed += max(0.0, elapsed - 2 * every_s)
-        if self._seen is None or self._moved(self._seen, signs, elapsed):
-            self._seen, self._changed = signs, now
-        elif any(signs.beats) and not any(self._seen.beats):
-            self._seen, self._changed = signs, now
-        return self._blame(signs) if now - self._changed >= self._limit_s else None
+        if self._seen is None or self._is_active(self._seen, activity, elapsed):
+            self._seen, self._changed = activity, now
+        elif any(activity.beats) and not any(self._seen.beats):
+            self._seen, self._changed = activity, now
+        return self._blame(activity) if now - self._changed >= self._limit_s else None
 
-    def _moved(self, before: _Signs, now: _Signs, elapsed: float) -> bool:
+    def _is_active(self, before: _Activity, now: _Activity, elapsed: float) -> bool:
         if any(now.beats):
             return now.beats != before.beats
         busy = now.cpu_s - before.cpu_s >= _BUSY * elapsed
-        self._seen = _Signs(before.beats, before.log_bytes, now.cpu_s)
+        self._seen = _Activity(before.beats, before.log_bytes, now.cpu_s)
         return busy or now.log_bytes != before.log_bytes
 
-    def _signs(self) -> _Signs:
+    def _activity(self) -> _Activity:
         paths, tasks = self._plan.paths, cluster.in_step(self._plan.tasks)
         beats = tuple((read_progress(paths.progress(self._attempt, task)) or (0, 0))[1] for task in tasks)
         logs = sum(_size(paths.log(self._attempt, task)) for task in tasks)
-        return _Signs(beats, logs, sum(cpu_s(pid) for pid in self._pids.values()))
+        return _Activity(beats, logs, sum(cpu_s(pid) for pid in self._pids.values()))
 
-    def _blame(self, signs: _Signs) -> Hang:
-        steps = {task: beats for task, beats in zip(cluster.in_step(self._plan.tasks), signs.beats, strict=True)}
+    def _blame(self, activity: _Activity) -> Hang:
+        steps = {task: beats for task, beats in zip(cluster.in_step(self._plan.tasks), activity.beats, strict=True)}
         slow = min(steps, key=lambda task: steps[task])
-        if not any(signs.beats):
-            said = (
-                f"Nothing was printed and no CPU time was used for {self._limit_s:g} s, and no step was ever reported"
-            )
+        if not any(activity.beats):
+            text = f"No output and no CPU time for {self._limit_s:g} s (hang_s), and no step was ever reported"
         else:
             others = ", ".join(f"{task} {count}" for task, count in steps.items())
-            said = f"No task has finished a batch for {self._limit_s:g} s (hang_s). Batches so far: {others}"
-        behind = f" {slow} is behind." if len(set(signs.beats)) > 1 else ""
+            text = f"No task has finished a batch for {self._limit_s:g} s (hang_s). Batches so far: {others}"
+        slowest = f" The slowest task is {slow}." if len(set(activity.beats)) > 1 else ""
         return Hang(
-            task=slow, message=f"The run hangs. {said}.{behind} The Python stacks of every task are in its log."
+            task=slow, message=f"The run hangs. {text}.{slowest} The Python stacks of every task are in its log."
         )
 
 

@@ -1,4 +1,4 @@
-"""Which Python runs the tasks: the one that submitted, or one of an environment made of exactly the requirements."""
+"""Chooses the Python that runs the tasks: the submitting one, or one with exactly the job's requirements."""
 
 from __future__ import annotations
 
@@ -9,71 +9,59 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...clock import Clock
-from ...process import venv as environments
+from ...process import venv
 from ...records.recorder import Recorder
 from ...runtime import task_main
 from ...spec.plan import Plan
 from ...storage.cache import cache_folder
-from .ending import Ending
+from .ending import StopConditions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interpreter:
-    """What starts a task.
-
-    Args:
-        python: the interpreter.
-        task_main: the first file that it runs.
-        variables: what its tasks' environment needs beside the rest.
-        isolated: True when nothing of the submitting environment may be seen.
-    """
+    """The Python that starts a task."""
 
     python: str
-    task_main: str
-    variables: dict[str, str] = field(default_factory=dict)
-    isolated: bool = False
+    task_main: str  # the script that it runs first
+    variables: dict[str, str] = field(default_factory=dict)  # additional environment variables of its tasks
+    isolated: bool = False  # the tasks must not see the submitting environment
 
 
 def current(plan: Plan) -> Interpreter:
-    """Return the interpreter that the run was planned with."""
+    """Return the interpreter that made the plan."""
     return Interpreter(python=plan.facts["executable"], task_main=str(Path(task_main.__file__)))
 
 
 @contextmanager
-def chosen(plan: Plan, recorder: Recorder, ending: Ending, clock: Clock) -> Iterator[Interpreter]:
-    """Yield the interpreter of a run; a fresh environment is built where the plan says so, and kept as long as this lasts.
-
-    Raises:
-        EnvironmentBuildError: it could not be built.
-        EnvironmentStoppedError: the run was ended meanwhile.
-    """
+def chosen(plan: Plan, recorder: Recorder, conditions: StopConditions, clock: Clock) -> Iterator[Interpreter]:
+    """Yield the interpreter of a run. An isolated environment is built if needed, and kept while the block runs."""
     if not plan.job["code"].get("isolated", False):
         yield current(plan)
         return
     recorder.record("preparing")
-    wanted = environments.Wanted(
+    spec = venv.EnvironmentSpec(
         python=plan.facts["executable"],
         requirements=tuple(plan.requirements["lines"]),
         options=tuple(plan.requirements["options"]),
         constraints=tuple(plan.requirements["constraints"]),
     )
-    with environments.using(
-        wanted,
+    with venv.using(
+        spec,
         cache=cache_folder(os.environ),
         log=Path(plan.paths.environment_log),
         environ=os.environ,
         clock=clock,
-        stop=lambda: ending.asked() is not None,
+        stop=lambda: conditions.stop_requested() is not None,
     ) as python:
-        recorder.record("prepared", python=str(python), installed=environments.installed(python))
-        facade = environments.facade(Path(plan.paths.facade))
-        home = python.parent
+        recorder.record("prepared", python=str(python), installed=venv.installed(python))
+        facade = venv.facade(Path(plan.paths.facade))
+        bin_folder = python.parent
         yield Interpreter(
             python=str(python),
             task_main=str(Path(facade) / "sdk" / "runtime" / Path(task_main.__file__).name),
             variables={
-                "PATH": f"{home}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-                "VIRTUAL_ENV": str(home.parent),
+                "PATH": f"{bin_folder}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+                "VIRTUAL_ENV": str(bin_folder.parent),
             },
             isolated=True,
         )

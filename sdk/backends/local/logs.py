@@ -1,4 +1,4 @@
-"""Reads the log files of a run's tasks: raw bytes on disk, lines of text to whoever asks, in the order of time."""
+"""Reads the log files of a run's tasks as lines of text, in the order of time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from ...errors import InputError, nearest
-from ...process.log_index import Stamps
-from ...process.log_tail import Tail
+from ...process.log_index import LogIndex
+from ...process.log_tail import LogTail
 from ...records.recorder import has_ended
 from ...spec.plan import Plan
 from ...storage import posix
 from ..base import LogLine
 
 _POLL_S = 0.1
-# Whether anybody can still write is asked less often: the answer takes a look at all records and at a process.
-_POLLS_PER_QUESTION = 5
+# The supervisor is checked less often, because that reads all records and inspects a process.
+_POLLS_PER_CHECK = 5
 
 
 def read(
@@ -26,18 +26,9 @@ def read(
 ) -> Iterator[LogLine]:
     """Yield the lines of one task or all, of one attempt or all.
 
-    Attempt by attempt, and within each in the order in which the lines were written, as far as the supervisor has noted it.
-    What was written since its last look comes task by task.
-
-    Args:
-        plan: the run.
-        task: a task's name, None for all.
-        attempt: counts from 1, None for all.
-        follow: go on until the run has ended.
-        supervised: False once nobody can write any more.
-
-    Raises:
-        InputError: the run has no such task.
+    They come attempt by attempt, and within an attempt in the order in which they were written, as far as the log index
+    reaches. Lines after its last entry come task by task. With `follow`, reading ends with the run, or once `supervised`
+    returns False.
     """
     if task is not None and task not in plan.tasks:
         raise InputError(f"The run has no task {task!r}. {nearest(task, plan.tasks)}")
@@ -48,7 +39,7 @@ def read(
 def _read(plan: Plan, tasks: list[str], wanted: int | None) -> Iterator[LogLine]:
     for number in _attempts(plan):
         if wanted in (None, number):
-            logs = _Attempt(plan, number, tasks)
+            logs = _AttemptLogs(plan, number, tasks)
             try:
                 yield from logs.lines(last=True)
             finally:
@@ -56,20 +47,20 @@ def _read(plan: Plan, tasks: list[str], wanted: int | None) -> Iterator[LogLine]
 
 
 def _follow(plan: Plan, tasks: list[str], wanted: int | None, supervised: Callable[[], bool]) -> Iterator[LogLine]:
-    logs: _Attempt | None = None
+    logs: _AttemptLogs | None = None
     try:
         for poll in _polls():
-            # Asked before reading: what was written before the end is read below in any case.
-            over = has_ended(plan.paths) or (poll % _POLLS_PER_QUESTION == 0 and not supervised())
+            # Checked before reading, so that everything written before the end is read.
+            over = has_ended(plan.paths) or (poll % _POLLS_PER_CHECK == 0 and not supervised())
             known = _attempts(plan)
             for number in known:
-                # Those before it are read to their end: nothing is added to an attempt when the next one has begun.
+                # Earlier attempts were read to their end: an attempt does not grow once the next one has begun.
                 if wanted not in (None, number) or (logs is not None and number < logs.number):
                     continue
                 if logs is None or logs.number < number:
                     if logs is not None:
                         logs.close()
-                    logs = _Attempt(plan, number, tasks)
+                    logs = _AttemptLogs(plan, number, tasks)
                 yield from logs.lines(last=over or number < known[-1])
             if over or (wanted is not None and known and wanted < known[-1]):
                 return
@@ -91,17 +82,17 @@ def _attempts(plan: Plan) -> list[int]:
     return sorted(int(name) for name in posix.list_names(folder) if name.isdigit())
 
 
-class _Attempt:
+class _AttemptLogs:
     """The logs of one attempt."""
 
     def __init__(self, plan: Plan, number: int, tasks: list[str]) -> None:
         self.number = number
-        self._stamps = Stamps(plan.paths.log_times(number))
-        self._tails = {task: Tail(plan.paths.log(number, task), task, self._stamps) for task in tasks}
+        self._index = LogIndex(plan.paths.log_times(number))
+        self._tails = {task: LogTail(plan.paths.log(number, task), task, self._index) for task in tasks}
 
     def lines(self, *, last: bool) -> Iterator[LogLine]:
-        """Yield what was not read yet."""
-        self._stamps.refresh()
+        """Yield unread lines."""
+        self._index.refresh()
         streams = [self._stream(task, last) for task in self._tails]
         for when, task, found in heapq.merge(*streams, key=lambda batch: batch[0]):
             at = None if when == math.inf else when

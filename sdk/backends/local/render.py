@@ -1,4 +1,4 @@
-"""What each local task is started with: the same variables, in the same shapes, as a task on Vertex AI sees."""
+"""Commands and environments of local tasks: the same variables, in the same form, as on Vertex AI."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ...spec.plan import Plan
 from . import interpreter
 from .interpreter import Interpreter
 
-# Vertex AI gives the number of a project; there is none here, and code that parses it gets a number.
+# Vertex AI sets the project's number. Code that parses it must find a number here too.
 _PROJECT_NUMBER = "0"
-# What belongs to the machine and its user, and has its own value on every machine: the only variables that tasks inherit.
+# Variables of the machine and its user. Tasks inherit only these.
 _MACHINE = re.compile(
     r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_\w+|TZ|TERM|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|XDG_\w+|"
     r"SSL_CERT_(FILE|DIR)|(REQUESTS|CURL|AWS)_CA_BUNDLE|HTTPLIB2_CA_CERTS|GRPC_DEFAULT_SSL_ROOTS_FILE_PATH|((https?|no|all|ftp)_proxy)|((HTTPS?|NO|ALL|FTP)_PROXY)|"
-    # How this machine proves who it is: in a cloud a task has a service account in their place.
+    # Credentials of this machine. In a cloud, tasks have a service account instead.
     r"GOOGLE_APPLICATION_CREDENTIALS|GOOGLE_CLOUD_PROJECT|CLOUDSDK_CONFIG|STORAGE_EMULATOR_HOST|PODLIFT_EMULATOR|"
     r"PODLIFT_TPU_REPLICAS"
 )
-# A shell's own notes.
+# Set by the shell itself.
 _SHELL = {
     "PWD",
     "OLDPWD",
@@ -42,9 +42,9 @@ _SHELL = {
 
 
 def body(plan: Plan) -> dict[str, Any]:
-    """Return commands and variables of attempt 1 as a plan shows them; "<port>" stands where a port will be.
+    """Return the commands and variables of attempt 1 as shown in a plan, with "<port>" for each port.
 
-    Where an environment is to be made of the requirements, its own interpreter takes the place of the one that is shown.
+    If an environment is built from the requirements, its interpreter replaces the one shown.
     """
     addresses = {task.name: f"{cluster.host_name(task, plan.run_id)}:<port>" for task in plan.members}
     isolated = plan.job["code"].get("isolated", False)
@@ -63,22 +63,14 @@ def body(plan: Plan) -> dict[str, Any]:
 
 
 def command(plan: Plan, attempt: int, task: str, starter: Interpreter) -> list[str]:
-    """Return the words that start a task."""
+    """Return the command that starts a task."""
     return [starter.python, starter.task_main, plan.paths.payload(attempt), task]
 
 
 def environment(
     plan: Plan, attempt: int, task: cluster.Task, addresses: Mapping[str, str], temporary: str
 ) -> dict[str, str]:
-    """Return the variables that podlift sets for a task, the job's own ones among them.
-
-    Args:
-        plan: the run.
-        attempt: counts from 1.
-        task: who it is for.
-        addresses: "host:port" of every task, by name.
-        temporary: the folder that holds the tasks' own temporary folders.
-    """
+    """Return the variables that podlift sets for a task, including the job's own."""
     paths = plan.paths
     found = {
         "CLOUD_ML_JOB_ID": plan.run_id,
@@ -91,9 +83,9 @@ def environment(
         "PODLIFT_ATTEMPT": str(attempt),
         "TMPDIR": scratch(temporary, attempt, task.name),
         "PYTHONUNBUFFERED": "1",
-        # The supervisor holds every port while the tasks bind theirs: nobody else can take one in between.
+        # Tasks bind the ports that the supervisor reserves (process/ports.py).
         "TF_GRPC_REUSE_PORT": "true",
-        # The tasks' own connections must not go through a proxy that the user has set for the internet.
+        # Connections between tasks must not use the user's internet proxy.
         "no_grpc_proxy": ",".join(["localhost", *(address.rpartition(":")[0] for address in addresses.values())]),
         **cluster.environment(task, plan.members, addresses, {"run": plan.run_id}),
     }
@@ -114,26 +106,22 @@ def scratch(temporary: str, attempt: int, task: str) -> str:
 
 
 def inherited(caller: Mapping[str, str], job: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a task sees of the environment that the run was submitted from.
+    """Return the part of the caller's environment that a task inherits.
 
-    A cloud passes none of it, so a program that needs more than the machine itself does would pass here and fail there.
-
-    Args:
-        caller: the supervisor's variables, which are the caller's.
-        job: the Job's env, as JSON: it names those that are copied.
+    A cloud inherits none of it: a program that needs more than the machine's own variables must not pass here and fail there.
     """
     kept = {name: value for name, value in caller.items() if _MACHINE.fullmatch(name)}
-    # The supervisor needed its own folder on the path; its tasks get what the caller had.
+    # The supervisor has podlift's folder on the path. Tasks get the caller's path.
     callers = {**caller, "PYTHONPATH": caller.get("PODLIFT_CALLER_PYTHONPATH", "")}
     return {**kept, **{name: callers[name] for name in copied(job) if name in callers}}
 
 
 def dropped(caller: Mapping[str, str], job: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the variables that a task does not see; podlift's own settings are not worth a word."""
+    """Return the names of the caller's variables that tasks do not inherit, without podlift's own settings."""
     given = {name for name in caller if not _MACHINE.fullmatch(name) and not name.startswith("PODLIFT_")}
     return tuple(sorted(given - set(job) - _SHELL))
 
 
 def copied(job: Mapping[str, Any]) -> list[str]:
-    """Return the names of the variables whose value is the caller's."""
+    """Return the names of the variables that are copied from the caller."""
     return [name for name, value in job.items() if not isinstance(value, str)]

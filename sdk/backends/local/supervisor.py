@@ -1,4 +1,4 @@
-"""The process that owns a local run: detached from whoever submitted it, the only one that gives the verdict."""
+"""The supervisor: the process that owns a local run. It is detached from the client and alone records the verdict."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from types import FrameType
 
 from ...clock import Clock, SystemClock
 from ...process import exit_reasons, janitor, namespaces, spawn
-from ...process.janitor_watch import Watch
+from ...process.janitor_watch import JanitorWatch
 from ...process.leftovers import temporary_folders
 from ...process.pip import EnvironmentBuildError, EnvironmentStoppedError
 from ...process.redirect import start
@@ -26,7 +26,7 @@ from ...records import summaries
 from ...records.events import Event, source_of
 from ...records.plans import read_plan
 from ...records.recorder import Recorder, last_step, read_events
-from ...records.restarts import Ended, decide
+from ...records.restarts import EndedAttempt, decide
 from ...spec import cluster
 from ...spec.layout import RunPaths
 from ...spec.plan import Plan
@@ -34,38 +34,38 @@ from ...status import Failure, Reason, State
 from ...storage import emulator, os_errors
 from ...storage.reserve import Reserve
 from . import interpreter
-from .ending import Ending, Verdict, failed
-from .gang import Gang
+from .ending import StopConditions, Verdict, failed
+from .gang import LocalGang
 
-# What is left of 107 bytes when a task's name and the folder and file that multiprocessing makes are put behind it.
+# A Unix socket's path has at most 107 bytes, and the task's name and the names that multiprocessing adds need the others.
 _MAX_TEMPORARY = 55
 _POLL_S = 0.05
 
 
 def main(url: str) -> None:
-    """Run the plan that lies in the run directory `url`, to its final record."""
-    # A client may ignore the end of its children, and that is inherited: here it would hide how a task ended.
+    """Execute the plan in the run directory `url`, up to the final record."""
+    # A client may ignore SIGCHLD, which is inherited. Here that would hide how a task ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     emulator.be_patient()
     paths, clock = RunPaths(url), SystemClock()
     temporary = _temporary(paths)
-    before = Before.of(read_events(paths, ("resumed",)))
-    source = source_of("supervisor", before.resumes)
-    # What the disk does not take when it is full: how the run ended, above all.
+    history = History.of(read_events(paths, ("resumed",)))
+    source = source_of("supervisor", history.resumes)
+    # Keeps room on the disk for the verdict, in case it fills up.
     reserve = Reserve(paths.reserve(0, source))
     recorder = Recorder(paths, source, 0, clock, reserve)
-    watch: Watch | None = None
+    watch: JanitorWatch | None = None
     try:
-        first = os.getpid()
-        left = temporary_folders(paths) if before.resumes else ()
-        lock = janitor.leave_behind(url, temporary, paths.events, before=left)
+        parent = os.getpid()
+        earlier = temporary_folders(paths) if history.resumes else ()
+        lock = janitor.fork_supervisor(url, temporary, paths.events, earlier=earlier)
         spawn.adopt_orphans()
-        watch = Watch(first, temporary, paths.events, lock)
+        watch = JanitorWatch(parent, temporary, paths.events, lock)
         recorder.record("started", supervisor=spawn.identity(os.getpid()), temporary=temporary)
         plan = read_plan(paths)
-        verdict = _supervise(plan, before, temporary, watch, recorder, clock)
+        verdict = _supervise(plan, history, temporary, watch, recorder, clock)
     except BaseException as error:
-        with suppress(OSError):  # its log is on a disk that may be full
+        with suppress(OSError):  # the disk of its log may be full
             traceback.print_exc()
         message = f"The supervisor failed: {_meaning(error, url)}"
         failure = Failure(task="", message=message, traceback=traceback.format_exc(), log=paths.supervisor_log)
@@ -86,78 +86,82 @@ def _meaning(error: BaseException, url: str) -> str:
 
 
 @dataclass(frozen=True)
-class Before:
-    """What earlier supervisors of the run have left.
-
-    Args:
-        resumes: how many there were.
-        attempts: how often they started the tasks.
-        wishes: how often they were asked to cancel.
-    """
+class History:
+    """Counts of what happened under earlier supervisors of the run."""
 
     resumes: int = 0
     attempts: int = 0
-    wishes: int = 0
+    cancel_requests: int = 0
 
     @staticmethod
-    def of(resumed: Sequence[Event]) -> Before:
-        """Read it from the records of kind "resumed"."""
+    def of(resumed: Sequence[Event]) -> History:
+        """Derive it from the records of kind "resumed"."""
         if not resumed:
-            return Before()
+            return History()
         last = max(resumed, key=lambda event: int(event.data["attempts"]))
-        return Before(len(resumed), int(last.data["attempts"]), int(last.data["cancel_requests"]))
+        return History(len(resumed), int(last.data["attempts"]), int(last.data["cancel_requests"]))
 
 
-def _supervise(plan: Plan, before: Before, temporary: str, watch: Watch, recorder: Recorder, clock: Clock) -> Verdict:
-    told: list[int] = []
+def _supervise(
+    plan: Plan, history: History, temporary: str, watch: JanitorWatch, recorder: Recorder, clock: Clock
+) -> Verdict:
+    signals: list[int] = []
 
     def remember(number: int, frame: FrameType | None) -> None:
-        told.append(number)
+        signals.append(number)
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, remember)
-    ending = Ending(plan, told, clock, fulfilled=before.wishes)
-    # Outside of the run's folder, what is there already is somebody else's.
+    conditions = StopConditions(plan, signals, clock, handled=history.cancel_requests)
+    # Outside the run's folder, an existing folder belongs to another user or run.
     Path(temporary).mkdir(mode=0o700, exist_ok=temporary == plan.paths.temporary)
     try:
-        # Before the network is closed: what is to be installed comes from outside.
-        with interpreter.chosen(plan, recorder, ending, clock) as starter:
+        # Requirements are downloaded before the network is isolated.
+        with interpreter.chosen(plan, recorder, conditions, clock) as starter:
             names = [cluster.host_name(task, plan.run_id) for task in plan.members]
             isolated = plan.backend_options["network"] == "isolated"
             named = namespaces.enter(f"{temporary}/hosts", names, isolated=isolated)
             watch.start()
             recorder.record("placed", host_names=named, isolated=isolated, temporary=temporary)
 
-            to_emulator = start.start(os.environ, temporary)
-            starter = replace(starter, variables={**starter.variables, **to_emulator})
+            redirected = start.start(os.environ, temporary)
+            starter = replace(starter, variables={**starter.variables, **redirected})
 
-            def attempt(number: int) -> Gang:
-                return Gang(
-                    plan, number, named=named, temporary=temporary, interpreter=starter, ending=ending, clock=clock
+            def attempt(number: int) -> LocalGang:
+                return LocalGang(
+                    plan,
+                    number,
+                    named=named,
+                    temporary=temporary,
+                    interpreter=starter,
+                    conditions=conditions,
+                    clock=clock,
                 )
 
-            return _attempts(plan, attempt, ending, clock, first=before.attempts + 1)
+            return _attempts(plan, attempt, conditions, clock, first=history.attempts + 1)
     except EnvironmentBuildError as error:
         reason = Reason.INFRASTRUCTURE if error.transient else Reason.USER_ERROR
         return failed(reason, Failure(task="", message=str(error), log=plan.paths.environment_log))
     except EnvironmentStoppedError:
-        asked = ending.asked()
-        if asked is None:
+        requested = conditions.stop_requested()
+        if requested is None:
             raise
-        return asked[0]
+        return requested[0]
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _attempts(plan: Plan, gang: Callable[[int], Gang], ending: Ending, clock: Clock, *, first: int) -> Verdict:
-    """Start the tasks, and again as long as the policy wants it; return the verdict on the last attempt."""
-    history: list[Ended] = []
+def _attempts(
+    plan: Plan, gang: Callable[[int], LocalGang], conditions: StopConditions, clock: Clock, *, first: int
+) -> Verdict:
+    """Start attempts as long as the policy allows it, and return the verdict on the last one."""
+    history: list[EndedAttempt] = []
     policy = plan.job["retry"]
     for number in itertools.count(first):
         tasks = gang(number)
         verdict = tasks.run()
         history.append(
-            Ended(state=verdict.state, reason=verdict.reason, step=last_step(plan.paths, number, plan.tasks[0]))
+            EndedAttempt(state=verdict.state, reason=verdict.reason, step=last_step(plan.paths, number, plan.tasks[0]))
         )
         decision = decide(history, policy, drill=bool(plan.drill))
         if not decision.restart:
@@ -167,10 +171,10 @@ def _attempts(plan: Plan, gang: Callable[[int], Gang], ending: Ending, clock: Cl
             "restarting", reason=verdict.reason.value, failure=failure, why=decision.why, delay_s=decision.delay_s
         )
         until = clock.monotonic() + decision.delay_s
-        while (asked := ending.asked()) is None and clock.monotonic() < until:
+        while (requested := conditions.stop_requested()) is None and clock.monotonic() < until:
             clock.sleep(_POLL_S)
-        if asked is not None:
-            return asked[0]
+        if requested is not None:
+            return requested[0]
     raise AssertionError("attempts do not run out")
 
 
@@ -180,11 +184,10 @@ def _with_note(verdict: Verdict, why: str) -> Verdict:
 
 
 def _temporary(paths: RunPaths) -> str:
-    """Name the folder for temporary files: in the run's own, unless a Unix socket's path (107 bytes) would not fit there."""
-    inside = paths.temporary
-    return (
-        inside if len(inside.encode()) <= _MAX_TEMPORARY else f"{tempfile.gettempdir()}/podlift-{uuid.uuid4().hex[:12]}"
-    )
+    """Return the folder for temporary files: in the run's folder, unless paths of Unix sockets would be too long there."""
+    if len(paths.temporary.encode()) <= _MAX_TEMPORARY:
+        return paths.temporary
+    return f"{tempfile.gettempdir()}/podlift-{uuid.uuid4().hex[:12]}"
 
 
 if __name__ == "__main__":

@@ -12,20 +12,20 @@ from ...checks import Facts, Finding
 from ...clock import Clock, SystemClock
 from ...spec.plan import Plan
 from ..base import LogLine, Observation, Remote, Request
-from . import request as spec
+from . import request as job_request
 
 
-class Vertex:
-    """The backend called "vertex". A plan loads nothing but `spec`: whoever waits for a plan waits for every import."""
+class VertexBackend:
+    """The backend called "vertex". To keep planning fast, the top of this file imports only `request`."""
 
     def warm_up(self) -> None:
-        """Begin to import Google's client."""
+        """Start to import Google's client."""
         from . import client
 
         client.warm_up()
 
     def probe(self, job: dict[str, Any], options: Mapping[str, Any]) -> Facts:
-        """Say what is known without asking anybody: the tasks see neither this machine's disk nor its environment."""
+        """Return what is known offline. Tasks see neither this machine's disk nor its environment."""
         return Facts(
             python=platform.python_version(),
             executable=sys.executable,
@@ -37,63 +37,55 @@ class Vertex:
             disk=False,
         )
 
-    def look(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
-        """Ask for the bucket, the image and the quotas."""
-        from . import probe as online
+    def probe_online(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
+        """Query the bucket, the image and the quotas."""
+        from . import probe
 
-        return online.look(job, options, root)
+        return probe.probe_online(job, options, root)
 
-    def known(self, root: str) -> dict[str, Any]:
-        """Say where the bucket lies, if it was looked at before."""
+    def cached_facts(self, root: str) -> dict[str, Any]:
+        """Return the location of the bucket, if it is cached."""
         from . import locations
 
-        return locations.known(root, os.environ)
+        return locations.cached(root, os.environ)
 
     def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
-        """Return what is not configured, and what was patched."""
+        """Return missing settings, and a note on a patched request."""
         return [
-            *(Finding("error" if starting else "warning", text) for text in spec.missing(plan)),
-            *spec.findings(plan),
+            *(Finding("error" if starting else "warning", text) for text in job_request.missing(plan)),
+            *job_request.findings(plan),
         ]
 
     def render(self, plan: Plan) -> Request:
-        """Return the body of the request."""
-        return Request(plan=plan, body=spec.render(plan), url=spec.url(plan))
+        """Return the request for the custom job."""
+        return Request(plan=plan, body=job_request.render(plan), url=job_request.url(plan))
 
     def check(self, request: Request) -> None:
-        """Raise for what is not configured, a patch that Vertex AI does not know, credentials and a bucket that are not there.
+        """Reject missing settings, an invalid patch, missing credentials and an unusable bucket."""
+        from . import start_run
 
-        Raises:
-            InputError: names each.
-        """
-        from . import start_run as starting
-
-        starting.check(request)
+        start_run.check(request)
 
     def start(self, request: Request) -> None:
-        """Bring what the containers read to the bucket, and make the job, once.
+        """Upload what the containers need, and create the job, once."""
+        from . import start_run
 
-        Raises:
-            PodliftError: Vertex AI has refused it, or gives no answer.
-        """
-        from . import start_run as starting
-
-        starting.start(request)
+        start_run.start(request)
 
     def observe(self, plan: Plan) -> Observation:
-        """Say whether something can still become of the run."""
+        """Return whether the run can still get a verdict."""
         return self.remote(plan, SystemClock()).observe(plan)
 
     def logs(self, plan: Plan, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
-        """Yield the tasks' lines, from Cloud Logging."""
+        """Yield the tasks' lines from Cloud Logging."""
         return self.remote(plan, SystemClock()).logs(task=task, attempt=attempt, follow=follow)
 
     def cancel(self, plan: Plan, *, grace_s: float) -> None:
-        """Leave the wish in the run's directory; ask the vendor where no task would see it."""
+        """Leave a cancel request in the run's directory, and cancel the job if no task would read that."""
         self.remote(plan, SystemClock()).cancel(grace_s)
 
     def remote(self, plan: Plan, clock: Clock) -> Remote:
-        """Return the way to the run: nobody of this machine looks after it."""
+        """Return the handle of the run, which is never supervised by this machine."""
         from . import run_view
 
-        return run_view.Watch(plan, clock)
+        return run_view.RunView(plan, clock)

@@ -1,8 +1,8 @@
-"""Vertex AI's job service: Google's own client, with a time limit on every call, and our own view of what an answer means.
+"""Vertex AI's job service: Google's client, with a timeout on each call, retries for reads, and classified errors.
 
-The client has neither: a call waits for ever on a server that is silent, and what was lost on the way is not asked again.
-Reads are asked again here. A write is sent once, and whoever sent it learns whether it was refused or may have been carried
-out: only then is it known whether another one may follow.
+Google's client has none of these: a call waits for ever on a silent server, and lost requests are not repeated. Here, reads are
+retried. A write is sent once, and its error tells whether it was rejected or may have been executed. Only the caller can decide
+whether to send another one.
 """
 
 from __future__ import annotations
@@ -23,44 +23,33 @@ from ...storage import emulator
 from .states import VendorJob, state_name
 
 _WRITE_S, _READ_S = 60.0, 20.0
-# Reads are asked again so long, with waits that double.
-_PATIENCE_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 45.0, 0.5, 8.0
+# Reads are retried for this long, with exponential backoff.
+_RETRY_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 45.0, 0.5, 8.0
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
-# HTTP statuses behind which nothing was done, and that the same request would get again.
-_REFUSALS = frozenset({400, 401, 403, 404, 405, 409, 412, 413, 429, 501})
+# HTTP statuses of requests that were not executed and would be rejected again.
+_REJECTIONS = frozenset({400, 401, 403, 404, 405, 409, 412, 413, 429, 501})
 _PAGE = 100
 _LOGIN = "Next: gcloud auth application-default login."
-# A proxy or a login page of the network gives such answers.
-_FOREIGN = (
-    "Something between here and Vertex AI may have answered in its place. Next: check the network and its proxies."
-)
+# Responses of a proxy or of the network's login page.
+_INTERCEPTED = "A proxy or login page may have intercepted the request. Next: check the network and its proxies."
 _NAME = re.compile(r"projects/[^/]+/locations/[^/]+/customJobs/[^/]+")
 _T = TypeVar("_T")
 
 
-class RefusedError(PodliftError):
-    """Vertex AI has refused a request: nothing was done.
-
-    Args:
-        message: its own words.
-        status: of HTTP; 0 where the request was never sent for want of credentials.
-    """
+class VertexRejectedError(PodliftError):
+    """Vertex AI rejected a request without executing it. `status` is the HTTP status, or 0 if there were no credentials."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
         self.status = status
 
 
-class UnsureError(PodliftError):
-    """No answer came, or one that leaves open whether the request was carried out."""
+class OutcomeUnknownError(PodliftError):
+    """There was no response, or one that does not tell whether the request was executed."""
 
 
 def credentials() -> Any:
-    """Return what Google's libraries find on this machine; none are needed for an emulator.
-
-    Raises:
-        RefusedError: there are none.
-    """
+    """Return the credentials of this machine, or anonymous ones for an emulator."""
     if emulator.address():
         from google.auth.credentials import AnonymousCredentials
 
@@ -71,11 +60,11 @@ def credentials() -> Any:
     try:
         return default(scopes=[_SCOPE])[0]
     except GoogleAuthError as error:
-        raise RefusedError(f"There are no credentials for Google Cloud: {error}. {_LOGIN}", 0) from error
+        raise VertexRejectedError(f"There are no credentials for Google Cloud: {error}. {_LOGIN}", 0) from error
 
 
 def warm_up() -> None:
-    """Begin to import Google's client, which takes a second: it is needed when the code is packed."""
+    """Start to import Google's client, which takes a second, while the code is packed."""
     threading.Thread(target=_library, daemon=True, name="podlift-import").start()
 
 
@@ -93,34 +82,25 @@ def _service(region: str, emulated: str) -> Any:
     )
 
 
-# Two processes that speak through one connection read each other's answers.
+# Two processes that share a connection would read each other's responses.
 os.register_at_fork(after_in_child=_service.cache_clear)
 
 
-def checked(body: Mapping[str, Any]) -> Any:
-    """Return a request's body as Google's own type.
-
-    Raises:
-        InputError: it is none: a name that `raw` has put there is unknown.
-    """
+def to_custom_job(body: Mapping[str, Any]) -> Any:
+    """Return a request's body as Google's type. Raises InputError if it has unknown fields."""
     from google.protobuf.json_format import ParseError  # type: ignore[import-untyped,unused-ignore]
 
     try:
         return _library().CustomJob.from_json(json.dumps(body))
     except (ParseError, ValueError, TypeError) as error:
-        said = str(error).partition("\n")[0]
-        shown = "podlift plan --json shows it all"
-        raise InputError(f"Vertex AI knows no such job: {said} Next: look at raw=; {shown}.") from None
+        reason = str(error).partition("\n")[0]
+        raise InputError(
+            f"This is not a valid custom job of Vertex AI: {reason} Next: check raw=; podlift plan --json shows the request."
+        ) from None
 
 
-class Jobs:
-    """The custom jobs of a project.
-
-    Args:
-        project: its id.
-        clock: what time it is.
-        service: returns Google's client for a region; for tests.
-    """
+class JobClient:
+    """The custom jobs of a project."""
 
     def __init__(
         self, project: str, *, clock: Clock | None = None, service: Callable[[str], Any] | None = None
@@ -130,42 +110,24 @@ class Jobs:
         self._service = service or (lambda region: _service(region, emulator.asked()))
 
     def create(self, region: str, job: Any) -> VendorJob:
-        """Ask once for a job.
-
-        Args:
-            region: where.
-            job: what `checked` returns.
-
-        Raises:
-            RefusedError: there is none.
-            UnsureError: there may be one.
-        """
+        """Send one create request."""
         parent = f"projects/{self._project}/locations/{region}"
         service = self._service(region)
-        with _told():
-            return _seen(service.create_custom_job(parent=parent, custom_job=job, timeout=_WRITE_S))
+        with _translated_errors():
+            return _vendor_job(service.create_custom_job(parent=parent, custom_job=job, timeout=_WRITE_S))
 
     def get(self, name: str) -> VendorJob:
-        """Return what there is to know of a job.
-
-        Raises:
-            MissingError: there is no such job.
-            RefusedError, UnsureError: it cannot be known.
-        """
+        """Return a job. Raises MissingError if it does not exist."""
         service = self._service(name.split("/")[3])
         try:
-            return self._read(lambda: _seen(service.get_custom_job(name=name, timeout=_READ_S)))
-        except RefusedError as error:
+            return self._read(lambda: _vendor_job(service.get_custom_job(name=name, timeout=_READ_S)))
+        except VertexRejectedError as error:
             if error.status == 404:
-                raise MissingError(f"Vertex AI knows no job {name!r}.") from error
+                raise MissingError(f"Vertex AI has no job {name!r}.") from error
             raise
 
     def list(self, region: str, labels: Mapping[str, str]) -> list[VendorJob]:
-        """Return the jobs of a region that have these labels.
-
-        Raises:
-            RefusedError, UnsureError: it cannot be known.
-        """
+        """Return the jobs in a region with these labels."""
         service = self._service(region)
         wanted = " AND ".join(f'labels.{name}="{value}"' for name, value in labels.items())
         request = {
@@ -173,31 +135,29 @@ class Jobs:
             "filter": wanted,
             "page_size": _PAGE,
         }
-        return self._read(lambda: [_seen(job) for job in service.list_custom_jobs(request=request, timeout=_READ_S)])
+        return self._read(
+            lambda: [_vendor_job(job) for job in service.list_custom_jobs(request=request, timeout=_READ_S)]
+        )
 
     def cancel(self, name: str) -> None:
-        """Ask for the end of a job; asked twice, or of one that has ended or is gone, nothing happens.
-
-        Raises:
-            RefusedError, UnsureError: it was refused, or may not have arrived.
-        """
+        """Cancel a job. Has no effect on a job that was cancelled before, has ended or does not exist."""
         service = self._service(name.split("/")[3])
         try:
             self._read(lambda: service.cancel_custom_job(name=name, timeout=_READ_S))
-        except RefusedError as error:
-            # 400: it has ended. Whoever asks looks at its state anyhow.
+        except VertexRejectedError as error:
+            # 400: it has ended.
             if error.status not in (400, 404, 409):
                 raise
 
     def _read(self, call: Callable[[], _T]) -> _T:
-        """Return what a call returns that does nothing, or does the same when it is sent twice."""
-        until, wait_s = self._clock.monotonic() + _PATIENCE_S, _FIRST_WAIT_S
+        """Call an idempotent function, with retries."""
+        until, wait_s = self._clock.monotonic() + _RETRY_S, _FIRST_WAIT_S
         while True:
             try:
-                with _told():
+                with _translated_errors():
                     return call()
-            except (RefusedError, UnsureError) as error:
-                busy = isinstance(error, UnsureError) or error.status == 429
+            except (VertexRejectedError, OutcomeUnknownError) as error:
+                busy = isinstance(error, OutcomeUnknownError) or error.status == 429
                 if not busy or self._clock.monotonic() + wait_s > until:
                     raise
             self._clock.sleep(wait_s)
@@ -205,8 +165,8 @@ class Jobs:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Raise what a call raises as one of our two kinds."""
+def _translated_errors() -> Iterator[None]:
+    """Translate errors of Google's libraries into our two kinds."""
     from google.api_core.exceptions import GoogleAPICallError, RetryError
     from google.auth.exceptions import GoogleAuthError, TransportError
     from google.protobuf.json_format import ParseError  # type: ignore[import-untyped,unused-ignore]
@@ -214,42 +174,43 @@ def _told() -> Iterator[None]:
 
     try:
         with warnings.catch_warnings():
-            # A state that this version of the client does not know is kept as its number.
+            # A state that this version of the client does not know is represented by its number.
             warnings.filterwarnings("ignore", message="Unrecognized .* enum value")
             yield
     except GoogleAPICallError as error:
-        status, said = int(error.code or 0), _words(error)
-        if status in _REFUSALS:
-            raise RefusedError(said, status) from error
-        raise UnsureError(f"Vertex AI gives no good answer: {status} {said}") from error
+        status, text = int(error.code or 0), _error_text(error)
+        if status in _REJECTIONS:
+            raise VertexRejectedError(text, status) from error
+        raise OutcomeUnknownError(f"Vertex AI failed: {status} {text}") from error
     except TransportError as error:
-        raise UnsureError(
+        raise OutcomeUnknownError(
             f"Google's servers for credentials cannot be reached: {error}. Next: check the network."
         ) from error
     except GoogleAuthError as error:
-        raise RefusedError(f"The credentials are not accepted: {error}. {_LOGIN}", 401) from error
+        raise VertexRejectedError(f"The credentials are not accepted: {error}. {_LOGIN}", 401) from error
     except (RequestException, RetryError, OSError) as error:
-        raise UnsureError(
+        raise OutcomeUnknownError(
             f"Vertex AI cannot be reached: {type(error).__name__}: {emulator.masked(str(error))}. Next: check the network."
         ) from error
     except (ParseError, ValueError) as error:
-        said = str(error).partition("\n")[0]
-        raise UnsureError(f"Vertex AI's answer is not what its service says: {said}. {_FOREIGN}") from error
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise OutcomeUnknownError(f"Vertex AI's response is not valid: {reason}. {_INTERCEPTED}") from error
 
 
-def _words(error: Any) -> str:
-    """Return the service's own words, with the reason that stands beside them."""
-    said = str(getattr(error, "message", "") or error)
+def _error_text(error: Any) -> str:
+    """Return the service's message and reason."""
+    text = str(getattr(error, "message", "") or error)
     for lead in ("POST ", "GET ", "DELETE "):
-        said = said.partition(": ")[2] if said.startswith(lead) and ": " in said else said
-    reason, said = getattr(error, "reason", None), emulator.masked(said)
-    return f"{said} ({reason})" if reason and str(reason) not in said else said
+        if text.startswith(lead) and ": " in text:
+            text = text.partition(": ")[2]
+    reason, text = getattr(error, "reason", None), emulator.masked(text)
+    return f"{text} ({reason})" if reason and str(reason) not in text else text
 
 
-def _seen(job: Any) -> VendorJob:
-    """Return our view of a job as the client gives it, or raise ValueError for what is none."""
+def _vendor_job(job: Any) -> VendorJob:
+    """Convert a job of Google's client. Raises ValueError if it is not one."""
     if not _NAME.fullmatch(job.name):
-        raise ValueError(f"it names no job ({str(job.name)!r})")
+        raise ValueError(f"it does not name a job ({str(job.name)!r})")
     return VendorJob(
         name=str(job.name),
         state=state_name(job.state),

@@ -1,10 +1,10 @@
-"""How a job comes into being exactly once, although nobody can ask Vertex AI for that.
+"""Creates a job exactly once, which Vertex AI itself does not offer.
 
-A create call has no identity: sent twice, it makes two jobs, and when its answer is lost nobody knows whether it made one.
-So what will be asked is written into the run's directory before it is asked, under a name that only one process can create;
-the job carries the run's id as a label; and after a lost answer the list is searched for that label, with waits, before
-anything is asked again. A list that was late all the same has let a second job begin: one object says which of the two it is,
-only one of them gets the lease on the checkpoints, and the other one is cancelled as soon as it is seen.
+A create request has no identity: sent twice, it creates two jobs, and if its response is lost, the outcome is unknown.
+Therefore the request is first written to the run's directory, as an object that only one process can create (the intent).
+The job has the run's id as a label. After a lost response, the list of jobs is searched for that label several times before
+another request is sent. If the list was out of date nevertheless and a second job was created, one object decides which of
+the two counts. Only one of them gets the lease on the checkpoints, and the other one is cancelled as soon as it is found.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from ...errors import AlreadyExistsError, ConflictError, MissingError, PodliftEr
 from ...spec.layout import RunPaths
 from ...status import Reason
 from . import diagnose
-from .client import RefusedError, UnsureError
+from .client import OutcomeUnknownError, VertexRejectedError
 from .diagnose import Diagnosis
 from .states import VendorJob
 
 KEYS = RunPaths("")
 RUN, JOB = "podlift-run", "podlift-job"
-# Before each look at the list, in seconds: it shows a new job within a few.
-LOOKS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
+# Delays before each search of the list, in seconds. It shows a new job within a few.
+SEARCH_DELAYS_S = (0.0, 1.0, 2.0, 4.0, 8.0, 15.0)
 _TRIES = 3
 _BUSY_S = 20.0
-# Another region may have what this one has not.
-_ELSEWHERE = (Reason.STOCKOUT, Reason.QUOTA)
+# Another region may succeed.
+_REGIONAL = (Reason.STOCKOUT, Reason.QUOTA)
 
 
-class Store(Protocol):
-    """What of a store is needed here."""
+class RunStore(Protocol):
+    """The part of a store that is used here."""
 
     def put_new(self, key: str, data: Sequence[Any]) -> Any: ...
     def get(self, key: str) -> Any: ...
@@ -44,8 +44,8 @@ class Store(Protocol):
     def swap(self, key: str, data: Sequence[Any], *, expected: str | None) -> Any: ...
 
 
-class Service(Protocol):
-    """What of `client.Jobs` is needed here."""
+class JobService(Protocol):
+    """The part of `client.JobClient` that is used here."""
 
     def create(self, region: str, job: Any) -> VendorJob: ...
     def list(self, region: str, labels: Mapping[str, str]) -> list[VendorJob]: ...
@@ -53,30 +53,19 @@ class Service(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
-    """Which job it is.
+class CreatedJob:
+    """The job that counts."""
 
-    Args:
-        name: projects/P/locations/REGION/customJobs/ID; "" where the run was cancelled before there was one.
-        unsure: True where another one may have been made too, and may yet be seen.
-    """
-
-    name: str
-    unsure: bool = False
+    name: str  # projects/P/locations/REGION/customJobs/ID, or "" for a tombstone: cancelled before there was a job
+    unsure: bool = False  # a second job may exist and may still show up
 
     @property
     def region(self) -> str:
-        """Where it runs."""
         return self.name.split("/")[3]
 
 
-class NotMadeError(PodliftError):
-    """Vertex AI has refused the job, in every region that was asked.
-
-    Args:
-        message: what it says, and what to do.
-        reason: for the run's status.
-    """
+class JobNotCreatedError(PodliftError):
+    """Vertex AI rejected the job in every region, or the run was cancelled before."""
 
     def __init__(self, message: str, reason: Reason) -> None:
         super().__init__(message)
@@ -84,208 +73,192 @@ class NotMadeError(PodliftError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
-    """What is asked for.
-
-    Args:
-        run_id: the run.
-        number: which job of the run it is, from 1.
-        regions: where, in the order in which they are asked.
-        shown: the request's body, with stars for the values of the caller's own variables.
-        job: Google's own type, with those values: sent, and kept nowhere.
-        excluded: says why a region cannot be asked, "" where it can.
-        provisioning: what kind of machines: it decides which advice helps.
-    """
+class JobRequest:
+    """The request for one job of a run."""
 
     run_id: str
-    number: int
-    regions: Sequence[str]
-    shown: Mapping[str, Any]
-    job: Any
-    excluded: Callable[[str], str] = lambda _: ""
-    provisioning: str = "standard"
+    number: int  # number of the job within the run, from 1
+    regions: Sequence[str]  # in order of preference
+    redacted_body: Mapping[str, Any]  # for the record, with stars for values copied from the caller's environment
+    job: Any  # Google's type, including those values: sent, but never stored
+    excluded: Callable[[str], str] = lambda _: ""  # returns why a region cannot be used, or ""
+    provisioning: str = "standard"  # selects the advice after a rejection
 
 
-def read_made(store: Store, number: int) -> Made | None:
-    """Return which job it is, if the run's directory says so."""
+def read_created(store: RunStore, number: int) -> CreatedJob | None:
+    """Return the job that the run's directory names, if any."""
     try:
         data = json.loads(bytes(store.get(KEYS.created(number))))
     except MissingError:
         return None
-    return Made(name=str(data["name"]), unsure=bool(data.get("unsure")))
+    return CreatedJob(name=str(data["name"]), unsure=bool(data.get("unsure")))
 
 
-class Creation:
-    """One job of one run, on its way.
+class JobCreation:
+    """Creates one job of one run."""
 
-    Args:
-        asked: what is asked for.
-        store: the run's directory.
-        jobs: Vertex AI.
-        clock: what time it is.
-    """
-
-    def __init__(self, asked: Asked, store: Store, jobs: Service, clock: Clock) -> None:
-        self._asked = asked
+    def __init__(self, request: JobRequest, store: RunStore, jobs: JobService, clock: Clock) -> None:
+        self._request = request
         self._store = store
         self._jobs = jobs
         self._clock = clock
         self._unsure = False
 
-    def ensure(self) -> Made:
-        """Return the job; there is one when this returns, and this has made at most one.
-
-        Raises:
-            NotMadeError: it was refused, or somebody has cancelled the run.
-            UnsureError: Vertex AI gives no answer; there may be one.
-        """
-        made = self._ensure()
-        if made.name:
-            return made
-        for wait_s in LOOKS_S if self._unsure else ():
+    def ensure(self) -> CreatedJob:
+        """Return the job, creating it at most once."""
+        job = self._ensure()
+        if job.name:
+            return job
+        for wait_s in SEARCH_DELAYS_S if self._unsure else ():
             self._clock.sleep(wait_s)
-            cancel_strays(self._jobs, self._asked.regions, self._asked.run_id, self._asked.number, made)
-        raise NotMadeError("Somebody has cancelled it before its job was made.", Reason.CANCELLED)
+            cancel_strays(self._jobs, self._request.regions, self._request.run_id, self._request.number, job)
+        raise JobNotCreatedError("The run was cancelled before its job was created.", Reason.CANCELLED)
 
-    def _ensure(self) -> Made:
-        made = read_made(self._store, self._asked.number)
-        if made is not None:
-            return made
-        if not self._intend():
-            # Somebody else was about to ask, and may have: a client that was killed, or one that is at it.
+    def _ensure(self) -> CreatedJob:
+        created = read_created(self._store, self._request.number)
+        if created is not None:
+            return created
+        if not self._put_intent():
+            # Another client, which may have been killed since, was about to send the request and may have done so.
             self._unsure = True
-            theirs = self._store.stat(KEYS.intent(self._asked.number)).generation
-            found = self._look()
+            generation = self._store.stat(KEYS.intent(self._request.number)).generation
+            found = self._search()
             if found is not None:
                 return found
-            self._take_over(theirs)
-        return self._ask()
+            self._take_over(generation)
+        return self._create()
 
-    def _intend(self) -> bool:
-        """Write down what will be asked; false if somebody has."""
+    def _put_intent(self) -> bool:
+        """Write the intent. Return False if there is one already."""
         try:
-            self._store.put_new(KEYS.intent(self._asked.number), [self._intent()])
+            self._store.put_new(KEYS.intent(self._request.number), [self._intent()])
         except AlreadyExistsError:
             return False
         return True
 
     def _intent(self) -> bytes:
-        about = {"nonce": secrets.token_hex(8), "created": self._clock.now(), "regions": list(self._asked.regions)}
-        return json.dumps({**about, "body": self._asked.shown}, sort_keys=True).encode()
+        about = {"nonce": secrets.token_hex(8), "created": self._clock.now(), "regions": list(self._request.regions)}
+        return json.dumps({**about, "body": self._request.redacted_body}, sort_keys=True).encode()
 
-    def _take_over(self, theirs: str) -> None:
-        """Make somebody's intent ours; whoever else looked at the same one comes too late."""
+    def _take_over(self, generation: str) -> None:
+        """Replace another client's intent. Only one client can replace the same generation."""
         try:
-            self._store.swap(KEYS.intent(self._asked.number), [self._intent()], expected=theirs)
+            self._store.swap(KEYS.intent(self._request.number), [self._intent()], expected=generation)
         except ConflictError:
-            raise UnsureError(
-                f"Another process is starting the run {self._asked.run_id} at this moment. Next: podlift status "
-                f"{self._asked.run_id}."
+            raise OutcomeUnknownError(
+                f"Another process is starting the run {self._request.run_id} right now. Next: podlift status "
+                f"{self._request.run_id}."
             ) from None
 
-    def _ask(self) -> Made:
-        refusals: list[tuple[str, Diagnosis]] = []
+    def _create(self) -> CreatedJob:
+        rejections: list[tuple[str, Diagnosis]] = []
         skipped: list[str] = []
-        for region in self._asked.regions:
-            # The first one is asked in any case: Vertex AI knows better than we do why not.
-            why = self._asked.excluded(region) if refusals else ""
+        for region in self._request.regions:
+            # The first region is always tried: Vertex AI explains best why it does not work.
+            why = self._request.excluded(region) if rejections else ""
             if why:
-                skipped.append(f"{region} was not asked: {why}")
+                skipped.append(f"{region} was not tried: {why}")
                 continue
-            answer = self._ask_in(region)
-            if isinstance(answer, Made):
+            answer = self._create_in(region)
+            if isinstance(answer, CreatedJob):
                 return answer
-            refusals.append((region, answer))
-            if answer.reason not in _ELSEWHERE:
+            rejections.append((region, answer))
+            if answer.reason not in _REGIONAL:
                 break
-        raise _not_made(refusals, skipped)
+        raise _not_created(rejections, skipped)
 
-    def _ask_in(self, region: str) -> Made | Diagnosis:
-        for tried in range(1, _TRIES + 1):
+    def _create_in(self, region: str) -> CreatedJob | Diagnosis:
+        for sent in range(1, _TRIES + 1):
             try:
-                return self._note(self._jobs.create(region, self._asked.job))
-            except RefusedError as error:
-                # What was asked before this may have been made, and may be the very reason.
-                found = self._look() if self._unsure else None
+                return self._record(self._jobs.create(region, self._request.job))
+            except VertexRejectedError as error:
+                # An earlier request may have succeeded, and may even be the reason.
+                found = self._search() if self._unsure else None
                 if found is not None:
                     return found
-                told = diagnose.diagnose(str(error), provisioning=self._asked.provisioning)
-                if not told.busy or tried == _TRIES:
-                    return told
+                diagnosis = diagnose.diagnose(str(error), provisioning=self._request.provisioning)
+                if not diagnosis.busy or sent == _TRIES:
+                    return diagnosis
                 self._clock.sleep(_BUSY_S)
-            except UnsureError as error:
+            except OutcomeUnknownError as error:
                 self._unsure = True
-                found = self._look()
+                found = self._search()
                 if found is not None:
                     return found
-                if tried == _TRIES:
-                    raise UnsureError(
-                        f"The run {self._asked.run_id} was not started: {error} It was tried {tried} times. If there is a "
-                        f"job after all, it is found by its label. Next: podlift status {self._asked.run_id}."
+                if sent == _TRIES:
+                    raise OutcomeUnknownError(
+                        f"The run {self._request.run_id} was not started: {error} The request was sent {sent} times. If it "
+                        f"created a job, podlift will find it by its label. Next: podlift status {self._request.run_id}."
                     ) from error
         raise AssertionError("unreachable")  # pragma: no cover
 
-    def _look(self) -> Made | None:
-        """Return the job if somebody has made it: the list is asked again and again, since it may be late."""
-        for wait_s in LOOKS_S:
+    def _search(self) -> CreatedJob | None:
+        """Return the job if it was created. Searches several times, because the list may be out of date."""
+        for wait_s in SEARCH_DELAYS_S:
             self._clock.sleep(wait_s)
-            made = read_made(self._store, self._asked.number)
-            if made is not None:
-                return made
-            found = labelled(self._jobs, self._asked.regions, self._asked.run_id, self._asked.number)
+            created = read_created(self._store, self._request.number)
+            if created is not None:
+                return created
+            found = find_labelled(self._jobs, self._request.regions, self._request.run_id, self._request.number)
             if found:
-                return self._note(found[0])
+                return self._record(found[0])
         return None
 
-    def _note(self, job: VendorJob) -> Made:
-        return note(self._store, self._jobs, self._asked.number, Made(name=job.name, unsure=self._unsure))
+    def _record(self, job: VendorJob) -> CreatedJob:
+        return record_created(
+            self._store, self._jobs, self._request.number, CreatedJob(name=job.name, unsure=self._unsure)
+        )
 
 
-def note(store: Store, jobs: Service, number: int, made: Made) -> Made:
-    """Write down which job it is, and return it; where another one was written down, this one is cancelled."""
-    data = json.dumps({"name": made.name, "region": made.region, "unsure": made.unsure}, sort_keys=True).encode()
+def record_created(store: RunStore, jobs: JobService, number: int, job: CreatedJob) -> CreatedJob:
+    """Record the job that counts, and return it. If another one was recorded before, cancel this one."""
+    data = json.dumps({"name": job.name, "region": job.region, "unsure": job.unsure}, sort_keys=True).encode()
     try:
         store.put_new(KEYS.created(number), [data])
     except AlreadyExistsError:
-        first = read_made(store, number)
+        first = read_created(store, number)
         if first is None:
             raise
-        if first.name != made.name:
-            _cancel(jobs, made.name)
+        if first.name != job.name:
+            _cancel(jobs, job.name)
         return first
-    return made
+    return job
 
 
-def forestall(store: Store, number: int) -> Made:
-    """Have nobody make a job any more, and return what is written down: the job that was made in the meantime, or none."""
+def write_tombstone(store: RunStore, number: int) -> CreatedJob:
+    """Prevent the creation of the job. Return the tombstone, or the job if it was created before."""
     with suppress(AlreadyExistsError):
         store.put_new(KEYS.created(number), [json.dumps({"name": ""}).encode()])
-    return read_made(store, number) or Made(name="")
+    return read_created(store, number) or CreatedJob(name="")
 
 
-def labelled(jobs: Service, regions: Sequence[str], run_id: str, number: int) -> list[VendorJob]:
-    """Return the jobs that carry the labels of a run's job, the oldest first."""
+def find_labelled(jobs: JobService, regions: Sequence[str], run_id: str, number: int) -> list[VendorJob]:
+    """Return the jobs with the labels of a run's job, oldest first."""
     found = [job for region in dict.fromkeys(regions) for job in jobs.list(region, {RUN: run_id})]
     wanted = [job for job in found if (job.labels or {}).get(JOB) == str(number)]
     return sorted(wanted, key=lambda job: (job.created or 0.0, job.name))
 
 
-def cancel_strays(jobs: Service, regions: Sequence[str], run_id: str, number: int, made: Made) -> list[str]:
-    """Cancel every other job that was made for the same purpose, and return their names."""
-    strays = [job.name for job in labelled(jobs, regions, run_id, number) if job.name != made.name and not job.over]
+def cancel_strays(jobs: JobService, regions: Sequence[str], run_id: str, number: int, created: CreatedJob) -> list[str]:
+    """Cancel all other jobs with the same labels, and return their names."""
+    strays = [
+        job.name for job in find_labelled(jobs, regions, run_id, number) if job.name != created.name and not job.over
+    ]
     for name in strays:
         _cancel(jobs, name)
     return strays
 
 
-def _cancel(jobs: Service, name: str) -> None:
-    # It has no lease and does no harm: the next look cancels it.
-    with suppress(UnsureError):
+def _cancel(jobs: JobService, name: str) -> None:
+    # It has no lease and does no harm. The next search cancels it.
+    with suppress(OutcomeUnknownError):
         jobs.cancel(name)
 
 
-def _not_made(refusals: Sequence[tuple[str, Diagnosis]], skipped: Sequence[str]) -> NotMadeError:
-    region, told = refusals[-1]
-    others = [f"{other}: {each.sentence}" for other, each in refusals[:-1]]
-    parts = [f"Vertex AI in {region} has refused the job. {told.message}", *others, *skipped]
-    return NotMadeError(" ".join(part if part.endswith((".", ")", '"')) else f"{part}." for part in parts), told.reason)
+def _not_created(rejections: Sequence[tuple[str, Diagnosis]], skipped: Sequence[str]) -> JobNotCreatedError:
+    region, diagnosis = rejections[-1]
+    others = [f"{other}: {each.sentence}" for other, each in rejections[:-1]]
+    parts = [f"Vertex AI rejected the job in {region}. {diagnosis.message}", *others, *skipped]
+    return JobNotCreatedError(
+        " ".join(part if part.endswith((".", ")", '"')) else f"{part}." for part in parts), diagnosis.reason
+    )

@@ -1,4 +1,4 @@
-"""Where buckets lie, as far as that is known without asking Google: a bucket stays in its place."""
+"""A cache of bucket locations, which never change, so that plans do not have to query Google."""
 
 from __future__ import annotations
 
@@ -14,53 +14,41 @@ from urllib.parse import quote
 from ...storage.cache import cache_folder
 from ...storage.emulator import EMULATOR
 
-_ASK_S = 1.0
-_KEPT = ("location", "locationType")
+_TIMEOUT_S = 1.0
+_CACHED = ("location", "locationType")
 
 
-def known(root: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the bucket of a root for `Facts.online`: an emulator is asked, of Google's what was seen before; {} for nothing.
-
-    Args:
-        root: gs://BUCKET/PREFIX.
-        environ: this process's variables.
-    """
+def cached(root: str, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the bucket of a root for `Facts.online`: from the emulator if there is one, else from the cache, or {}."""
     name = _name(root)
     if not name:
         return {}
     emulator = environ.get(EMULATOR, "").strip()
-    found = _asked(emulator, name) if emulator else _remembered(name, environ)
+    found = _from_emulator(emulator, name) if emulator else _from_cache(name, environ)
     if not found:
         return {}
-    about = {key: found[key] for key in _KEPT if key in found}
+    about = {key: found[key] for key in _CACHED if key in found}
     seen = str(found.get("seen", ""))
     return {"bucket": {"name": name, "there": True, "status": 200, "said": "", "about": about, "seen": seen}}
 
 
-def remember(root: str, about: Mapping[str, Any], environ: Mapping[str, str], now: float) -> None:
-    """Keep where a bucket lies, for later plans.
-
-    Args:
-        root: gs://BUCKET/PREFIX.
-        about: the bucket as Cloud Storage shows it; {} where it does not.
-        environ: this process's variables.
-        now: unix time.
-    """
+def store(root: str, about: Mapping[str, Any], environ: Mapping[str, str], now: float) -> None:
+    """Cache the location of a bucket."""
     name = _name(root)
     if not name or "location" not in about or environ.get(EMULATOR):
         return
-    # A memory is worth nothing but a word in a plan.
+    # The cache is optional.
     with suppress(OSError, RuntimeError):
         file = _file(name, environ)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         part = file.with_name(f".{uuid.uuid4().hex}.part")
         seen = datetime.fromtimestamp(now, timezone.utc).date().isoformat()
-        part.write_text(json.dumps({**{key: about[key] for key in _KEPT if key in about}, "seen": seen}))
+        part.write_text(json.dumps({**{key: about[key] for key in _CACHED if key in about}, "seen": seen}))
         part.replace(file)
 
 
 def _name(root: str) -> str:
-    """Return the bucket of a root; "" where none is named yet."""
+    """Return the bucket of a root, or "" if it is not configured yet."""
     return "" if root.startswith("gs://<") else root.removeprefix("gs://").partition("/")[0]
 
 
@@ -68,7 +56,7 @@ def _file(name: str, environ: Mapping[str, str]) -> Path:
     return cache_folder(environ) / "buckets" / f"{quote(name, safe='')}.json"
 
 
-def _remembered(name: str, environ: Mapping[str, str]) -> Any:
+def _from_cache(name: str, environ: Mapping[str, str]) -> Any:
     try:
         found = json.loads(_file(name, environ).read_text())
     except (OSError, RuntimeError, ValueError):
@@ -76,13 +64,13 @@ def _remembered(name: str, environ: Mapping[str, str]) -> Any:
     return found if isinstance(found, dict) and isinstance(found.get("location"), str) else None
 
 
-def _asked(emulator: str, name: str) -> Any:
-    """Return what an emulator says of a bucket; what is wrong with either is said where they are needed."""
+def _from_emulator(emulator: str, name: str) -> Any:
+    """Return an emulator's bucket. Errors are ignored here, and are reported when it is used."""
     from urllib.request import ProxyHandler, build_opener
 
     with suppress(OSError, ValueError):
         address = f"{emulator.rstrip('/')}/storage/v1/b/{quote(name, safe='')}"
-        with build_opener(ProxyHandler({})).open(address, timeout=_ASK_S) as reply:
+        with build_opener(ProxyHandler({})).open(address, timeout=_TIMEOUT_S) as reply:
             found = json.load(reply)
             return found if isinstance(found, dict) and isinstance(found.get("location"), str) else None
     return None

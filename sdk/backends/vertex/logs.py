@@ -1,7 +1,7 @@
-"""The lines of a job's tasks, from Cloud Logging: page by page, and again and again until nothing more can come.
+"""Reads the lines of a job's tasks from Cloud Logging, page by page, and polls until no more can come.
 
-An entry may arrive later than one that is younger. So while a job runs, what is younger than a few seconds is left for the next
-look, each look begins some seconds before the last line of the one before, and what was seen is known by its id.
+Entries may arrive out of order. While a job runs, each poll therefore leaves out entries of the last few seconds and starts
+some seconds before the last entry of the previous poll. Entries that were seen before are recognized by their id.
 """
 
 from __future__ import annotations
@@ -20,55 +20,49 @@ from ...errors import AccessError, InputError, PodliftError, StoreError, nearest
 from ...storage import emulator
 from ..base import LogLine
 from .client import credentials
-from .states import OURS
+from .states import PODLIFT_PREFIX
 
-# What Vertex AI itself says of a job stands under this name.
+# The name under which Vertex AI itself logs.
 SERVICE = "service"
 _ADDRESS = "https://logging.googleapis.com"
 _PAGE = 1000
-# Of what a replica has printed last, as a verdict holds it: lines and characters.
-_WORDS, _WORDS_SIZE = 30, 4000
+# Lines and characters of a replica's last output in a verdict.
+_LAST_LINES, _LAST_CHARACTERS = 30, 4000
 _TIMEOUT_S = 30.0
 _TRIES, _WAIT_S = 6, 2.0
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 
-Ask = Callable[[dict[str, Any]], Mapping[str, Any]]
+Query = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
-    """How often is asked, and how long is waited for what comes late, in seconds.
+class Polling:
+    """How often to poll, and how long to wait for late entries."""
 
-    Args:
-        poll_s: between two looks: a project may ask sixty times a minute in all.
-        hold_s: what is younger is left for the next look.
-        settle_s: so long after a job's end lines may still come.
-    """
-
-    poll_s: float = 5.0
-    hold_s: float = 5.0
-    settle_s: float = 15.0
+    poll_s: float = 5.0  # between polls: a project may send sixty requests per minute
+    hold_s: float = 5.0  # younger entries are left for the next poll
+    settle_s: float = 15.0  # entries may arrive this long after the end of a job
 
 
-# An emulator keeps its entries in order and counts no requests.
-NO_HURRY, AT_ONCE = Pace(), Pace(poll_s=0.2, hold_s=0.0, settle_s=0.0)
+# An emulator keeps entries in order and has no quota.
+DEFAULT_POLLING, EMULATOR_POLLING = Polling(), Polling(poll_s=0.2, hold_s=0.0, settle_s=0.0)
 
 
-def pace() -> Pace:
-    """Return how to ask whoever the environment names."""
-    return AT_ONCE if emulator.address() else NO_HURRY
+def polling() -> Polling:
+    """Return how to poll the service that the environment selects."""
+    return EMULATOR_POLLING if emulator.address() else DEFAULT_POLLING
 
 
-class Job(Protocol):
-    """What is asked of a vendor's job while its lines are followed."""
+class FollowedJob(Protocol):
+    """A job whose lines are followed."""
 
-    def over(self) -> tuple[bool, float]:
-        """Return whether it has ended, and when, as unix time in seconds."""
+    def has_ended(self) -> tuple[bool, float]:
+        """Return whether it has ended, and when, as Unix time in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One entry of the log; `error` for what was printed to stderr."""
+class LogEntry:
+    """One entry of the log. `error` if it was printed to stderr."""
 
     id: str
     time: float
@@ -77,32 +71,27 @@ class Entry:
     error: bool = False
 
 
-def selection(job_id: str, replica: str | None = None, since: float | None = None, until: float | None = None) -> str:
-    """Return the filter for the entries of a job.
-
-    Args:
-        job_id: its number.
-        replica: of one replica, such as "workerpool1-0", or "service"; None for all.
-        since: unix time in seconds, inclusive.
-        until: likewise, exclusive.
-    """
+def entry_filter(
+    job_id: str, replica: str | None = None, since: float | None = None, until: float | None = None
+) -> str:
+    """Return the filter for entries of a job, from `since` (inclusive) to `until` (exclusive)."""
     parts = ['resource.type="ml_job"', f'resource.labels.job_id="{job_id}"']
     parts += [f'resource.labels.task_name="{replica}"'] if replica else []
-    parts += [f'timestamp>="{_stamp(since)}"'] if since is not None else []
-    parts += [f'timestamp<"{_stamp(until)}"'] if until is not None else []
+    parts += [f'timestamp>="{_timestamp(since)}"'] if since is not None else []
+    parts += [f'timestamp<"{_timestamp(until)}"'] if until is not None else []
     return " AND ".join(parts)
 
 
-def entries(ask: Ask, project: str, wanted: str) -> Iterator[Entry]:
-    """Yield all entries that a filter wants, the oldest first."""
+def entries(query: Query, project: str, expression: str) -> Iterator[LogEntry]:
+    """Yield all entries that match a filter, oldest first."""
     body: dict[str, Any] = {
         "resourceNames": [f"projects/{project}"],
-        "filter": wanted,
+        "filter": expression,
         "orderBy": "timestamp asc",
         "pageSize": _PAGE,
     }
     while True:
-        page = ask(body)
+        page = query(body)
         yield from (_entry(item) for item in page.get("entries", ()))
         token = page.get("nextPageToken")
         if not token:
@@ -110,37 +99,24 @@ def entries(ask: Ask, project: str, wanted: str) -> Iterator[Entry]:
         body = {**body, "pageToken": token}
 
 
-class Reader:
-    """Reads the lines of one job.
+class LogReader:
+    """Reads the entries of one job."""
 
-    Args:
-        ask: sends one request to Cloud Logging.
-        project: the project.
-        job_id: the job's number.
-        pace: how often is asked.
-        clock: what time it is.
-    """
-
-    def __init__(self, ask: Ask, project: str, job_id: str, *, pace: Pace, clock: Clock) -> None:
-        self._ask = ask
+    def __init__(self, query: Query, project: str, job_id: str, *, polling: Polling, clock: Clock) -> None:
+        self._query = query
         self._project = project
         self._job_id = job_id
-        self._pace = pace
+        self._polling = polling
         self._clock = clock
         self._seen: dict[str, float] = {}
         self._last: float | None = None
 
-    def read(self, replica: str | None, *, whole: bool = True) -> Iterator[Entry]:
-        """Yield what was not read yet.
-
-        Args:
-            replica: of one replica; None for all.
-            whole: what is young too: nothing older can come behind it.
-        """
-        hold_s = 0.0 if whole else self._pace.hold_s
-        since = None if self._last is None else self._last - self._pace.hold_s - self._pace.settle_s
+    def read(self, replica: str | None, *, whole: bool = True) -> Iterator[LogEntry]:
+        """Yield unread entries. `whole`: include recent ones, because older ones can no longer arrive."""
+        hold_s = 0.0 if whole else self._polling.hold_s
+        since = None if self._last is None else self._last - self._polling.hold_s - self._polling.settle_s
         until = self._clock.now() - hold_s if hold_s else None
-        for entry in entries(self._ask, self._project, selection(self._job_id, replica, since, until)):
+        for entry in entries(self._query, self._project, entry_filter(self._job_id, replica, since, until)):
             if entry.id in self._seen:
                 continue
             self._seen[entry.id] = entry.time
@@ -149,99 +125,81 @@ class Reader:
         if since is not None:
             self._seen = {id: time for id, time in self._seen.items() if time >= since}
 
-    def follow(self, replica: str | None, job: Job) -> Iterator[Entry]:
-        """Yield everything until the job has ended and nothing more comes."""
+    def follow(self, replica: str | None, job: FollowedJob) -> Iterator[LogEntry]:
+        """Yield entries until the job has ended and no more arrive."""
         seen_over: float | None = None
         while True:
-            # Asked before reading: what was written before the end is read below in any case.
-            over, ended = job.over()
+            # Checked before reading, so that everything written before the end is read.
+            over, ended = job.has_ended()
             if over and seen_over is None:
                 seen_over = self._clock.now()
             fresh = False
             for entry in self.read(replica, whole=over):
                 fresh = True
                 yield entry
-            # The end is in the service's time; a clock that is behind it must not make this wait for hours.
-            settled = seen_over is not None and self._clock.now() >= min(ended, seen_over) + self._pace.settle_s
+            # `ended` is by the service's clock. If that is ahead of this machine's, do not wait for hours.
+            settled = seen_over is not None and self._clock.now() >= min(ended, seen_over) + self._polling.settle_s
             if settled and not fresh:
                 return
-            self._clock.sleep(self._pace.poll_s)
+            self._clock.sleep(self._polling.poll_s)
 
 
 def lines(
-    found: Iterator[Entry], names: Mapping[str, str], attempt_at: Callable[[float], int], attempt: int | None
+    found: Iterator[LogEntry], names: Mapping[str, str], attempt_at: Callable[[float], int], attempt: int | None
 ) -> Iterator[LogLine]:
-    """Yield entries as lines of tasks.
-
-    Args:
-        found: the entries.
-        names: the task that each replica is.
-        attempt_at: which attempt it was at a unix time.
-        attempt: the lines of one attempt, from 1; None for all.
-    """
+    """Yield entries as lines of tasks. `attempt_at` returns the attempt at a Unix time."""
     for entry in found:
-        task = names.get(SERVICE if _is_chatter(entry) else entry.replica)
+        task = names.get(SERVICE if _is_own_message(entry) else entry.replica)
         number = attempt_at(entry.time)
         if task is None or attempt not in (None, number):
             continue
-        for text, end in _pieces(entry.text):
+        for text, end in _split_lines(entry.text):
             yield LogLine(task=task, attempt=number, text=text, end=end, time=entry.time)
 
 
-def last_words(ask: Ask, project: str, job_id: str, replica: str) -> str:
-    """Return what a replica has printed last, from podlift's own complaint on if there is one.
-
-    Args:
-        ask: sends one request to Cloud Logging.
-        project: the project.
-        job_id: the job's number.
-        replica: such as "workerpool1-0".
-    """
+def last_output(query: Query, project: str, job_id: str, replica: str) -> str:
+    """Return the last output of a replica, starting with podlift's own last error message if there is one."""
     try:
-        tail = deque(entries(ask, project, selection(job_id, replica)), maxlen=_WORDS)
+        tail = deque(entries(query, project, entry_filter(job_id, replica)), maxlen=_LAST_LINES)
     except PodliftError as error:
         return str(error)
     found = list(tail)
-    ours = [place for place, entry in enumerate(found) if entry.error and entry.text.startswith(OURS)]
-    return "\n".join(entry.text.rstrip("\n") for entry in found[ours[-1] if ours else 0 :])[:_WORDS_SIZE]
+    errors = [index for index, entry in enumerate(found) if entry.error and entry.text.startswith(PODLIFT_PREFIX)]
+    return "\n".join(entry.text.rstrip("\n") for entry in found[errors[-1] if errors else 0 :])[:_LAST_CHARACTERS]
 
 
-def chosen(task: str | None, tasks: Sequence[str], names: Mapping[str, str]) -> str | None:
-    """Return the replica that a task is; None for all.
-
-    Raises:
-        InputError: the run has no such task.
-    """
+def replica_of(task: str | None, tasks: Sequence[str], names: Mapping[str, str]) -> str | None:
+    """Return the replica of a task, or None for all."""
     if task is None or task == SERVICE:
-        # What podlift says in a container stands among the lines of its task.
+        # podlift's own messages in a container are among the lines of its task.
         return None
     if task not in tasks:
         raise InputError(f"The run has no task {task!r}. {nearest(task, [*tasks, SERVICE])}")
     return next(replica for replica, name in names.items() if name == task)
 
 
-def _is_chatter(entry: Entry) -> bool:
-    """True for what podlift itself says in a container, but for what goes wrong: it is no output of the program."""
-    return entry.text.startswith(OURS) and not entry.error
+def _is_own_message(entry: LogEntry) -> bool:
+    """True for podlift's own messages in a container, except errors: they are not output of the program."""
+    return entry.text.startswith(PODLIFT_PREFIX) and not entry.error
 
 
-def _pieces(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the lines of an entry, with what ends each: a progress bar is written over itself."""
+def _split_lines(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the lines of an entry and their ends. Progress bars overwrite themselves."""
     for line in text.removesuffix("\n").split("\n"):
         *over, last = line.split("\r")
         yield from ((part, "\r") for part in over)
         yield last, "\n"
 
 
-def _entry(item: Mapping[str, Any]) -> Entry:
+def _entry(item: Mapping[str, Any]) -> LogEntry:
     payload = item.get("jsonPayload") or {}
-    # A line of JSON that the program prints is taken apart; what has no message is put together again.
+    # Cloud Logging parses JSON that the program prints. Without a message field, it is serialized again.
     text = payload.get("message", json.dumps(payload)) if payload else item.get("textPayload", "")
     labels = (item.get("resource") or {}).get("labels") or {}
     time = _seconds(str(item.get("timestamp") or item.get("receiveTimestamp") or ""))
     replica = str(labels.get("task_name", ""))
-    return Entry(
-        # What has no id of its own is told apart by all that it has.
+    return LogEntry(
+        # Without an id, all other fields identify the entry.
         id=str(item.get("insertId") or (time, replica, text)),
         time=time,
         replica=replica,
@@ -251,7 +209,7 @@ def _entry(item: Mapping[str, Any]) -> Entry:
 
 
 def _seconds(text: str) -> float:
-    """Return the unix time of a timestamp, whose fraction may have nine digits."""
+    """Parse a timestamp whose fraction may have nine digits."""
     if not text:
         return 0.0
     whole, _, rest = text.rstrip("Z").partition(".")
@@ -259,7 +217,7 @@ def _seconds(text: str) -> float:
     return base + (float(f"0.{rest}") if rest.isdigit() else 0.0)
 
 
-def _stamp(time: float) -> str:
+def _timestamp(time: float) -> str:
     return datetime.fromtimestamp(max(time, 0.0), timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -269,7 +227,7 @@ def _session(emulated: str) -> Any:
         import requests
 
         session = requests.Session()
-        # Neither a proxy nor a .netrc of this machine has anything to do with it.
+        # Ignore proxies and .netrc of this machine.
         session.trust_env = False
         return session
     from google.auth.transport.requests import AuthorizedSession
@@ -277,25 +235,20 @@ def _session(emulated: str) -> Any:
     return AuthorizedSession(credentials())  # type: ignore[no-untyped-call,unused-ignore]
 
 
-def ask(body: dict[str, Any]) -> Mapping[str, Any]:
-    """Send one request for entries, again where that may help.
-
-    Raises:
-        AccessError: we are not let in.
-        StoreError: there is no good answer.
-    """
+def query(body: dict[str, Any]) -> Mapping[str, Any]:
+    """Send one request for entries, with retries."""
     import requests
     from google.auth.exceptions import GoogleAuthError
 
-    said = ""
-    for tried in range(_TRIES):
-        if tried:
-            clocktime.sleep(min(_WAIT_S * 2 ** (tried - 1), 30.0))
+    problem = ""
+    for failures in range(_TRIES):
+        if failures:
+            clocktime.sleep(min(_WAIT_S * 2 ** (failures - 1), 30.0))
         try:
             url = f"{emulator.asked() or _ADDRESS}/v2/entries:list"
             response = _session(emulator.address()).post(url, json=body, timeout=_TIMEOUT_S)
         except requests.RequestException as error:
-            said = emulator.masked(f"{type(error).__name__}: {error}")
+            problem = emulator.masked(f"{type(error).__name__}: {error}")
             continue
         except GoogleAuthError as error:
             raise AccessError(
@@ -303,9 +256,9 @@ def ask(body: dict[str, Any]) -> Mapping[str, Any]:
             ) from error
         if response.ok:
             return dict(response.json())
-        said = f"{response.status_code} {response.text[:300]}"
+        problem = f"{response.status_code} {response.text[:300]}"
         if response.status_code in (401, 403):
-            raise AccessError(f"The logs cannot be read: {said}. It takes roles/logging.viewer on the project.")
+            raise AccessError(f"The logs cannot be read: {problem}. This requires roles/logging.viewer on the project.")
         if response.status_code not in _BUSY:
             break
-    raise StoreError(f"The logs cannot be read: {said}. Next: try again.")
+    raise StoreError(f"The logs cannot be read: {problem}. Next: try again.")

@@ -1,6 +1,6 @@
-"""What a plan learns only by asking the cloud: the bucket, the image, the quotas. All at once, and nobody is waited for long.
+"""Queries the bucket, the image and the quotas of a plan, in parallel and with short timeouts.
 
-Nothing here judges: the answers become facts of the plan, and `checks.vertex_online` says what they mean.
+The responses become facts of the plan, which `checks.vertex_online` evaluates.
 
 Sources (read 2026-11-21): REST reference of Service Usage v1beta1, services.consumerQuotaMetrics; the registry's HTTP API v2
 (HEAD of a manifest), which Artifact Registry speaks.
@@ -28,7 +28,7 @@ _PATIENCE = RetryPolicy(connect_s=3.0, read_s=5.0, total_s=8.0, first_s=8.0)
 _TIMEOUT_S = (3.0, 5.0)
 _QUOTAS = "https://serviceusage.googleapis.com"
 _SERVICE = "aiplatform.googleapis.com"
-# Registries that take Google's own tokens; of others nobody here knows how to ask.
+# Registries that accept Google's tokens. Others are not queried.
 _REGISTRY = re.compile(r"[a-z0-9-]+-docker\.pkg\.dev|(?:[a-z]+\.)?gcr\.io")
 _IMAGE = re.compile(r"(?P<host>[^/]+)/(?P<path>[^:@]+)(?::(?P<tag>[^@]+))?(?:@(?P<digest>.+))?")
 _MANIFESTS = ", ".join(
@@ -39,46 +39,39 @@ _MANIFESTS = ", ".join(
         "application/vnd.docker.distribution.manifest.v2+json",
     )
 )
-# Of what a bucket says of itself, this decides.
-_OF_BUCKET = ("location", "locationType", "softDeletePolicy", "versioning")
+# The properties of a bucket that are used.
+_BUCKET_FIELDS = ("location", "locationType", "softDeletePolicy", "versioning")
 _WORKERS = 8
 
-Facts = dict[str, Any]
+OnlineFacts = dict[str, Any]
 
 
-def look(job: Mapping[str, Any], options: Mapping[str, Any], root: str) -> Facts:
-    """Return what the cloud says, for `Facts.online`; of what is not configured, nothing.
-
-    Args:
-        job: the Job as JSON.
-        options: the Vertex as JSON.
-        root: where the run will live.
-
-    Raises:
-        InputError: the environment names an emulator that is not there.
-    """
+def probe_online(job: Mapping[str, Any], options: Mapping[str, Any], root: str) -> OnlineFacts:
+    """Return the responses for `Facts.online`, without those for missing settings."""
     emulator.asked()
-    asked: dict[str, Callable[[], Facts]] = {}
+    queries: dict[str, Callable[[], OnlineFacts]] = {}
     if not root.startswith("gs://<"):
-        asked["bucket"] = lambda: bucket(root)
+        queries["bucket"] = lambda: bucket(root)
     if options["image"]:
-        asked["image"] = lambda: image(options["image"])
+        queries["image"] = lambda: image(options["image"])
     wanted = [each.metric for each in pricing.quotas(job, options) if each.metric and each.amount]
     project, regions = options["project"], tuple(options["regions"])
     with ThreadPoolExecutor(_WORKERS) as pool:
         limits = {each: pool.submit(quota, project, each, regions) for each in wanted} if project else {}
-        found: Facts = {name: each.result() for name, each in {n: pool.submit(c) for n, c in asked.items()}.items()}
-        locations.remember(root, found.get("bucket", {}).get("about", {}), os.environ, SystemClock().now())
+        found: OnlineFacts = {
+            name: each.result() for name, each in {n: pool.submit(c) for n, c in queries.items()}.items()
+        }
+        locations.store(root, found.get("bucket", {}).get("about", {}), os.environ, SystemClock().now())
         return {**found, **({"quotas": {name: each.result() for name, each in limits.items()}} if limits else {})}
 
 
-def bucket(root: str) -> Facts:
-    """Return what is known of a root's bucket: whether we may use it ("there"), and how it is made ("about")."""
+def bucket(root: str) -> OnlineFacts:
+    """Return whether a root's bucket can be used ("there", None if unknown), and its properties ("about")."""
     name = root.removeprefix("gs://").partition("/")[0]
     try:
         about = BucketFiles(root, retry=_PATIENCE).bucket()
     except (StoreError, InputError) as error:
-        # Whoever has answered knows; without an answer nothing is known.
+        # Without a response, it is unknown.
         status = error.__cause__.code if isinstance(error.__cause__, Refusal) else 0
         there = False if status in (401, 403, 404) else None
         return {"name": name, "there": there, "status": status, "said": str(error), "about": {}}
@@ -87,40 +80,29 @@ def bucket(root: str) -> Facts:
         "there": True,
         "status": 200,
         "said": "",
-        "about": {key: about[key] for key in _OF_BUCKET if key in about},
+        "about": {key: about[key] for key in _BUCKET_FIELDS if key in about},
     }
 
 
-def image(name: str, address: str | None = None) -> Facts:
-    """Return whether a registry has an image.
-
-    Args:
-        name: HOST/PATH:TAG or HOST/PATH@DIGEST.
-        address: of the registry, where it is not HOST.
-    """
+def image(name: str, address: str | None = None) -> OnlineFacts:
+    """Return whether a registry has an image."""
     parts = _IMAGE.fullmatch(name)
     if address is None and emulator.address():
-        return _unknown("the emulator knows no images")
+        return _unknown("the emulator has no images")
     if parts is None or not (address or _REGISTRY.fullmatch(parts["host"])):
-        return _unknown("only Artifact Registry can be asked with Google's credentials")
-    place = f"{address or 'https://' + parts['host']}/v2/{parts['path']}/manifests/"
+        return _unknown("only Artifact Registry can be queried with Google's credentials")
+    url = f"{address or 'https://' + parts['host']}/v2/{parts['path']}/manifests/"
     reference = parts["digest"] or parts["tag"] or "latest"
-    status, said, headers = _ask("HEAD", place + quote(reference, safe=":"), {"Accept": _MANIFESTS})
+    status, said, headers = _send("HEAD", url + quote(reference, safe=":"), {"Accept": _MANIFESTS})
     if status == 200:
         return {"there": True, "said": "", "digest": headers.get("docker-content-digest", "")}
     return {"there": False, "said": said} if status == 404 else _unknown(said)
 
 
-def quota(project: str, metric: str, regions: tuple[str, ...]) -> Facts:
-    """Return the limits of one metric by region; -1 is none.
-
-    Args:
-        project: whose.
-        metric: its full name.
-        regions: where.
-    """
+def quota(project: str, metric: str, regions: tuple[str, ...]) -> OnlineFacts:
+    """Return the limits of one metric by region, -1 for unlimited."""
     path = f"/v1beta1/projects/{project}/services/{_SERVICE}/consumerQuotaMetrics/{quote(metric, safe='')}?view=FULL"
-    status, said, answer = _ask("GET", (emulator.address() or _QUOTAS) + path, {})
+    status, said, answer = _send("GET", (emulator.address() or _QUOTAS) + path, {})
     if status != 200:
         return _unknown(said)
     found = {region: limit for region in regions if (limit := _limit(answer, region)) is not None}
@@ -128,24 +110,25 @@ def quota(project: str, metric: str, regions: tuple[str, ...]) -> Facts:
 
 
 def _limit(answer: Mapping[str, Any], region: str) -> int | None:
-    """Return what holds in a region: of each limit its most specific bucket, of several limits the lowest."""
+    """Return the effective limit in a region: the lowest of all limits, each by its most specific bucket."""
     found = []
     for limit in answer.get("consumerQuotaLimits", ()):
         fitting = [
             each for each in limit.get("quotaBuckets", ()) if each.get("dimensions", {}) in ({}, {"region": region})
         ]
-        # They come from the least specific to the most specific.
+        # Ordered from the least to the most specific.
         found += [int(fitting[-1]["effectiveLimit"])] if fitting and "effectiveLimit" in fitting[-1] else []
-    bounded = [each for each in found if each >= 0]
-    return min(bounded) if bounded else -1 if found else None
+    if not found:
+        return None
+    return min((each for each in found if each >= 0), default=-1)
 
 
-def _unknown(said: str) -> Facts:
+def _unknown(said: str) -> OnlineFacts:
     return {"there": None, "said": said}
 
 
-def _ask(method: str, url: str, headers: Mapping[str, str]) -> tuple[int, str, Mapping[str, Any]]:
-    """Return an answer's status, 0 for none, the words for what went wrong, and of a GET its JSON, else its headers."""
+def _send(method: str, url: str, headers: Mapping[str, str]) -> tuple[int, str, Mapping[str, Any]]:
+    """Return the status (0 without a response), an error text, and the JSON of a GET or the headers of another request."""
     import requests
     from google.auth.exceptions import GoogleAuthError
 
@@ -153,12 +136,12 @@ def _ask(method: str, url: str, headers: Mapping[str, str]) -> tuple[int, str, M
         with _session(url) as session:
             response = session.request(method, url, headers=dict(headers), timeout=_TIMEOUT_S)
             answer = response.json() if method == "GET" and response.ok else response.headers
-    except client.RefusedError as error:
-        # The next step is the one that the finding of the bucket names.
+    except client.VertexRejectedError as error:
+        # The finding about the bucket names the next step.
         return 0, str(error).partition(" Next:")[0], {}
     except (requests.RequestException, GoogleAuthError, ValueError) as error:
         return 0, emulator.masked(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"), {}
-    return response.status_code, _words(response), answer
+    return response.status_code, _error_text(response), answer
 
 
 def _session(url: str) -> Any:
@@ -169,12 +152,12 @@ def _session(url: str) -> Any:
 
         return AuthorizedSession(client.credentials())  # type: ignore[no-untyped-call,unused-ignore]
     session = requests.Session()
-    # An emulator: neither a proxy nor a .netrc of this machine has anything to do with it.
+    # An emulator: ignore proxies and .netrc of this machine.
     session.trust_env = False
     return session
 
 
-def _words(response: Any) -> str:
+def _error_text(response: Any) -> str:
     try:
         said = str(response.json()["error"]["message"])
     except (ValueError, LookupError, TypeError):

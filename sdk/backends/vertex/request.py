@@ -1,7 +1,7 @@
-"""The request that makes a plan a custom job of Vertex AI, and the order that its containers read. Pure.
+"""Renders a plan as the request for a custom job of Vertex AI, and as the launch spec that its containers read. Pure.
 
 Sources: the messages CustomJob, WorkerPoolSpec and Scheduling of google.cloud.aiplatform.v1; documentation of Vertex AI,
-training/distributed-training (pools: the place in the list is the role) and training/configure-compute (read 2026-11-20).
+training/distributed-training (the index of a pool is its role) and training/configure-compute (read 2026-11-20).
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from ...spec.layout import RootPaths
 from ...spec.plan import Plan
 
 NO_PROJECT, NO_IMAGE = "<project>", "<image>"
-ORDER_UNKNOWN, STAGE_UNKNOWN = "<sha256 of the order>", "<sha256 of the first stage>"
+SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the launch spec>", "<sha256 of the entrypoint>"
 HIDDEN = "***"
-# The oldest and the newest Python that podlift runs on.
+# The oldest and newest supported Python.
 PYTHON_RANGE = ("3.10", "3.13")
 _STRATEGIES = {"spot": "SPOT", "flex": "FLEX_START"}
-# Kubernetes, which is what runs the containers, makes one dollar of two, and a value of $(NAME).
+# Kubernetes, which runs the containers, replaces $$ with $ and expands $(NAME).
 _EXPANDED = re.compile(r"\$(?=\()|\${2,}")
 _MILLISECONDS = 1000
-# $0 is the script. A function, because what is read in one sees none of the words behind, and cannot shift them.
+# $0 is the script. It is sourced within a function, so that it neither sees nor shifts the command's arguments.
 _WITH_SCRIPT = (
-    'begin() { if [ -r "$0" ]; then . "$0"; else echo "podlift: no $0 on this machine: NCCL goes without it" >&2; fi; }; '
+    'begin() { if [ -r "$0" ]; then . "$0"; else echo "podlift: no $0 on this machine: NCCL runs without it" >&2; fi; }; '
     'begin; exec "$@"'
 )
 
 
 def parent(plan: Plan, region: str | None = None) -> str:
-    """Return where the job is made; by default in the first region of the plan."""
+    """Return the parent resource of the job, by default in the plan's first region."""
     options = plan.backend_options
     return f"projects/{options['project'] or NO_PROJECT}/locations/{region or options['regions'][0]}"
 
 
 def url(plan: Plan) -> str:
-    """Return what is asked for the job."""
+    """Return the URL of the create request."""
     return f"https://{plan.backend_options['regions'][0]}-aiplatform.googleapis.com/v1/{parent(plan)}/customJobs"
 
 
 def missing(plan: Plan) -> list[str]:
-    """Return a sentence about everything without which nothing can start: the plan shows <...> in its place."""
+    """Return an error for each missing setting, for which the plan shows a placeholder."""
     options = plan.backend_options
     unset = [
         ("project", options["project"], "vertex_project"),
@@ -64,9 +64,9 @@ def missing(plan: Plan) -> list[str]:
 
 
 def findings(plan: Plan) -> list[Finding]:
-    """Return what the request shows and nothing else does."""
+    """Return a note if the request is patched."""
     raw = plan.backend_options["raw"]
-    patched = f"The request is patched by raw=, unseen: {', '.join(_leaves(raw))}."
+    patched = f"The request is patched by raw=, without checks: {', '.join(_leaves(raw))}."
     return [Finding("note", patched)] if raw else []
 
 
@@ -74,22 +74,14 @@ def render(
     plan: Plan,
     *,
     number: int = 1,
-    stage: str = STAGE_UNKNOWN,
-    order_digest: str = ORDER_UNKNOWN,
+    entrypoint: str = ENTRYPOINT_UNKNOWN,
+    spec_digest: str = SPEC_UNKNOWN,
     copied: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the body of the request, a CustomJob in JSON.
-
-    Args:
-        plan: the run.
-        number: which job of the run it is, from 1.
-        stage: sha256 of the program that a container runs first.
-        order_digest: sha256 of what it has to do.
-        copied: values of the variables that are the caller's; "***" stands for those that are missing here.
-    """
+    """Return the body of the request: a CustomJob as JSON. Values of `copied` variables that are missing here are "***"."""
     root = RootPaths(plan.root)
-    first_stage = [root.root.split("/")[2], _key(root.entrypoint(stage)), stage]
-    arguments = [*first_stage, _key(root.run(plan.run_id).launch_spec(number)), order_digest]
+    loader_arguments = [root.root.split("/")[2], _key(root.entrypoint(entrypoint)), entrypoint]
+    arguments = [*loader_arguments, _key(root.run(plan.run_id).launch_spec(number)), spec_digest]
     container = {
         "imageUri": plan.backend_options["image"] or NO_IMAGE,
         "args": arguments,
@@ -107,14 +99,8 @@ def render(
     return patched
 
 
-def order(plan: Plan, number: int, runtime: str) -> dict[str, Any]:
-    """Return what the containers of a job read to know what to do.
-
-    Args:
-        plan: the run.
-        number: which job of the run it is, from 1.
-        runtime: sha256 of the archive of what a container needs of podlift.
-    """
+def launch_spec(plan: Plan, number: int, runtime: str) -> dict[str, Any]:
+    """Return the launch spec, which the containers of a job read. `runtime` is the sha256 of the runtime archive."""
     root = RootPaths(plan.root)
     payload = replace(plan.payload(0), bundle="", run_url="", store="")
     return {
@@ -133,14 +119,14 @@ def order(plan: Plan, number: int, runtime: str) -> dict[str, Any]:
 
 
 def copied_names(plan: Plan) -> list[str]:
-    """Return the names of the variables whose values are the caller's: they travel in the request, and nowhere else."""
+    """Return the names of the variables copied from the caller's environment. Their values are only in the request."""
     return [name for name, value in plan.job["env"].items() if not isinstance(value, str)]
 
 
 def _pools(plan: Plan, container: dict[str, Any]) -> list[dict[str, Any]]:
     pools: list[dict[str, Any]] = []
     for pool in accelerators.pools(plan.job["resources"], plan.backend_options):
-        # The place in the list is the role: a pool without tasks keeps its own.
+        # The index of a pool is its role, so a pool without tasks keeps its place.
         pools += [{} for _ in range(pool.index - len(pools))]
         pools.append(
             {
@@ -161,7 +147,7 @@ def _machine(pool: accelerators.Pool) -> dict[str, Any]:
 
 
 def _command(row: accelerators.Accelerator) -> list[str]:
-    """Return the words of a container's command; where the machine has a script to be read, the shell reads it first."""
+    """Return the command of a container. If the machine has a setup script, a shell sources it first."""
     start = ["python3", "-c", LOADER]
     return start if row.script is None else ["bash", "-c", _WITH_SCRIPT, row.script, *start]
 
@@ -174,44 +160,44 @@ def _scheduling(plan: Plan) -> dict[str, Any]:
     if provisioning in _STRATEGIES:
         found["strategy"] = _STRATEGIES[provisioning]
     if len(plan.tasks) > 1 and not plan.job["resources"]["ps"]:
-        # In training in lockstep no task can go on without the others.
+        # In synchronous training, no task can continue without the others.
         found["restartJobOnWorkerRestart"] = True
     return {"scheduling": found} if found else {}
 
 
 def _duration(seconds: float) -> str:
-    """Return it as protobuf writes it, in whole milliseconds."""
+    """Format a duration as protobuf does, in whole milliseconds."""
     text = f"{math.ceil(seconds * _MILLISECONDS) / _MILLISECONDS:.3f}".rstrip("0").rstrip(".")
     return f"{text}s"
 
 
 def _labels(plan: Plan, number: int) -> dict[str, str]:
-    own = {
+    ours = {
         "podlift-run": plan.run_id,
         "podlift-job": str(number),
         "podlift-project": ids.slug(plan.project.rpartition("/")[2]),
     }
-    return {**plan.backend_options["labels"], **own}
+    return {**plan.backend_options["labels"], **ours}
 
 
 def _variables(plan: Plan, copied: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of every task; Vertex AI itself adds those that say who the task is."""
+    """Return the variables of all tasks. Vertex AI adds those that identify the task."""
     row = accelerators.lookup(plan.job["resources"]["accelerator"])
     given = {
         name: value if isinstance(value, str) else copied.get(name, HIDDEN) for name, value in plan.job["env"].items()
     }
     legacy = {"TF_USE_LEGACY_KERAS": "1"} if plan.job["code"]["keras"] == "legacy" else {}
-    own = {"PODLIFT_RUN": plan.url, "PODLIFT_TASKS": ",".join(plan.tasks)}
-    return {name: escaped(value) for name, value in {**dict(row.env), **legacy, **given, **own}.items()}
+    ours = {"PODLIFT_RUN": plan.url, "PODLIFT_TASKS": ",".join(plan.tasks)}
+    return {name: escaped(value) for name, value in {**dict(row.env), **legacy, **given, **ours}.items()}
 
 
 def escaped(value: str) -> str:
-    """Return the text that is `value` when the cloud has looked for $(NAME) in it."""
+    """Escape a value, so that the cloud does not expand $(NAME) in it."""
     return _EXPANDED.sub(lambda found: found[0] * 2, value)
 
 
 def _tensorflow(plan: Plan) -> list[str]:
-    """Return the oldest and the newest release that podlift was tried with and that the hardware runs."""
+    """Return the oldest and newest TensorFlow release that both podlift and the hardware support."""
     row = accelerators.lookup(plan.job["resources"]["accelerator"])
     low, high = checks.TENSORFLOW_RANGE
     if row.tensorflow is not None:
@@ -219,17 +205,17 @@ def _tensorflow(plan: Plan) -> list[str]:
     return [".".join(map(str, low)), ".".join(map(str, high))]
 
 
-def _key(place: str) -> str:
+def _key(url: str) -> str:
     """Return the name of an object in its bucket."""
-    return place.removeprefix("gs://").partition("/")[2]
+    return url.removeprefix("gs://").partition("/")[2]
 
 
 def _patched(value: Any, patch: Any) -> Any:
-    """Return a value with a patch merged into it: a list as a whole or by the numbers of its items, None removes."""
+    """Merge a patch into a value. Lists are replaced, or patched by index. None removes."""
     if not isinstance(patch, Mapping):
         return patch
     if isinstance(value, list) and patch and all(name.isdigit() for name in patch):
-        # What is put behind the end keeps its number, as an evaluator's pool does.
+        # Items may be added after the end, as for an evaluator's pool.
         found = [*value, *({} for _ in range(len(value), 1 + max(map(int, patch))))]
         for name, item in patch.items():
             found[int(name)] = _patched(found[int(name)], item)
@@ -244,7 +230,7 @@ def _patched(value: Any, patch: Any) -> Any:
 
 
 def _leaves(patch: Mapping[str, Any], above: Sequence[str] = ()) -> list[str]:
-    """Return the paths that a patch sets: `jobSpec.network`."""
+    """Return the paths that a patch sets, such as `jobSpec.network`."""
     found: list[str] = []
     for name, item in patch.items():
         inside = isinstance(item, Mapping) and item

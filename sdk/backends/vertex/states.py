@@ -1,7 +1,7 @@
-"""What Vertex AI says of a job, and how it goes together with what the run's own records say. Pure.
+"""Merges the state of a Vertex AI job with the run's records, and derives the verdict. Pure.
 
-The records know what the program does; the vendor knows whether there are machines. While a job waits for them there are no
-records at all, and when a machine is taken away nobody is left to write one.
+The records tell what the program does, and the vendor tells whether there are machines. While a job waits for machines
+there are no records, and a preempted machine cannot write one.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from ...text import compact_duration
 from . import diagnose
 
 PREFIX = "JOB_STATE_"
-# Before what podlift itself says in a container.
-OURS = "podlift: "
-# JobState of google.cloud.aiplatform.v1, by its number: over REST the numbers travel.
+# Prefix of podlift's own output in a container.
+PODLIFT_PREFIX = "podlift: "
+# JobState of google.cloud.aiplatform.v1 by number, which is what REST transmits.
 NAMES = (
     "UNSPECIFIED", "QUEUED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLING", "CANCELLED", "PAUSED", "EXPIRED",
     "UPDATING", "PARTIALLY_SUCCEEDED",
 )  # fmt: skip
 ENDED = frozenset(PREFIX + name for name in ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED", "PARTIALLY_SUCCEEDED"))
-# What each means for a run that goes on; None for what says nothing about it. A job whose containers run says less than the
-# records do.
+# The status of a run in each state of its job. None if only the records tell, as once the containers run.
 _WAITING: dict[str, tuple[State, Reason] | None] = {
     "UNSPECIFIED": None,
     "QUEUED": (State.PENDING, Reason.QUEUED),
@@ -41,57 +40,39 @@ _CONSOLE = "https://console.cloud.google.com/agent-platform/locations/{region}/t
 
 @dataclass(frozen=True, kw_only=True)
 class VendorJob:
-    """One custom job, as Vertex AI tells of it.
+    """One custom job of Vertex AI."""
 
-    Args:
-        name: projects/P/locations/REGION/customJobs/ID.
-        state: "JOB_STATE_RUNNING"; whatever comes is kept, known or not.
-        message: of its error, "" for none.
-        code: of its error, as google.rpc.Code; 0 for none.
-        labels: of the job.
-        created: unix time in seconds; None where it does not say.
-        started: likewise.
-        ended: likewise.
-    """
-
-    name: str
-    state: str
-    message: str = ""
-    code: int = 0
+    name: str  # projects/P/locations/REGION/customJobs/ID
+    state: str  # such as "JOB_STATE_RUNNING"; unknown states are possible
+    message: str = ""  # of its error
+    code: int = 0  # of its error, a google.rpc.Code; 0 if there is none
     labels: Mapping[str, str] | None = None
-    created: float | None = None
+    created: float | None = None  # Unix time in seconds, like those below
     started: float | None = None
     ended: float | None = None
 
     @property
     def over(self) -> bool:
-        """True when nothing more will happen to it."""
+        """True once it is in a final state."""
         return self.state in ENDED
 
     @property
     def id(self) -> str:
-        """Its number."""
         return self.name.rpartition("/")[2]
 
     @property
     def region(self) -> str:
-        """Where it runs."""
         return self.name.split("/")[3]
 
 
 def console(name: str, project: str = "") -> str:
-    """Return the address at which a browser shows a job.
-
-    Args:
-        name: of the job: it holds the project's number.
-        project: its id.
-    """
+    """Return the URL of a job in Google's console."""
     _, number, _, region, _, job = name.split("/")
     return _CONSOLE.format(region=region, id=job, project=project or number)
 
 
 def state_name(value: object) -> str:
-    """Return the name of a state that came as a number or as a name; one that is not known keeps what it has."""
+    """Return the name of a state given as a number or name. Unknown states are kept."""
     text = str(getattr(value, "name", value))
     if text.isdigit():
         number = int(text)
@@ -100,28 +81,22 @@ def state_name(value: object) -> str:
 
 
 def merge(status: Status, job: VendorJob | None, *, project: str = "") -> Status:
-    """Return what a run's records and its vendor's job say together.
-
-    Args:
-        status: what the records say.
-        job: the newest job of the run; None where there is none yet.
-        project: its project's id.
-    """
+    """Return the status from a run's records, merged with that of the vendor's job."""
     if job is None:
         return status
-    told = replace(status, vendor=job.state, console=console(job.name, project))
+    merged = replace(status, vendor=job.state, console=console(job.name, project))
     if status.state.terminal:
-        return told
+        return merged
     known = _WAITING.get(job.state.removeprefix(PREFIX))
     if known is not None:
         state, reason = known
         if reason is Reason.PROVISIONING and status.state is State.RUNNING:
-            # Its machine was taken away: the job waits for another one, and the run has begun.
+            # The run has begun, but its machine was preempted and the job waits for another one.
             state, reason = State.RUNNING, Reason.RESTARTING
-        return replace(told, state=state, reason=reason, since=_since(status, job))
+        return replace(merged, state=state, reason=reason, since=_since(status, job))
     if job.state in (PREFIX + "RUNNING", PREFIX + "UPDATING") and status.state is State.PENDING:
-        return replace(told, reason=Reason.PREPARING, since=job.started or status.since)
-    return told
+        return replace(merged, reason=Reason.PREPARING, since=job.started or status.since)
+    return merged
 
 
 def _since(status: Status, job: VendorJob) -> float:
@@ -129,30 +104,20 @@ def _since(status: Status, job: VendorJob) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ended:
-    """What a verdict follows from.
-
-    Args:
-        events: the run's records.
-        job: the job, which is over.
-        tasks: names of all tasks; the first one decides about success.
-        asked: unix time at which somebody has asked for the end of the run, in seconds; None for nobody.
-        provisioning: what kind of machines were asked for: it decides which advice helps.
-        timeout_s: how long the job might run, in seconds; None for Vertex AI's own limit.
-        words: what the replica that `speechless` names has printed last.
-    """
+class EndedJob:
+    """The input of a verdict."""
 
     events: Sequence[Event]
     job: VendorJob
-    tasks: Sequence[str]
-    asked: float | None = None
-    provisioning: str = "standard"
-    timeout_s: float | None = None
-    words: str = ""
+    tasks: Sequence[str]  # the first one decides about success
+    cancel_requested_at: float | None = None  # Unix time in seconds
+    provisioning: str = "standard"  # selects the advice
+    timeout_s: float | None = None  # the job's time limit; None for that of Vertex AI
+    last_output: str = ""  # of the replica named by `silent_replica`
 
 
-def verdict(ended: Ended) -> dict[str, Any]:
-    """Return the data of a run's final record, once its job is over: state, reason, failure, and what the vendor said."""
+def verdict(ended: EndedJob) -> dict[str, Any]:
+    """Return the data of the final record: state, reason, failure, and the vendor's state."""
     state, reason, failure = _decided(ended)
     return {
         "state": state.value,
@@ -164,93 +129,101 @@ def verdict(ended: Ended) -> dict[str, Any]:
     }
 
 
-def _decided(ended: Ended) -> tuple[State, Reason, dict[str, Any] | None]:
+def _decided(ended: EndedJob) -> tuple[State, Reason, dict[str, Any] | None]:
     attempt, events = _last_attempt(ended.events)
     first = ended.tasks[0]
     done = min((event.time for event in events if event.kind == "done" and event.source == first), default=None)
     exits = [event for event in events if event.kind == "exited" and event.data.get("code")]
     vendor = ended.job.state.removeprefix(PREFIX)
-    said = diagnose.diagnose(ended.job.message, ended.job.code, provisioning=ended.provisioning)
+    diagnosis = diagnose.diagnose(ended.job.message, ended.job.code, provisioning=ended.provisioning)
     if vendor == "SUCCEEDED" or (vendor == "PARTIALLY_SUCCEEDED" and done is not None):
-        # A program that is asked to end may do so in good order: it has done less than it was to do all the same.
-        if ended.asked is not None and (done is None or done > ended.asked):
+        # A program that stops on request may exit with 0, but it did less than it should have.
+        if ended.cancel_requested_at is not None and (done is None or done > ended.cancel_requested_at):
             return State.CANCELLED, Reason.CANCELLED, None
         return State.SUCCEEDED, Reason.DONE, None
-    if vendor == "CANCELLED" and not _timed_out(ended, said):
+    if vendor == "CANCELLED" and not _timed_out(ended, diagnosis):
         return State.CANCELLED, Reason.CANCELLED, None
-    if _timed_out(ended, said):
+    if _timed_out(ended, diagnosis):
         limit = "" if ended.timeout_s is None else f" timeout={compact_duration(ended.timeout_s)!r}."
-        return State.FAILED, Reason.TIMEOUT, _failure("", f"The job took longer than it may.{limit}", "")
+        return State.FAILED, Reason.TIMEOUT, _failure("", f"The job exceeded its time limit.{limit}", "")
     if vendor == "EXPIRED":
-        said = diagnose.EXPIRED
+        diagnosis = diagnose.EXPIRED
     record = first_failure(events, attempt)
     silent = _silent(events, exits)
-    # What fails behind the wish may fail because of it.
-    before = ended.asked is None or (record is not None and record.time <= ended.asked)
-    if not before and not said.certain:
+    # A failure after a cancel request may be a consequence of it.
+    before = ended.cancel_requested_at is None or (record is not None and record.time <= ended.cancel_requested_at)
+    if not before and not diagnosis.certain:
         return State.CANCELLED, Reason.CANCELLED, None
-    echo = record is not None and is_collateral(record)
-    if record is not None and not (echo and (said.certain or silent)):
+    collateral = record is not None and is_collateral(record)
+    if record is not None and not (collateral and (diagnosis.certain or silent)):
         message = f"{record.source} failed: {error_of(record)}"
-        ended_well = [event for event in events if event.kind == "exited" and event.data.get("code") == 0]
-        left = [str(event.data.get("task")) for event in ended_well if event.time <= record.time]
+        succeeded = [event for event in events if event.kind == "exited" and event.data.get("code") == 0]
+        exited = [str(event.data.get("task")) for event in succeeded if event.time <= record.time]
         return (
             State.FAILED,
-            reason_of(record, left),
+            reason_of(record, exited),
             _failure(record.source, message, str(record.data.get("traceback", ""))),
         )
-    if not said.certain and EXIT_CHECKPOINTED in [event.data["code"] for event in exits]:
+    if not diagnosis.certain and EXIT_CHECKPOINTED in [event.data["code"] for event in exits]:
         return State.CHECKPOINTED, Reason.CHECKPOINTED, None
-    if not said.certain and silent:
+    if not diagnosis.certain and silent:
         task, code = str(silent[0].data["task"]), int(silent[0].data["code"])
-        reason, words = exit_reasons.describe(code, exit_reasons.OutOfMemory.UNKNOWN)
-        return State.FAILED, reason, _failure(task, f"{task} {words}", "")
-    task = _task(said.replica, ended.tasks)
-    if not said.certain and ended.words.startswith(OURS):
-        # The program was not reached.
-        return State.FAILED, Reason.REFUSED, _failure(task, ended.words.removeprefix(OURS), "")
-    return State.FAILED, said.reason, _failure(task, said.message, "" if said.certain else ended.words)
+        reason, text = exit_reasons.describe(code, exit_reasons.OutOfMemory.UNKNOWN)
+        return State.FAILED, reason, _failure(task, f"{task} {text}", "")
+    task = _task(diagnosis.replica, ended.tasks)
+    if not diagnosis.certain and ended.last_output.startswith(PODLIFT_PREFIX):
+        # podlift gave up before it started the program.
+        return State.FAILED, Reason.REFUSED, _failure(task, ended.last_output.removeprefix(PODLIFT_PREFIX), "")
+    return (
+        State.FAILED,
+        diagnosis.reason,
+        _failure(task, diagnosis.message, "" if diagnosis.certain else ended.last_output),
+    )
 
 
-def speechless(ended: Ended) -> str:
-    """Return the replica whose end nobody has recorded a word about, so that its log has to say why; "" for none."""
+def silent_replica(ended: EndedJob) -> str:
+    """Return the replica that ended without a record, so that only its log can tell why, or ""."""
     _, events = _last_attempt(ended.events)
-    said = diagnose.diagnose(ended.job.message, ended.job.code, provisioning=ended.provisioning)
-    if said.certain or ended.asked is not None or any(event.kind in ("failed", "exited") for event in events):
+    diagnosis = diagnose.diagnose(ended.job.message, ended.job.code, provisioning=ended.provisioning)
+    if (
+        diagnosis.certain
+        or ended.cancel_requested_at is not None
+        or any(event.kind in ("failed", "exited") for event in events)
+    ):
         return ""
-    return said.replica
+    return diagnosis.replica
 
 
 def _silent(events: Sequence[Event], exits: Sequence[Event]) -> list[Event]:
-    """Return how tasks have ended that left no word of why, and not because of another one; the earliest first."""
-    told = {event.source for event in events if event.kind == "failed"}
-    found = [event for event in exits if not event.data.get("collateral") and event.data.get("task") not in told]
+    """Return the exits of tasks without a failure record that are not a consequence of another's, earliest first."""
+    explained = {event.source for event in events if event.kind == "failed"}
+    found = [event for event in exits if not event.data.get("collateral") and event.data.get("task") not in explained]
     return sorted(found, key=lambda event: event.time)
 
 
-def _timed_out(ended: Ended, said: diagnose.Diagnosis) -> bool:
-    """True where the vendor has ended a job at its time limit, which it may call cancelled or failed."""
-    if said.reason is Reason.TIMEOUT and said.certain:
+def _timed_out(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> bool:
+    """True if the vendor ended the job at its time limit, which it may report as cancelled or failed."""
+    if diagnosis.reason is Reason.TIMEOUT and diagnosis.certain:
         return True
     job = ended.job
     ran_s = (job.ended or 0.0) - (job.started or job.ended or 0.0)
     return (
-        ended.asked is None
+        ended.cancel_requested_at is None
         and job.state == PREFIX + "CANCELLED"
         and ended.timeout_s is not None
         and ran_s >= ended.timeout_s
     )
 
 
-def is_explained(ended: Ended) -> bool:
-    """True where the verdict will not get better: the vendor's own words come about a minute behind the end of a job."""
+def is_explained(ended: EndedJob) -> bool:
+    """True if waiting does not improve the verdict. The vendor's error text comes about a minute after the end of a job."""
     attempt, events = _last_attempt(ended.events)
     silent = ended.job.state == PREFIX + "FAILED" and not ended.job.message
     return not silent or first_failure(events, attempt) is not None
 
 
 def _last_attempt(events: Sequence[Event]) -> tuple[int, list[Event]]:
-    """Return the number of the last attempt since the run was resumed last, and its records; 0 where there was none."""
+    """Return the last attempt since the latest resume and its records, or 0 if there was none."""
     ordered = sorted(events, key=lambda event: (event.time, event.attempt, event.source, event.sequence))
     current, resumed = since_resumed(ordered)
     before = int(resumed.data["attempts"]) if resumed else 0
@@ -259,12 +232,12 @@ def _last_attempt(events: Sequence[Event]) -> tuple[int, list[Event]]:
 
 
 def _task(replica: str, tasks: Sequence[str]) -> str:
-    """Return our name of what Vertex AI calls workerpool1-0; "" for none of ours."""
+    """Return the task of a replica such as "workerpool1-0", or ""."""
     return replica_names(tasks).get(replica, "")
 
 
 def replica_names(tasks: Sequence[str]) -> dict[str, str]:
-    """Return our name of each replica: the first task stands alone in pool 0, the others by their role."""
+    """Return the task of each replica. The first task is alone in pool 0, and the others are in the pools of their roles."""
     pools = {"ps": 2, "evaluator": 3}
     counts = {1: 0, 2: 0, 3: 0}
     found = {"workerpool0-0": tasks[0]}
@@ -280,7 +253,5 @@ def _failure(task: str, message: str, traceback: str) -> dict[str, Any]:
 
 
 def lost(job: str) -> Failure:
-    """Return what there is to say of a run whose job is gone: somebody has deleted it."""
-    return Failure(
-        task="", message=f"Vertex AI knows nothing of the job {job} any more, and no client had seen its end."
-    )
+    """Return the failure of a run whose job was deleted."""
+    return Failure(task="", message=f"Vertex AI no longer has the job {job}, and no client saw its end.")

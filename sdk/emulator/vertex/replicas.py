@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from ...errors import InputError
 from ...process.exit_reasons import MemoryWatch, OutOfMemory
-from ...process.ports import Reservation
+from ...process.ports import PortReservation
 from ...process.redirect import tokens
 from ..gcs.errors import StorageApiError
 from . import environment, interpreter
@@ -111,7 +111,7 @@ class ReplicaProcesses:
         # Whoever dies of SIGKILL then has died of ours.
         self._stopped: set[str] = set()
         self._memory = MemoryWatch()
-        self._reservation: Reservation | None = None
+        self._reservation: PortReservation | None = None
         self._containers: Containers | None = None
         self._addresses: dict[Replica, str] = {}
         self._redirect_env: Mapping[str, str] = {}
@@ -127,7 +127,7 @@ class ReplicaProcesses:
         self._redirect_env = self._buckets.redirect_env(self._url)
         self._buckets.mount()
         try:
-            self._reservation = Reservation(list(self._replicas))
+            self._reservation = PortReservation(list(self._replicas))
             config = _config(self._scratch, self._buckets.folder, self._buckets.buckets, self._hosts)
             self._containers = Containers(config, self._emit, self._on_exit)
             # Without names of their own they are all this machine.

@@ -1,4 +1,4 @@
-"""What a run in a bucket says of itself every few seconds: that it lives, and how far it is, in one object."""
+"""The heartbeat of a run in a bucket: one object, rewritten every few seconds with its progress."""
 
 from __future__ import annotations
 
@@ -13,23 +13,15 @@ _KEY = RunPaths("").heartbeat
 
 
 class Heartbeat:
-    """The writer's side.
-
-    Args:
-        store: the run's directory in the bucket.
-    """
+    """Writes heartbeats."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known: str | None = None
 
-    def say(self, said: dict[str, Any]) -> None:
-        """Replace what was said before.
-
-        Raises:
-            StoreError: the bucket refuses, or somebody else writes it too.
-        """
-        text = json.dumps(said).encode()
+    def write(self, beat: dict[str, Any]) -> None:
+        """Replace the previous heartbeat."""
+        text = json.dumps(beat).encode()
         for _ in range(2):
             try:
                 self._known = self._store.swap(_KEY, [text], expected=self._known).generation
@@ -39,17 +31,12 @@ class Heartbeat:
                     self._known = self._store.stat(_KEY).generation
                 except MissingError:
                     self._known = None
-        raise StoreError(f"Somebody else writes {_KEY} of this run all the time.")
+        raise StoreError(f"Another process keeps writing {_KEY} of this run.")
 
 
 def read(store: Store) -> dict[str, Any]:
-    """Return what was said last.
-
-    Raises:
-        MissingError: nothing was said yet.
-        ValueError: it is no heartbeat.
-    """
-    said = json.loads(bytes(store.get(_KEY)))
-    if not isinstance(said, dict):
-        raise ValueError(f"This is no heartbeat: {said!r:.100}")
-    return said
+    """Return the latest heartbeat."""
+    beat = json.loads(bytes(store.get(_KEY)))
+    if not isinstance(beat, dict):
+        raise ValueError(f"This is not a heartbeat: {beat!r:.100}")
+    return beat

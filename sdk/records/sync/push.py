@@ -1,8 +1,8 @@
-"""Brings what a run writes on this machine to its directory in a bucket.
+"""Uploads what a run writes on this machine to its directory in a bucket.
 
-Records are objects that are created once. What grows, logs and metrics, goes there in pieces, each of them created once too,
-under the number of bytes before it: the next piece has one possible name, so nothing is lost and nothing comes twice,
-whoever goes on after a kill. A record is brought behind everything that was written before it.
+Records are objects that are created once. Growing files (logs and metrics) are uploaded in parts, which are also created
+once and named by the number of bytes before them. The next part therefore has exactly one possible name: after a kill, any
+process can continue, and nothing is lost or duplicated. A record is uploaded after everything that was written before it.
 """
 
 from __future__ import annotations
@@ -32,29 +32,24 @@ if TYPE_CHECKING:
 
 KEYS = RunPaths("")
 PATIENCE = RetryPolicy(connect_s=5.0, read_s=30.0, total_s=60.0, first_s=30.0)
-# For a file of any size.
+# For files of any size.
 _LONG = RetryPolicy(connect_s=5.0, read_s=60.0, total_s=600.0, first_s=60.0)
-# A piece is brought when it is so long, or so old.
-_PIECE_BYTES, _PIECE_S, _LARGEST_BYTES = 256 << 10, 1.0, 8 << 20
+# A part is uploaded when it has this size or age.
+_PART_BYTES, _PART_S, _LARGEST_BYTES = 256 << 10, 1.0, 8 << 20
 _THREADS, _TRIES = 8, 3
-# Whoever prunes leaves a bundle alone for twice as long: `SETTLED_S` there. An object can be touched once a second only.
+# Pruning leaves a bundle alone for twice as long (`SETTLED_S`). An object can be touched only once a second.
 _FRESH_S = 1800.0
-# What the program itself has left in the run's folders, beside what was collected.
-LEFT = ("outputs", "checkpoints", "logs")
-# What objects cannot say of the files they were.
-INDEX = "outputs.json"
+# Folders of the run with files that the program itself wrote.
+PROGRAM_FOLDERS = ("outputs", "checkpoints", "logs")
+# Links and executable files, which objects cannot represent.
+OUTPUTS_INDEX = "outputs.json"
 
 
-class Mirror:
-    """One run, from its folder to its bucket. It keeps no state but what the bucket itself tells.
+class Pusher:
+    """Uploads one run's folder. Its only state is a cache of what the bucket contains.
 
-    Args:
-        paths: the run's folder.
-        url: gs://BUCKET/PREFIX/runs/ID.
-        clock: what time it is.
-        log: takes lines for people.
-        one_task: the folder holds what one task of a new attempt leaves, and nothing else: the bucket has nothing of it, and
-            what all tasks are told is not its to bring.
+    With `one_task`, the folder belongs to one task of a new attempt: the bucket has nothing of it yet, and files that all tasks
+    share are uploaded by others.
     """
 
     def __init__(
@@ -64,52 +59,44 @@ class Mirror:
         self._one_task = one_task
         self._clock = clock
         self._log = log
-        place = url.partition("://")[2]
-        self._store = GcsStore(place, retry=PATIENCE, clock=clock)
+        self._store = GcsStore(url.partition("://")[2], retry=PATIENCE, clock=clock)
         self._files = BucketFiles(url, retry=_LONG, clock=clock)
-        self._known: set[str] = set()
+        self._existing: set[str] = set()
         self._sent: dict[str, int] = {}
-        self._brought: dict[str, tuple[int, int]] = {}
+        self._uploaded: dict[str, tuple[int, int]] = {}
         self._last: dict[str, float] = {}
-        self._looked = one_task
+        self._listed = one_task
 
-    def look(self) -> None:
-        """Ask the bucket what it has."""
+    def list_bucket(self) -> None:
+        """List what the bucket contains."""
         for folder in (KEYS.events, "plans", "attempts", KEYS.supervisor_log, KEYS.environment_log):
             for found in self._store.list(f"{folder}/"):
-                file, _, piece = found.key.rpartition("/")
-                offset = piece.removesuffix(".part")
-                if piece != offset and offset.isdecimal():
+                file, _, part = found.key.rpartition("/")
+                offset = part.removesuffix(".part")
+                if part != offset and offset.isdecimal():
                     end = int(offset) + found.size
                     self._sent[file] = max(end, self._sent.get(file, 0))
                 else:
-                    self._known.add(found.key)
-        self._looked = True
+                    self._existing.add(found.key)
+        self._listed = True
 
     def set_deadline(self, within_s: float) -> None:
-        """From now on give up whatever has not succeeded within so many seconds from now: this process must leave."""
+        """Let all uploads fail after this time, because this process must exit."""
         self._store.set_deadline(within_s)
         self._files.set_deadline(within_s)
 
     def push(self, *, last: bool) -> None:
-        """Bring everything that is there now, in an order in which a reader misses nothing.
-
-        Args:
-            last: nobody writes any more.
-
-        Raises:
-            StoreError: something could not be brought; the next call goes on with it.
-        """
-        if not self._looked:
-            self.look()
-        # Looked at first: what was written before a record is brought before it.
+        """Upload everything that exists now, in an order that is consistent for readers. `last`: no writer is left."""
+        if not self._listed:
+            self.list_bucket()
+        # Listed first, so that everything written before a record is uploaded before it.
         records = self._records()
         self._all([partial(self._grow, file, last) for file in self._growing()])
-        self._all([partial(self._create, key) for key in self._small() if key not in self._known])
-        fresh = [key for key in records if key not in self._known]
-        # Where nobody was left to collect, what lies there is brought as it is.
+        self._all([partial(self._create, key) for key in self._small() if key not in self._existing])
+        fresh = [key for key in records if key not in self._existing]
+        # If no supervisor was left to collect outputs, the files are uploaded as they are.
         if last or any(key.endswith((".collected.json", ".final.json")) for key in fresh):
-            self._bring_left()
+            self._push_outputs()
         for key in fresh:
             self._create(key)
 
@@ -143,7 +130,7 @@ class Mirror:
                 done.result()
 
     def _grow(self, file: str, last: bool) -> None:
-        """Bring what a growing file holds more than its pieces do."""
+        """Upload the part of a growing file that is not in the bucket yet."""
         path = f"{self._paths.url}/{file}"
         try:
             handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -151,28 +138,28 @@ class Mirror:
             return
         try:
             size, sent, now = os.fstat(handle).st_size, self._sent.get(file, 0), self._clock.monotonic()
-            recent = now - self._last.get(file, -_PIECE_S) < _PIECE_S
-            if size - sent < (1 if last or not recent else _PIECE_BYTES):
+            recent = now - self._last.get(file, -_PART_S) < _PART_S
+            if size - sent < (1 if last or not recent else _PART_BYTES):
                 return
             self._last[file] = now
             while sent < size:
                 data = os.pread(handle, min(_LARGEST_BYTES, size - sent), sent)
                 if not data:
                     return
-                sent += self._piece(file, sent, data)
+                sent += self._put_part(file, sent, data)
                 self._sent[file] = sent
         finally:
             os.close(handle)
 
-    def _piece(self, file: str, offset: int, data: bytes) -> int:
-        """Create a piece, and return its length: somebody may have created it before, when the file was shorter."""
+    def _put_part(self, file: str, offset: int, data: bytes) -> int:
+        """Create a part and return its length. Another process may have created a shorter one before."""
         key = KEYS.part(file, offset)
         try:
             self._store.put_new(key, [data])
         except AlreadyExistsError:
             there = bytes(self._store.get(key))
             if not there or there != data[: len(there)]:
-                raise ConflictError(f"The bucket has another {key!r} than this machine.") from None
+                raise ConflictError(f"The bucket has a different {key!r} than this machine.") from None
             return len(there)
         return len(data)
 
@@ -185,63 +172,63 @@ class Mirror:
             self._store.put_new(key, [data])
         except AlreadyExistsError:
             if bytes(self._store.get(key)) != data:
-                raise ConflictError(f"The bucket has another {key!r} than this machine.") from None
-        self._known.add(key)
+                raise ConflictError(f"The bucket has a different {key!r} than this machine.") from None
+        self._existing.add(key)
 
-    def _bring_left(self) -> None:
-        """Bring what the program has left, as files that anybody can read."""
+    def _push_outputs(self) -> None:
+        """Upload the program's files."""
         there: dict[str, ObjectInfo] = {}
         links: dict[str, str] = {}
         modes: list[str] = []
         todo: list[tuple[str, os.stat_result]] = []
-        for folder in LEFT:
+        for folder in PROGRAM_FOLDERS:
             tree = walk(f"{self._paths.url}/{folder}")
             links.update({f"{folder}/{path}": text for path, text in tree.links.items() if folder == "outputs"})
             files = {f"{folder}/{path}": info for path, info in tree.files.items()}
             modes += [name for name, info in files.items() if info.st_mode & 0o100]
-            todo += [(name, info) for name, info in files.items() if self._brought.get(name) != _version(info)]
+            todo += [(name, info) for name, info in files.items() if self._uploaded.get(name) != _version(info)]
             if files:
                 there.update(self._files.list(f"{folder}/"))
-        self._all([partial(self._bring, name, info, there.get(name)) for name, info in todo])
+        self._all([partial(self._upload, name, info, there.get(name)) for name, info in todo])
         if links or modes:
-            self._index(links, modes)
+            self._update_index(links, modes)
 
-    def _bring(self, name: str, info: os.stat_result, known: ObjectInfo | None) -> None:
-        if not _possible(name):
-            self._log(f"not in the bucket: {name!r} can be no object's name")
+    def _upload(self, name: str, info: os.stat_result, existing: ObjectInfo | None) -> None:
+        if not _is_object_name(name):
+            self._log(f"not uploaded: {name!r} cannot be the name of an object")
             return
         try:
-            self._files.upload(name, f"{self._paths.url}/{name}", known)
+            self._files.upload(name, f"{self._paths.url}/{name}", existing)
         except FileNotFoundError:
             return
         except PermissionError as error:
-            # The program's own wish, and no other attempt to read it helps.
-            self._log(f"not in the bucket: {name}: {error}")
-        self._brought[name] = _version(info)
+            # The program made it unreadable, so a retry does not help.
+            self._log(f"not uploaded: {name}: {error}")
+        self._uploaded[name] = _version(info)
 
-    def _index(self, links: Mapping[str, str], modes: Sequence[str]) -> None:
-        """Note what objects cannot say, beside what another machine has noted of an earlier attempt."""
+    def _update_index(self, links: Mapping[str, str], modes: Sequence[str]) -> None:
+        """Merge links and executable files into the index, which may have entries of earlier attempts."""
         for _ in range(_TRIES):
             known: dict[str, Any] = {"links": {}, "executable": []}
             generation = None
             with suppress(MissingError):
-                generation = self._store.stat(INDEX).generation
-                known = json.loads(bytes(self._store.get(INDEX, generation=generation)))
+                generation = self._store.stat(OUTPUTS_INDEX).generation
+                known = json.loads(bytes(self._store.get(OUTPUTS_INDEX, generation=generation)))
             both = {"links": {**known["links"], **links}, "executable": sorted({*known["executable"], *modes})}
             try:
                 if both != known:
-                    self._store.swap(INDEX, [json.dumps(both, sort_keys=True).encode()], expected=generation)
+                    self._store.swap(OUTPUTS_INDEX, [json.dumps(both, sort_keys=True).encode()], expected=generation)
                 return
             except ConflictError:
                 continue
-        raise StoreError(f"{INDEX} of {self._store.url} is written by somebody else all the time.")
+        raise StoreError(f"Another process keeps writing {OUTPUTS_INDEX} of {self._store.url}.")
 
 
 def _version(info: os.stat_result) -> tuple[int, int]:
     return info.st_size, info.st_mtime_ns
 
 
-def _possible(name: str) -> bool:
+def _is_object_name(name: str) -> bool:
     try:
         return len(name.encode()) < 700 and not {"\r", "\n"} & set(name)
     except UnicodeEncodeError:
@@ -249,24 +236,16 @@ def _possible(name: str) -> bool:
 
 
 def publish(paths: RunPaths, url: str, bundle: str, bundle_url: str) -> None:
-    """Bring the code and the plan of a new run to the bucket, the plan last: it makes it a run.
-
-    Raises:
-        AlreadyExistsError: there is such a run.
-        StoreError: the bucket refuses.
-    """
-    bring_bundle(bundle, bundle_url)
+    """Upload the bundle and the plan of a new run, the plan last: its existence creates the run."""
+    upload_bundle(bundle, bundle_url)
     store = GcsStore(url.partition("://")[2], retry=PATIENCE)
     store.put_new(KEYS.plan, [read_file(paths.plan)])
 
 
-def bring_bundle(bundle: str, bundle_url: str) -> None:
-    """Bring an archive to the bucket unless it is there; then nobody prunes it before the plan that needs it is there too.
+def upload_bundle(bundle: str, bundle_url: str) -> None:
+    """Upload an archive unless it exists, and protect it from pruning until the plan that needs it exists too.
 
-    An object of that name with other bytes is damaged, and replaced.
-
-    Raises:
-        StoreError: the bucket refuses.
+    An existing object with other bytes is damaged, and is replaced.
     """
     folder, _, name = bundle_url.rpartition("/")
     files = BucketFiles(folder, retry=_LONG)
@@ -279,12 +258,8 @@ def bring_bundle(bundle: str, bundle_url: str) -> None:
         files.upload(name, bundle, None)
 
 
-def fetch_bundle(bundle_url: str, bundle: str) -> None:
-    """Bring an archive from the bucket unless it is here, undamaged.
-
-    Raises:
-        MissingError, StoreError: it is not there, or the bucket refuses.
-    """
+def download_bundle(bundle_url: str, bundle: str) -> None:
+    """Download an archive unless it is here and undamaged."""
     folder, _, name = bundle_url.rpartition("/")
     with suppress(FileNotFoundError):
         if sha256(bundle) == name.removesuffix(".tar"):

@@ -25,7 +25,7 @@ from ...process.redirect import start
 from ...records import outputs
 from ...records.events import Event, error_of, first_failure, is_collateral, reason_of
 from ...records.recorder import Recorder, last_step, read_events
-from ...records.restarts import Ended, decide
+from ...records.restarts import EndedAttempt, decide
 from ...spec.layout import RunPaths
 from ...spec.payload import VERSION, Payload
 from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
@@ -212,7 +212,7 @@ class Agent:
         same_job = [each.attempt for each in self._rendezvous.memberships if each.job == own.job]
         earlier = [number for number in same_job if number < own.attempt]
         ends = exit_codes.history(records.read(self._store, ("exited",), earlier), earlier)
-        this = Ended(state=State.FAILED, reason=reason, step=step)
+        this = EndedAttempt(state=State.FAILED, reason=reason, step=step)
         decision = decide([*ends, this], self._retry, drill=bool(self._payload.drill))
         return decision.restart, decision.why
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...records.events import Event
-from ...records.restarts import Ended
+from ...records.restarts import EndedAttempt
 from ...status import EXIT_CHECKPOINTED, EXIT_INFRASTRUCTURE, Reason, State
 
 # Vertex AI treats this as SIGABRT, after which it restarts a job.
@@ -40,7 +40,7 @@ def reason_of(code: int, *, stop_requested: bool) -> Reason:
     return Reason.KILLED if code < 0 else Reason.USER_ERROR
 
 
-def history(events: Sequence[Event], attempts: Sequence[int]) -> list[Ended]:
+def history(events: Sequence[Event], attempts: Sequence[int]) -> list[EndedAttempt]:
     """Return how these attempts ended, from the "exited" records of their tasks."""
     found = []
     for attempt in attempts:
@@ -49,5 +49,5 @@ def history(events: Sequence[Event], attempts: Sequence[int]) -> list[Ended]:
         # A machine that disappears without a record was preempted.
         reason = Reason(causes[0].data["reason"]) if causes and "reason" in causes[0].data else Reason.PREEMPTED
         steps: list[Any] = [event.data["step"] for event in exits if event.data.get("step") is not None]
-        found.append(Ended(state=State.FAILED, reason=reason, step=max(steps, default=None)))
+        found.append(EndedAttempt(state=State.FAILED, reason=reason, step=max(steps, default=None)))
     return found

@@ -10,7 +10,7 @@ from ...clock import Clock
 from ...errors import AccessError
 from ...records.recorder import position
 from ...records.sync.heartbeats import Heartbeat
-from ...records.sync.push import PATIENCE, Mirror
+from ...records.sync.push import PATIENCE, Pusher
 from ...spec.layout import RunPaths
 from ...storage.gcs.store import GcsStore
 
@@ -35,7 +35,7 @@ class ContainerUploader:
         self._last_beat = clock.monotonic()
         self._clock = clock
         self._log = log
-        self._mirror = Mirror(paths, url, clock, log, one_task=True)
+        self._pusher = Pusher(paths, url, clock, log, one_task=True)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="podlift-uploader", daemon=True)
         self._last_warning = ""
@@ -46,19 +46,19 @@ class ContainerUploader:
     def flush(self, within_s: float) -> None:
         """Stop the thread and upload everything that exists now; StoreError if that fails or takes longer."""
         self._stopped.set()
-        self._mirror.set_deadline(within_s)
+        self._pusher.set_deadline(within_s)
         self._thread.join(within_s)
-        self._mirror.push(last=False)
+        self._pusher.push(last=False)
 
     def finish(self, within_s: float) -> None:
         """Upload what was written since `flush`; StoreError if that fails or takes longer."""
-        self._mirror.set_deadline(within_s)
-        self._mirror.push(last=True)
+        self._pusher.set_deadline(within_s)
+        self._pusher.push(last=True)
 
     def _run(self) -> None:
         while not self._stopped.wait(_EVERY_S):
             try:
-                self._mirror.push(last=False)
+                self._pusher.push(last=False)
                 self.beat()
                 self._last_warning = ""
             except Exception as error:  # the task goes on, and the next upload may succeed
@@ -71,7 +71,7 @@ class ContainerUploader:
             self._last_beat = self._clock.monotonic()
             found = position(self._paths, self._task)
             progress = None if found is None else asdict(found)
-            self._heartbeat.say({"supervised": True, "generation": self._resumes, "progress": progress})
+            self._heartbeat.write({"supervised": True, "resumes": self._resumes, "progress": progress})
 
     def _warn(self, text: str) -> None:
         # Not the same sentence once a second.

@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from ...process import namespaces
-from ...process.ports import Reservation
+from ...process.ports import PortReservation
 from .check import Check, Level, bad, fine
 
 _GB = 1e9
@@ -170,7 +170,7 @@ def ports() -> list[Check]:
     """Reserve ports as a run does, and talk to this machine over one."""
     try:
         with ExitStack() as stack:
-            reserved = Reservation(["one", "two"])
+            reserved = PortReservation(["one", "two"])
             stack.callback(reserved.close)
             server = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             server.settimeout(_LIMIT_S)

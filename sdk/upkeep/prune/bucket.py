@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from ... import ids
 from ...errors import AlreadyExistsError, ConflictError, CorruptObjectError, CorruptRunError, MissingError
-from ...records.events import fold, parse, telling
+from ...records.events import fold, parse, status_records
 from ...records.sync.push import PATIENCE
 from ...spec.layout import RootPaths, RunPaths
 from ...status import State, Status
@@ -129,7 +129,7 @@ def _status(files: BucketFiles, run: str, seen: _Seen) -> Status:
     A heartbeat is written every ten seconds, and a machine that was cut off may come back.
     """
     start = f"runs/{run}/{_KEYS.events}/"
-    names = telling([each.name.removeprefix(start) for each in seen.objects if each.name.startswith(start)])
+    names = status_records([each.name.removeprefix(start) for each in seen.objects if each.name.startswith(start)])
     if not names:
         raise CorruptRunError("they are gone")
     events = [parse(name, bytes(files.read(start + name))) for name in names]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ... import ids
-from ...backends.local import Local, uploader
+from ...backends.local import LocalBackend, uploader
 from ...errors import PodliftError
 from ...records.plans import read_plan
 from ...records.recorder import has_ended
@@ -84,9 +84,9 @@ def _why_not(item: Item, older_than_s: float) -> str:
     try:
         if not is_unbrought(paths):
             return ""
-        if not has_ended(paths) and Local().observe(read_plan(paths)).supervised:
+        if not has_ended(paths) and LocalBackend().observe(read_plan(paths)).supervised:
             return "the run goes on"
-        if uploader.is_at_work(paths):
+        if uploader.is_running(paths):
             return "its files are on their way to the bucket"
     except (PodliftError, OSError) as error:
         return str(error).rstrip(".")
@@ -103,8 +103,8 @@ def is_unbrought(paths: RunPaths) -> bool:
     """
     if not os.path.isdir(paths.events):
         return False
-    number = uploader.number_of(paths)
-    return os.path.exists(paths.owner(number)) and not uploader.is_carried(paths)
+    number = uploader.known_resumes(paths)
+    return os.path.exists(paths.owner(number)) and not uploader.is_uploaded(paths)
 
 
 def remove(item: Item, pruning: Pruning) -> None:

@@ -80,7 +80,7 @@ def test_a_crash_loop_stops_early_and_says_so(write) -> None:
     run = submit(program, retry=sdk.Retry(infrastructure=50))
     status = run.wait(LIMIT_S)
     assert (status.attempts, status.reason) == (3, sdk.Reason.KILLED)
-    assert "3 attempts in a row ended at step 7" in status.failure.message
+    assert "3 consecutive attempts ended at step 7" in status.failure.message
 
 
 def test_cancelling_beats_the_restarts(write) -> None:

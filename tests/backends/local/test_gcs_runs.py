@@ -19,7 +19,7 @@ from sdk.backends.local import remote, uploader
 from sdk.clock import SystemClock
 from sdk.process.redirect import start
 from sdk.records.recorder import read_events
-from sdk.records.sync.push import Mirror
+from sdk.records.sync.push import Pusher
 from sdk.storage.gcs.store import GcsStore
 from sdk.upkeep.doctor.bucket import bucket
 
@@ -75,10 +75,10 @@ def supervisor(run: sdk.Run) -> int:
     return int(read_events(run.plan.paths, ("started",))[-1].data["supervisor"].split(":")[1])
 
 
-def kill_carrier() -> None:
-    """End the newest carrier and its guard, as a machine that is gone does."""
-    os.killpg(uploader._carriers[-1].pid, signal.SIGKILL)
-    uploader._carriers[-1].wait()
+def kill_uploader() -> None:
+    """Kill the newest uploader and its watchdog, as if the machine was gone."""
+    os.killpg(uploader._uploaders[-1].pid, signal.SIGKILL)
+    uploader._uploaders[-1].wait()
 
 
 def objects(gcs, prefix: str) -> dict[str, bytes]:
@@ -158,7 +158,7 @@ def test_a_machine_that_is_gone_is_known_by_its_old_heartbeat_and_the_run_goes_o
 ) -> None:
     run = submit(WAITING)
     until(lambda: b"line 20" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
-    kill_carrier()
+    kill_uploader()
     os.kill(supervisor(run), signal.SIGKILL)
     elsewhere()
     other = sdk.attach(run.url)
@@ -220,36 +220,36 @@ def test_every_fifth_request_goes_wrong_and_all_of_the_run_is_in_the_bucket(gcs,
 def test_what_a_killed_carrier_has_not_brought_is_brought_by_the_next_client(gcs, write) -> None:
     run = submit(WAITING)
     until(lambda: b"line 20" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
-    kill_carrier()
+    kill_uploader()
     run.cancel(grace_s=0)
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
     assert content(gcs, run, "attempts/0001/logs/chief-0.log") == Path(run.plan.paths.log(1, "chief-0")).read_bytes()
     assert any(name.endswith(".final.json") for name in objects(gcs, f"podlift/runs/{run.id}/events/"))
 
 
-def test_a_killed_carrier_is_replaced_without_any_client(gcs, write) -> None:
+def test_a_killed_uploader_is_replaced_without_any_client(gcs, write) -> None:
     run = submit(WAITING)
     until(lambda: b"line 20" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
-    guard = uploader._carriers[-1].pid
-    (first,) = Path(f"/proc/{guard}/task/{guard}/children").read_text().split()
+    watchdog = uploader._uploaders[-1].pid
+    (first,) = Path(f"/proc/{watchdog}/task/{watchdog}/children").read_text().split()
     os.kill(int(first), signal.SIGKILL)
     there = content(gcs, run, "attempts/0001/logs/chief-0.log")
     # Nobody asks for the run here.
     until(lambda: len(content(gcs, run, "attempts/0001/logs/chief-0.log")) > len(there) + 100)
     run.cancel(grace_s=0)
     until(lambda: any(name.endswith(".final.json") for name in objects(gcs, f"podlift/runs/{run.id}/events/")))
-    assert uploader._carriers[-1].pid == guard
+    assert uploader._uploaders[-1].pid == watchdog
     assert content(gcs, run, "attempts/0001/logs/chief-0.log") == Path(run.plan.paths.log(1, "chief-0")).read_bytes()
-    assert uploader._carriers[-1].wait(LIMIT_S) == 0
-    assert uploader.is_carried(run.plan.paths)
+    assert uploader._uploaders[-1].wait(LIMIT_S) == 0
+    assert uploader.is_uploaded(run.plan.paths)
 
 
-def test_a_broken_look_for_wishes_does_not_stop_the_carrying_and_is_told_once(gcs, write, monkeypatch, capsys) -> None:
+def test_broken_cancel_requests_do_not_stop_the_upload_and_are_logged_once(gcs, write, monkeypatch, capsys) -> None:
     monkeypatch.setattr(uploader, "start", lambda plan: None)
-    monkeypatch.setattr(uploader, "_WISH_S", 0.0)
-    monkeypatch.setattr(uploader.Carrier, "_take_wishes", lambda self: 1 / 0)
+    monkeypatch.setattr(uploader, "_CANCEL_REQUESTS_S", 0.0)
+    monkeypatch.setattr(uploader.Uploader, "_receive_cancel_requests", lambda self: 1 / 0)
     run = submit(WAITING)
-    thread = threading.Thread(target=uploader.Carrier(run.plan.paths, SystemClock()).carry)
+    thread = threading.Thread(target=uploader.Uploader(run.plan.paths, SystemClock()).run)
     thread.start()
     try:
         until(lambda: b"line 100" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
@@ -259,10 +259,10 @@ def test_a_broken_look_for_wishes_does_not_stop_the_carrying_and_is_told_once(gc
         thread.join(LIMIT_S)
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
     assert content(gcs, run, "attempts/0001/logs/chief-0.log") == Path(run.plan.paths.log(1, "chief-0")).read_bytes()
-    assert capsys.readouterr().err.count("no wishes: Traceback") == 1
+    assert capsys.readouterr().err.count("cancel requests failed: Traceback") == 1
 
 
-def test_what_cannot_be_brought_is_never_taken_for_brought(gcs, write, monkeypatch) -> None:
+def test_what_cannot_be_uploaded_never_counts_as_uploaded(gcs, write, monkeypatch) -> None:
     run = submit("import os; open('run.sh', 'w').close(); os.chmod('run.sh', 0o755)")
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED
 
@@ -271,18 +271,18 @@ def test_what_cannot_be_brought_is_never_taken_for_brought(gcs, write, monkeypat
 
     with monkeypatch.context() as patched:
         patched.setattr(GcsStore, "swap", refuse)
-        with pytest.raises(sdk.errors.StoreError, match=r"outputs.json of .* is written by somebody else") as caught:
-            Mirror(run.plan.paths, f"{ROOT}/runs/other-aaaaaa", SystemClock(), print).push(last=True)
-    # For a carrier this would mean that the run goes on elsewhere.
+        with pytest.raises(sdk.errors.StoreError, match=r"keeps writing outputs.json of") as caught:
+            Pusher(run.plan.paths, f"{ROOT}/runs/other-aaaaaa", SystemClock(), print).push(last=True)
+    # For an uploader this would mean that the run goes on elsewhere.
     assert not isinstance(caught.value, sdk.errors.ConflictError)
     log = Path(run.plan.paths.log(1, "chief-0"))
     log.unlink()
     log.symlink_to(log)
     with pytest.raises(OSError, match="symbolic links"):
-        Mirror(run.plan.paths, f"{ROOT}/runs/other-aaaaaa", SystemClock(), print).push(last=True)
+        Pusher(run.plan.paths, f"{ROOT}/runs/other-aaaaaa", SystemClock(), print).push(last=True)
 
 
-def test_a_look_that_fails_is_taken_again_when_it_is_time_and_told_again_when_it_fails_otherwise(capsys) -> None:
+def test_an_action_that_fails_is_repeated_when_it_is_due_and_logged_again_when_the_failure_changes(capsys) -> None:
     said = iter([sdk.PodliftError("no network")] * 3 + [sdk.PodliftError("no bucket"), KeyError("x"), None])
 
     def once() -> None:
@@ -290,11 +290,11 @@ def test_a_look_that_fails_is_taken_again_when_it_is_time_and_told_again_when_it
         if error is not None:
             raise error
 
-    look = uploader.Look(10.0, "heartbeat", once)
+    action = uploader.PeriodicAction(10.0, "heartbeat", once)
     for now in (0.0, 5.0, 10.0, 700.0, 710.0, 720.0, 730.0):
-        look.take(now)
+        action.run_if_due(now)
     lines = [
-        line.partition(" no heartbeat: ")[2] for line in capsys.readouterr().err.splitlines() if "heartbeat" in line
+        line.partition(" heartbeat failed: ")[2] for line in capsys.readouterr().err.splitlines() if "heartbeat" in line
     ]
     assert lines == ["no network", "no network", "no bucket", "Traceback (most recent call last):"]
     assert next(said, "all were taken") == "all were taken"
@@ -437,7 +437,7 @@ def test_no_byte_is_lost_or_doubled_when_the_carrier_is_killed_again_and_again(g
     run = submit(WAITING.replace("0.01", "0.0005"))
     for number in range(25):
         time.sleep(0.3 + 0.05 * (number % 7))
-        kill_carrier()
+        kill_uploader()
         sdk.attach(run.url)
     run.cancel(grace_s=0)
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED

@@ -18,8 +18,8 @@ from support import GOLDEN_FILES, LIMIT_S
 
 import sdk
 from sdk.backends.base import LogLine
-from sdk.process import log_lines
-from sdk.process.log_index import Stamper
+from sdk.process import log_tail
+from sdk.process.log_index import LogIndexWriter
 from sdk.process.log_tail import last_lines
 from sdk.records.recorder import read_events
 
@@ -34,9 +34,9 @@ def texts(found: Iterable[LogLine], task: str | None = None) -> list[str]:
     return [line.text for line in wanted if not line.text.startswith("podlift: ")]
 
 
-def cut(chunks: list[bytes]) -> list[log_lines.Line]:
-    cutter = log_lines.Cutter()
-    return [line for chunk in chunks for line in cutter.cut(chunk)] + cutter.end()
+def cut(chunks: list[bytes]) -> list[log_tail.Line]:
+    splitter = log_tail.LineSplitter()
+    return [line for chunk in chunks for line in splitter.feed(chunk)] + splitter.finish()
 
 
 class Hand:
@@ -73,7 +73,7 @@ def log_of(run: Path | str, task: str = "chief-0", attempt: int = 1) -> Path:
 @given(pieces, st.booleans())
 def test_lines_do_not_depend_on_how_the_bytes_came_in(chunks: list[bytes], short: bool) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(log_lines, "MAX_LINE_BYTES", 5 if short else 1 << 20)
+        patched.setattr(log_tail, "MAX_LINE_BYTES", 5 if short else 1 << 20)
         whole = b"".join(chunks)
         found = cut(chunks)
         assert found == cut([whole]) == cut([bytes([byte]) for byte in whole])
@@ -94,7 +94,7 @@ def test_lines_do_not_depend_on_how_the_bytes_came_in(chunks: list[bytes], short
         (b"\r", []),
     ],
 )
-def test_what_ends_a_line_and_what_is_printed_over(printed: bytes, expected: list[log_lines.Line]) -> None:
+def test_what_ends_a_line_and_what_is_printed_over(printed: bytes, expected: list[log_tail.Line]) -> None:
     assert cut([printed]) == expected
 
 
@@ -166,12 +166,12 @@ def test_a_log_that_is_rotated_while_it_is_followed_loses_and_doubles_nothing(wr
 
 def test_lines_of_several_tasks_come_in_the_order_in_which_they_were_written(old: Path) -> None:
     run, clock = sdk.attach(old), Hand()
-    with Stamper(run.plan.paths, 1, run.plan.tasks, clock) as stamper:
+    with LogIndexWriter(run.plan.paths, 1, run.plan.tasks, clock) as index:
         for number in range(6):
             with log_of(old, run.plan.tasks[number % 2]).open("a") as log:
                 log.write(f"{number}\nalso {number}\n")
             clock.sleep(0.2)
-            stamper.look()
+            index.update()
         with log_of(old, "chief-0").open("a") as log:
             log.write("6\n")
         clock.sleep(0.05)
@@ -184,16 +184,16 @@ def test_lines_of_several_tasks_come_in_the_order_in_which_they_were_written(old
 
 def test_times_of_a_rotated_log_are_those_of_its_own_files(old: Path) -> None:
     run, clock, log = sdk.attach(old), Hand(), log_of(old)
-    with Stamper(run.plan.paths, 1, run.plan.tasks, clock) as stamper:
+    with LogIndexWriter(run.plan.paths, 1, run.plan.tasks, clock) as index:
         for text in ("first\nsecond\n", "third\n"):
             log.write_text(text)
             clock.sleep(1)
-            stamper.look()
+            index.update()
             if text.startswith("first"):
                 log.rename(f"{log}.1")
         log_of(old, "worker-0").write_text("later\n")
         clock.sleep(1)
-        stamper.look()
+        index.update()
     found = [(line.text, line.time) for line in run.logs()]
     assert found == [("first", 1001.0), ("second", 1001.0), ("third", 1002.0), ("later", 1003.0)]
 
@@ -208,14 +208,14 @@ def test_without_times_or_with_damaged_ones_no_line_is_lost(old: Path, damage: b
     assert [line.text for line in sdk.attach(old).logs()] == ["a", "b", "c"]
 
 
-def test_a_stamper_that_looks_often_notes_seldom(old: Path) -> None:
+def test_the_log_index_grows_slowly_although_it_is_updated_often(old: Path) -> None:
     run, clock, log = sdk.attach(old), Hand(), log_of(old)
-    with Stamper(run.plan.paths, 1, run.plan.tasks, clock) as stamper:
+    with LogIndexWriter(run.plan.paths, 1, run.plan.tasks, clock) as index:
         for _ in range(2000):
             with log.open("a") as file:
                 file.write("x\n")
             clock.sleep(0.01)
-            stamper.look()
+            index.update()
     noted = log.with_name("times.jsonl").read_text().splitlines()
     assert 150 < len(noted) <= 202
     assert json.loads(noted[-1])[1] == {"chief-0": 4000}

@@ -13,7 +13,7 @@ import pytest
 from support import LIMIT_S
 
 import sdk
-from sdk.backends.local.hang import Life, Pauses
+from sdk.backends.local.hang import HangDetector, Pauses
 from sdk.process import exit_reasons
 from sdk.records.events import Event, is_collateral, reason_of
 from sdk.records.recorder import read_events
@@ -67,16 +67,16 @@ def test_a_peer_that_has_ended_with_0_before_was_not_lost() -> None:
 @pytest.mark.parametrize(
     ("left", "stopped", "paused_s", "said"),
     [
-        (["worker-0"], [], 0.1, "worker-0 had ended before, with exit code 0"),
-        ([], ["worker-0"], 0.1, "worker-0 was stopped (SIGSTOP, or a debugger)"),
-        ([], [], 22.0, "stood still for 22 s"),
-        ([], [], 0.1, "paused, too busy, or cut off"),
+        (["worker-0"], [], 0.1, "worker-0 had ended before with exit code 0"),
+        ([], ["worker-0"], 0.1, "worker-0 was suspended (SIGSTOP or a debugger)"),
+        ([], [], 22.0, "suspended for 22 s"),
+        ([], [], 0.1, "paused, too busy, or disconnected"),
     ],
 )
 def test_why_tasks_lost_touch_is_said_as_far_as_it_is_known(
     left: list[str], stopped: list[str], paused_s: float, said: str
 ) -> None:
-    assert said in exit_reasons.of_lost_peers("chief-0 failed.", left=left, stopped=stopped, paused_s=paused_s)
+    assert said in exit_reasons.lost_peers_message("chief-0 failed.", exited=left, stopped=stopped, paused_s=paused_s)
 
 
 def test_a_gang_that_lost_touch_with_a_stopped_worker_starts_again(write, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_a_gang_that_lost_touch_with_a_stopped_worker_starts_again(write, monkey
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
     (again,) = [event for event in read_events(run.plan.paths) if event.kind == "restarting"]
     assert again.data["reason"] == "infrastructure"
-    assert "worker-0 was stopped (SIGSTOP, or a debugger)" in again.data["failure"]["message"]
+    assert "worker-0 was suspended (SIGSTOP or a debugger)" in again.data["failure"]["message"]
 
 
 class Clock:
@@ -128,14 +128,14 @@ def test_the_time_for_which_nobody_looked_makes_no_hang(tmp_path: Path) -> None:
     pauses = Pauses(clock)
     clock.sleep(100.0)  # imports
     pauses.begin()
-    life = Life(plan, 1, {}, clock)
+    detector = HangDetector(plan, 1, {}, clock)
 
     def look(seconds: float) -> bool:
         until = clock.time + seconds
         while clock.time < until:
             clock.sleep(0.05)
-            pauses.look()
-            if life.hang() is not None:
+            pauses.update()
+            if detector.hang() is not None:
                 return True
         return False
 

@@ -27,7 +27,7 @@ sys.exit(4)
 """
     done = guarded(program, str(tmp_path / "starts"))
     assert (done.returncode, (tmp_path / "starts").read_text()) == (4, "xxx")
-    assert done.stderr.splitlines() == ["Ended by signal 9: started again."] * 2
+    assert done.stderr.splitlines() == ["Killed by signal 9: restarted."] * 2
 
 
 def test_one_that_never_lives_long_is_left_alone_in_the_end(monkeypatch) -> None:

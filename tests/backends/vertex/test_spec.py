@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from support import GOLDEN_FILES
 
 import sdk
-from sdk.backends.vertex import Vertex, request
+from sdk.backends.vertex import VertexBackend, request
 from sdk.hardware import accelerators
 from sdk.runtime.container.loader import LOADER
 from sdk.spec import cluster
@@ -169,7 +169,7 @@ def test_parameter_servers_have_no_accelerator(bodies: dict[str, Any]) -> None:
 
 def test_the_command_is_the_loader_and_its_arguments_name_what_it_fetches(base: Plan) -> None:
     stage, order = "a" * 64, "b" * 64
-    body = request.render(planned(base, {}, {}), number=2, stage=stage, order_digest=order)
+    body = request.render(planned(base, {}, {}), number=2, entrypoint=stage, spec_digest=order)
     container = body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
     assert container["command"] == ["python3", "-c", LOADER]
     run = "podlift/runs/digits-aaaaaa"
@@ -219,7 +219,7 @@ def test_what_the_machines_script_sets_reaches_the_program_with_its_arguments_as
     words = [*command[:3], str(script), sys.executable, "-c", shown, "a b", "$HOME", "*"]
     ended = subprocess.run(words, capture_output=True, text=True, check=True)
     assert ended.stdout == f"{'gIB' if there else None} ['a b', '$HOME', '*']\n"
-    assert ended.stderr == ("" if there else f"podlift: no {script} on this machine: NCCL goes without it\n")
+    assert ended.stderr == ("" if there else f"podlift: no {script} on this machine: NCCL runs without it\n")
 
 
 def test_the_callers_own_values_are_in_the_request_that_is_sent_and_in_no_other(base: Plan) -> None:
@@ -253,7 +253,7 @@ def test_what_is_not_configured_is_shown_and_refused_at_the_start(base: Plan) ->
         root="gs://<bucket>/podlift",
         backend_options=sdk.Vertex().model_dump(mode="json"),
     )
-    body, backend = request.render(bare), Vertex()
+    body, backend = request.render(bare), VertexBackend()
     assert body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]["imageUri"] == "<image>"
     assert body["jobSpec"]["baseOutputDirectory"]["outputUriPrefix"] == "gs://<bucket>/podlift/runs/digits-aaaaaa"
     assert "/projects/<project>/locations/us-central1/" in backend.render(bare).url
@@ -290,7 +290,7 @@ def test_a_patch_goes_where_it_says(base: Plan, patch: dict[str, Any], path: tup
     for part in path:
         found = found[part]
     assert found == value
-    notes = Vertex().review(plan, starting=True)
+    notes = VertexBackend().review(plan, starting=True)
     assert [note.level for note in notes] == ["note"]
     assert next(iter(patch)) in notes[0].message
 
@@ -301,7 +301,7 @@ def test_the_order_names_everything_by_key_and_digest_and_holds_no_secret(base: 
         "resources": {"workers": 2, "accelerator": "v5e-4"},
         "limits": {"max_steps": 7},
     }
-    found = request.order(planned(base, job, {}), 1, "c" * 64)
+    found = request.launch_spec(planned(base, job, {}), 1, "c" * 64)
     assert json.loads(json.dumps(found)) == found
     assert found["bundle"] == {"key": f"podlift/bundles/{base.digest}.tar", "sha256": base.digest}
     assert found["runtime"] == {"key": f"podlift/runtime/{'c' * 64}.tar", "sha256": "c" * 64}

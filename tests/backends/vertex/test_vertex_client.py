@@ -11,8 +11,8 @@ import pytest
 
 from sdk import InputError
 from sdk.backends.vertex import client
-from sdk.backends.vertex.client import Jobs, RefusedError, UnsureError, checked
-from sdk.backends.vertex.create_job import Asked, Creation
+from sdk.backends.vertex.client import JobClient, OutcomeUnknownError, VertexRejectedError, to_custom_job
+from sdk.backends.vertex.create_job import JobCreation, JobRequest
 from sdk.errors import MissingError
 from sdk.storage import emulator
 from sdk.storage.posix_store import PosixStore
@@ -102,13 +102,13 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 @pytest.fixture
-def jobs() -> Jobs:
-    return Jobs("p", clock=Clock())
+def jobs() -> JobClient:
+    return JobClient("p", clock=Clock())
 
 
-def test_a_job_is_created_with_googles_own_types(server: Server, jobs: Jobs) -> None:
+def test_a_job_is_created_with_googles_own_types(server: Server, jobs: JobClient) -> None:
     server.script = [(200, JOB)]
-    made = jobs.create("us-central1", checked(BODY))
+    made = jobs.create("us-central1", to_custom_job(BODY))
     assert (made.name, made.state, made.labels) == (NAME, "JOB_STATE_RUNNING", {"podlift-run": "d-aaaaaa"})
     (method, path, body), *more = server.asked
     assert more == []
@@ -117,10 +117,10 @@ def test_a_job_is_created_with_googles_own_types(server: Server, jobs: Jobs) -> 
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504])
-def test_a_write_is_sent_once_and_may_have_been_carried_out(server: Server, jobs: Jobs, status: int) -> None:
+def test_a_write_is_sent_once_and_may_have_been_carried_out(server: Server, jobs: JobClient, status: int) -> None:
     server.script = [(status, "try again")]
-    with pytest.raises(UnsureError, match=str(status)):
-        jobs.create("us-central1", checked(BODY))
+    with pytest.raises(OutcomeUnknownError, match=str(status)):
+        jobs.create("us-central1", to_custom_job(BODY))
     assert len(server.asked) == 1
 
 
@@ -129,36 +129,36 @@ FOREIGN = [b"", b"<html><title>Welcome to the hotel</title></html>", b"{}", b"[]
 
 @pytest.mark.parametrize("body", FOREIGN)
 def test_a_good_status_with_a_foreign_body_leaves_open_whether_there_is_a_job(
-    server: Server, jobs: Jobs, body: bytes
+    server: Server, jobs: JobClient, body: bytes
 ) -> None:
     server.script = [(200, body)]
-    with pytest.raises(UnsureError, match=r"answer.*check the network and its proxies"):
-        jobs.create("us-central1", checked(BODY))
+    with pytest.raises(OutcomeUnknownError, match=r"response.*check the network and its proxies"):
+        jobs.create("us-central1", to_custom_job(BODY))
     assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize("body", FOREIGN)
-def test_a_foreign_body_is_no_job_and_is_asked_for_again(server: Server, jobs: Jobs, body: bytes) -> None:
+def test_a_foreign_body_is_no_job_and_is_asked_for_again(server: Server, jobs: JobClient, body: bytes) -> None:
     server.script = [(200, body), (200, JOB)]
     assert jobs.get(NAME).id == "7"
 
 
 def test_after_a_foreign_answer_the_job_is_found_and_no_second_one_is_made(
-    server: Server, jobs: Jobs, tmp_path: Path
+    server: Server, jobs: JobClient, tmp_path: Path
 ) -> None:
     mine = {**JOB, "labels": {"podlift-run": "d-aaaaaa", "podlift-job": "1"}}
     server.script = [(200, b"<html>"), (200, {"customJobs": [mine]})]
-    asked = Asked(run_id="d-aaaaaa", number=1, regions=["us-central1"], shown={}, job=checked(BODY))
-    made = Creation(asked, PosixStore(str(tmp_path / "run")), jobs, Clock()).ensure()
+    asked = JobRequest(run_id="d-aaaaaa", number=1, regions=["us-central1"], redacted_body={}, job=to_custom_job(BODY))
+    made = JobCreation(asked, PosixStore(str(tmp_path / "run")), jobs, Clock()).ensure()
     assert (made.name, made.unsure) == (NAME, True)
     assert [method for method, *_ in server.asked] == ["POST", "GET"]
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 429])
-def test_what_was_refused_was_not_done(server: Server, jobs: Jobs, status: int) -> None:
+def test_what_was_refused_was_not_done(server: Server, jobs: JobClient, status: int) -> None:
     server.script = [(status, "The words of the service.")]
-    with pytest.raises(RefusedError) as caught:
-        jobs.create("us-central1", checked(BODY))
+    with pytest.raises(VertexRejectedError) as caught:
+        jobs.create("us-central1", to_custom_job(BODY))
     assert caught.value.status == status
     # Without credentials Google's own library speaks in the place of a 401.
     assert status == 401 or "The words of the service." in str(caught.value)
@@ -166,43 +166,43 @@ def test_what_was_refused_was_not_done(server: Server, jobs: Jobs, status: int) 
 
 
 def test_a_silent_server_is_not_waited_for_for_ever(
-    server: Server, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    server: Server, jobs: JobClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "_WRITE_S", 0.3)
     server.script = [(0, None)]
-    with pytest.raises(UnsureError, match="Timeout"):
-        jobs.create("us-central1", checked(BODY))
+    with pytest.raises(OutcomeUnknownError, match="Timeout"):
+        jobs.create("us-central1", to_custom_job(BODY))
     assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_read_is_sent_again_with_waits(server: Server, jobs: Jobs, status: int) -> None:
+def test_a_read_is_sent_again_with_waits(server: Server, jobs: JobClient, status: int) -> None:
     server.script = [(status, "busy"), (status, "busy"), (200, JOB)]
     assert jobs.get(NAME).state == "JOB_STATE_RUNNING"
     assert len(server.asked) == 3
     assert jobs._clock.now() == 1.5
 
 
-def test_a_read_that_never_succeeds_ends(server: Server, jobs: Jobs) -> None:
+def test_a_read_that_never_succeeds_ends(server: Server, jobs: JobClient) -> None:
     server.script = [(503, "down")]
-    with pytest.raises(UnsureError, match="down"):
+    with pytest.raises(OutcomeUnknownError, match="down"):
         jobs.get(NAME)
     assert 20 < jobs._clock.now() <= 45
 
 
-def test_a_job_that_is_gone_is_missing(server: Server, jobs: Jobs) -> None:
+def test_a_job_that_is_gone_is_missing(server: Server, jobs: JobClient) -> None:
     server.script = [(404, "not found")]
     with pytest.raises(MissingError, match="customJobs/7"):
         jobs.get(NAME)
     assert len(server.asked) == 1
 
 
-def test_an_unknown_state_and_unknown_fields_are_no_error(server: Server, jobs: Jobs) -> None:
+def test_an_unknown_state_and_unknown_fields_are_no_error(server: Server, jobs: JobClient) -> None:
     server.script = [(200, {**JOB, "state": 99, "somethingNew": {"a": 1}})]
     assert jobs.get(NAME).state == "JOB_STATE_99"
 
 
-def test_an_error_and_times_are_told(server: Server, jobs: Jobs) -> None:
+def test_an_error_and_times_are_told(server: Server, jobs: JobClient) -> None:
     error = {"code": 8, "message": "Resources are insufficient in region: us-central1."}
     server.script = [(200, {**JOB, "state": "JOB_STATE_FAILED", "error": error, "endTime": "2026-01-01T00:00:01Z"})]
     found = jobs.get(NAME)
@@ -211,7 +211,7 @@ def test_an_error_and_times_are_told(server: Server, jobs: Jobs) -> None:
     assert found.started is None
 
 
-def test_every_page_of_a_list_is_read_with_the_runs_label(server: Server, jobs: Jobs) -> None:
+def test_every_page_of_a_list_is_read_with_the_runs_label(server: Server, jobs: JobClient) -> None:
     other = {**JOB, "name": NAME[:-1] + "8"}
     server.script = [(200, {"customJobs": [JOB], "nextPageToken": "t"}), (200, {"customJobs": [other]})]
     assert [job.id for job in jobs.list("us-central1", {"podlift-run": "d-aaaaaa"})] == ["7", "8"]
@@ -220,13 +220,13 @@ def test_every_page_of_a_list_is_read_with_the_runs_label(server: Server, jobs: 
 
 
 @pytest.mark.parametrize("status", [400, 404])
-def test_cancelling_what_has_ended_or_is_gone_does_nothing(server: Server, jobs: Jobs, status: int) -> None:
+def test_cancelling_what_has_ended_or_is_gone_does_nothing(server: Server, jobs: JobClient, status: int) -> None:
     server.script = [(status, "it is over")]
     jobs.cancel(NAME)
     assert server.asked[0][1].partition("?")[0] == f"/v1/{NAME}:cancel"
 
 
-def test_cancelling_is_sent_again_since_twice_is_once(server: Server, jobs: Jobs) -> None:
+def test_cancelling_is_sent_again_since_twice_is_once(server: Server, jobs: JobClient) -> None:
     server.script = [(503, "busy"), (200, {})]
     jobs.cancel(NAME)
     assert len(server.asked) == 2
@@ -236,11 +236,11 @@ def test_a_server_that_is_not_there_leaves_it_open(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:9/{TOKEN}")
     # As in a process that has found it before.
     monkeypatch.setattr(emulator, "_patient", True)
-    with pytest.raises(UnsureError, match="cannot be reached") as caught:
-        Jobs("p", clock=Clock()).create("us-central1", checked(BODY))
+    with pytest.raises(OutcomeUnknownError, match="cannot be reached") as caught:
+        JobClient("p", clock=Clock()).create("us-central1", to_custom_job(BODY))
     assert TOKEN not in str(caught.value)
 
 
 def test_a_body_that_google_does_not_know_is_refused_before_it_is_sent() -> None:
     with pytest.raises(InputError, match="no field named"):
-        checked({**BODY, "jobSpeck": {}})
+        to_custom_job({**BODY, "jobSpeck": {}})

@@ -22,14 +22,14 @@ TEXTS = [
         "Resources are insufficient in region: us-central1. Try a different region or use a different accelerator.",
         8,
         "stockout",
-        ["no question of quota", "provisioning='flex'"],
+        ["not a quota problem", "provisioning='flex'"],
     ),
     ("The job failed with a STOCKOUT error.", 8, "stockout", ["region"]),
     ("ZONE_RESOURCE_POOL_EXHAUSTED", 8, "stockout", ["region"]),
     ("400 Machine type n1-standard-1 is not supported.", 3, "refused", ["podlift accelerators"]),
     ("Unsupported region for Vertex AI, select from frozenset({'us-east1'})", 3, "refused", ["vertex_regions"]),
     ("The bucket gs://b must be in the same region as the job: us-central1", 3, "refused", ["--location=REGION"]),
-    ("multi-region buckets are not supported", 3, "refused", ["one region"]),
+    ("multi-region buckets are not supported", 3, "refused", ["single-region"]),
     (
         "403 Permission 'iam.serviceAccounts.actAs' denied on service account x@p.iam.gserviceaccount.com",
         7,
@@ -82,7 +82,7 @@ TEXTS = [
         "why your job exited please check the logs: https://console.cloud.google.com/logs/viewer?project=1",
         3,
         "user_error",
-        ["no record"],
+        ["without a record"],
     ),
     ("The replica workerpool0-0 exited with a non-zero status of 139.", 3, "killed", ["SIGSEGV"]),
     ("The replica workerpool0-0 exited with a non-zero status of 143.", 3, "preempted", ["SIGTERM"]),
@@ -110,7 +110,7 @@ def test_a_text_that_nobody_knows_is_passed_on_as_it_is() -> None:
 
 
 def test_no_text_at_all_is_said_to_be_none() -> None:
-    assert "does not say why" in diagnose("", 0).message
+    assert "does not report why" in diagnose("", 0).message
 
 
 def test_what_is_advised_depends_on_the_kind_of_machine() -> None:
@@ -126,4 +126,4 @@ def test_the_replica_that_failed_is_named() -> None:
 
 
 def test_an_internal_error_of_the_service_is_not_said_to_have_been_tried_again() -> None:
-    assert diagnose("Internal error occurred.").sentence == "Vertex AI failed itself."
+    assert diagnose("Internal error occurred.").sentence == "Vertex AI had an internal error."

@@ -8,7 +8,7 @@ import pytest
 
 from sdk import InputError
 from sdk.backends.vertex import logs, states
-from sdk.backends.vertex.logs import Pace, Reader, chosen, entries, lines, selection
+from sdk.backends.vertex.logs import LogReader, Polling, entries, entry_filter, lines, replica_of
 
 START = 1_700_000_000.0
 NAMES = states.replica_names(["chief-0", "worker-0"])
@@ -75,7 +75,7 @@ class Job:
     def __init__(self, clock: Clock, ends: float) -> None:
         self.clock, self.ends, self.asked = clock, START + ends, 0
 
-    def over(self) -> tuple[bool, float]:
+    def has_ended(self) -> tuple[bool, float]:
         self.asked += 1
         return self.clock.now() >= self.ends, self.ends
 
@@ -90,17 +90,17 @@ def logging(clock: Clock) -> Logging:
     return Logging(clock)
 
 
-def reader(logging: Logging, pace: Pace | None = None) -> Reader:
-    return Reader(logging.ask, "p", "77", pace=pace or Pace(), clock=logging.clock)
+def reader(logging: Logging, polling: Polling | None = None) -> LogReader:
+    return LogReader(logging.ask, "p", "77", polling=polling or Polling(), clock=logging.clock)
 
 
-def texts(found: Iterator[logs.Entry]) -> list[str]:
+def texts(found: Iterator[logs.LogEntry]) -> list[str]:
     return [entry.text for entry in found]
 
 
 def test_the_filter_is_the_one_that_googles_own_command_uses() -> None:
-    assert selection("77") == 'resource.type="ml_job" AND resource.labels.job_id="77"'
-    assert selection("77", "workerpool1-0", 0.5, 1.0) == (
+    assert entry_filter("77") == 'resource.type="ml_job" AND resource.labels.job_id="77"'
+    assert entry_filter("77", "workerpool1-0", 0.5, 1.0) == (
         'resource.type="ml_job" AND resource.labels.job_id="77" AND resource.labels.task_name="workerpool1-0" AND '
         'timestamp>="1970-01-01T00:00:00.500000Z" AND timestamp<"1970-01-01T00:00:01.000000Z"'
     )
@@ -109,21 +109,21 @@ def test_the_filter_is_the_one_that_googles_own_command_uses() -> None:
 def test_every_page_is_read(logging: Logging) -> None:
     for number in range(5):
         logging.add(-10 + number, str(number))
-    assert [entry.text for entry in entries(logging.ask, "p", selection("77"))] == list("01234")
+    assert [entry.text for entry in entries(logging.ask, "p", entry_filter("77"))] == list("01234")
     assert len(logging.filters) == 3
 
 
 def test_one_task_is_asked_for_at_the_service(logging: Logging) -> None:
     logging.add(-3, "chief")
     logging.add(-2, "worker", "workerpool1-0")
-    assert texts(reader(logging).read(chosen("worker-0", ["chief-0", "worker-0"], NAMES))) == ["worker"]
+    assert texts(reader(logging).read(replica_of("worker-0", ["chief-0", "worker-0"], NAMES))) == ["worker"]
 
 
 def test_an_unknown_task_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(InputError, match="Did you mean 'worker-0'"):
-        chosen("worker-1", ["chief-0", "worker-0"], NAMES)
-    assert chosen("service", ["chief-0"], NAMES) is None
-    assert chosen(None, ["chief-0"], NAMES) is None
+        replica_of("worker-1", ["chief-0", "worker-0"], NAMES)
+    assert replica_of("service", ["chief-0"], NAMES) is None
+    assert replica_of(None, ["chief-0"], NAMES) is None
 
 
 def test_following_yields_each_line_once_and_ends_behind_the_job(logging: Logging, clock: Clock) -> None:
@@ -131,20 +131,20 @@ def test_following_yields_each_line_once_and_ends_behind_the_job(logging: Loggin
         logging.add(number, str(number))
     job = Job(clock, ends=40)
     assert texts(reader(logging).follow(None, job)) == [str(number) for number in range(40)]
-    assert clock.now() >= START + 40 + Pace().settle_s
-    assert job.asked <= 1 + (40 + Pace().settle_s) / Pace().poll_s + 2, "nobody asks more often than is polite"
+    assert clock.now() >= START + 40 + Polling().settle_s
+    assert job.asked <= 1 + (40 + Polling().settle_s) / Polling().poll_s + 2, "nobody asks more often than is polite"
 
 
 def test_following_ends_where_the_services_clock_is_hours_ahead(logging: Logging, clock: Clock) -> None:
     logging.add(1, "a")
 
     class Ahead(Job):
-        def over(self) -> tuple[bool, float]:
-            over, ended = super().over()
+        def has_ended(self) -> tuple[bool, float]:
+            over, ended = super().has_ended()
             return over, ended + 3600
 
     assert texts(reader(logging).follow(None, Ahead(clock, ends=40))) == ["a"]
-    assert clock.now() < START + 40 + 2 * Pace().settle_s
+    assert clock.now() < START + 40 + 2 * Polling().settle_s
 
 
 def test_a_line_that_arrives_late_is_read_all_the_same(logging: Logging, clock: Clock) -> None:
@@ -174,7 +174,7 @@ def test_what_is_young_is_left_for_the_next_look_while_the_job_runs(logging: Log
 
 def test_an_emulator_is_asked_without_waiting(logging: Logging, clock: Clock) -> None:
     logging.add(0, "a")
-    assert texts(reader(logging, logs.AT_ONCE).follow(None, Job(clock, ends=0.3))) == ["a"]
+    assert texts(reader(logging, logs.EMULATOR_POLLING).follow(None, Job(clock, ends=0.3))) == ["a"]
     assert clock.now() < START + 2
 
 

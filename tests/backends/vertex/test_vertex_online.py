@@ -76,7 +76,7 @@ def test_a_bucket_elsewhere_is_refused_offline_where_its_place_is_known(
         "It was not checked whether gs://in-europe exists, in a region of the job (us-central1). Next: podlift plan"
     )
     assert unseen in said(plan(online=None, bucket="in-europe"), "note")
-    locations.remember("gs://in-europe/podlift", about, os.environ, now=1_790_000_000)
+    locations.store("gs://in-europe/podlift", about, os.environ, now=1_790_000_000)
     with pytest.raises(
         InputError, match=r"is in europe-west4.* Checked on 2026-09-21; podlift plan --online checks again\.$"
     ):

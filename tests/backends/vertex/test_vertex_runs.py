@@ -49,7 +49,7 @@ def test_a_lost_reply_makes_no_second_job(podlift_vertex: Cloud, start: Callable
 def test_a_second_job_that_a_late_list_has_let_begin_is_cancelled_and_does_no_harm(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sdk.backends.vertex.create_job.LOOKS_S", (0.0, 0.05))
+    monkeypatch.setattr("sdk.backends.vertex.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
     monkeypatch.setattr("sdk.backends.vertex.run_view._STRAYS_S", 0.0)
     lost = {"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1}
     late = {"api": "vertex", "kind": "late_list", "lists": 2, "nth": 1}
@@ -70,7 +70,7 @@ def test_a_second_job_that_a_late_list_has_let_begin_is_cancelled_and_does_no_ha
 def test_a_service_that_does_not_answer_for_a_while_changes_nothing_for_who_waits(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sdk.backends.vertex.client._PATIENCE_S", 0.1)
+    monkeypatch.setattr("sdk.backends.vertex.client._RETRY_S", 0.1)
     podlift_vertex.faults({"api": "vertex", "kind": "hold"})
     run = start()
     assert run.status().vendor == "JOB_STATE_QUEUED"
@@ -155,7 +155,7 @@ def test_a_run_whose_submit_was_killed_before_its_job_is_cancelled_at_once_and_r
         raise KilledError
 
     with monkeypatch.context() as patch:
-        patch.setattr("sdk.backends.vertex.create_job.Creation._ask", killed)
+        patch.setattr("sdk.backends.vertex.create_job.JobCreation._create", killed)
         with pytest.raises(KilledError):
             start()
     (info,) = api.runs(root=f"gs://{podlift_vertex.bucket}/podlift")
@@ -179,7 +179,7 @@ def test_a_job_that_begins_behind_a_wish_for_its_end_does_not_start_its_program(
     podlift_vertex.faults({"api": "vertex", "kind": "hold"})
     run = start()
     key = f"podlift/runs/{run.id}/control/0000-abcdef.cancel.json"
-    wish = json.dumps({"grace_s": 3600.0, "asked": time.time()})
+    wish = json.dumps({"grace_s": 3600.0, "requested_at": time.time()})
     podlift_vertex.client().bucket(podlift_vertex.bucket).blob(key).upload_from_string(wish)
     podlift_vertex.faults()
     assert run.wait(LIMIT_S).state is State.CANCELLED
@@ -190,7 +190,7 @@ def test_a_job_that_begins_behind_a_wish_for_its_end_does_not_start_its_program(
 def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sdk.backends.vertex.run_view._MARGIN_S", 0.0)
+    monkeypatch.setattr("sdk.backends.vertex.run_view._CANCEL_MARGIN_S", 0.0)
     run = start("import time; time.sleep(600)")
     until = time.monotonic() + LIMIT_S
     while run.status().state is not State.RUNNING and time.monotonic() < until:

@@ -8,7 +8,7 @@ from google.cloud.aiplatform_v1 import JobState
 
 from sdk import Reason, State, Status
 from sdk.backends.vertex import states
-from sdk.backends.vertex.states import Ended, VendorJob, merge, state_name, verdict
+from sdk.backends.vertex.states import EndedJob, VendorJob, merge, state_name, verdict
 from sdk.records.events import Event
 
 NAME = "projects/p/locations/us-central1/customJobs/77"
@@ -28,7 +28,7 @@ def event(kind: str, time: float, attempt: int = 1, source: str = "chief-0", **d
 
 
 def decided(events: list[Event], vendor: VendorJob, **more: Any) -> tuple[str, str]:
-    found = verdict(Ended(events=events, job=vendor, tasks=TASKS, **more))
+    found = verdict(EndedJob(events=events, job=vendor, tasks=TASKS, **more))
     return found["state"], found["reason"]
 
 
@@ -98,7 +98,7 @@ ECHO = event("failed", 21.0, source="worker-0", type="UnavailableError", message
 
 def test_the_root_cause_is_the_tasks_own_and_not_what_the_vendor_says_of_it() -> None:
     vendor = job("FAILED", message="The replica workerpool0-0 exited with a non-zero status of 1.", code=3)
-    found = verdict(Ended(events=[event("attempt_started", 10.0), ECHO, FAILED], job=vendor, tasks=TASKS))
+    found = verdict(EndedJob(events=[event("attempt_started", 10.0), ECHO, FAILED], job=vendor, tasks=TASKS))
     assert (found["state"], found["reason"]) == ("FAILED", "user_error")
     assert found["failure"]["task"] == "chief-0"
     assert "KeyError: 'column'" in found["failure"]["message"]
@@ -112,7 +112,7 @@ def test_what_only_echoes_a_lost_machine_yields_to_what_the_vendor_knows() -> No
 
 def test_without_a_record_the_vendors_text_is_the_cause_and_names_our_task() -> None:
     vendor = job("FAILED", message="The replica workerpool1-1 ran out of memory and exited with 137.", code=3)
-    found = verdict(Ended(events=[], job=vendor, tasks=TASKS))
+    found = verdict(EndedJob(events=[], job=vendor, tasks=TASKS))
     assert (found["reason"], found["failure"]["task"]) == ("out_of_memory", "worker-1")
 
 
@@ -135,14 +135,14 @@ def test_without_a_record_the_vendors_text_is_the_cause_and_names_our_task() -> 
 )
 def test_how_a_job_ended_and_what_was_asked_for_decide(vendor, asked, done, expected) -> None:
     events = [event("attempt_started", 10.0), *([event("done", 30.0)] if done else [])]
-    assert decided(events, job(vendor), asked=asked) == expected
+    assert decided(events, job(vendor), cancel_requested_at=asked) == expected
 
 
 def test_what_fails_behind_the_wish_to_end_is_no_failure_of_the_run() -> None:
     vendor = job("FAILED", message="The replica workerpool0-0 exited with a non-zero status of 1.", code=3)
     events = [event("attempt_started", 10.0), FAILED]
-    assert decided(events, vendor, asked=15.0) == ("CANCELLED", "cancelled")
-    assert decided(events, vendor, asked=25.0) == ("FAILED", "user_error")
+    assert decided(events, vendor, cancel_requested_at=15.0) == ("CANCELLED", "cancelled")
+    assert decided(events, vendor, cancel_requested_at=25.0) == ("FAILED", "user_error")
 
 
 def test_a_program_that_wants_to_be_started_again_and_was_not_is_checkpointed() -> None:
@@ -157,7 +157,7 @@ def test_a_task_that_ended_without_a_word_is_named_with_how_it_ended() -> None:
         event("exited", 20.5, source="agent-0", task="chief-0", code=1, echo=True),
     ]
     vendor = job("FAILED", message="The replica workerpool1-0 exited with a non-zero status of 3.", code=3)
-    found = verdict(Ended(events=[event("attempt_started", 10.0), *exits], job=vendor, tasks=TASKS))
+    found = verdict(EndedJob(events=[event("attempt_started", 10.0), *exits], job=vendor, tasks=TASKS))
     assert (found["reason"], found["failure"]["task"]) == ("user_error", "worker-0")
     assert "exit code 3" in found["failure"]["message"]
 
@@ -166,16 +166,16 @@ def test_a_job_that_was_ended_at_its_limit_has_timed_out_whatever_the_vendor_cal
     silent = job("CANCELLED", message="CANCELED", code=1, started=100.0, ended=161.0)
     assert decided([], silent, timeout_s=60.0) == ("FAILED", "timeout")
     assert decided([], silent, timeout_s=600.0) == ("CANCELLED", "cancelled")
-    assert decided([], silent, timeout_s=60.0, asked=5.0) == ("CANCELLED", "cancelled")
+    assert decided([], silent, timeout_s=60.0, cancel_requested_at=5.0) == ("CANCELLED", "cancelled")
     told = job("CANCELLED", message="The job was cancelled because it exceeded its timeout of 60 seconds.", code=1)
     assert decided([], told) == ("FAILED", "timeout")
 
 
 def test_the_vendors_words_are_waited_for_unless_a_task_has_said_why() -> None:
     silent = job("FAILED")
-    assert not states.is_explained(Ended(events=[], job=silent, tasks=TASKS))
-    assert states.is_explained(Ended(events=[event("attempt_started", 10.0), FAILED], job=silent, tasks=TASKS))
-    assert states.is_explained(Ended(events=[], job=job("CANCELLED"), tasks=TASKS))
+    assert not states.is_explained(EndedJob(events=[], job=silent, tasks=TASKS))
+    assert states.is_explained(EndedJob(events=[event("attempt_started", 10.0), FAILED], job=silent, tasks=TASKS))
+    assert states.is_explained(EndedJob(events=[], job=job("CANCELLED"), tasks=TASKS))
 
 
 def test_a_failure_of_an_earlier_attempt_or_of_before_a_resume_is_not_the_cause() -> None:
@@ -210,20 +210,20 @@ EXITED = 'The replica workerpool1-1 exited with a non-zero status of 3. Terminat
     ("words", "reason", "message", "below"),
     [
         ("podlift: This image has no TensorFlow.\nNext: another.", "refused", "This image has no TensorFlow.", ""),
-        ("python3: not found", "user_error", "The program failed, and left no record of why.", "python3: not found"),
+        ("python3: not found", "user_error", "The program failed without a record of the cause.", "python3: not found"),
     ],
 )
 def test_where_no_record_tells_of_an_end_the_log_does(words: str, reason: str, message: str, below: str) -> None:
-    ended = Ended(events=[], job=job("FAILED", message=EXITED), tasks=TASKS)
-    assert states.speechless(ended) == "workerpool1-1"
-    found = verdict(dataclasses.replace(ended, words=words))
+    ended = EndedJob(events=[], job=job("FAILED", message=EXITED), tasks=TASKS)
+    assert states.silent_replica(ended) == "workerpool1-1"
+    found = verdict(dataclasses.replace(ended, last_output=words))
     assert (found["reason"], found["failure"]["task"]) == (reason, "worker-1")
     assert found["failure"]["message"].startswith(message)
     assert found["failure"]["traceback"] == below
 
 
 def test_where_a_record_or_the_vendor_tells_why_nobody_reads_the_log() -> None:
-    failed = Ended(events=[event("attempt_started", 10.0), FAILED], job=job("FAILED", message=EXITED), tasks=TASKS)
+    failed = EndedJob(events=[event("attempt_started", 10.0), FAILED], job=job("FAILED", message=EXITED), tasks=TASKS)
     memory = job("FAILED", message="The replica workerpool1-1 ran out of memory.")
-    assert states.speechless(failed) == ""
-    assert states.speechless(Ended(events=[], job=memory, tasks=TASKS)) == ""
+    assert states.silent_replica(failed) == ""
+    assert states.silent_replica(EndedJob(events=[], job=memory, tasks=TASKS)) == ""

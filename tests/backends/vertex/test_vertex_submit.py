@@ -8,26 +8,26 @@ from typing import Any
 import pytest
 
 from sdk import Reason
-from sdk.backends.vertex.client import RefusedError, UnsureError
+from sdk.backends.vertex.client import OutcomeUnknownError, VertexRejectedError
 from sdk.backends.vertex.create_job import (
-    Asked,
-    Creation,
-    Made,
-    NotMadeError,
+    CreatedJob,
+    JobCreation,
+    JobNotCreatedError,
+    JobRequest,
     cancel_strays,
-    forestall,
-    note,
-    read_made,
+    read_created,
+    record_created,
+    write_tombstone,
 )
 from sdk.backends.vertex.states import VendorJob
 from sdk.storage.posix_store import PosixStore
 
 REGIONS = ("us-central1", "europe-west4")
-STOCKOUT = RefusedError("Resources are insufficient in region: us-central1.", 429)
-QUOTA = RefusedError("The following quota metrics exceed quota limits: aiplatform.googleapis.com/x", 429)
-BUSY = RefusedError("Quota exceeded for quota metric 'R' and limit 'R per minute' of service 'a'", 429)
-DENIED = RefusedError("Permission 'aiplatform.customJobs.create' denied on resource", 403)
-LOST = UnsureError("No answer came.")
+STOCKOUT = VertexRejectedError("Resources are insufficient in region: us-central1.", 429)
+QUOTA = VertexRejectedError("The following quota metrics exceed quota limits: aiplatform.googleapis.com/x", 429)
+BUSY = VertexRejectedError("Quota exceeded for quota metric 'R' and limit 'R per minute' of service 'a'", 429)
+DENIED = VertexRejectedError("Permission 'aiplatform.customJobs.create' denied on resource", 403)
+LOST = OutcomeUnknownError("No answer came.")
 
 
 class Clock:
@@ -97,9 +97,15 @@ def store(tmp_path: Path) -> PosixStore:
     return PosixStore(str(tmp_path / "run"))
 
 
-def creation(store: PosixStore, service: Service, clock: Clock, **more: Any) -> Creation:
-    given = {"run_id": "r-aaaaaa", "number": 1, "regions": REGIONS, "shown": {"displayName": "r"}, "job": object()}
-    return Creation(Asked(**{**given, **more}), store, service, clock)
+def creation(store: PosixStore, service: Service, clock: Clock, **more: Any) -> JobCreation:
+    given = {
+        "run_id": "r-aaaaaa",
+        "number": 1,
+        "regions": REGIONS,
+        "redacted_body": {"displayName": "r"},
+        "job": object(),
+    }
+    return JobCreation(JobRequest(**{**given, **more}), store, service, clock)
 
 
 def test_the_intent_is_written_before_anything_is_asked(store: PosixStore, clock: Clock) -> None:
@@ -113,8 +119,8 @@ def test_the_intent_is_written_before_anything_is_asked(store: PosixStore, clock
 
     service.before = look
     made = creation(store, service, clock).ensure()
-    assert made == Made(name="projects/p/locations/us-central1/customJobs/1")
-    assert read_made(store, 1) == made
+    assert made == CreatedJob(name="projects/p/locations/us-central1/customJobs/1")
+    assert read_created(store, 1) == made
     assert service.creates == ["us-central1"]
 
 
@@ -153,7 +159,7 @@ def test_of_two_jobs_that_a_late_list_has_let_begin_one_is_cancelled(store: Posi
     service = Service(clock, "lost", late_s=100.0)
     made = creation(store, service, clock).ensure()
     assert len(service.jobs) == 2
-    assert made == Made(name=service.jobs[1].name, unsure=True)
+    assert made == CreatedJob(name=service.jobs[1].name, unsure=True)
     assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == []
     clock.sleep(100.0)
     assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == [service.jobs[0].name]
@@ -163,13 +169,13 @@ def test_of_two_jobs_that_a_late_list_has_let_begin_one_is_cancelled(store: Posi
 def test_jobs_of_another_number_are_no_strays(store: PosixStore, clock: Clock) -> None:
     service = Service(clock)
     made = creation(store, service, clock).ensure()
-    assert cancel_strays(service, REGIONS, "r-aaaaaa", 2, Made(name="projects/p/locations/l/customJobs/9")) == []
+    assert cancel_strays(service, REGIONS, "r-aaaaaa", 2, CreatedJob(name="projects/p/locations/l/customJobs/9")) == []
     assert cancel_strays(service, REGIONS, "r-aaaaaa", 1, made) == []
 
 
 def test_without_any_answer_it_says_so_and_the_next_client_finds_what_was_made(store: PosixStore, clock: Clock) -> None:
     service = Service(clock, LOST, LOST, LOST)
-    with pytest.raises(UnsureError, match=r"tried 3 times.*found by its label"):
+    with pytest.raises(OutcomeUnknownError, match=r"sent 3 times.*find it by its label"):
         creation(store, service, clock).ensure()
     assert len(service.creates) == 3
     with pytest.raises(LookupError):
@@ -177,7 +183,7 @@ def test_without_any_answer_it_says_so_and_the_next_client_finds_what_was_made(s
     # One of the three was carried out after all.
     service.create("us-central1", object())
     made = creation(store, service, clock).ensure()
-    assert made == Made(name=service.jobs[0].name, unsure=True)
+    assert made == CreatedJob(name=service.jobs[0].name, unsure=True)
     assert len(service.creates) == 4
 
 
@@ -224,7 +230,7 @@ def test_of_two_clients_that_take_over_one_asks(store: PosixStore, clock: Clock)
             return []
 
     looking = Looking(clock)
-    with pytest.raises(UnsureError, match="Another process"):
+    with pytest.raises(OutcomeUnknownError, match="Another process"):
         creation(store, looking, clock).ensure()
     assert len(other.jobs) == 1
     assert looking.creates == []
@@ -232,8 +238,8 @@ def test_of_two_clients_that_take_over_one_asks(store: PosixStore, clock: Clock)
 
 def test_of_two_jobs_the_one_that_was_noted_first_stays(store: PosixStore, clock: Clock) -> None:
     service = Service(clock)
-    first = note(store, service, 1, Made(name="projects/p/locations/us-central1/customJobs/1"))
-    assert note(store, service, 1, Made(name="projects/p/locations/us-central1/customJobs/2")) == first
+    first = record_created(store, service, 1, CreatedJob(name="projects/p/locations/us-central1/customJobs/1"))
+    assert record_created(store, service, 1, CreatedJob(name="projects/p/locations/us-central1/customJobs/2")) == first
     assert service.cancelled == ["projects/p/locations/us-central1/customJobs/2"]
 
 
@@ -248,22 +254,22 @@ def test_a_region_in_which_the_bucket_does_not_lie_is_not_asked_and_that_is_said
     store: PosixStore, clock: Clock
 ) -> None:
     service = Service(clock, STOCKOUT)
-    asked = creation(store, service, clock, excluded=lambda region: "the bucket lies in us-central1")
-    with pytest.raises(NotMadeError, match="europe-west4 was not asked: the bucket lies in us-central1") as caught:
+    asked = creation(store, service, clock, excluded=lambda region: "the bucket is in us-central1")
+    with pytest.raises(JobNotCreatedError, match="europe-west4 was not tried: the bucket is in us-central1") as caught:
         asked.ensure()
     assert caught.value.reason is Reason.STOCKOUT
     assert service.creates == ["us-central1"]
 
 
 def test_every_region_that_has_refused_is_named(store: PosixStore, clock: Clock) -> None:
-    with pytest.raises(NotMadeError, match=r"europe-west4 has refused.*us-central1: The job asks for more") as caught:
+    with pytest.raises(JobNotCreatedError, match=r"the job in europe-west4.*us-central1: The job exceeds") as caught:
         creation(store, Service(clock, QUOTA, STOCKOUT), clock).ensure()
     assert caught.value.reason is Reason.STOCKOUT
 
 
 def test_what_no_region_would_take_is_asked_once(store: PosixStore, clock: Clock) -> None:
     service = Service(clock, DENIED)
-    with pytest.raises(NotMadeError, match=r"roles/aiplatform\.user") as caught:
+    with pytest.raises(JobNotCreatedError, match=r"roles/aiplatform\.user") as caught:
         creation(store, service, clock).ensure()
     assert (caught.value.reason, service.creates) == (Reason.PERMISSION, ["us-central1"])
 
@@ -284,8 +290,8 @@ def test_a_refusal_after_a_lost_reply_may_be_the_first_jobs_own_doing(store: Pos
 
 def test_who_cancels_before_there_is_a_job_has_nobody_make_one(store: PosixStore, clock: Clock) -> None:
     service = Service(clock)
-    assert forestall(store, 1) == Made(name="")
-    with pytest.raises(NotMadeError, match="cancelled it before") as caught:
+    assert write_tombstone(store, 1) == CreatedJob(name="")
+    with pytest.raises(JobNotCreatedError, match="cancelled before") as caught:
         creation(store, service, clock).ensure()
     assert (caught.value.reason, service.creates) == (Reason.CANCELLED, [])
 
@@ -295,12 +301,12 @@ def test_a_job_that_is_made_while_somebody_cancels_is_cancelled_by_who_made_it(
     store: PosixStore, clock: Clock, answer: str
 ) -> None:
     service = Service(clock, answer, late_s=3.0)
-    service.before = lambda: forestall(store, 1)
-    with pytest.raises(NotMadeError, match="cancelled it before"):
+    service.before = lambda: write_tombstone(store, 1)
+    with pytest.raises(JobNotCreatedError, match="cancelled before"):
         creation(store, service, clock).ensure()
     assert set(service.cancelled) == {"projects/p/locations/us-central1/customJobs/1"}
 
 
 def test_who_cancels_behind_the_creation_is_told_which_job_it_is(store: PosixStore, clock: Clock) -> None:
     made = creation(store, Service(clock), clock).ensure()
-    assert forestall(store, 1) == made
+    assert write_tombstone(store, 1) == made

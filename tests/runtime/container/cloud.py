@@ -14,7 +14,7 @@ from pathlib import Path
 import sdk
 from sdk.packaging import bundle
 from sdk.packaging.runtime_archive import first_stage, runtime_half
-from sdk.process.ports import Reservation
+from sdk.process.ports import PortReservation
 from sdk.records.events import Event, parse
 from sdk.runtime.container.loader import LOADER
 from sdk.spec import cluster
@@ -64,7 +64,7 @@ class Cloud:
         self.folder = folder
         self._remembered = remembered
         self._started: list[Container] = []
-        self._reservations: dict[str, Reservation] = {}
+        self._reservations: dict[str, PortReservation] = {}
         gcs.client().create_bucket(BUCKET)
 
     def plan(self, entry: str, **settings) -> Plan:
@@ -107,7 +107,7 @@ class Cloud:
     def environment(self, plan: Plan, task: cluster.Task) -> dict[str, str]:
         """Return what Vertex AI tells a container; every one has a port of its own here."""
         if plan.run_id not in self._reservations:
-            self._reservations[plan.run_id] = Reservation(plan.tasks)
+            self._reservations[plan.run_id] = PortReservation(plan.tasks)
         ports = self._reservations[plan.run_id].ports
         addresses = {name: f"localhost:{port}" for name, port in ports.items()}
         return cluster.environment(task, plan.members, addresses, {})
