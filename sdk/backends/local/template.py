@@ -148,7 +148,7 @@ class Template:
             raise CannotForkError("a process ended while the tasks were being forked")
         if found["threads"] > 1:
             raise CannotForkError(
-                f"the imports started threads ({found['threads']} are running), and a fork would keep one"
+                f"{found['threads']} threads are running after the imports, and a fork would keep only one"
             )
         return [processes.Adopted(pids[start.task]) for start in self._starts]
 
