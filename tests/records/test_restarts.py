@@ -29,7 +29,7 @@ def many(reason: Reason, *steps: int | None) -> list[EndedAttempt]:
         ([ended(Reason.TIMEOUT, 5)], {**DEFAULT, "user_errors": 9}, False, 0, ""),
         ([ended(Reason.USER_ERROR, 5)], DEFAULT, False, 0, ""),
         ([ended(Reason.IMPORT_ERROR)], DEFAULT, False, 0, ""),
-        ([ended(Reason.USER_ERROR, 5)], {**DEFAULT, "user_errors": 1}, True, 1, "(user_error). Restarts left after this one: 0"),
+        ([ended(Reason.USER_ERROR, 5)], {**DEFAULT, "user_errors": 1}, True, 1, "(user_error). Restarts left"),
         (many(Reason.USER_ERROR, 5, 9), {**DEFAULT, "user_errors": 1}, False, 0, "1 of 1 restarts after an error in"),
         ([ended(Reason.KILLED, 7)], DEFAULT, True, 1, "Restarts left after this one: 2."),
         (many(Reason.KILLED, 1, 2), DEFAULT, True, 1, "after this one: 1."),
