@@ -1,6 +1,6 @@
-"""What can be asked for, as data: one file for each family of devices, each number with its source and date.
+"""The available hardware as data: one file for each family of devices, each number with its source and date.
 
-What no source says is None, and is printed as "unknown": a guess would be taken for a price or for a promise.
+Facts without a source are None and printed as "unknown": a guess would be taken for a price or a promise.
 """
 
 from __future__ import annotations
@@ -17,46 +17,32 @@ _US = ("us-central1",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where a price comes from.
-
-    Args:
-        name: who says so.
-        date: when it was read, as far as that is known.
-        fee: what to multiply it by for Vertex AI.
-        exact: False where that makes an estimate of it.
-    """
+class PriceSource:
+    """Where a price comes from."""
 
     name: str
-    date: str
-    fee: float
-    exact: bool
+    date: str  # when it was read, as far as known
+    fee: float  # factor to get Vertex AI's price
+    exact: bool  # False if that factor makes it an estimate
 
 
-VERTEX = Source(name="price page of Vertex AI", date="2026-10", fee=1.0, exact=True)
-ENGINE = Source(name="price list of Compute Engine x 1.15", date="2026-11-20", fee=FEE, exact=False)
-ENGINE_A2 = Source(name="price list of Compute Engine x 1.15", date="2025-03", fee=FEE, exact=False)
+VERTEX = PriceSource(name="price page of Vertex AI", date="2026-10", fee=1.0, exact=True)
+ENGINE = PriceSource(name="price list of Compute Engine x 1.15", date="2026-11-20", fee=FEE, exact=False)
+ENGINE_A2 = PriceSource(name="price list of Compute Engine x 1.15", date="2025-03", fee=FEE, exact=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """What one hour costs.
+    """The price of one hour."""
 
-    Args:
-        usd: US dollars for one hour, as the source has them: without the fee.
-        kind: for which provisioning.
-        regions: where.
-        source: who says so.
-    """
-
-    usd: float
+    usd: float  # as in the source, without the fee
     kind: Provisioning
     regions: tuple[str, ...]
-    source: Source
+    source: PriceSource
 
     @property
     def on_vertex(self) -> float:
-        """US dollars for one hour with the fee."""
+        """US dollars for one hour, with the fee."""
         return self.usd * self.source.fee
 
 
@@ -66,7 +52,7 @@ def rates(
     *,
     times: int = 1,
     regions: tuple[str, ...] = _US,
-    source: Source = ENGINE,
+    source: PriceSource = ENGINE,
 ) -> tuple[Rate, ...]:
     """Return the rates of `times` units."""
     found: list[Rate] = []
@@ -79,68 +65,35 @@ def rates(
 
 @dataclass(frozen=True, kw_only=True)
 class Accelerator:
-    """One thing that can be asked for: what is in one machine, and in how many machines it comes.
+    """One row of the table: the devices in a machine, and the number of machines. None means unknown."""
 
-    Args:
-        name: what users write.
-        family: which kind of device TensorFlow sees.
-        backends: where it can be had.
-        aliases: other names for it.
-        title: what it is, in words.
-        machine: the machine type that is asked for by default; None where none is offered.
-        machines: all machine types that may be asked for; empty for "cpu", where it is any of a family.
-        type: the name in Vertex AI's AcceleratorType; None where the machine type says everything.
-        count: how many of that type; None likewise.
-        topology: of TPUs, how the chips are laid out; None where the count says it.
-        chips: GPUs or TPU chips in all machines; 0 for "cpu".
-        hosts: machines that one task spans.
-        memory_gib: of one chip.
-        flops: floating point operations a second of one chip, at most, in bfloat16; None where no source says.
-        vcpus: of one machine of the default type.
-        ram_gb: of one machine of the default type.
-        regions: every region that has it; None where the list is not known.
-        seen_in: regions that have it, although the list is not known.
-        rates: what it costs.
-        includes_machine: True if that is the price of the whole machine, else the machine's own price is added.
-        runs_tensorflow: None where no source says.
-        tensorflow: the oldest and the newest release that runs there; None where no source says.
-        env: variables that TensorFlow needs there.
-        script: of the machine itself, in bash: it sets what NCCL needs there; None where there is none.
-        flex: whether it can be had as flex-start; None where no source says.
-        quota: its part of the quota's name, behind `custom_model_training_`; None where no source says.
-        reservation: True where machines must have been reserved before.
-        refused: why no job gets it; "" where a job does.
-        instead: the nearest row that a job gets.
-        notes: what else has to be known.
-    """
-
-    name: str
-    family: Literal["cpu", "gpu", "tpu"]
+    name: str  # what users write: "l4:2"
+    family: Literal["cpu", "gpu", "tpu"]  # the device that TensorFlow sees
     backends: tuple[str, ...]
     aliases: tuple[str, ...] = ()
     title: str = ""
-    machine: str | None = None
-    machines: tuple[str, ...] = ()
-    type: str | None = None
-    count: int | None = None
-    topology: str | None = None
-    chips: int = 0
-    hosts: int = 1
-    memory_gib: int | None = None
-    flops: float | None = None
-    vcpus: int | None = None
-    ram_gb: int | None = None
-    regions: tuple[str, ...] | None = None
-    seen_in: tuple[str, ...] = ()
+    machine: str | None = None  # the default machine type; None if none is offered
+    machines: tuple[str, ...] = ()  # all machine types; empty for "cpu", which has families of them
+    type: str | None = None  # Vertex AI's AcceleratorType; None if the machine type implies it
+    count: int | None = None  # how many of that type; None likewise
+    topology: str | None = None  # of TPUs; None if the count implies it
+    chips: int = 0  # GPUs or TPU chips in all machines
+    hosts: int = 1  # machines that one task spans
+    memory_gib: int | None = None  # of one chip
+    flops: float | None = None  # peak floating point operations a second of one chip, in bfloat16
+    vcpus: int | None = None  # of one machine of the default type
+    ram_gb: int | None = None  # of one machine of the default type
+    regions: tuple[str, ...] | None = None  # all regions that have it
+    seen_in: tuple[str, ...] = ()  # some regions that have it, if the complete list is unknown
     rates: tuple[Rate, ...] = ()
-    includes_machine: bool = False
+    includes_machine: bool = False  # whether the rates include the machine's own price
     runs_tensorflow: bool | None = None
-    tensorflow: tuple[Release, Release] | None = None
-    env: tuple[tuple[str, str], ...] = ()
-    script: str | None = None
-    flex: bool | None = False
-    quota: str | None = None
-    reservation: bool = False
-    refused: str = ""
-    instead: str = ""
+    tensorflow: tuple[Release, Release] | None = None  # the oldest and the newest release that it runs
+    env: tuple[tuple[str, str], ...] = ()  # variables that TensorFlow needs
+    script: str | None = None  # a bash script on the machine that sets NCCL's variables
+    flex: bool | None = False  # whether flex-start is offered
+    quota: str | None = None  # the end of the quota's name, after `custom_model_training_`
+    reservation: bool = False  # whether machines must be reserved first
+    refused: str = ""  # why it is not available
+    instead: str = ""  # the nearest available row
     notes: str = ""

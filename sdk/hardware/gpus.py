@@ -15,10 +15,9 @@ from .machines import N1, vcpus
 
 _SEEN = ("us-central1",)
 _V100_REGIONS = ("us-central1", "us-east1", "us-west1", "europe-west4", "asia-east1")
-# CPUs that one GPU's input pipeline takes: the smallest machine that has them is the default.
+# CPUs for the input pipeline of one GPU: the default is the smallest machine that has them.
 _VCPUS_PER_GPU = 4
-# Machines whose GPUs speak RDMA have a plugin for NCCL, and what it needs is set by a script beside it
-# (training/configure-compute).
+# Machines with RDMA between GPUs have a plugin for NCCL; this script sets its variables (training/configure-compute).
 _NCCL = "/usr/local/gib/scripts/set_nccl_env.sh"
 
 
@@ -111,13 +110,13 @@ def _blackwell() -> list[Accelerator]:
     )  # fmt: skip
     gb200 = _row(
         "gb200", 4, ["a4x-highgpu-4g"], type="NVIDIA_GB200", title="NVIDIA GB200", memory_gib=186, script=_NCCL,
-        reservation=True, notes="with a reservation only: Vertex(raw=...) names it",
+        reservation=True, notes="needs a reservation, set by Vertex(raw=...)",
     )  # fmt: skip
     return [*pro, b200, gb200]
 
 
 def _hosts(kind: str, count: int) -> list[str]:
-    """Return the n1 machines that may carry so many GPUs of one kind, the smallest that is enough for them first."""
+    """Return the n1 machines for a number of GPUs of one kind, the smallest sufficient one first."""
     allowed = [machine for machine in N1 if count in _counts(kind, *_parts(machine))]
     enough = [machine for machine in allowed if _parts(machine)[1] >= _VCPUS_PER_GPU * count]
     first = min(enough or allowed, key=lambda machine: (_parts(machine)[1], "standard" not in machine))
@@ -130,7 +129,7 @@ def _parts(machine: str) -> tuple[str, int]:
 
 
 def _counts(kind: str, shape: str, size: int) -> tuple[int, ...]:
-    """Return how many GPUs of a kind ("v100", "p100", or another) an n1 machine may carry."""
+    """Return the possible numbers of GPUs of a kind ("v100", "p100", or another) in an n1 machine."""
     if kind == "v100":
         return (1, 2, 4, 8) if size <= 8 else {16: (2, 4, 8), 32: (4, 8)}.get(size, (8,))
     if size <= 16:
@@ -143,7 +142,7 @@ def _counts(kind: str, shape: str, size: int) -> tuple[int, ...]:
 
 
 def _attached() -> list[Accelerator]:
-    """GPUs that are attached to an n1 machine, which has a price of its own."""
+    """GPUs attached to an n1 machine, which is priced separately."""
     return [
         *_kind("t4", (1, 2, 4), rates(0.35, 0.175), type="NVIDIA_TESLA_T4", memory_gib=16, quota="nvidia_t4_gpus"),
         *_kind(

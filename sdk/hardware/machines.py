@@ -1,4 +1,4 @@
-"""Machine types: which of them a training job may have, and the few whose price is known.
+"""Machine types: those that are available for training, and the few known prices.
 
 Source: documentation of Vertex AI, training/configure-compute (read 2026-11-20).
 """
@@ -25,37 +25,34 @@ LISTED = (
     *(f"e2-highcpu-{size}" for size in (16, 32)),
     *(f"c2-standard-{size}" for size in (4, 8, 16, 30, 60)),
 )
-# Of these the documentation names the family, not every size.
+# The documentation lists these families without their sizes.
 _OPEN = re.compile(r"n[24]-(standard|highmem|highcpu)-[1-9][0-9]{0,2}|m1-[a-z]+-[1-9][0-9]{0,2}")
 _VCPUS = re.compile(r"(?:n[124]|e2|c2|g2|g4)-[a-z]+-(\d{1,3})")
 
-# a3-highgpu-1g: the part beside its GPU. The larger ones are not in the sources.
+# a3-highgpu-1g: without its GPU. The sources lack the larger ones.
 RATES: dict[str, tuple[Rate, ...]] = {
     "n1-standard-4": rates(0.21849885, source=VERTEX),
     "a3-highgpu-1g": rates(1.183, 0.361, source=ENGINE),
 }
 # System agents starve beside a GPU there (documentation of Vertex AI, configure-compute).
 TIGHT = ("n1-highmem-2",)
-# Sizes to offer of the families whose sizes are not listed.
+# Machine types to suggest, with common sizes of the families above.
 _OFFERED = (*LISTED, *(f"{family}-standard-{size}" for family in ("n2", "n4") for size in (4, 8, 16, 32)))
 
 
 def allowed(machine: str) -> bool:
-    """True if a task without accelerators may have a machine of this type."""
+    """True if the machine type is available for tasks without accelerators."""
     return machine in LISTED or _OPEN.fullmatch(machine) is not None
 
 
 def vcpus(machine: str) -> int | None:
-    """Return the number of CPUs that the machine type's name tells, None where it tells none."""
+    """Return the number of CPUs in a machine type's name, if there is one."""
     found = _VCPUS.fullmatch(machine)
     return int(found[1]) if found else None
 
 
 def nearest(machine: str, known: Sequence[str] = _OFFERED) -> str:
-    """Return the machine type of `known` that is nearest to one that cannot be had.
-
-    It is one of the same family and shape, the next larger if there is one; else one with a similar name, else the first.
-    """
+    """Return the nearest machine type of `known`: the next larger of the same shape, else a similar name, else the first."""
     prefix, _, size = machine.rpartition("-")
     alike = sorted(
         (int(name.rpartition("-")[2]), name) for name in known if name.rpartition("-")[::2] == (prefix, _size(name))
@@ -67,6 +64,6 @@ def nearest(machine: str, known: Sequence[str] = _OFFERED) -> str:
 
 
 def _size(name: str) -> str:
-    """Return the number at the end of a machine type, "" for one that ends otherwise."""
+    """Return the number at the end of a machine type, "" if there is none."""
     size = name.rpartition("-")[2]
     return size if size.isdecimal() else ""

@@ -18,11 +18,11 @@ _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
 
 
 def is_region(text: str) -> bool:
-    """True for what looks like a region: `us-central1`, but neither `us` nor the zone `us-central1-a`."""
+    """True for the form of a region: `us-central1`, but neither `us` nor the zone `us-central1-a`."""
     return _REGION.fullmatch(text) is not None
 
 
 def nearby(region: str, known: tuple[str, ...]) -> str:
-    """Return the region of `known` that is on the same continent as `region`, or the first one."""
+    """Return a region of `known` on the same continent, else the first one."""
     continent = region.partition("-")[0]
     return next((name for name in known if name.partition("-")[0] == continent), known[0])

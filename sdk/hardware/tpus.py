@@ -28,7 +28,7 @@ _MEMORY_GIB = {"v2": 16, "v3": 32, "v5e": 16, "v6e": 32, "tpu7x": None}
 _FLOPS = {"v5e": 197e12}  # docs.cloud.google.com/tpu/docs/v5e
 _NO_TENSORFLOW = {
     "v6e": "TensorFlow is not supported on v6e",
-    "tpu7x": "TensorFlow is not supported on tpu7x: it is documented for JAX alone",
+    "tpu7x": "TensorFlow is not supported on tpu7x: it is documented for JAX only",
 }
 _PJRT = (("NEXT_PLUGGABLE_DEVICE_USE_C_API", "true"), ("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", "/lib/libtpu.so"))
 # Chips in one machine: machine type, CPUs, memory in GB.
@@ -38,7 +38,9 @@ _PODS = ("4x4", "4x8", "8x8", "8x16", "16x16")
 
 
 def _many_hosts(hosts: int) -> str:
-    return f"it spans {hosts} machines, and TensorFlow on several TPU machines needs images that are no longer kept up"
+    return (
+        f"it spans {hosts} machines, and TensorFlow on several TPU machines needs images that are no longer maintained"
+    )
 
 
 def _row(generation: str, name: str, *, hosts: int, chips: int, instead: str, **more: object) -> Accelerator:
@@ -48,7 +50,7 @@ def _row(generation: str, name: str, *, hosts: int, chips: int, instead: str, **
     return Accelerator(
         name=name,
         family="tpu",
-        # What is one machine for TensorFlow has a stand-in that is made of CPUs.
+        # TPUs of one machine have a stand-in on CPUs.
         backends=("vertex",) if why else ("local", "vertex"),
         chips=chips,
         hosts=hosts,
@@ -134,5 +136,5 @@ def _chips(topology: str) -> int:
 
 
 ROWS = (*_by_cores(), *_v5e(), *_v6e(), *_seventh())
-# Generations that people ask for and that no training machine has.
+# Generations that are not available for training.
 ABSENT = {"v4": "v3-8", "v5p": "v5e-8"}

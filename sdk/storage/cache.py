@@ -1,4 +1,4 @@
-"""Where podlift keeps what it can make again: losing this folder costs time, never a run."""
+"""podlift's cache folder: losing it costs time, never a run."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from pathlib import Path
 
 
 def cache_folder(environ: Mapping[str, str]) -> Path:
-    """Return `$XDG_CACHE_HOME/podlift`, or `~/.cache/podlift`; nothing is created.
-
-    Args:
-        environ: the variables of whoever asks.
-    """
+    """Return `$XDG_CACHE_HOME/podlift`, or `~/.cache/podlift`, without creating it."""
     named = environ.get("XDG_CACHE_HOME", "")
-    # The XDG specification has relative paths ignored: they would be another folder for each current folder.
+    # The XDG specification says to ignore relative paths.
     if Path(named).is_absolute():
         return Path(named) / "podlift"
     home = environ.get("HOME", "")
@@ -21,15 +17,9 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def environments(cache: Path) -> Path:
-    """Return the folder of the virtual environments in a cache folder."""
     return cache / "environments"
 
 
 def bucket_folder(cache: Path, root: str) -> str:
-    """Return where the files of a root in a bucket lie on this machine: what runs here is written, and all else copied.
-
-    Args:
-        cache: the cache folder.
-        root: gs://BUCKET/PREFIX.
-    """
+    """Return this machine's folder for a root in a bucket: for its own runs, and for copies of others."""
     return str(cache / "gs" / root.partition("://")[2])

@@ -85,7 +85,7 @@ REFUSED: list[tuple[str, dict[str, Any], str, str]] = [
     ("v6e-1", {R + "accelerator": "v6e-1"}, "TensorFlow is not supported on v6e", "accelerator='v5e-1'"),
     ("v6e-4", {R + "accelerator": "v6e-4"}, "TensorFlow is not supported on v6e", "accelerator='v5e-4'"),
     ("a v6e pod", {R + "accelerator": "v6e-256"}, "TensorFlow is not supported on v6e", BEST),
-    ("tpu7x", {R + "accelerator": "tpu7x-4"}, "documented for JAX alone", "accelerator='v5e-4'"),
+    ("tpu7x", {R + "accelerator": "tpu7x-4"}, "documented for JAX only", "accelerator='v5e-4'"),
     ("a v5e pod", {R + "accelerator": "v5e-16"}, "spans 4 machines", BEST),
     ("the largest v5e pod", {R + "accelerator": "v5e-256"}, "spans 64 machines", BEST),
     ("eight chips in two machines", {R + "accelerator": "v5e-8@4t"}, "spans 2 machines", BEST),

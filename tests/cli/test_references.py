@@ -114,7 +114,7 @@ def test_every_verb_finds_a_run_in_the_folder_into_which_it_was_brought(write, h
         shown = here(*words, run.id)
         assert (shown.code, "no run" in shown.stderr.lower()) == (0, False), (words, shown)
     assert "has succeeded" in here("resume", run.id).stderr
-    assert "has no checkpoints at all" in here("plan", "train.py", "--checkpoint-resume-from", run.id).stderr
+    assert "It has no checkpoints" in here("plan", "train.py", "--checkpoint-resume-from", run.id).stderr
     shown = here("status", run.id, "--root", str(tmp_path / "other"))
     assert "it holds the outputs that podlift get copied. Next: name the root of the run (--root)." in shown.stderr
 

@@ -209,7 +209,7 @@ def test_a_variable_can_be_copied_without_being_stored(write, here, monkeypatch,
     assert shown.code == 0, shown.stderr
     run = sdk.attach(json.loads(shown.stdout)["id"])
     assert [line.text for line in run.logs()] == ["12"]
-    assert "MY_SECRET (yours)" in str(run.plan)
+    assert "MY_SECRET (from this shell)" in str(run.plan)
     assert run.plan.job["env"] == {"MY_SECRET": {"from_caller": True}}
     holding = [path for path in root.rglob("*") if path.is_file() and b"s3cret-value" in path.read_bytes()]
     assert holding == []
