@@ -116,8 +116,8 @@ def test_everything_that_is_wrong_is_said_at_once_and_each_failure_ends_with_one
     assert "PODLIFT_WORKERS: must be a number. Received: 'many'. Next: unset PODLIFT_WORKERS" in shown.stdout
     assert "PODLIFT_LIMIT_GRACE" in shown.stdout and shown.stdout.count("Next: unset PODLIFT_LIMIT_GRACE") == 1
     assert "PODLIFT_VERTEX_REGIONS: vertex_regions: must name one at least" in shown.stdout
-    assert f"{tmp_path / 'root'} is no folder. Next: name another folder" in shown.line("FAILED", "root")
-    assert "http_proxy would be asked for localhost and 127.0.0.1 too" in shown.line("warning", "proxy")
+    assert f"{tmp_path / 'root'} is not a folder. Next: use another root" in shown.line("FAILED", "root")
+    assert "http_proxy also applies to localhost and 127.0.0.1" in shown.line("warning", "proxy")
     assert "Next: export no_proxy=localhost,127.0.0.1" in shown.line("warning", "proxy")
     assert "KERAS_BACKEND is 'jax'" in shown.stdout
     assert "keras.json chooses the backend 'torch'" in shown.stdout
@@ -203,7 +203,7 @@ def test_a_root_that_cannot_be_written_fails(tmp_path: Path) -> None:
     closed.mkdir(mode=0o500)
     shown = doctor("--root", str(closed / "root"), before=before)
     assert shown.code == 3
-    assert f"{closed / 'root'}, which will be made in {closed}, cannot be written: " in shown.line("FAILED", "root")
+    assert f"{closed / 'root'}, to be created in {closed}, is not writable: " in shown.line("FAILED", "root")
 
 
 def test_the_limits_are_those_of_the_shell() -> None:
@@ -215,7 +215,7 @@ def test_the_limits_are_those_of_the_shell() -> None:
         text=True,
         check=True,
     ).stdout
-    assert "64 open files are few" in shown
+    assert "only 64 open files" in shown
     assert "ulimit -n 4096" in shown
 
 

@@ -1,31 +1,28 @@
-"""Looks at this machine the way a run would use it: `for check in examine(root, environ): ...`. Changes nothing."""
+"""Checks whether this machine can run podlift: `for check in examine(root, environ): ...`. Changes nothing."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-from . import bucket, interpreter, machine
+from ...errors import Problems
+from ...planning.settings import table
+from ...spec.policies import BACKENDS
+from . import interpreter, machine
 from . import root as roots
-from . import settings as variables
-from .check import Check, Level
+from .check import Check, Level, bad, fine
 
 __all__ = ["Check", "Level", "examine"]
 
 
 def examine(root: str | None, environ: Mapping[str, str]) -> Iterator[Check]:
-    """Yield the findings, the quick ones first.
-
-    Args:
-        root: the root's absolute path, or its URL; None where that is not known.
-        environ: the caller's variables.
-    """
-    distant = root is not None and "://" in root
-    looks: list[tuple[str, Callable[[], list[Check]]]] = [
+    """Yield the results, those of quick checks first; `root` is an absolute path or a URL, None if unknown."""
+    in_bucket = root is not None and "://" in root
+    checks: list[tuple[str, Callable[[], list[Check]]]] = [
         ("python", interpreter.this_interpreter),
-        ("settings", lambda: variables.settings(environ)),
-        ("root", lambda: [] if root is None else bucket.bucket(root) if distant else roots.root(root)),
-        ("disk", lambda: machine.disks("/" if root is None or distant else root)),
+        ("settings", lambda: settings(environ)),
+        ("root", lambda: [] if root is None else roots.bucket(root) if in_bucket else roots.root(root)),
+        ("disk", lambda: machine.disks("/" if root is None or in_bucket else root)),
         ("memory", machine.memory),
         ("limits", machine.limits),
         ("fork", machine.processes),
@@ -36,9 +33,34 @@ def examine(root: str | None, environ: Mapping[str, str]) -> Iterator[Check]:
         ("clock", lambda: [machine.clock(time.time())]),
         ("tensorflow", lambda: interpreter.frameworks(environ)),
     ]
-    for name, look in looks:
+    for name, check in checks:
         try:
-            yield from look()
-        except Exception as error:  # a machine that is odd enough breaks a check: the others still count
-            said = f"it could not be looked at: {type(error).__name__}: {error}"
+            yield from check()
+        except Exception as error:  # an unusual machine may break one check: the others still count
+            said = f"the check failed: {type(error).__name__}: {error}"
             yield Check(name, False, "error", said, "report this, with the line above")
+
+
+def settings(environ: Mapping[str, str]) -> list[Check]:
+    """Check each `PODLIFT_*` variable by itself, so that one mistake does not hide another."""
+    names = sorted(name for name in environ if name.startswith(table.PREFIX))
+    checks = []
+    for name in names:
+        problems = Problems()
+        found = table.from_environment({name: environ[name]}, problems)
+        with problems.collect():
+            job = {key: value for key, value in found.items() if key not in table.TARGET}
+            table.job({"entry": "train.py", **job})
+            for backend in BACKENDS:
+                table.backend_options(backend, found)
+        checks += [bad("settings", "error", _with_name(problem, name), f"unset {name}") for problem in problems.found]
+    valid = len(names) - len({check.fix for check in checks})
+    if valid or not checks:
+        said = f"{valid} PODLIFT_ variables are valid" if valid else "no PODLIFT_ variables"
+        checks.insert(0, fine("settings", said))
+    return checks
+
+
+def _with_name(problem: str, name: str) -> str:
+    problem = problem.rstrip(".")
+    return problem if name in problem else f"{name}: {problem}"

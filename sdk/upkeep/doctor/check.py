@@ -1,38 +1,28 @@
-"""One line of a check-up."""
+"""The result of one check of `podlift doctor`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
+# An error keeps podlift from working, a warning may cause surprises, a note costs one feature.
 Level = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """What was looked at, and how it is.
+    """A result; the names of the fields are keys of `podlift doctor --json`."""
 
-    Args:
-        name: what was looked at, one word.
-        ok: whether all is well.
-        level: how grave it is if not: with an error podlift does not work, a warning may surprise, a note takes one
-            feature away.
-        said: what was found.
-        fix: one thing to do about it; "" where all is well.
-    """
-
-    name: str
+    name: str  # what was checked, one word
     ok: bool
-    level: Level
-    said: str
-    fix: str = ""
+    level: Level  # how severe it is if it is not ok
+    said: str  # what was found
+    fix: str = ""  # what to do about it
 
 
 def fine(name: str, said: str) -> Check:
-    """Return a line that says that all is well."""
     return Check(name, True, "note", said)
 
 
 def bad(name: str, level: Level, said: str, fix: str) -> Check:
-    """Return a line that says what is wrong, and what to do."""
     return Check(name, False, level, said, fix)

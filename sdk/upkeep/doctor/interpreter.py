@@ -1,4 +1,4 @@
-"""Python itself, and what training programs import: tried in a process of its own, as a task would."""
+"""Checks of Python and of the frameworks, which are imported in a separate process, as in a task."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from ...checks import TENSORFLOW_RANGE
 from .check import Check, Level, bad, fine
 
 PYTHON_RANGE = ((3, 10), (3, 13))
-# TensorFlow has wheels for these; elsewhere it has to be built.
+# TensorFlow has wheels for these; elsewhere it must be built.
 _MACHINES = ("x86_64", "amd64", "aarch64", "arm64")
-# Importing takes seconds; a disk that is cold, or a machine that is busy, makes it a minute.
+# Imports take seconds, with a cold disk or on a busy machine a minute.
 _LIMIT_S = 180.0
-# Says in lines of JSON how far it came: what ends the process ends no earlier answer.
+# Reports each step as a line of JSON, so that a crash does not lose earlier answers.
 _PROGRAM = """
 import importlib, importlib.metadata, importlib.util, json, os
-told = os.fdopen(os.dup(1), "w")
+answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
-def tell(name, **found):
-    print(json.dumps({"name": name, **found}), file=told, flush=True)
+def report(name, **found):
+    print(json.dumps({"name": name, **found}), file=answers, flush=True)
 def attempt(name, use):
     if importlib.util.find_spec(name) is None:
-        return tell(name, missing=True)
-    tell(name, begun=True)
+        return report(name, missing=True)
+    report(name, begun=True)
     try:
         module = importlib.import_module(name)
-        tell(name, version=str(module.__version__), **use(module))
+        report(name, version=str(module.__version__), **use(module))
     except BaseException as error:
         words = (str(error).strip() or repr(error)).splitlines()
-        tell(name, error=f"{type(error).__name__}: {words[-1]}")
+        report(name, error=f"{type(error).__name__}: {words[-1]}")
     else:
         return True
 def compute(tf):
@@ -50,20 +50,14 @@ def compute(tf):
 attempt("numpy", lambda numpy: {})
 if attempt("tensorflow", compute):
     try:
-        tell("tf_keras", version=importlib.metadata.version("tf_keras"))
+        report("tf_keras", version=importlib.metadata.version("tf_keras"))
     except importlib.metadata.PackageNotFoundError:
-        tell("tf_keras", missing=True)
+        report("tf_keras", missing=True)
     attempt("keras", lambda keras: {"backend": keras.backend.backend()})
 """
 
 
 def python(version: tuple[int, int], executable: str) -> Check:
-    """Look at the interpreter's version.
-
-    Args:
-        version: major and minor.
-        executable: its path.
-    """
     low, high = (".".join(map(str, edge)) for edge in PYTHON_RANGE)
     said = f"{'.'.join(map(str, version))} ({executable})"
     if PYTHON_RANGE[0] <= version <= PYTHON_RANGE[1]:
@@ -72,14 +66,7 @@ def python(version: tuple[int, int], executable: str) -> Check:
 
 
 def machine(system: str, architecture: str, bits: int, libc: str) -> Check:
-    """Look at what the interpreter was built for.
-
-    Args:
-        system: as `sys.platform` has it.
-        architecture: as `platform.machine()` has it.
-        bits: of a pointer.
-        libc: the C library's name and version; "" where it is not glibc.
-    """
+    """Judge the platform: `sys.platform`, `platform.machine()`, the size of a pointer, and glibc's version ("" for others)."""
     said = f"{system}, {architecture}, {bits} bits{f', {libc}' if libc else ''}"
     if bits != 64:
         return bad("machine", "error", f"{said}: TensorFlow needs 64 bits", "install a 64-bit Python")
@@ -89,12 +76,12 @@ def machine(system: str, architecture: str, bits: int, libc: str) -> Check:
         said = f"{said}: TensorFlow has wheels for glibc only"
         return bad("machine", "warning", said, "use a distribution or image with glibc, such as Debian")
     if system != "linux":
-        return bad("machine", "warning", f"{said}: only Linux is tested", "use Linux where it matters")
+        return bad("machine", "warning", f"{said}: only Linux is tested", "use Linux")
     return fine("machine", said)
 
 
 def this_interpreter() -> list[Check]:
-    """Look at the one that runs this, which also runs the tasks."""
+    """Check the interpreter of this process, which also runs the tasks."""
     libc = " ".join(platform.libc_ver()).strip()
     return [
         python(sys.version_info[:2], sys.executable),
@@ -103,12 +90,7 @@ def this_interpreter() -> list[Check]:
 
 
 def frameworks(environ: Mapping[str, str], limit_s: float = _LIMIT_S) -> list[Check]:
-    """Import numpy, TensorFlow and Keras as a task on a CPU would, and compute something.
-
-    Args:
-        environ: the caller's variables.
-        limit_s: how long that may take, in seconds.
-    """
+    """Import numpy, TensorFlow and Keras as a task on a CPU would, and compute something, within `limit_s`."""
     seen = {**render.inherited(environ, {}), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     config = Path(seen.get("HOME") or Path.home()) / ".keras" / "keras.json"
     found, ended = _try(seen, config, limit_s)
@@ -116,34 +98,34 @@ def frameworks(environ: Mapping[str, str], limit_s: float = _LIMIT_S) -> list[Ch
     missing = found.get("tensorflow", {}).get("missing", False)
     checks = [] if missing else [_numpy(found.get("numpy", {}), ended)]
     checks.append(_tensorflow(found.get("tensorflow", {}), ended))
-    # With another backend chosen, all that goes wrong with Keras comes from that.
+    # Another backend explains all errors of Keras.
     if not missing and not any(check.level == "error" for check in chosen):
         checks.append(_keras(found.get("keras", {}), ended))
     return [*checks, *chosen, *_tf_keras(found)]
 
 
 def _try(seen: Mapping[str, str], config: Path, limit_s: float) -> tuple[dict[str, dict[str, Any]], str]:
-    """Return what the program told about each module, and how it ended if not well."""
-    ended, told = "", b""
-    # Not in the current folder: a file called numpy.py there is another matter.
+    """Return what the program reported about each module, and how it failed, if it did."""
+    ended, output = "", b""
+    # Not in the current folder, which may have a numpy.py.
     with tempfile.TemporaryDirectory(prefix="podlift-") as nowhere:
-        # Keras writes its configuration where it finds none: not into the user's home for our sake.
+        # Keras writes a missing configuration: keep it out of the user's home.
         with suppress(OSError):
             shutil.copy(config, nowhere)
         command, env = [sys.executable, "-c", _PROGRAM], {**seen, "KERAS_HOME": nowhere}
         try:
             done = subprocess.run(command, cwd=nowhere, env=env, capture_output=True, timeout=limit_s, check=False)
-            told = done.stdout
+            output = done.stdout
             if done.returncode < 0:
                 ended = f"killed by {signal.Signals(-done.returncode).name}"
             elif done.returncode:
                 ended = f"ended with exit code {done.returncode}"
         except subprocess.TimeoutExpired as error:
-            ended, told = f"not done after {limit_s:g} s", error.stdout or b""
+            ended, output = f"not done after {limit_s:g} s", error.stdout or b""
         except OSError as error:
             ended = f"no process could be started ({error.strerror})"
     found: dict[str, dict[str, Any]] = {}
-    for line in told.splitlines():
+    for line in output.splitlines():
         answer = json.loads(line)
         found.setdefault(answer.pop("name"), {}).update(answer)
     return found, ended
@@ -152,7 +134,7 @@ def _try(seen: Mapping[str, str], config: Path, limit_s: float) -> tuple[dict[st
 def _numpy(answer: Mapping[str, Any], ended: str) -> Check:
     if "version" in answer:
         return fine("numpy", answer["version"])
-    return bad("numpy", "error", _trouble(answer, ended), _pip("--force-reinstall", "numpy"))
+    return bad("numpy", "error", _failure(answer, ended), _pip("--force-reinstall", "numpy"))
 
 
 def _tensorflow(answer: Mapping[str, Any], ended: str) -> Check:
@@ -164,12 +146,12 @@ def _tensorflow(answer: Mapping[str, Any], ended: str) -> Check:
         fix = _pip("--force-reinstall", wanted)
         if "SIGILL" in ended:
             fix = "use a machine whose processor has AVX: TensorFlow's wheels need it"
-        return bad("tensorflow", "error", _trouble(answer, ended), fix)
+        return bad("tensorflow", "error", _failure(answer, ended), fix)
     if answer["sum"] != 4.0:
         said = f"{answer['version']} computes 1 + 1 + 1 + 1 = {answer['sum']}"
         return bad("tensorflow", "error", said, _pip("--force-reinstall", wanted))
     if not low <= _release(answer["version"]) <= high:
-        said = f"{answer['version']} is outside {low[0]}.{low[1]} to {high[0]}.{high[1]}, which podlift was tried with"
+        said = f"{answer['version']} is outside {low[0]}.{low[1]} to {high[0]}.{high[1]}, which podlift is tested with"
         return bad("tensorflow", "warning", said, _pip(wanted))
     return fine("tensorflow", f"{answer['version']} computes")
 
@@ -180,7 +162,7 @@ def _keras(answer: Mapping[str, Any], ended: str) -> Check:
     if answer.get("missing"):
         return bad("keras", "error", "not installed", _pip("keras>=3"))
     if "version" not in answer:
-        return bad("keras", "error", _trouble(answer, ended), _pip("--force-reinstall", "keras"))
+        return bad("keras", "error", _failure(answer, ended), _pip("--force-reinstall", "keras"))
     if _release(answer["version"]) < (3, 0):
         return bad("keras", "error", f"{answer['version']} is not Keras 3, which tf.keras is", _pip("keras>=3"))
     if answer["backend"] != "tensorflow":
@@ -203,12 +185,12 @@ def _tf_keras(found: Mapping[str, Mapping[str, Any]]) -> list[Check]:
 
 
 def _chosen(environ: Mapping[str, str], seen: Mapping[str, str], config: Path) -> list[Check]:
-    """Look at the two places where a user chooses Keras's backend; the variable counts more."""
+    """Check the variable and the file that choose Keras's backend; the variable has precedence."""
     checks = []
     chosen = environ.get("KERAS_BACKEND") or "tensorflow"
     if chosen != "tensorflow":
         level: Level = "error" if "KERAS_BACKEND" in seen else "warning"
-        said = f"KERAS_BACKEND is {chosen!r}{'' if level == 'error' else ' here, but no task sees it'}"
+        said = f"KERAS_BACKEND is {chosen!r}" + ("" if level == "error" else " here, but tasks do not see it")
         checks.append(bad("keras", level, said, "unset KERAS_BACKEND"))
     try:
         named = json.loads(config.read_bytes()).get("backend", "tensorflow")
@@ -223,8 +205,8 @@ def _chosen(environ: Mapping[str, str], seen: Mapping[str, str], config: Path) -
     return checks
 
 
-def _trouble(answer: Mapping[str, Any], ended: str) -> str:
-    return str(answer.get("error") or f"cannot be imported: {ended or 'no reason is known'}")
+def _failure(answer: Mapping[str, Any], ended: str) -> str:
+    return str(answer.get("error") or f"cannot be imported: {ended or 'unknown reason'}")
 
 
 def _release(version: str) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What tasks need of the machine: disk, memory, processes, ports, names, namespaces, a clock."""
+"""Checks of the machine: disk, memory, limits, processes, ports, names, namespaces, clock."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from pathlib import Path
 
 from ...process import namespaces
 from ...process.ports import PortReservation
+from ...text import size
 from .check import Check, Level, bad, fine
 
 _GB = 1e9
-# TensorFlow, Keras and a small model take 0.6 GB in each task.
+# TensorFlow, Keras and a small model need 0.6 GB in each task.
 _MEMORY_PER_CPU = 1.0 * _GB
 _LIMIT_S = 30.0
 _CGROUP = Path("/sys/fs/cgroup")
@@ -30,9 +31,9 @@ _CGROUP_MEMORY = (
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file"),
 )
 _OPEN_FILES, _PROCESSES = 1024, 1024
-# Seconds since 1970: in the past of whoever reads this, and so far away that nobody meets it.
+# Plausible unix times: 2025 to 2100.
 _EARLIEST, _LATEST = 1_735_689_600, 4_102_444_800
-# What TensorFlow, its data loaders and podlift do: fork, wait, share a semaphore, leave a session.
+# What TensorFlow, its data loaders and podlift do: fork, wait, share a semaphore, start a session.
 _PROGRAM = """
 import multiprocessing, os
 pid = os.fork()
@@ -45,14 +46,18 @@ multiprocessing.get_context("spawn").Semaphore(1).acquire()
 
 
 def disks(root: str) -> list[Check]:
-    """Look at the free space where runs, temporary files and shared memory go."""
+    """Check the free space for runs, temporary files and shared memory."""
     place = Path(root)
     while not place.exists() and place != place.parent:
         place = place.parent
     temporary = Path(tempfile.gettempdir())
     checks = [
         disk(
-            "disk", str(place), _free(place), warn_bytes=5 * _GB, fix="podlift prune, or another root by PODLIFT_ROOT"
+            "disk",
+            str(place),
+            _free(place),
+            warn_bytes=5 * _GB,
+            fix="podlift prune, or set PODLIFT_ROOT to another root",
         ),
         disk("tmp", str(temporary), _free(temporary), warn_bytes=_GB, fix="set TMPDIR to a larger disk"),
     ]
@@ -63,22 +68,14 @@ def disks(root: str) -> list[Check]:
 
 
 def disk(name: str, place: str, free_bytes: float | None, *, warn_bytes: float, fix: str) -> Check:
-    """Judge the free space of one place.
-
-    Args:
-        name: of the line.
-        place: a folder.
-        free_bytes: what an ordinary user may still write there; None where there is no such folder.
-        warn_bytes: less is worth a warning, and a fiftieth of it is too little for anything.
-        fix: how there is more.
-    """
+    """Judge the free space of a folder (None if there is no such folder): below `warn_bytes`, or below a fiftieth of it."""
     if free_bytes is None:
-        return bad(name, "note", f"there is no {place}", "mount it, if a data loader of yours needs shared memory")
-    said = f"{free_bytes / _GB:.1f} GB are free at {place}"
+        return bad(name, "note", f"there is no {place}", "mount it if a data loader needs shared memory")
+    said = f"{size(int(free_bytes))} free in {place}"
     if free_bytes >= warn_bytes:
         return fine(name, said)
     level: Level = "error" if free_bytes < warn_bytes / 50 else "warning"
-    return bad(name, level, f"{said}, less than {warn_bytes / _GB:g}", fix)
+    return bad(name, level, f"{said}, less than {size(int(warn_bytes))}", fix)
 
 
 def _free(place: Path) -> float | None:
@@ -89,12 +86,12 @@ def _free(place: Path) -> float | None:
 
 
 def memory() -> list[Check]:
-    """Look at the memory for each CPU."""
+    """Check the memory for each CPU."""
     try:
         free_bytes = _numbers(Path("/proc/meminfo"))["MemAvailable:"] * 1024.0
     except (OSError, KeyError):
         return []
-    # A container's own limit is another file in each generation of cgroups; what it has cached can be had back.
+    # A container's limit is in a different file in each version of cgroups; its page cache can be reclaimed.
     for limit, used, cached in _CGROUP_MEMORY:
         with suppress(OSError, ValueError, KeyError):
             cache = _numbers(_CGROUP / Path(limit).parent / "memory.stat")[cached]
@@ -108,12 +105,11 @@ def _numbers(file: Path) -> dict[str, int]:
 
 
 def memory_per_cpu(free_bytes: float, cpus: int) -> Check:
-    """Judge the memory that is free."""
-    said = f"{free_bytes / _GB:.1f} GB are free for {cpus} CPUs"
+    said = f"{size(int(free_bytes))} free for {cpus} CPUs"
     if free_bytes >= cpus * _MEMORY_PER_CPU:
         return fine("memory", said)
     fits = max(1, int(free_bytes / _MEMORY_PER_CPU))
-    return bad("memory", "warning", f"{said}: a task takes about 1 GB", f"use at most --workers {fits}")
+    return bad("memory", "warning", f"{said}: a task needs about 1 GB", f"use at most --workers {fits}")
 
 
 def _cpus() -> int:
@@ -129,7 +125,7 @@ def _cgroup(name: str) -> str:
 
 
 def limits() -> list[Check]:
-    """Look at how many files and processes there may be."""
+    """Check the limits of open files and processes."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     for name in ("pids.max", "pids/pids.max"):
@@ -143,11 +139,11 @@ def limits() -> list[Check]:
 
 
 def limit(name: str, allowed: int, enough: int, what: str, fix: str) -> Check:
-    """Judge a limit of the kernel: -1 stands for none."""
+    """Judge a limit of the kernel; -1 means unlimited."""
     if allowed == resource.RLIM_INFINITY:
-        return fine(name, f"any number of {what}")
+        return fine(name, f"unlimited {what}")
     said = f"{allowed} {what}"
-    return fine(name, said) if allowed >= enough else bad(name, "warning", f"{said} are few", fix)
+    return fine(name, said) if allowed >= enough else bad(name, "warning", f"only {said}", fix)
 
 
 def processes() -> list[Check]:
@@ -158,16 +154,16 @@ def processes() -> list[Check]:
             command, capture_output=True, text=True, timeout=_LIMIT_S, start_new_session=True, check=False
         )
         words = (done.stderr.strip() or f"it ended with {done.returncode}").splitlines()
-        trouble = "" if done.returncode == 0 else words[-1]
+        failure = "" if done.returncode == 0 else words[-1]
     except (OSError, subprocess.TimeoutExpired) as error:
-        trouble = str(error)
-    if not trouble:
+        failure = str(error)
+    if not failure:
         return [fine("fork", "processes start, fork and share semaphores")]
-    return [bad("fork", "error", f"a process could not do its work: {trouble}", "raise ulimit -u, and mount /dev/shm")]
+    return [bad("fork", "error", f"a process failed: {failure}", "raise ulimit -u, and mount /dev/shm")]
 
 
 def ports() -> list[Check]:
-    """Reserve ports as a run does, and talk to this machine over one."""
+    """Reserve ports as a run does, and connect to this machine over one."""
     try:
         with ExitStack() as stack:
             reserved = PortReservation(["one", "two"])
@@ -184,55 +180,53 @@ def ports() -> list[Check]:
     except OSError as error:
         fix = "bring up the loopback interface (ip link set lo up), or allow it in the firewall or sandbox"
         return [bad("ports", "error", f"no connection to 127.0.0.1: {error.strerror or error}", fix)]
-    return [fine("ports", "can be reserved, and 127.0.0.1 answers")]
+    return [fine("ports", "can be reserved, and 127.0.0.1 accepts connections")]
 
 
 def names() -> list[Check]:
-    """Look at what `localhost` means here, where a cluster's tasks may find each other by that name."""
+    """Check the addresses of `localhost`, which tasks may use to find each other."""
     try:
         return [localhost(sorted({str(found[4][0]) for found in socket.getaddrinfo("localhost", None)}))]
     except OSError as error:
         return [localhost([], error.strerror or str(error))]
 
 
-def localhost(addresses: Sequence[str], trouble: str = "") -> Check:
-    """Judge the addresses of `localhost`."""
+def localhost(addresses: Sequence[str], failure: str = "") -> Check:
     if "127.0.0.1" in addresses:
         return fine("localhost", f"is {', '.join(addresses)}")
-    said = f"is {', '.join(addresses)}, not 127.0.0.1" if addresses else f"is no known name: {trouble}"
+    said = f"is {', '.join(addresses)}, not 127.0.0.1" if addresses else f"does not resolve: {failure}"
     return bad("localhost", "error", said, "add the line '127.0.0.1 localhost' to /etc/hosts")
 
 
 def proxies(environ: Mapping[str, str]) -> list[Check]:
-    """Look for a proxy that would be asked for this very machine; its address may hold a password, and is not said."""
+    """Look for a proxy that applies to this machine itself. Its address may contain a password and is not printed."""
     kinds = [name for name in environ if name.lower() in ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")]
     named = sorted(name for name in kinds if environ[name])
     if not named:
         return [fine("proxy", "none is set")]
-    spared = {"no": environ.get("no_proxy") or environ.get("NO_PROXY") or ""}
-    asked = [host for host in ("localhost", "127.0.0.1") if not _bypassed(host, spared)]
-    if not asked:
-        return [fine("proxy", f"{', '.join(named)}, and not for localhost")]
-    said = f"{', '.join(named)} would be asked for {' and '.join(asked)} too"
-    wanted = ",".join(part for part in (spared["no"], *asked) if part)
+    exceptions = {"no": environ.get("no_proxy") or environ.get("NO_PROXY") or ""}
+    hosts = [host for host in ("localhost", "127.0.0.1") if not _bypassed(host, exceptions)]
+    if not hosts:
+        return [fine("proxy", f"{', '.join(named)}, but not for localhost")]
+    said = f"{', '.join(named)} also applies to {' and '.join(hosts)}"
+    wanted = ",".join(part for part in (exceptions["no"], *hosts) if part)
     return [bad("proxy", "warning", said, f"export no_proxy={shlex.quote(wanted)}")]
 
 
-def _bypassed(host: str, spared: Mapping[str, str]) -> bool:
-    return bool(urllib.request.proxy_bypass_environment(host, dict(spared)))  # type: ignore[attr-defined]
+def _bypassed(host: str, exceptions: Mapping[str, str]) -> bool:
+    return bool(urllib.request.proxy_bypass_environment(host, dict(exceptions)))  # type: ignore[attr-defined]
 
 
 def isolation() -> list[Check]:
-    """Look whether --local-network isolated can be had."""
     why = namespaces.why_not()
     if why is None:
-        return [fine("namespaces", "--local-network isolated can be had")]
-    fix = "run as root or allow user namespaces, if you need it"
-    return [bad("namespaces", "note", f"--local-network isolated cannot be had: {why.rstrip('.')}", fix)]
+        return [fine("namespaces", "--local-network isolated is available")]
+    fix = "run as root or allow user namespaces if you need it"
+    return [bad("namespaces", "note", f"--local-network isolated is not available: {why.rstrip('.')}", fix)]
 
 
 def clock(now: float) -> Check:
-    """Judge the time, by which records are put in order."""
+    """Judge the time, which orders the records."""
     if _EARLIEST <= now <= _LATEST:
         return fine("clock", "plausible")
-    return bad("clock", "error", f"it is not {now:.0f} s after 1970", "set the clock of this machine")
+    return bad("clock", "error", f"the unix time {now:.0f} is not plausible", "set the clock of this machine")

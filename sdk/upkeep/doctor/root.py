@@ -1,4 +1,4 @@
-"""What the folder of all runs has to be able to do; tried with a folder that is removed again."""
+"""Checks of the root: a folder, tried with a subfolder that is removed again, or a bucket, where nothing is written."""
 
 from __future__ import annotations
 
@@ -8,51 +8,69 @@ import time
 import uuid
 from pathlib import Path
 
+from ...checks import buckets
+from ...errors import StoreError
 from ...storage import mounts, posix
+from ...storage.gcs.files import INTERACTIVE, BucketFiles
 from .check import Check, bad, fine
 
-_ELSEWHERE = "name another folder by --root or PODLIFT_ROOT"
-_FAR = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "vboxsf"}
-_FAR |= {"virtiofs", "drvfs", "fuse", "fuseblk", "ncpfs", "orangefs", "pvfs2", "prl_fs", "vmhgfs"}
-# Two clocks that differ by more put the records of a run into a wrong order.
+_ELSEWHERE = "use another root (--root or PODLIFT_ROOT)"
+_REMOTE = {
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "smbfs",
+    "9p",
+    "afs",
+    "ceph",
+    "lustre",
+    "gpfs",
+    "beegfs",
+    "glusterfs",
+    "vboxsf",
+}
+_REMOTE |= {"virtiofs", "drvfs", "fuse", "fuseblk", "ncpfs", "orangefs", "pvfs2", "prl_fs", "vmhgfs"}
+# With a larger difference of clocks, the records of a run are in the wrong order.
 _SKEW_S = 5.0
 
 
 def root(path: str) -> list[Check]:
-    """Look at the root, or at the folder in which it would be made."""
-    place = Path(path)
-    while not os.path.lexists(place):
-        place = place.parent
-    if not place.is_dir():
-        said = f"{path} is no folder" if place == Path(path) else f"{path} cannot be made: {place} is no folder"
+    """Check a folder, or the folder in which it would be created."""
+    parent = Path(path)
+    while not os.path.lexists(parent):
+        parent = parent.parent
+    if not parent.is_dir():
+        said = f"{path} is not a folder"
+        if parent != Path(path):
+            said = f"{path} cannot be created: {parent} is not a folder"
         return [bad("root", "error", said, _ELSEWHERE)]
-    where = path if place == Path(path) else f"{path}, which will be made in {place},"
-    trial = place / f".podlift-doctor-{uuid.uuid4().hex[:8]}"
+    where = path if parent == Path(path) else f"{path}, to be created in {parent},"
+    trial = parent / f".podlift-doctor-{uuid.uuid4().hex[:8]}"
     try:
         trial.mkdir()
     except OSError as error:
-        return [bad("root", "error", f"{where} cannot be written: {error.strerror}", _ELSEWHERE)]
+        return [bad("root", "error", f"{where} is not writable: {error.strerror}", _ELSEWHERE)]
     try:
-        return [_links(trial, where), _times(trial), file_system(path, mounts.holding(str(place), mounts.mounts()))]
+        return [_links(trial, where), _times(trial), file_system(path, mounts.holding(str(parent), mounts.mounts()))]
     finally:
         shutil.rmtree(trial, ignore_errors=True)
 
 
 def _links(trial: Path, where: str) -> Check:
-    """Create one record twice: the second time has to fail, for two writers must never both succeed."""
+    """Create one record twice: the second attempt must fail, because two writers must never both succeed."""
     record = str(trial / "record")
     try:
         posix.put_new(record, b"x")
     except OSError as error:
-        said = f"{where} cannot keep records: {error.strerror} (hard links)"
-        return bad("root", "error", said, _ELSEWHERE)
+        return bad("root", "error", f"{where} cannot store records: {error.strerror} (hard links)", _ELSEWHERE)
     try:
         posix.put_new(record, b"y")
     except FileExistsError:
-        return fine("root", f"{where.rstrip(',')} can be written, and has hard links")
+        return fine("root", f"{where.rstrip(',')} is writable and has hard links")
     except OSError as error:
-        return bad("root", "error", f"{where} cannot keep records: {error.strerror}", _ELSEWHERE)
-    return bad("root", "error", f"{where} lets two writers create one file", _ELSEWHERE)
+        return bad("root", "error", f"{where} cannot store records: {error.strerror}", _ELSEWHERE)
+    return bad("root", "error", f"{where} lets two writers create the same file", _ELSEWHERE)
 
 
 def _times(trial: Path) -> Check:
@@ -62,21 +80,47 @@ def _times(trial: Path) -> Check:
 
 
 def skew(seconds: float) -> Check:
-    """Judge how far the disk's clock is ahead of this machine's, in seconds."""
+    """Judge how far the disk's clock is ahead of this machine's."""
     if abs(seconds) <= _SKEW_S:
-        return fine("root-clock", "is this machine's")
-    said = f"the disk's is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} this machine's"
+        return fine("root-clock", "agrees with this machine's")
+    said = f"the disk's clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} this machine's"
     return bad("root-clock", "warning", said, "set both clocks (chronyc makestep)")
 
 
 def file_system(path: str, mount: mounts.Mount | None) -> Check:
-    """Judge what the root lies on."""
     if mount is None:
         return fine("root-disk", "on an unknown file system")
     said = f"on {mount.kind} ({mount.point})"
-    if mount.kind in _FAR or mount.kind.startswith("fuse."):
-        said = f"{path} lies {said}: slow, and two machines may see different records"
+    if mount.kind in _REMOTE or mount.kind.startswith("fuse."):
+        said = f"{path} is {said}: slow, and two machines may see different records"
         return bad("root-disk", "warning", said, _ELSEWHERE)
     if mount.kind in ("tmpfs", "ramfs"):
-        return bad("root-disk", "warning", f"{path} lies {said}: runs are gone when the machine stops", _ELSEWHERE)
+        return bad("root-disk", "warning", f"{path} is {said}: runs are lost when the machine stops", _ELSEWHERE)
     return fine("root-disk", said)
+
+
+def bucket(url: str) -> list[Check]:
+    """Check the bucket of a root."""
+    name = url.partition("://")[2].partition("/")[0]
+    try:
+        about = BucketFiles(url, retry=INTERACTIVE).bucket()
+    except StoreError as error:
+        said, _, fix = str(error).partition(" Next: ")
+        return [bad("root", "error", said, fix.rstrip(".") or _ELSEWHERE)]
+    if not about:
+        said = f"{url} can be listed, but the bucket's settings are not readable (storage.buckets.get)"
+        return [bad("root", "note", said, f"gcloud storage buckets describe gs://{name}")]
+    if about.get("locationType") == "zone":
+        said = f"{url} is in a zonal bucket, where objects are visible before they are complete"
+        return [bad("root", "error", said, "gcloud storage buckets create gs://NAME --location=REGION")]
+    return [
+        fine("root", f"{url} can be listed"),
+        _paid("soft-delete", name, buckets.soft_delete(about), buckets.NO_SOFT_DELETE),
+        _paid("versioning", name, buckets.versioning(about), buckets.NO_VERSIONING),
+    ]
+
+
+def _paid(check: str, name: str, cost: str, option: str) -> Check:
+    if not cost:
+        return fine(check, "off: removed objects cost nothing")
+    return bad(check, "warning", cost, buckets.update(name, option))

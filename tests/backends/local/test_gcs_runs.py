@@ -21,7 +21,7 @@ from sdk.process.redirect import start
 from sdk.records.recorder import read_events
 from sdk.records.sync.push import Pusher
 from sdk.storage.gcs.store import GcsStore
-from sdk.upkeep.doctor.bucket import bucket
+from sdk.upkeep.doctor.root import bucket
 
 ROOT = "gs://mine/podlift"
 NEVER = sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)
