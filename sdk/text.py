@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 
 _UNITS_S = {"w": 7 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
-_DURATION = re.compile("".join(rf"(?:(\d+(?:\.\d+)?)\s*{unit})?\s*" for unit in _UNITS_S))
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_DURATION = re.compile("".join(rf"(?:([0-9]+(?:\.[0-9]+)?)\s*{unit})?\s*" for unit in _UNITS_S))
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -37,7 +37,7 @@ def parse_duration(text: str, *, unit_required: bool = False) -> float:
         return float(text)
     found = _DURATION.fullmatch(text)
     if not text or found is None:
-        raise ValueError("Must be a duration: numbers with the units s, m, h, d or w, such as 90s, 10m or 1h30m.")
+        raise ValueError("must be a duration with the units s, m, h, d or w, such as 90s, 10m or 1h30m.")
     return sum(
         float(number) * unit_s for number, unit_s in zip(found.groups(), _UNITS_S.values(), strict=True) if number
     )

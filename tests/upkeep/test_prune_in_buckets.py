@@ -19,7 +19,7 @@ from sdk.records.sync import push
 from sdk.records.sync.pull import LocalCopy
 from sdk.storage.gcs.files import BucketFiles
 from sdk.upkeep import prune
-from sdk.upkeep.prune import bucket, bundles, copies
+from sdk.upkeep.prune import bucket, copies, local
 
 GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 ROOT = "gs://mine/podlift"
@@ -66,20 +66,20 @@ def make(put) -> Callable[..., str]:
 @pytest.fixture
 def settled(monkeypatch) -> None:
     """Let an hour be over with everything that is there: the emulator's objects are as old as they are."""
-    for module in (bucket, bundles, copies):
+    for module in (bucket, local, copies):
         monkeypatch.setattr(module, "SETTLED_S", 0.0)
 
 
-def find(*, keep: int = 0, older_than_s: float = 0.0, **more: object) -> prune.Pruning:
+def find(*, keep: int = 0, older_than_s: float = 0.0, **more: object) -> prune.PrunePlan:
     return prune.find(ROOT, older_than_s=older_than_s, keep=keep, now=time.time() + 2, **more)
 
 
-def names(pruning: prune.Pruning | prune.Removal, kind: str = "run") -> list[str]:
+def names(pruning: prune.PrunePlan | prune.PruneResult, kind: str = "run") -> list[str]:
     return sorted(item.name for item in pruning.items if item.kind == kind)
 
 
-def why(pruning: prune.Pruning | prune.Removal) -> dict[str, str]:
-    return {left.path.rpartition("/")[2]: left.why for left in pruning.left}
+def why(pruning: prune.PrunePlan | prune.PruneResult) -> dict[str, str]:
+    return {each.path.rpartition("/")[2]: each.why for each in pruning.skipped}
 
 
 def objects(gcs, prefix: str = "") -> dict[str, int]:
@@ -100,7 +100,7 @@ def test_old_runs_and_their_bundles_go_and_what_goes_on_is_not_touched(gcs, make
     assert (names(found), {item.state for item in found.items}) == (["a-aaaaaa", "b-aaaaaa"], {"SUCCEEDED"})
     assert {item.path for item in found.items} == {f"{ROOT}/runs/a-aaaaaa", f"{ROOT}/runs/b-aaaaaa"}
     done = prune.remove(found)
-    assert (names(done), done.left, done.problems) == (["a-aaaaaa", "b-aaaaaa"], (), ())
+    assert (names(done), done.skipped, done.problems) == (["a-aaaaaa", "b-aaaaaa"], (), ())
     assert {name for name in objects(gcs) if not name.startswith("bundles/")} == {
         name for name in kept if name[0] == "r"
     }
@@ -127,7 +127,7 @@ def test_a_run_that_has_not_changed_for_an_hour_is_lost_unless_only_a_cloud_can_
     make("e", without=(FINAL,), backend="vertex")
     found = find()
     assert (names(found), [item.state for item in found.items if item.kind == "run"]) == (["a-aaaaaa"], ["LOST"])
-    assert why(found) == {"e-aaaaaa": "it has no verdict, and only vertex knows whether it goes on"}
+    assert why(found) == {"e-aaaaaa": "it has no final record, and only vertex knows whether it is still going"}
 
 
 def test_what_is_damaged_or_strange_stays_with_a_sentence_and_a_bundle_that_may_be_needed_too(
@@ -148,7 +148,7 @@ def test_what_is_damaged_or_strange_stays_with_a_sentence_and_a_bundle_that_may_
     assert names(found, "bundle") == ["b" * 64]
     put("runs/a-aaaaaa/plan.json", b"{}")
     assert names(find(), "bundle") == []
-    assert why(find())["bundles"].startswith(f"nobody can tell which bundle '{ROOT}/runs/a-aaaaaa/plan.json' needs")
+    assert why(find())["bundles"].startswith(f"it is unknown which bundle '{ROOT}/runs/a-aaaaaa/plan.json' needs")
 
 
 def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, settled, monkeypatch) -> None:
@@ -167,7 +167,7 @@ def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, 
 
     monkeypatch.setattr(BucketFiles, "delete", resume_behind)
     done = prune.remove(found)
-    assert why(done)[run] == "something in it has changed"
+    assert why(done)[run] == "it has changed"
     assert why(done)["a" * 64 + ".tar"] == "a run needs it"
     assert {*objects(gcs)} == {*before, f"runs/{run}/events/{record}"}
     monkeypatch.setattr(bucket, "SETTLED_S", 3600.0)
@@ -200,10 +200,10 @@ def test_a_bundle_that_a_submit_takes_up_stays(gcs, make, settled, monkeypatch, 
     monkeypatch.setattr(push, "_FRESH_S", -2.0)
     bundle = tmp_path / "bundle.tar"
     bundle.write_bytes(b"x" * 1000)
-    known = bucket.Bundles(ROOT, [f"{ROOT}/runs/a-aaaaaa"])
+    known = bucket.BundleUse(ROOT, [f"{ROOT}/runs/a-aaaaaa"])
     push.bring_bundle(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
     (item,) = [item for item in find().items if item.kind == "bundle"]
-    with pytest.raises(prune.items.StaysError, match="a submit has taken it up"):
+    with pytest.raises(prune.items.ChangedError, match="a submit uses it"):
         known.remove(item)
     there = gcs.client().bucket("mine").blob(f"podlift/bundles/{'a' * 64}.tar")
     assert there.download_as_bytes() == b"x" * 1000
@@ -217,7 +217,7 @@ def test_a_removal_that_was_cut_short_is_finished_the_next_time(gcs, make, settl
     found = find()
     gcs.faults({"kind": "status_before", "operation": "objects.delete", "object": "logs|events", "status": 403})
     done = prune.remove(found)
-    assert len(done.problems) == 1 and "or only a part of it" in done.problems[0] and "403" in done.problems[0]
+    assert len(done.problems) == 1 and "was not removed completely" in done.problems[0] and "403" in done.problems[0]
     gcs.faults()
     assert f"runs/{run}/plan.json" not in objects(gcs)
     assert sdk.runs() == []
@@ -238,7 +238,7 @@ def test_lost_answers_and_two_who_prune_at_once_leave_nothing_behind(gcs, make, 
     with subprocess.Popen(words, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as other:
         done = prune.remove(found)
         other.communicate(timeout=LIMIT_S)
-    assert (other.returncode, done.problems, done.left) == (0, (), ())
+    assert (other.returncode, done.problems, done.skipped) == (0, (), ())
     gcs.faults()
     prune.remove(find())
     assert objects(gcs) == {}
@@ -266,14 +266,14 @@ def test_the_copy_of_a_run_goes_with_it_or_by_its_age_but_not_before_all_is_in_t
     (here / "sync" / "0000.uploaded").unlink()
     stays = find(cache=cache)
     assert (names(stays), names(stays, "copy")) == ([], [])
-    assert {left.why for left in stays.left} == {
-        "this machine has not brought all of it there yet: podlift wait does",
-        "not all of it is in the bucket: podlift wait brings it",
+    assert {each.why for each in stays.skipped} == {
+        "this machine has not uploaded all of it: podlift wait uploads the rest",
+        "it is not uploaded completely: podlift wait uploads the rest",
     }
     assert names(prune.remove(found)) == [] and here.is_dir()
     sdk.attach(run.url).wait(LIMIT_S)
     done = prune.remove(find(cache=cache))
-    assert (names(done), names(done, "copy"), done.left, done.problems) == ([run.id], [run.id], (), ())
+    assert (names(done), names(done, "copy"), done.skipped, done.problems) == ([run.id], [run.id], (), ())
     assert not here.exists() and len(names(done, "bundle")) == 2
     assert not any(name.startswith("runs/") for name in objects(gcs))
 
@@ -301,8 +301,8 @@ def test_a_run_that_goes_on_here_keeps_its_files_whatever_its_bucket_says(gcs, w
         next(line for line in run.logs(follow=True) if line.text == "begun")
         found = find(cache=tmp_path / "here" / "podlift")
         assert (names(found), names(found, "copy"), names(found, "bundle")) == ([], [], [])
-        assert why(found)[run.id] in ("the run is RUNNING", "the run goes on")
-        assert {left.why for left in found.left} >= {"the run goes on"}
+        assert why(found)[run.id] in ("the run is RUNNING", "the run is still going")
+        assert {each.why for each in found.skipped} >= {"the run is still going"}
     finally:
         run.cancel(grace_s=0)
         run.wait(LIMIT_S)

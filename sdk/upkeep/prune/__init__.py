@@ -1,7 +1,7 @@
-"""Removes what nobody needs any more: old runs, bundles that no run refers to, stale caches. `find` looks, `remove` acts.
+"""Removes what is no longer needed: old runs, bundles that no run refers to, stale caches. `find` searches, `remove` acts.
 
-Everything is judged twice, when it is found and right before it goes. Runs and bundles are renamed first, to a hidden name
-beside them: half of a run never reads as a damaged one, and a bundle that a submit takes up at that very moment is put back.
+Each candidate is checked twice, when it is found and right before its removal. Runs and bundles are first renamed to hidden
+names: a partly removed run never looks like a damaged one, and a bundle that a submit uses at that moment is put back.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from ...errors import MissingError, Problems, StoreError
 from ...planning.roots import in_bucket, resolve_root
 from ...spec.layout import RootPaths
 from ...storage.cache import bucket_folder
-from . import bucket, bundles, caches, copies, runs
-from .items import Item, Left, Look, Pruning, Removal, StaysError
+from . import bucket, copies, local
+from .items import Candidate, ChangedError, PrunePlan, PruneResult, PruneScan, Skipped
 
-__all__ = ["KEEP", "OLDER_THAN_S", "Item", "Left", "Pruning", "Removal", "find", "remove"]
+__all__ = ["KEEP", "OLDER_THAN_S", "Candidate", "PrunePlan", "PruneResult", "Skipped", "find", "remove"]
 
 OLDER_THAN_S = 30 * 86400.0
 KEEP = 20
@@ -30,18 +30,18 @@ def find(
     keep: int = KEEP,
     now: float,
     cache: str | Path | None = None,
-) -> Pruning:
-    """Say what would go, and change nothing: `find(root, older_than_s=86400, now=time.time())`.
+) -> PrunePlan:
+    """Return what would be removed, and change nothing: `find(root, older_than_s=86400, now=time.time())`.
 
     Args:
-        root: the folder, or gs://BUCKET/PREFIX, below which runs live.
-        older_than_s: runs and caches in which something changed within so many seconds stay.
-        keep: so many of the newest runs stay, however old they are.
+        root: the folder, or gs://BUCKET/PREFIX, of the runs.
+        older_than_s: keep runs and caches that changed within this time.
+        keep: always keep this many of the newest runs.
         now: unix time in seconds.
-        cache: podlift's folder among the user's caches; None leaves caches alone, and this machine's copies of runs in buckets.
+        cache: podlift's cache folder; None keeps caches, and this machine's copies of runs in buckets.
 
     Raises:
-        InputError: a number is negative, or the root is none.
+        InputError: a number is negative, or the root is invalid.
         StoreError: the bucket cannot be read.
     """
     problems = Problems()
@@ -52,81 +52,81 @@ def find(
     with problems.collect():
         paths = RootPaths(resolve_root(root, {}))
     problems.raise_if_any()
-    look = Look(paths=paths, older_than_s=older_than_s, keep=keep, now=now)
-    there: set[str] = set()
+    scan = PruneScan(paths=paths, older_than_s=older_than_s, keep=keep, now=now)
+    existing: set[str] = set()
     if in_bucket(paths.root):
-        look = replace(look, local="" if cache is None else bucket_folder(Path(cache), paths.root))
-        items, there = bucket.old(look)
-        look = replace(look, going=frozenset(item.name for item in items if item.kind == "run"))
-        items += bucket.unneeded(look, {item.path for item in items})
+        scan = replace(scan, local="" if cache is None else bucket_folder(Path(cache), paths.root))
+        items, existing = bucket.old_runs(scan)
+        scan = replace(scan, removed_runs=frozenset(item.name for item in items if item.kind == "run"))
+        items += bucket.unused_bundles(scan, {item.path for item in items})
     else:
-        items = runs.old(look)
-        items += bundles.unneeded(look, {item.path for item in items})
+        items = local.old_runs(scan)
+        items += local.unused_bundles(scan, {item.path for item in items})
     if cache is not None:
-        items += copies.old(look, Path(cache), there) + caches.old(look, Path(cache))
-    left = tuple(look.left)
-    return Pruning(root=paths.root, now=now, older_than_s=older_than_s, items=tuple(items), left=left, local=look.local)
+        items += copies.old_copies(scan, Path(cache), existing) + local.old_caches(scan, Path(cache))
+    skipped = tuple(scan.skipped)
+    return PrunePlan(
+        root=paths.root, now=now, older_than_s=older_than_s, items=tuple(items), skipped=skipped, local=scan.local
+    )
 
 
-def remove(pruning: Pruning) -> Removal:
-    """Remove what was found, as far as it is still as it was; one thing that resists does not stop the others."""
-    removed, left, problems = [], [], []
-    bundles_of = _Bundles(pruning)
-    # Bundles come last: a run that resists goes on to need its own.
-    for item in sorted(pruning.items, key=lambda item: item.kind == "bundle"):
+def remove(plan: PrunePlan) -> PruneResult:
+    """Remove the candidates that have not changed; a failure does not stop the others."""
+    removed, skipped, problems = [], [], []
+    bundles = _Bundles(plan)
+    # Bundles come last: a run that cannot be removed still needs its own.
+    for item in sorted(plan.items, key=lambda item: item.kind == "bundle"):
         try:
             if item.kind == "bundle":
-                bundles_of.remove(item)
+                bundles.remove(item)
             else:
-                (_WAYS_IN_BUCKETS if in_bucket(item.path) else _WAYS)[item.kind](item, pruning)
+                (_IN_BUCKETS if in_bucket(item.path) else _IN_FOLDERS)[item.kind](item, plan)
             removed.append(item)
         except (FileNotFoundError, MissingError):
-            pass  # somebody else has removed it
-        except StaysError as error:
-            left.append(Left(path=item.path, why=str(error)))
+            pass  # another process has removed it
+        except ChangedError as error:
+            skipped.append(Skipped(path=item.path, why=str(error)))
         except StoreError as error:
-            problems.append(f"{item.path!r} could not be removed, or only a part of it: {error}")
+            problems.append(f"{item.path!r} was not removed completely: {error}")
         except OSError as error:
-            problems.append(_explain(item, error))
-    return Removal(items=tuple(removed), left=tuple(left), problems=tuple(problems))
+            problems.append(_failure(item, error))
+    return PruneResult(items=tuple(removed), skipped=tuple(skipped), problems=tuple(problems))
 
 
 class _Bundles:
-    """Removes bundles. What the plans of a root need is read once, behind the removal of its runs."""
+    """Removes bundles. The plans of each root are read once, after the removal of its runs."""
 
-    def __init__(self, pruning: Pruning) -> None:
-        self._pruning = pruning
-        self._in_bucket: bucket.Bundles | None = None
+    def __init__(self, plan: PrunePlan) -> None:
+        self._plan = plan
+        self._in_bucket: bucket.BundleUse | None = None
         self._in_folders: dict[str, tuple[set[str], str]] = {}
 
-    def remove(self, item: Item) -> None:
-        """Remove one."""
+    def remove(self, item: Candidate) -> None:
         if in_bucket(item.path):
-            self._in_bucket = self._in_bucket or bucket.Bundles(self._pruning.root, ())
+            self._in_bucket = self._in_bucket or bucket.BundleUse(self._plan.root, ())
             self._in_bucket.remove(item)
             return
         root = str(Path(item.path).parent.parent)
         if root not in self._in_folders:
-            self._in_folders[root] = bundles.needed_by_plans(RootPaths(root), set())
-        bundles.remove(item, self._pruning, *self._in_folders[root])
+            self._in_folders[root] = local.used_digests(RootPaths(root), set())
+        local.remove_bundle(item, self._plan, *self._in_folders[root])
 
 
-def _explain(item: Item, error: OSError) -> str:
+def _failure(item: Candidate, error: OSError) -> str:
+    reason = f"{error.strerror or error} ({error.filename!r})"
     if item.kind == "run" and not Path(item.path).exists():
-        what = f"Only a part of {item.path!r} could be removed; the rest will be tried again the next time"
-    else:
-        what = f"{item.path!r} could not be removed"
-    return f"{what}: {error.strerror or error} ({error.filename!r})."
+        return f"{item.path!r} was removed only in part, and the next prune removes the rest: {reason}."
+    return f"{item.path!r} was not removed: {reason}."
 
 
-_WAYS: dict[str, Callable[[Item, Pruning], None]] = {
-    "run": runs.remove,
-    "remains": runs.remove_remains,
+_IN_FOLDERS: dict[str, Callable[[Candidate, PrunePlan], None]] = {
+    "run": local.remove_run,
+    "remains": local.remove_remains,
     "copy": copies.remove,
-    "cache": caches.remove_file,
-    "environment": caches.remove_environment,
+    "cache": local.remove_cache,
+    "environment": local.remove_environment,
 }
-_WAYS_IN_BUCKETS: dict[str, Callable[[Item, Pruning], None]] = {
-    "run": bucket.remove,
+_IN_BUCKETS: dict[str, Callable[[Candidate, PrunePlan], None]] = {
+    "run": bucket.remove_run,
     "remains": bucket.remove_remains,
 }

@@ -1,7 +1,7 @@
-"""Old runs, and bundles that no plan refers to, of a root in a bucket. Ages are by the service's own clock.
+"""Old runs and unused bundles of a root in a bucket. Ages are measured by the service's clock.
 
-A run's plan goes first: without it nobody takes the rest for a run. Every object is removed as the very one that was looked
-at. Who resumes a run leaves a record and then looks for the plan; who removes it takes the plan and then looks for records.
+Every object is removed only in the version that was checked. A run's plan is removed first: what remains without a plan is
+not a run. A resume writes a record and then reads the plan; a removal deletes the plan and then looks for new records.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from ...status import State, Status
 from ...storage.gcs.files import BucketFiles, ObjectVersion
 from ...storage.gcs.store import GcsStore
 from . import copies
-from .items import NOT_OURS, SETTLED_S, Item, Look, Pruning, StaysError
+from .items import NOT_OURS, SETTLED_S, Candidate, ChangedError, PrunePlan, PruneScan
 
 _THREADS = 16
 _BUNDLE = re.compile(r"bundles/([0-9a-f]{64})\.tar")
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 _KEYS = RunPaths("")
-# What reading a record of another hand may raise.
-_NONSENSE = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+# Errors that damaged or foreign records cause.
+_MALFORMED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 _T = TypeVar("_T")
 _R = TypeVar("_R")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Seen:
-    """A run's directory as one listing shows it; how the run is, None where nobody can tell, and why it must stay."""
+class _RunListing:
+    """One listing of a run's directory; the status, None if unknown; and why the run must stay."""
 
     objects: Sequence[ObjectVersion]
     now: float
@@ -46,247 +46,195 @@ class _Seen:
 
     @property
     def age_s(self) -> float:
-        # The service's times are fractions of seconds, but for the one that an answer comes with.
+        # The time of an answer is in whole seconds, those of objects are not.
         return max(0.0, self.now - max((each.changed for each in self.objects), default=self.now))
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(each.size for each in self.objects)
 
     def named(self, name: str) -> ObjectVersion | None:
         return next((each for each in self.objects if each.name == name), None)
 
+    def item(self, kind: str, url: str) -> Candidate:
+        size_bytes, state = sum(each.size for each in self.objects), self.status.state.value if self.status else ""
+        name = url.rpartition("/")[2]
+        return Candidate(kind=kind, name=name, path=url, size_bytes=size_bytes, age_s=self.age_s, state=state)
 
-def old(look: Look) -> tuple[list[Item], set[str]]:
-    """Return the runs that would go, what removals that were cut short have left, and the ids of all runs that are there.
 
-    Raises:
-        StoreError: the bucket cannot be read.
-    """
-    files = _files(look.paths.root)
-    folders, strange = files.folder("runs")
-    made = {name.split("/")[1]: time for name, time in files.matching("runs/*/plan.json").items()}
-    for name in strange:
-        look.leave(f"{look.paths.runs}/{name}", NOT_OURS)
-    newest_first = sorted((run for run in made if ids.is_run_id(run)), key=lambda run: (made[run], run), reverse=True)
+def old_runs(scan: PruneScan) -> tuple[list[Candidate], set[str]]:
+    """Return the old runs and the remains of interrupted removals, and the ids of all runs in the bucket."""
+    files = _files(scan.paths.root)
+    folders, other = files.folder("runs")
+    submitted = {name.split("/")[1]: time for name, time in files.matching("runs/*/plan.json").items()}
+    for name in other:
+        scan.skip(f"{scan.paths.runs}/{name}", NOT_OURS)
+    runs = sorted((run for run in submitted if ids.is_run_id(run)), key=lambda run: (submitted[run], run), reverse=True)
     found, readable = [], 0
-    for run, judged in zip(newest_first, _each(lambda run: _judge(files, run, look.local), newest_first), strict=True):
-        url = look.paths.run(run).url
-        readable += judged.status is not None
-        if judged.status is None and judged.why:
-            look.leave(url, judged.why)
-        elif judged.status is not None and readable > look.keep and judged.age_s >= look.older_than_s:
-            if judged.why:
-                look.leave(url, judged.why)
-            else:
-                found.append(_item("run", url, judged, judged.status.state.value))
-    without = [folder for folder in folders if folder not in made or not ids.is_run_id(folder)]
-    found += [item for item in (_remains(files, look, folder) for folder in without) if item is not None]
-    return found, set(newest_first)
+    for run, listing in zip(runs, _each(lambda run: _check(files, run, scan.local), runs), strict=True):
+        url = scan.paths.run(run).url
+        readable += listing.status is not None
+        old = readable > scan.keep and listing.age_s >= scan.older_than_s
+        if listing.why and (old or listing.status is None):
+            scan.skip(url, listing.why)
+        elif listing.status is not None and old:
+            found.append(listing.item("run", url))
+    for folder in folders:
+        if folder not in submitted or not ids.is_run_id(folder):
+            found += _remains(files, scan, folder)
+    return found, set(runs)
 
 
-def _item(kind: str, url: str, seen: _Seen, state: str = "") -> Item:
-    name = url.rpartition("/")[2]
-    return Item(kind=kind, name=name, path=url, size_bytes=seen.size_bytes, age_s=seen.age_s, state=state)
-
-
-def _judge(files: BucketFiles, run: str, local: str) -> _Seen:
-    """Return what is there of a run, how it is doing, and why it must stay whatever its age.
-
-    Args:
-        files: of the root.
-        run: its id.
-        local: the folder of this machine for this root; "" for none.
-    """
-    seen = _look_at(files, run)
-    if seen.named(f"runs/{run}/{_KEYS.plan}") is None:
-        return seen
+def _check(files: BucketFiles, run: str, local: str) -> _RunListing:
+    """Return the listing of a run with its status; `local` is this machine's folder for the root, "" for none."""
+    listing = _list(files, run)
+    if listing.named(f"runs/{run}/{_KEYS.plan}") is None:
+        return listing
     try:
-        status = _status(files, run, seen)
-        why = _of_others(files, run) if status.state is State.LOST else ""
+        status = _status(files, run, listing)
+        why = _unknown_end(files, run) if status.state is State.LOST else ""
     except MissingError:
-        # Whoever removes it has taken the plan before.
-        seen = _look_at(files, run)
-        gone = seen.named(f"runs/{run}/{_KEYS.plan}") is None
-        return seen if gone else replace(seen, why="it has changed while it was looked at")
-    except (CorruptRunError, CorruptObjectError, *_NONSENSE) as error:
-        return replace(seen, why=f"its records are damaged: {error}".rstrip("."))
+        # A concurrent removal deletes the plan first.
+        listing = _list(files, run)
+        removed = listing.named(f"runs/{run}/{_KEYS.plan}") is None
+        return listing if removed else replace(listing, why="it changed during the check")
+    except (CorruptRunError, CorruptObjectError, *_MALFORMED) as error:
+        return replace(listing, why=f"its records are damaged: {error}".rstrip("."))
     if not status.state.terminal:
         why = f"the run is {status.state.value}"
-    elif local and copies.is_unbrought(RootPaths(local).run(run)):
-        why = "this machine has not brought all of it there yet: podlift wait does"
-    return replace(seen, status=status, why=why)
+    elif local and copies.needs_upload(RootPaths(local).run(run)):
+        why = "this machine has not uploaded all of it: podlift wait uploads the rest"
+    return replace(listing, status=status, why=why)
 
 
-def _look_at(files: BucketFiles, run: str) -> _Seen:
+def _list(files: BucketFiles, run: str) -> _RunListing:
     objects, now = files.kept(f"runs/{run}/")
-    return _Seen(objects=objects, now=now)
+    return _RunListing(objects=objects, now=now)
 
 
-def _status(files: BucketFiles, run: str, seen: _Seen) -> Status:
-    """Return what the records say; without a verdict a run counts as lost when nothing of it has changed for an hour.
+def _status(files: BucketFiles, run: str, listing: _RunListing) -> Status:
+    """Fold the records. A run without a final record counts as lost if nothing has changed for an hour.
 
-    A heartbeat is written every ten seconds, and a machine that was cut off may come back.
+    Heartbeats are written every ten seconds, but a disconnected machine may come back.
     """
     start = f"runs/{run}/{_KEYS.events}/"
-    names = status_records([each.name.removeprefix(start) for each in seen.objects if each.name.startswith(start)])
+    names = status_records([each.name.removeprefix(start) for each in listing.objects if each.name.startswith(start)])
     if not names:
-        raise CorruptRunError("they are gone")
+        raise CorruptRunError("there are none")
     events = [parse(name, bytes(files.read(start + name))) for name in names]
-    return fold(events, supervisor_alive=seen.age_s < SETTLED_S)
+    return fold(events, supervisor_alive=listing.age_s < SETTLED_S)
 
 
-def _of_others(files: BucketFiles, run: str) -> str:
-    """Say why nobody here knows that a run without a verdict is lost; "" if that is known."""
+def _unknown_end(files: BucketFiles, run: str) -> str:
+    """Return why a run without a final record may still be running, "" if it cannot."""
     backend = json.loads(bytes(files.read(f"runs/{run}/{_KEYS.plan}")))["backend"]
-    return "" if backend == "local" else f"it has no verdict, and only {backend} knows whether it goes on"
+    return "" if backend == "local" else f"it has no final record, and only {backend} knows whether it is still going"
 
 
-def _remains(files: BucketFiles, look: Look, folder: str) -> Item | None:
-    """Return what a removal that was cut short has left of a run; it takes the records last, so that they tell."""
-    url, seen = f"{look.paths.runs}/{folder}", _look_at(files, folder)
-    if not ids.is_run_id(folder) or not any(each.name.startswith(_last_of(folder)) for each in seen.objects):
-        look.leave(url, NOT_OURS)
-        return None
-    return _item("remains", url, seen) if seen.age_s >= SETTLED_S else None
+def _remains(files: BucketFiles, scan: PruneScan, folder: str) -> list[Candidate]:
+    """Return the remains of an interrupted removal, which deletes the records last: they identify it."""
+    url, listing = f"{scan.paths.runs}/{folder}", _list(files, folder)
+    if not ids.is_run_id(folder) or not any(each.name.startswith(_last(folder)) for each in listing.objects):
+        scan.skip(url, NOT_OURS)
+        return []
+    return [listing.item("remains", url)] if listing.age_s >= SETTLED_S else []
 
 
-def _last_of(run: str) -> tuple[str, ...]:
+def _last(run: str) -> tuple[str, ...]:
     return (f"runs/{run}/{_KEYS.events}/", f"runs/{run}/{_KEYS.heartbeat}")
 
 
-def remove(item: Item, pruning: Pruning) -> None:
-    """Remove a run, unless it has changed since it was found.
-
-    Raises:
-        StaysError: it has.
-        MissingError: it is gone.
-        StoreError: the bucket refuses.
-    """
-    files = _files(pruning.root)
-    seen = _judge(files, item.name, pruning.local)
-    plan = seen.named(f"runs/{item.name}/{_KEYS.plan}")
-    if plan is None:
+def remove_run(item: Candidate, plan: PrunePlan) -> None:
+    files = _files(plan.root)
+    listing = _check(files, item.name, plan.local)
+    plan_object = listing.named(f"runs/{item.name}/{_KEYS.plan}")
+    if plan_object is None:
         raise MissingError(item.path)
-    if seen.status is None or seen.why:
-        raise StaysError(seen.why)
-    if seen.age_s < pruning.older_than_s:
-        raise StaysError("something in it has changed")
-    text = bytes(files.read(plan.name))
-    first = files.delete(plan)
-    again = _look_at(files, item.name)
-    # Others may take a part of the work: what is less is no change.
-    if {*again.objects} - {*seen.objects}:
-        if first:
+    if listing.status is None or listing.why:
+        raise ChangedError(listing.why)
+    if listing.age_s < plan.older_than_s:
+        raise ChangedError("it has changed")
+    text = bytes(files.read(plan_object.name))
+    deleted_here = files.delete(plan_object)
+    again = _list(files, item.name)
+    # A concurrent removal may have deleted objects; only new ones count as a change.
+    if {*again.objects} - {*listing.objects}:
+        if deleted_here:
             with suppress(AlreadyExistsError):
                 GcsStore(item.path.partition("://")[2], retry=PATIENCE).put_new(_KEYS.plan, [text])
-        raise StaysError("something in it has changed")
-    _remove_all(files, item.name, again)
+        raise ChangedError("it has changed")
+    _delete_all(files, item.name, again)
 
 
-def remove_remains(item: Item, pruning: Pruning) -> None:
-    """Go on with a removal that was cut short.
-
-    Raises:
-        StaysError: it is a run again.
-        StoreError: the bucket refuses.
-    """
-    files = _files(pruning.root)
-    seen = _look_at(files, item.name)
-    if seen.named(f"runs/{item.name}/{_KEYS.plan}") is not None or seen.age_s < SETTLED_S:
-        raise StaysError("something in it has changed")
-    _remove_all(files, item.name, seen)
+def remove_remains(item: Candidate, plan: PrunePlan) -> None:
+    files = _files(plan.root)
+    listing = _list(files, item.name)
+    if listing.named(f"runs/{item.name}/{_KEYS.plan}") is not None or listing.age_s < SETTLED_S:
+        raise ChangedError("it has changed")
+    _delete_all(files, item.name, listing)
 
 
-def _remove_all(files: BucketFiles, run: str, seen: _Seen) -> None:
+def _delete_all(files: BucketFiles, run: str, listing: _RunListing) -> None:
     for last in (False, True):
-        _each(files.delete, [each for each in seen.objects if each.name.startswith(_last_of(run)) is last])
+        _each(files.delete, [each for each in listing.objects if each.name.startswith(_last(run)) is last])
 
 
-def unneeded(look: Look, going: Collection[str]) -> list[Item]:
-    """Return the bundles that would go once some runs are gone.
-
-    Args:
-        look: the root and the rules.
-        going: URLs of the runs.
-
-    Raises:
-        StoreError: the bucket cannot be read.
-    """
-    known = Bundles(look.paths.root, going)
+def unused_bundles(scan: PruneScan, runs: Collection[str]) -> list[Candidate]:
+    """Return the bundles that are unused once `runs` (URLs) are removed."""
+    use = BundleUse(scan.paths.root, runs)
     found = []
-    for each in known.objects.values():
-        age_s, match, url = (
-            max(0.0, known.now - each.changed),
-            _BUNDLE.fullmatch(each.name),
-            f"{look.paths.root}/{each.name}",
-        )
+    for each in use.objects.values():
+        age_s, match = max(0.0, use.now - each.changed), _BUNDLE.fullmatch(each.name)
+        url = f"{scan.paths.root}/{each.name}"
         if match is None and not each.name.endswith("/"):
-            look.leave(url, NOT_OURS)
-        elif match and age_s >= SETTLED_S and match[1] not in known.needed:
-            found.append(Item(kind="bundle", name=match[1], path=url, size_bytes=each.size, age_s=age_s))
-    if known.unknown and found:
-        look.leave(RootPaths(look.paths.root).bundle("").rpartition("/")[0], known.unknown)
+            scan.skip(url, NOT_OURS)
+        elif match and age_s >= SETTLED_S and match[1] not in use.digests:
+            found.append(Candidate(kind="bundle", name=match[1], path=url, size_bytes=each.size, age_s=age_s))
+    if use.unknown and found:
+        scan.skip(RootPaths(scan.paths.root).bundle("").rpartition("/")[0], use.unknown)
         return []
     return found
 
 
-class Bundles:
-    """The bundles of a root in a bucket, and which of them the plans need: looked at in this order.
+class BundleUse:
+    """The bundles of a root, and the digests that plans need, read in this order.
 
-    A submit touches its bundle before it brings its plan: either the plan is seen here, or the bundle is another one by then.
-
-    Args:
-        root: gs://BUCKET/PREFIX.
-        going: URLs of runs that need none.
+    A submit touches its bundle before it writes its plan: either the plan is read here, or the bundle has another version.
 
     Attributes:
-        objects: the bundles by their name below the root.
-        now: the service's unix time then.
-        needed: digests.
-        unknown: why no bundle can be spared, "" where that is not so.
+        objects: the bundles by name.
+        now: the service's time at which they were listed.
+        digests: those that plans need, except plans of the runs in `removed_runs` (URLs).
+        unknown: why no bundle may be removed, "" if some may.
     """
 
-    def __init__(self, root: str, going: Collection[str]) -> None:
+    def __init__(self, root: str, removed_runs: Collection[str]) -> None:
         self._files = _files(root)
         objects, self.now = self._files.kept("bundles/")
         self.objects = {each.name: each for each in objects}
-        self.needed: set[str] = set()
+        self.digests: set[str] = set()
         self.unknown = ""
         plans = [*self._files.matching("runs/*/plan.json"), *self._files.matching("runs/*/plans/*.json")]
-        wanted = [name for name in plans if f"{root}/{'/'.join(name.split('/')[:2])}" not in going]
-        for name, found in zip(wanted, _each(self._digests, wanted), strict=True):
-            self.needed |= found or set()
+        wanted = [name for name in plans if f"{root}/{'/'.join(name.split('/')[:2])}" not in removed_runs]
+        for name, found in zip(wanted, _each(self._digests_in, wanted), strict=True):
+            self.digests |= found or set()
             if found is not None and not found:
-                self.unknown = f"nobody can tell which bundle '{root}/{name}' needs. Repair or remove it first"
+                self.unknown = f"it is unknown which bundle '{root}/{name}' needs. Repair or remove it first"
 
-    def _digests(self, plan: str) -> set[str] | None:
-        """Return what may be the digest of a bundle; None for a plan that has gone meanwhile."""
+    def _digests_in(self, plan: str) -> set[str] | None:
+        """Return what may be digests of bundles; None for a plan that was removed meanwhile."""
         try:
             return {digest.decode() for digest in _DIGEST.findall(bytes(self._files.read(plan)))}
         except MissingError:
             return None
 
-    def remove(self, item: Item) -> None:
-        """Remove a bundle, unless somebody needs it by now.
-
-        Raises:
-            StaysError: somebody does.
-            MissingError: it is gone.
-            StoreError: the bucket refuses.
-        """
+    def remove(self, item: Candidate) -> None:
         found = self.objects.get(f"bundles/{item.name}.tar")
         if found is None:
             raise MissingError(item.path)
-        if self.unknown or item.name in self.needed:
-            raise StaysError(self.unknown or "a run needs it")
-        try:
-            if max(0.0, self.now - found.changed) >= SETTLED_S:
+        if self.unknown or item.name in self.digests:
+            raise ChangedError(self.unknown or "a run needs it")
+        if max(0.0, self.now - found.changed) >= SETTLED_S:
+            with suppress(ConflictError):  # touched since the listing
                 self._files.delete(found)
                 return
-        except ConflictError:
-            pass  # touched since then
-        raise StaysError("a submit has taken it up")
+        raise ChangedError("a submit uses it")
 
 
 def _files(root: str) -> BucketFiles:
@@ -294,7 +242,7 @@ def _files(root: str) -> BucketFiles:
 
 
 def _each(call: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
-    """Call for all at the same time; what fails does not stop the others, and the first failure is raised behind them."""
+    """Call for all items concurrently; after all have ended, raise the first failure."""
     with ThreadPoolExecutor(_THREADS) as pool:
         waiting = [pool.submit(call, item) for item in items]
     return [each.result() for each in waiting]

@@ -1,4 +1,4 @@
-"""What pruning talks about."""
+"""The values of pruning: what is searched, what was found, and what was removed."""
 
 from __future__ import annotations
 
@@ -8,115 +8,81 @@ from pathlib import Path
 from ...spec.layout import RootPaths
 from ...storage import folders
 
-# A submit writes or touches its bundle before the plan that refers to it: what is younger may be needed in a moment.
+# A submit writes or touches its bundle before the plan that refers to it: younger bundles may be needed soon.
 SETTLED_S = 3600.0
 NOT_OURS = "it is not podlift's"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Item:
-    """One thing that would go.
+class Candidate:
+    """A thing to remove; the names of the fields are keys of `podlift prune --json`."""
 
-    Args:
-        kind: "run", "bundle", "copy" of a run in a bucket, "cache", "environment", or "remains" of a removal that was cut
-            short.
-        name: the run's id, the bundle's digest, or the file's name.
-        path: where it lies; in a bucket its URL.
-        size_bytes: what its files hold.
-        age_s: seconds since anything in it changed; of an environment, since it was asked for.
-        state: the run's state; of a copy "gone" where its run is not in the bucket any more, "going" where it goes from there
-            at the same time; "" for the others.
-    """
-
-    kind: str
-    name: str
-    path: str
+    kind: str  # "run", "bundle", "copy" (of a run in a bucket), "cache", "environment", "remains" (of an interrupted removal)
+    name: str  # the run's id, the bundle's digest, or the file's name
+    path: str  # or a gs:// URL
     size_bytes: int
-    age_s: float
-    state: str = ""
+    age_s: float  # since the last change; for an environment, since its last use
+    state: str = (
+        ""  # of a run; for a copy "gone" if its run is not in the bucket, "going" if it is removed together with it
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Left:
-    """One thing that stays although it may be rubbish, and why."""
+class Skipped:
+    """A thing that is kept although it may be useless, and the reason."""
 
     path: str
     why: str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pruning:
-    """What `remove` would remove, and what only a person can decide about.
-
-    Args:
-        root: the root that was looked at.
-        now: unix time in seconds at which it was looked at.
-        older_than_s: what the runs and caches had to be older than, in seconds.
-        items: what would go: runs first, then bundles, then copies and caches.
-        left: what stays and why.
-        local: the folder of this machine for a root in a bucket; "" for none.
-    """
+class PrunePlan:
+    """What `remove` would remove, and what only a person can decide about."""
 
     root: str
-    now: float
+    now: float  # unix time of the search, in seconds
     older_than_s: float
-    items: tuple[Item, ...]
-    left: tuple[Left, ...]
-    local: str = ""
+    items: tuple[Candidate, ...]
+    skipped: tuple[Skipped, ...]
+    local: str = ""  # this machine's folder for a root in a bucket
 
     @property
     def size_bytes(self) -> int:
-        """What all items hold."""
         return sum(item.size_bytes for item in self.items)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Removal:
-    """What `remove` has done.
+class PruneResult:
+    """What was removed, what was kept because it has changed, and a message for each failure."""
 
-    Args:
-        items: what went.
-        left: what stays because it is no longer as it was found.
-        problems: a sentence for everything that resists.
-    """
-
-    items: tuple[Item, ...] = ()
-    left: tuple[Left, ...] = ()
+    items: tuple[Candidate, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
     problems: tuple[str, ...] = ()
 
 
-class StaysError(Exception):
-    """Something is no longer as it was found; the message says how it is now."""
+class ChangedError(Exception):
+    """A candidate must stay after all; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
-    """One look: where, by which rules, and what stays for a reason that somebody should know.
-
-    Args:
-        paths: the root.
-        older_than_s: as of `find`; so are `keep` and `now`.
-        local: the folder of this machine for a root in a bucket; "" for none.
-        going: ids of the runs that would go from there.
-        left: what stays.
-    """
+class PruneScan:
+    """A search: the root, the rules, and what was skipped."""
 
     paths: RootPaths
     older_than_s: float
     keep: int
     now: float
     local: str = ""
-    going: frozenset[str] = frozenset()
-    left: list[Left] = field(default_factory=list)
+    removed_runs: frozenset[str] = frozenset()  # ids of the candidates in the bucket
+    skipped: list[Skipped] = field(default_factory=list)
 
-    def leave(self, path: Path | str, why: str) -> None:
-        """Note what stays."""
-        self.left.append(Left(path=str(path), why=why))
+    def skip(self, path: Path | str, why: str) -> None:
+        self.skipped.append(Skipped(path=str(path), why=why))
 
     def entries(self, folder: Path) -> list[folders.Entry]:
-        """Return what lies in a folder; one that cannot be looked through is noted, and empty."""
+        """Return the content of a folder; one that cannot be listed is skipped."""
         try:
             return folders.entries(folder)
         except OSError as error:
-            self.leave(folder, f"it cannot be looked through: {error.strerror or error}")
+            self.skip(folder, f"it cannot be listed: {error.strerror or error}")
             return []

@@ -1,0 +1,230 @@
+"""Old runs, unused bundles and stale caches in folders of this machine."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import uuid
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+from ... import api
+from ...process import venv
+from ...spec.layout import RootPaths, RunPaths
+from ...status import Status
+from ...storage import folders, mounts
+from .items import NOT_OURS, SETTLED_S, Candidate, ChangedError, PrunePlan, PruneScan
+
+_BUNDLE = re.compile(r"([0-9a-f]{64})\.tar")
+_DIGEST = re.compile(rb"[0-9a-f]{64}")
+_HIDDEN_BUNDLE = re.compile(r"\.[0-9a-f]{64}\.[0-9a-f]{8}\.pruned\.tar")
+_HIDDEN_RUN = re.compile(r"\..+\.[0-9a-f]{8}\.pruned")
+
+
+def old_runs(scan: PruneScan) -> list[Candidate]:
+    """Return the ended runs that are old enough and not among the newest, and the remains of interrupted removals."""
+    found, readable, table = [], 0, mounts.mounts()
+    everything = scan.entries(Path(scan.paths.runs))
+    for path, info in _newest_first(scan, everything):
+        status, why = _status(path, table)
+        if status is None:
+            # Without a plan it may belong to a current submit, or may have been removed meanwhile.
+            if path.exists() and (_has_plan(path) or scan.now - info.st_mtime >= SETTLED_S):
+                scan.skip(path, why)
+            continue
+        readable += 1
+        if readable <= scan.keep:
+            continue
+        item = folder_item("run", path, scan, status.state.value)
+        if item.age_s < scan.older_than_s:
+            continue
+        if why:
+            scan.skip(path, why)
+        else:
+            found.append(item)
+    return found + [folder_item("remains", path, scan) for path, info in everything if is_hidden(path, info)]
+
+
+def folder_item(kind: str, path: Path, scan: PruneScan, state: str = "") -> Candidate:
+    size_bytes, changed = folders.extent(path)
+    age_s = scan.now - changed
+    return Candidate(kind=kind, name=path.name, path=str(path), size_bytes=size_bytes, age_s=age_s, state=state)
+
+
+def _newest_first(scan: PruneScan, everything: list[folders.Entry]) -> list[folders.Entry]:
+    """Return the folders that may be runs, in the order of `sdk.runs`."""
+    found = []
+    for path, info in everything:
+        if stat.S_ISLNK(info.st_mode):
+            scan.skip(path, "it is a link, and links are not followed")
+        elif stat.S_ISDIR(info.st_mode) and not path.name.startswith("."):
+            found.append((path, info))
+        elif not is_hidden(path, info):
+            scan.skip(path, NOT_OURS)
+    return sorted(found, key=lambda entry: (_submitted(*entry), entry[0].name), reverse=True)
+
+
+def is_hidden(path: Path, info: os.stat_result) -> bool:
+    """True for the name of a run that is being removed."""
+    return stat.S_ISDIR(info.st_mode) and _HIDDEN_RUN.fullmatch(path.name) is not None
+
+
+def _submitted(run: Path, info: os.stat_result) -> float:
+    try:
+        return Path(RunPaths(str(run)).plan).stat().st_mtime
+    except OSError:
+        return info.st_mtime
+
+
+def _has_plan(run: Path) -> bool:
+    try:
+        os.lstat(RunPaths(str(run)).plan)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        pass  # not accessible, which is different from absent
+    return True
+
+
+def _status(folder: Path, table: list[mounts.Mount]) -> tuple[Status | None, str]:
+    """Return the status of a run (None if it is not readable), and why it must stay whatever its age."""
+    plan = Path(RunPaths(str(folder)).plan)
+    try:
+        # Reading a named pipe would block.
+        if plan.exists() and not plan.is_file():
+            return None, "its plan.json is not a file"
+        status = api.attach(folder).status()
+        owner = folder.lstat().st_uid
+    except Exception as error:  # one damaged folder must not hide the others
+        return None, str(error).rstrip(".") or repr(error)
+    if not status.state.terminal:
+        return status, f"the run is {status.state.value}"
+    if os.geteuid() not in (0, owner):
+        return status, "it belongs to another user"
+    mounted = mounts.inside(str(folder), table)
+    return status, f"something is mounted in it, at {mounted[0]!r}" if mounted else ""
+
+
+def remove_run(item: Candidate, plan: PrunePlan) -> None:
+    folder = Path(item.path)
+    if not stat.S_ISDIR(folder.lstat().st_mode):
+        raise ChangedError("it is no longer a folder")
+    status, why = _status(folder, mounts.mounts())
+    folder.lstat()  # raises if it is gone, which `_status` reports as unreadable
+    if status is None or why:
+        raise ChangedError(why)
+    if plan.now - folders.extent(folder)[1] < plan.older_than_s:
+        raise ChangedError("it has changed")
+    remove_folder(folder)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder of a run, under a hidden name."""
+    hidden = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.pruned")
+    folder.rename(hidden)
+    folders.remove(hidden)
+
+
+def remove_remains(item: Candidate, plan: PrunePlan) -> None:
+    if mounts.inside(item.path, mounts.mounts()):
+        raise ChangedError("something is mounted in it")
+    folders.remove(Path(item.path))
+
+
+def unused_bundles(scan: PruneScan, runs: Collection[str]) -> list[Candidate]:
+    """Return the bundles that are unused once `runs` (paths) are removed, and the remains of interrupted removals."""
+    found, remains, folder = [], [], Path(scan.paths.bundle("")).parent
+    for path, info in scan.entries(folder):
+        match, is_file = _BUNDLE.fullmatch(path.name), stat.S_ISREG(info.st_mode)
+        item = Candidate(
+            kind="bundle", name=path.name, path=str(path), size_bytes=info.st_size, age_s=scan.now - info.st_mtime
+        )
+        if _HIDDEN_BUNDLE.fullmatch(path.name) and is_file:
+            # It was renamed when its ctime changed, and may be put back soon after that.
+            hidden_s = scan.now - info.st_ctime
+            if hidden_s >= SETTLED_S:
+                remains.append(replace(item, kind="remains", age_s=hidden_s))
+        elif item.age_s < SETTLED_S:
+            continue
+        elif match and is_file:
+            found.append(replace(item, name=match[1]))
+        else:
+            scan.skip(path, "an interrupted submit left it" if path.name.endswith(".part") else NOT_OURS)
+    # Read after the bundles: a concurrent submit has touched its bundle by now, or its plan is readable.
+    used, unknown = used_digests(scan.paths, runs)
+    if unknown and found:
+        scan.skip(folder, unknown)
+        found = []
+    return [item for item in found if item.name not in used] + remains
+
+
+def used_digests(paths: RootPaths, removed_runs: Collection[str]) -> tuple[set[str], str]:
+    """Return the digests in the plans of all runs but some, and why no bundle may be removed ("" if some may)."""
+    used: set[str] = set()
+    where = paths.runs
+    try:
+        # Damaged and hidden runs and links count too: reading is harmless, and an unused bundle costs little.
+        for path, _ in folders.entries(Path(paths.runs)):
+            plan = Path(RunPaths(str(path)).plan)
+            where = str(plan)
+            if str(path) in removed_runs or not plan.exists():
+                continue
+            # Digests of single files match as well, but are not those of bundles. A resume with other code has its own plan.
+            plans = [plan, *plan.with_name("plans").glob("*.json")]
+            digests = [found for one in plans if one.is_file() for found in _DIGEST.findall(one.read_bytes())]
+            if not digests:
+                raise OSError("it has no digest")
+            used |= {digest.decode() for digest in digests}
+    except FileNotFoundError:
+        return used_digests(paths, removed_runs)  # a run was removed meanwhile
+    except OSError as error:
+        why = error.strerror or error
+        return used, f"it is unknown which bundle {where!r} needs ({why}). Repair or remove it first"
+    return used, ""
+
+
+def remove_bundle(item: Candidate, plan: PrunePlan, used: Collection[str], unknown: str) -> None:
+    """Remove a bundle, given what `used_digests` returned."""
+    if unknown or item.name in used:
+        raise ChangedError(unknown or "a run needs it")
+    bundle = Path(item.path)
+    hidden = bundle.with_name(f".{item.name}.{uuid.uuid4().hex[:8]}.pruned.tar")
+    bundle.rename(hidden)
+    # A submit that touched it before the rename relies on it; a later one writes it again.
+    if plan.now - hidden.lstat().st_mtime < SETTLED_S:
+        hidden.replace(bundle)
+        raise ChangedError("a submit uses it")
+    hidden.unlink()
+
+
+def old_caches(scan: PruneScan, cache: Path) -> list[Candidate]:
+    """Return the cached files and environments that were not used for long."""
+    found = []
+    for path, info in scan.entries(cache / "files"):
+        age_s = scan.now - info.st_mtime
+        if path.suffix == ".json" and stat.S_ISREG(info.st_mode) and age_s >= scan.older_than_s:
+            size_bytes = info.st_size
+            found.append(Candidate(kind="cache", name=path.name, path=str(path), size_bytes=size_bytes, age_s=age_s))
+    try:
+        environments = venv.unused(cache, unused_for_s=scan.older_than_s, now=scan.now)
+    except OSError as error:
+        scan.skip(cache, f"its environments cannot be listed: {error.strerror or error}")
+        environments = []
+    return found + [folder_item("environment", path, scan) for path in environments]
+
+
+def remove_cache(item: Candidate, plan: PrunePlan) -> None:
+    path = Path(item.path)
+    if plan.now - path.lstat().st_mtime < plan.older_than_s:
+        raise ChangedError("it was used again")
+    path.unlink()
+
+
+def remove_environment(item: Candidate, plan: PrunePlan) -> None:
+    path = Path(item.path)
+    if path not in venv.unused(path.parent.parent, unused_for_s=plan.older_than_s, now=plan.now):
+        raise ChangedError("it was used again")
+    if not venv.remove(path):
+        raise ChangedError("a run uses it, or a part of it could not be removed")
