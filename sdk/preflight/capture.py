@@ -21,7 +21,7 @@ from tensorflow.python.eager.polymorphic_function import concrete_function
 from tensorflow.python.framework import func_graph as func_graphs
 from tensorflow.python.util import tf_stack
 
-from ..runtime.patches.keras_parts import Function, around
+from ..runtime.patches import Function, around
 from ..runtime.tpu import replicas
 from .observations import Observations, TracedStep
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..runtime.patches.keras_parts import Function, around
+from ..runtime.patches import Function, around
 
 
 @dataclass(frozen=True, kw_only=True)

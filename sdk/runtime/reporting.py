@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from ..records.recorder import PROGRESS, Recorder
-from .patches import Patch, plumbing
+from .patches import CALLBACK_LISTS, Patch, plumbing
 
 
 class ProgressWriter:
@@ -134,11 +134,10 @@ def _number(name: object, value: Any) -> float | None:
 
 def patches(reporter: Reporter) -> list[Patch]:
     """Return the patches with which `fit` of Keras 3 and of tf_keras reports without user code."""
-    modules = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
     return plumbing(
         "report-metrics",
         "the metrics of every epoch of fit go to run.metrics()",
-        dict.fromkeys(modules, lambda module: _report_from(module, reporter)),
+        dict.fromkeys(CALLBACK_LISTS, lambda module: _report_from(module, reporter)),
     )
 
 

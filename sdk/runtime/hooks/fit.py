@@ -17,8 +17,7 @@ from typing import Any
 
 from ...errors import CheckpointMismatchError
 from ...status import EXIT_CHECKPOINTED
-from ..patches import Patch, plumbing
-from ..patches.keras_parts import Function, around
+from ..patches import CALLBACK_LISTS, Function, Patch, around, plumbing, steps_done
 from .auto_checkpoint import AutoCheckpoint, PhaseCheckpoints
 from .limits import Limit
 from .rescue import UnsavedState, bounded
@@ -30,7 +29,6 @@ _KEEPING_S, _KEEPING_SHARE = 0.25, 0.01
 # tf.data may have to finish an element before it can tell its position.
 _CAPTURE_S = 2.0
 _EPOCH_HOOKS = ("on_epoch_begin", "on_epoch_end")
-_CALLBACKS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
 _TRAINERS = {"keras.src.backend.tensorflow.trainer": "TensorFlowTrainer", "tf_keras.src.engine.training": "Model"}
 
 
@@ -51,7 +49,7 @@ class FitHooks:
 
     def patches(self) -> list[Patch]:
         changes: dict[str, Callable[[ModuleType], None]] = {
-            **dict.fromkeys(_CALLBACKS, self._hook_callbacks),
+            **dict.fromkeys(CALLBACK_LISTS, self._hook_callbacks),
             **dict.fromkeys(_TRAINERS, self._hook_trainer),
         }
         return plumbing("checkpoints", "fit is saved and continued", changes)
@@ -274,11 +272,7 @@ class _SavedFit:
     def count(self, last: int, logs: Any) -> int:
         """End an execution, whose last step has this number, and return how many steps it had."""
         self.logs, self.calling = logs, "on_train_batch_end"
-        # Before Keras 3.11 the end of an execution has the number of its first step.
-        each = getattr(self.model, "steps_per_execution", 1)
-        next_batch = max(last + 1, self.begun + (each if isinstance(each, int) else 1))
-        if self._steps is not None:
-            next_batch = min(next_batch, self._steps)
+        next_batch = steps_done(self.model, self.begun, last, self._steps)
         done, self._batch = max(next_batch - self._batch, 1), next_batch
         self._phase.count(done)
         return done

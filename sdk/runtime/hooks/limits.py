@@ -13,10 +13,8 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from ..patches import Patch, plumbing
-from ..patches.keras_parts import Function, around
+from ..patches import CALLBACK_LISTS, Function, Patch, around, plumbing, steps_done
 
-_CALLBACKS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
 _MODELS = {"keras.src.trainers.trainer": "Trainer", "tf_keras.src.engine.training": "Model"}
 
 
@@ -54,7 +52,7 @@ class Limit:
 
     def patches(self) -> list[Patch]:
         changes: dict[str, Callable[[ModuleType], None]] = {
-            **dict.fromkeys(_CALLBACKS, self._limit_fit),
+            **dict.fromkeys(CALLBACK_LISTS, self._limit_fit),
             **dict.fromkeys(_MODELS, self._limit_validation),
         }
         return plumbing("max-steps", "the job's limit", changes)
@@ -130,11 +128,7 @@ class Limit:
         return fit if fit is not None and fit.owner == id(callbacks) else None
 
     def _count(self, fit: _LimitedFit, model: Any, last: int) -> None:
-        # Before Keras 3.11 the end of an execution has the number of its first step.
-        each = getattr(model, "steps_per_execution", 1)
-        end = max(last + 1, fit.begun + (each if isinstance(each, int) else 1))
-        # The last execution of an epoch may find fewer batches.
-        fit.done += (end if fit.steps is None else min(end, fit.steps)) - fit.begun
+        fit.done += steps_done(model, fit.begun, last, fit.steps) - fit.begun
         if fit.done >= self._max_steps and not fit.ending:
             fit.ending = True
             self._log(f"fit ends after {fit.done} steps: max_steps={self._max_steps}")

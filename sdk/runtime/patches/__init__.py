@@ -1,4 +1,4 @@
-"""Cures for upstream bugs, one file each: whether it applies, whether it is needed, what it does, and why.
+"""Patches of upstream modules; the cures for bugs have one file each: if it applies, if it is needed, what it does, why.
 
 A cure must not import TensorFlow or Keras before the program does (a script may set `KERAS_BACKEND` or `TF_*` before its
 imports). It therefore names the module that it changes, and runs right after the first import of that module.
@@ -6,12 +6,18 @@ imports). It therefore names the module that it changes, and runs right after th
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import importlib.machinery
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
+
+Function = Callable[..., Any]
+# The modules whose CallbackList drives `fit` in Keras 3 and in tf_keras.
+CALLBACK_LISTS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
 
 
 def _always(module: ModuleType) -> bool:
@@ -90,3 +96,41 @@ class _AfterImport(importlib.abc.MetaPathFinder):
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
+
+
+def around(owner: Any, name: str) -> Callable[[Function], Function]:
+    """Replace `owner.name` by the decorated function, whose first argument is the original."""
+    original = getattr(owner, name)
+
+    def install(replacement: Function) -> Function:
+        @functools.wraps(original)
+        def call(*args: Any, **options: Any) -> Any:
+            return replacement(original, *args, **options)
+
+        setattr(owner, name, call)
+        return replacement
+
+    return install
+
+
+def version(text: str) -> tuple[int, int]:
+    major, minor = text.split(".")[:2]
+    return int(major), int(minor)
+
+
+def keras_version() -> tuple[int, int]:
+    """Return the version of Keras while it is being imported, when `keras.__version__` may not exist yet."""
+    from keras.src.version import __version__
+
+    return version(__version__)
+
+
+def steps_done(model: Any, first: int, last: int, steps: int | None) -> int:
+    """Return how many steps of an epoch are complete after the execution that began with step `first`.
+
+    `last` is the number that Keras reports: that of the last step, but before Keras 3.11 that of the first one.
+    """
+    each = getattr(model, "steps_per_execution", 1)
+    done = max(last + 1, first + (each if isinstance(each, int) else 1))
+    # The last execution of an epoch may find fewer batches.
+    return done if steps is None else min(done, steps)

@@ -1,7 +1,7 @@
 """Keras 3 `fit`, `evaluate` and `predict` under MultiWorkerMirroredStrategy and TPUStrategy give one device's numbers.
 
 Keras fails under the first at the first batch (keras#20585). Under both it gives all replicas the same weight, which is wrong
-if the global batch does not divide evenly: see `keras_parts`. Other strategies use Keras's own code. The reasoning, the costs
+if the global batch does not divide evenly: see `keras_shares`. Other strategies use Keras's own code. The reasoning, the costs
 and what remains inexact: docs/explanation/decisions/keras-multi-worker.md.
 """
 
@@ -12,20 +12,16 @@ from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
-from . import Patch
-from .keras_parts import (
-    Function,
+from . import Function, Patch, around, keras_version, version
+from .keras_shares import (
     ReplicaShare,
     ReplicaStep,
-    around,
     average_moving_statistics,
     cure_batch_normalization,
     cure_losses,
     cure_optimizers,
     during,
     is_tpu,
-    keras_version,
-    version,
 )
 
 _KERAS = ((3, 8), (3, 15))  # before 3.8 a loss was not scaled by the number of replicas, so there is nothing to correct

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
-from . import Patch
-from .keras_parts import Function, around, keras_version, version
+from . import Function, Patch, around, keras_version, version
 
 _TENSORFLOW = ((2, 16), (2, 21))
 _KERAS = ((3, 11), (3, 15))  # before 3.11 an epoch yields one number per execution, not the first and the last step

@@ -12,8 +12,7 @@ from ...clock import SystemClock
 from ...hardware import Accelerator, accelerators
 from ...spec.payload import Payload
 from ..tpu import host
-from . import Patch, keras_multi_worker
-from .keras_parts import Function, around, version
+from . import Function, Patch, around, keras_multi_worker, version
 
 _TENSORFLOW = ((2, 16), (2, 21))
 _REPLICAS = "PODLIFT_TPU_REPLICAS"

@@ -19,7 +19,7 @@ from tensorflow.python.eager import context
 from tensorflow.python.tpu import tpu, tpu_embedding_v1, tpu_embedding_v2, tpu_embedding_v3, tpu_strategy_util
 from tensorflow.python.tpu.ops import tpu_ops
 
-from ..patches.keras_parts import Function, around
+from ..patches import Function, around
 from . import replicas
 from .devices import System
 

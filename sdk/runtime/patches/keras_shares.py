@@ -8,16 +8,16 @@ replica runs a train or test step under MultiWorkerMirroredStrategy or TPUStrate
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
-_MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
+from . import Function, around
 
-Function = Callable[..., Any]
+_MEANS = ("sum_over_batch_size", "mean", "mean_with_sample_weight")
 
 
 def is_tpu(strategy: Any) -> bool:
@@ -91,33 +91,6 @@ def during(step: ReplicaStep) -> Iterator[ReplicaStep]:
         yield step
     finally:
         _step.reset(token)
-
-
-def around(owner: Any, name: str) -> Callable[[Function], Function]:
-    """Replace `owner.name` by the decorated function, whose first argument is the original."""
-    original = getattr(owner, name)
-
-    def install(replacement: Function) -> Function:
-        @functools.wraps(original)
-        def call(*args: Any, **options: Any) -> Any:
-            return replacement(original, *args, **options)
-
-        setattr(owner, name, call)
-        return replacement
-
-    return install
-
-
-def version(text: str) -> tuple[int, int]:
-    major, minor = text.split(".")[:2]
-    return int(major), int(minor)
-
-
-def keras_version() -> tuple[int, int]:
-    """Return the version of Keras while it is being imported, when `keras.__version__` may not exist yet."""
-    from keras.src.version import __version__
-
-    return version(__version__)
 
 
 # --- Losses: weighted by the replica's share of what the loss divides by ------------------------------------------
