@@ -257,9 +257,9 @@ def test_a_plan_for_a_tpu_shows_the_verdict_on_the_same_code_or_says_that_it_is_
         plan, PreflightReport(accelerator="v5e-8", findings=(REFUSED,), reached="done"), os.environ, strict=False
     )
     again = sdk.plan("train.py", accelerator="v5e-8")
-    assert ["warning" for level, message in again.findings if "1 thing" in message and level == "warning"]
+    assert ["warning" for level, message in again.findings if "1 problem" in message and level == "warning"]
     cloud = sdk.Vertex(project="our-project", regions=["us-central1"], bucket="somebodys-runs")
-    assert "1 thing" in said(sdk.plan("train.py", accelerator="v5e-8", backend=cloud))[0]
+    assert "1 problem" in said(sdk.plan("train.py", accelerator="v5e-8", backend=cloud))[0]
     assert "not been checked for TPUs" in said(sdk.plan("train.py", accelerator="v5e-4"))[0]
     assert said(sdk.plan("train.py")) == []
     write("train.py", "import keras, os\n")
@@ -296,4 +296,4 @@ def test_a_verdict_is_found_by_the_command_and_remembered(write, cache, capsys):
     assert (first, "train.py:18: refused:" in shown) == (1, True)
     assert app.run(["preflight", "train.py", "--accelerator", "v5e-8"]) == 1
     assert capsys.readouterr().out == shown
-    assert "1 thing" in said(sdk.plan("train.py", accelerator="v5e-8"))[0]
+    assert "1 problem" in said(sdk.plan("train.py", accelerator="v5e-8"))[0]
