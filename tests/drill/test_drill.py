@@ -99,7 +99,7 @@ def done(step: int | None, attempt: int) -> dict[str, Any]:
         ({0: done(47, 1)}, [event("restored", 2, step=40, phase=1)], [(47, 40, 7)]),
         ({0: done(7, 1)}, [event("first_step", 2)], [(7, 0, 7)]),
         ({0: done(40, 1)}, [event("restored", 2, step=40, phase=1)], [(40, 40, 0)]),
-        # The second stage had saved nothing: the first one's end is where it goes on.
+        # The second phase had saved nothing: the training continues at the end of the first one.
         ({0: done(55, 1)}, [event("restored", 2, step=50, phase=1)], [(55, 50, 5)]),
         (
             {0: done(75, 1)},
@@ -316,5 +316,5 @@ def test_each_kill_happens_once_also_within_an_execution_of_several_steps(tmp_pa
     assert codes == [-9, -9, 0]
     left = {index: RunPaths(str(tmp_path)).kill(index) for index in range(4)}
     told = {index: json.loads(Path(path).read_bytes()) for index, path in left.items() if Path(path).exists()}
-    # Epochs are counted over all attempts: steps 0 and 12 before the first kill, steps 0 and 12 behind it.
+    # Epochs are counted over all attempts: steps 0 and 12 before the first kill, steps 0 and 12 after it.
     assert {index: (data["attempt"], data["step"]) for index, data in told.items()} == {0: (1, 20), 1: (2, 12)}

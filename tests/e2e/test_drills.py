@@ -1,4 +1,4 @@
-"""Drills of real trainings: they pass where podlift keeps its word, and say what is wrong where the program does not."""
+"""Drills of real trainings: they pass if nothing is lost, and report what is wrong with the program otherwise."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ LOOP = """
 
 
 def drill_by_command(*words: str) -> tuple[int, dict[str, Any], str]:
-    """Return the exit code, the object of --json and what was said meanwhile."""
+    """Return the exit code, the object of --json and the output on stderr."""
     command = [sys.executable, "-m", "sdk", "drill", "--json", *words]
     env = {**os.environ, "PYTHONPATH": str(REPO)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, env=env)
@@ -83,7 +83,7 @@ def test_a_drill_whose_runs_lie_in_a_bucket_compares_what_is_there(write, podlif
     assert (told["attempts"], told["steps"], told["kills"][0]["step"]) == (2, 60, 13)
     assert told["kills"][0]["restored"] in (5, 10)
     assert all(url.startswith(f"{root}/runs/") for url in told["runs"].values())
-    # All of it is there: nobody has to wait for what is still on its way.
+    # All of it is uploaded already.
     assert [info.status.state for info in sdk.runs(root=root)] == [sdk.State.SUCCEEDED] * 3
     assert not list((tmp_path / "here").glob("podlift/gs/*/*/runs/*/store"))
 

@@ -1,4 +1,4 @@
-"""A preflight of whole programs: each marked line of the corpus is found, and nothing else is said of any program.
+"""A preflight of whole programs: it reports each marked line of the corpus, and nothing else.
 
 `# refused: RULE` or `# warning: RULE` at the end of a line is what must be found there.
 """
@@ -32,7 +32,7 @@ _MARK = re.compile(r"# (refused|warning): ([\w-]+)$")
 
 
 class Warm:
-    """A process that has imported TensorFlow, and looks at one program after the other."""
+    """A process that has imported TensorFlow, and inspects one program after the other."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

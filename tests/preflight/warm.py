@@ -1,4 +1,4 @@
-"""Preflights of many programs by one process that has imported TensorFlow once: each program is looked at by a fork of it.
+"""Preflights of many programs by one process that has imported TensorFlow once: a fork of it inspects each program.
 
 Usage: `python warm.py < ORDERS > ANSWERS`, a JSON object a line: {"entry": path, "cwd": folder, "given": settings} in, a
 report out.
@@ -21,7 +21,7 @@ from sdk.process import spawn
 
 
 def fork(command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str) -> spawn.Process:
-    """Start a look as `processes.spawn` does, without a new interpreter."""
+    """Start an inspection as `processes.spawn` does, without a new interpreter."""
     pid = os.fork()
     if pid:
         return spawn.Adopted(pid)

@@ -13,7 +13,7 @@ from support import LIMIT_S
 
 import sdk
 
-# Every way by which the original project is found in practice; each looks for a module of its own.
+# Every way in which the original project is found in practice, each with its own module.
 PROGRAM = """
     import importlib, importlib.util, json, os, site, sys
     import sdk

@@ -71,7 +71,7 @@ class Cloud:
         return sdk.plan(sdk.Job(entry, **settings), root=ROOT, name="run")
 
     def order(self, plan: Plan, job: int = 1, **changes) -> list[str]:
-        """Bring what the containers of a vendor's job need; return the words behind the loader."""
+        """Upload what the containers of a vendor's job need; return the arguments after the loader."""
         files = BucketFiles(ROOT)
         members = tuple(bundle.Member(*file) for file in plan.files)
         archive = self.folder / "bundle.tar"
@@ -105,7 +105,7 @@ class Cloud:
         return [BUCKET, f"podlift/{stage}", digest, key, hashlib.sha256(data).hexdigest()]
 
     def environment(self, plan: Plan, task: cluster.Task) -> dict[str, str]:
-        """Return what Vertex AI tells a container; every one has a port of its own here."""
+        """Return the variables that Vertex AI sets in a container; here each one has its own port."""
         if plan.run_id not in self._reservations:
             self._reservations[plan.run_id] = PortReservation(plan.tasks)
         ports = self._reservations[plan.run_id].ports

@@ -223,7 +223,7 @@ def test_an_attempt_ends_when_one_of_its_containers_was_started_again(cloud: Clo
     shared.mkdir()
     first = cloud.start_all(plan, words, SHARED=str(shared))
     cloud.until(lambda: int(text(shared / "1" / "worker-0") or 0) > 5, "5 steps", *first.values())
-    # With its container's first process a task is gone; nobody tells the chief.
+    # The task ends with its container's first process, and the chief is not notified.
     first["worker-0"].process.kill()
     worker = cloud.start(plan, words, "worker-0", SHARED=str(shared))
     assert first["chief-0"].code() == 134

@@ -20,7 +20,7 @@ from sdk.runtime.rendezvous.files import StepCoordinator
 from sdk.spec import cluster
 from sdk.status import Reason
 
-# --- With which code a container leaves ---------------------------------------------------------------------------
+# --- Exit codes of containers -------------------------------------------------------------------------------------
 
 CODES = {
     "done": (0, {}, 0),
@@ -185,7 +185,7 @@ def test_addresses_are_those_of_vertex_ai() -> None:
         assert identity.addresses(environ, names) == places
 
 
-# --- What is done behind which step -------------------------------------------------------------------------------
+# --- What is done after which step --------------------------------------------------------------------------------
 
 
 def test_entries_lie_about_two_seconds_apart_however_fast_the_steps_are() -> None:

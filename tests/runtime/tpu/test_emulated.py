@@ -1,4 +1,4 @@
-"""A job for a TPU on an emulated Vertex AI: the right machine is asked for, and CPUs stand for it."""
+"""A job for a TPU on an emulated Vertex AI: it requests the right machine, and CPUs stand in for the TPU."""
 
 import pytest
 from support import REPO
