@@ -349,7 +349,7 @@ def test_what_is_installed_is_known_without_importing_anything(world) -> None:
 
 ENTRIES = [
     *(str(path.relative_to(REPO)) for folder in ("jobs", "examples") for path in sorted((REPO / folder).rglob("*.py"))),
-    "ex02_function:train",
+    "points:batches",
 ]
 
 
@@ -357,8 +357,8 @@ ENTRIES = [
 def test_jobs_and_examples_raise_no_false_alarm(entry: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorflow")
     pytest.importorskip("sklearn")
-    monkeypatch.chdir(REPO / "examples" if ":" in entry else REPO)
-    args = {"epochs": 1, "rate": 0.1} if ":" in entry else None
+    monkeypatch.chdir(REPO / "examples" / "ci-project" if ":" in entry else REPO)
+    args = {"count": 1, "seed": 1} if ":" in entry else None
     found = sdk.plan(sdk.Job(entry, args=args)).findings
     assert [
         message for level, message in found if level != "note" and any(f" {word} " in message for word in AUDITED)
