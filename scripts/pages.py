@@ -20,17 +20,41 @@ from sdk.planning.settings import merge, table
 
 # What a user may import beside `sdk`, module by module.
 MODULES: dict[str, tuple[str, ...]] = {
-    "sdk.drill": ("run_drill", "Report"),
-    "sdk.preflight": ("preflight", "describe", "Report", "Finding", "Layer", "Limits"),
+    "sdk.drill": ("run_drill", "DrillReport", "Killed", "ArrayDifference", "UnseededCall"),
+    "sdk.preflight": ("preflight", "describe", "PreflightReport", "PreflightFinding", "PreflightLimits", "Layer"),
     "sdk.testing.plugin": ("podlift_run", "podlift_drill", "podlift_gcs", "podlift_vertex"),
     "sdk.testing.gcs": ("GcsServer", "Requests"),
     "sdk.testing.vertex": ("Cloud",),
     "sdk.testing.tasks": ("wait_for_step", "kill", "preempt"),
     "sdk.testing.backend": ("BackendContract",),
+    "sdk.backends": ("register", "load"),
+    "sdk.backends.base": ("Backend", "Request", "Observation", "Remote", "LogLine"),
 }
-TITLES = {"": "Job", "resources": "Resources", "checkpoints": "Checkpoints", "limits": "Limits", "code": "Code"}
+SETTINGS = """Each setting is a keyword of `plan`, `submit` and the pytest fixtures (`checkpoint_every="5m"`), an option
+(`--checkpoint-every 5m`), a variable (`PODLIFT_CHECKPOINT_EVERY=5m`), and a key of
+[the project's file](../how-to/configure.md). In the file, settings with a group are below its table (`every` below
+`[tool.podlift.checkpoint]`), the others directly below `[tool.podlift]`.
+
+Durations read `90s`, `10m`, `2h` or `1h30m`; a bare number is seconds. `none` is None in options, variables and the file. A
+keyword that is None counts as not given, unless None is a value of the setting. `env` and `inputs` have a form of their own
+on the command line, repeatable: `--env NAME=VALUE`, `--env NAME` for your own value, `--input NAME=URL`.
+
+This page is generated from the table of settings by `scripts/reference`."""
+API = "Every name in `sdk.__all__`. This page is generated from the docstrings by `scripts/reference`."
+BESIDE = """The names beside `sdk` that are public. Everything else is private. This page is generated from the docstrings by
+`scripts/reference`."""
+COMMAND = """Every command and its options. `podlift COMMAND --help` prints the same. This page is generated from the command by
+`scripts/reference`.
+
+[Exit codes](exit-codes.md) · [what `--json` prints](json.md)"""
 _SECTIONS = ("Args", "Attributes", "Raises")
-_TARGET_GROUP = "target"
+# What the package uses of a public class itself.
+_PRIVATE = {"Plan": ("paths", "bundle", "members", "payload"), "GcsServer": ("ask",)}
+# Names of types that only the package has, as a reader writes them.
+_ALIASES = {
+    "JsonArgs": "list | dict[str, Any]", "Env": "dict[str, str | FromCaller]", "Inputs": "dict[str, str | Path]",
+    "Texts": "list[str | Path]", "Entry": "str | Path | Callable",
+}  # fmt: skip
 
 
 @dataclass
@@ -67,7 +91,7 @@ def parse(text: str | None) -> Doc:
 def prose(text: str) -> str:
     """Return a sentence of a docstring as Markdown: pages that it names become links, and it starts with a capital."""
     text = re.sub(r"docs/([\w/-]+)\.md", lambda m: f"[{m[1].split('/')[-1]}](../{m[1]}.md)", text)
-    return text[:1].upper() + text[1:]
+    return text[:1].upper() + text[1:] if re.match(r"[a-z]+[ ,;:.]", text) else text
 
 
 def cell(text: str) -> str:
@@ -98,19 +122,19 @@ def type_text(annotation: Any) -> str:
     while True:
         plain = re.sub(r"Annotated\[((?:[^\[\],]|\[[^\[\]]*\])+)(?:, (?:[^\[\]]|\[[^\[\]]*\])*)?\]", r"\1", text)
         if plain == text:
-            return text.replace("'", "").removeprefix("Unpack[").removesuffix("]") if "Unpack" in text else text
+            return re.sub(r"\b(JsonArgs|Env|Inputs|Texts|Entry)\b", lambda m: _ALIASES[m[1]], text)
         text = plain
 
 
-def same_as(text: str, name: str) -> str:
-    """Return what a docstring says of an argument, also where it only points to another function's."""
-    pointer = re.match(r"as for `(?:sdk\.)?(\w+)`[.;]?(.*)$", text, re.IGNORECASE)
+def same_as(text: str, name: str, section: str = "Args") -> str:
+    """Return what a docstring says of an argument or an error, also if it only points to another function's."""
+    pointer = re.match(r"(?:as for|as in|what) `(?:sdk\.)?(\w+)`(?: takes| accepts)?(.*)$", text, re.IGNORECASE)
     if not pointer:
         return text
-    if pointer[1] in ("plan", "submit"):
-        return TARGETS.get(name, text)[0] + pointer[2]
+    if section == "Args" and name in TARGETS:
+        return TARGETS[name][0]
     owner = getattr(sdk, pointer[1], None) or getattr(sdk.Run, pointer[1])
-    return parse(owner.__doc__).arguments.get(name, text) + pointer[2]
+    return parse(owner.__doc__).sections.get(section, {}).get(name, text).removesuffix(".") + (pointer[2] or ".")
 
 
 def heading(level: int, text: str) -> list[str]:
@@ -120,10 +144,17 @@ def heading(level: int, text: str) -> list[str]:
 def signature(name: str, function: Callable[..., Any]) -> str:
     found = inspect.signature(function)
     parameters = [one for one in found.parameters.values() if one.name != "self" and not one.name.startswith("_")]
-    short = found.replace(parameters=[one.replace(annotation=inspect.Parameter.empty) for one in parameters])
+    short = found.replace(
+        parameters=[one.replace(annotation=inspect.Parameter.empty) for one in parameters if shown(one)]
+    )
     text = str(short.replace(return_annotation=inspect.Signature.empty))
     result = type_text(found.return_annotation)
     return f"{name}{text}" + (f" -> {result}" if result and result != "None" else "")
+
+
+def shown(parameter: inspect.Parameter) -> bool:
+    """Return whether a parameter is for readers: those whose default is a function are for tests."""
+    return not callable(parameter.default) or parameter.default is inspect.Parameter.empty
 
 
 def about_function(name: str, function: Callable[..., Any], level: int) -> list[str]:
@@ -137,9 +168,9 @@ def about_function(name: str, function: Callable[..., Any], level: int) -> list[
 
 def parameters(function: Callable[..., Any], doc: Doc) -> Iterator[tuple[str, ...]]:
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.name == "self" or parameter.name.startswith("_"):
+        if parameter.name == "self" or parameter.name.startswith("_") or not shown(parameter):
             continue
-        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+        if parameter.name == "settings":
             yield from settings_of(function)
             continue
         about = same_as(doc.arguments.get(parameter.name, ""), parameter.name)
@@ -150,7 +181,7 @@ def parameters(function: Callable[..., Any], doc: Doc) -> Iterator[tuple[str, ..
 def settings_of(function: Callable[..., Any]) -> Iterator[tuple[str, ...]]:
     """Yield the settings that everybody uses, and where the others are."""
     known = merge.defaults()
-    wanted = ("args", "workers", "accelerator", *TARGETS, "env", "inputs", "timeout", "timeout_s", "max_steps")
+    wanted = ("args", "workers", "accelerator", *TARGETS, "env", "inputs", "timeout", "max_steps")
     if "drill" in function.__module__ or "testing" in function.__module__:
         wanted = ()
     for name in wanted:
@@ -166,18 +197,24 @@ def settings_of(function: Callable[..., Any]) -> Iterator[tuple[str, ...]]:
 
 def raises(doc: Doc) -> list[str]:
     found = doc.sections.get("Raises", {})
-    return rows(("Raises", "if"), [(code(name), cell(prose(text))) for name, text in found.items()])
+    return rows(
+        ("Raises", ""), [(code(name), cell(prose(same_as(text, name, "Raises")))) for name, text in found.items()]
+    )
 
 
 def members(thing: type) -> Iterator[tuple[str, Any]]:
     for name, value in vars(thing).items():
+        if name in _PRIVATE.get(thing.__name__, ()):
+            continue
         inner = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
         if not name.startswith("_") and (isinstance(inner, property) or inspect.isfunction(inner)) and inner.__doc__:
             yield name, inner
 
 
 def about_class(name: str, thing: type, level: int) -> list[str]:
-    doc = parse(thing.__doc__)
+    # A dataclass without a docstring has one that repeats its fields.
+    doc = Doc() if (thing.__doc__ or "").startswith(f"{thing.__name__}(") else parse(thing.__doc__)
+    doc.sections.setdefault("Attributes", {}).update(comments(thing))
     lines = heading(level, f"`{name}`")
     bases = [base.__name__ for base in thing.__mro__[1:] if base.__module__.startswith(("podlift", "sdk"))][:1]
     if issubclass(thing, BaseException) and bases:
@@ -199,17 +236,29 @@ def about_class(name: str, thing: type, level: int) -> list[str]:
 
 
 def fields(thing: type, doc: Doc) -> Iterator[tuple[str, ...]]:
-    kinds = {**{name: "" for name in doc.arguments}, **class_fields(thing)}
-    for name, found in kinds.items():
-        kind, default = found if isinstance(found, tuple) else ("", "")
-        if name in doc.arguments:
-            yield code(name), code(kind), code(default), cell(prose(same_as(doc.arguments[name], name)))
+    kinds = class_fields(thing)
+    kinds |= {name: ("", "") for name in doc.arguments if name not in kinds}
+    for name, (kind, default) in kinds.items():
+        if not name.startswith("_"):
+            yield code(name), code(kind), code(default), cell(prose(same_as(doc.arguments.get(name, ""), name)))
 
 
-def class_fields(thing: type) -> dict[str, Any]:
+def comments(thing: type) -> dict[str, str]:
+    """Return the comment behind each field of a class."""
+    try:
+        source = inspect.getsource(thing)
+    except OSError:
+        return {}
+    return dict(re.findall(r"^    (\w+): [^#\n]*?  # (.*)$", source, re.MULTILINE))
+
+
+def class_fields(thing: type) -> dict[str, tuple[str, str]]:
     if issubclass(thing, BaseModel):
-        return {name: (KINDS.get(flat_name(thing, name), type_text(info.annotation)), default_of(info)) for name, info in
-                thing.model_fields.items()}  # fmt: skip
+        kinds = {name: KINDS.get(flat_name(thing, name), "") for name in thing.model_fields}
+        return {
+            name: (kinds[name] or type_text(info.annotation), default_of(info))
+            for name, info in thing.model_fields.items()
+        }
     if dataclasses.is_dataclass(thing):
         return {one.name: (type_text(one.type), default_of(one)) for one in dataclasses.fields(thing) if one.repr}
     return {}
@@ -226,7 +275,9 @@ def default_of(info: Any) -> str:
 
 
 def flat_name(thing: type, name: str) -> str:
-    return next((one.name for one in table.SETTINGS.values() if table.GROUPS[one.group] is thing and one.field == name), "")
+    return next(
+        (one.name for one in table.SETTINGS.values() if table.GROUPS[one.group] is thing and one.field == name), ""
+    )
 
 
 def about(name: str, thing: Any, level: int) -> list[str]:
@@ -238,7 +289,11 @@ def about(name: str, thing: Any, level: int) -> list[str]:
 
 def api() -> str:
     """Return the page of the names in `sdk.__all__`."""
-    lines = ["# API", "", "Every name in `sdk.__all__`. This page is generated from the docstrings by `scripts/reference`."]
+    lines = [
+        "# API",
+        "",
+        "Every name in `sdk.__all__`. This page is generated from the docstrings by `scripts/reference`.",
+    ]
     for name in sdk.__all__:
         lines += about(name, getattr(sdk, name), 2)
     return finished(lines)
@@ -246,8 +301,7 @@ def api() -> str:
 
 def modules() -> str:
     """Return the page of the other modules that are public."""
-    lines = ["# Testing and other modules", "", "The names beside `sdk` that are public. Everything else is private. This page is "
-             "generated from the docstrings by `scripts/reference`."]  # fmt: skip
+    lines = ["# Testing and other modules", "", BESIDE]
     for module, names in MODULES.items():
         found = importlib.import_module(module)
         lines += [*heading(2, f"`{module}`"), *(prose(text) + "\n" for text in parse(found.__doc__).paragraphs[:1])]
@@ -265,17 +319,18 @@ def about_fixture(name: str, module: Any) -> list[str]:
     return [*heading(3, f"Fixture `{name}`"), *(line for text in doc.paragraphs for line in (prose(text), ""))]
 
 
-def settings(introduction: str) -> str:
+def settings() -> str:
     """Return the page of the settings, a table for each group."""
     known = merge.defaults()
-    lines = ["# Settings", "", introduction]
+    lines = ["# Settings", "", SETTINGS]
+    titles = {group: model.__name__ for group, model in table.GROUPS.items()}
     groups: dict[str, list[tuple[str, ...]]] = {}
     for one in table.SETTINGS.values():
         if one.name == "entry":
             continue
         groups.setdefault(one.group, []).append(setting(one.name, KINDS[one.name], one.doc, known[one.name]))
     for group, found in groups.items():
-        lines += [*heading(2, TITLES.get(group, group.capitalize())), *rows(("Setting", "Type", "Default", ""), found)]
+        lines += [*heading(2, titles.get(group, group.capitalize())), *rows(("Setting", "Type", "Default", ""), found)]
     target = [setting(name, kind, about, known[name]) for name, (about, kind) in TARGETS.items()]
     lines += [*heading(2, "Where the run executes"), *rows(("Setting", "Type", "Default", ""), target)]
     return finished(lines)
@@ -288,8 +343,7 @@ def setting(name: str, kind: str, about: str, default: Any) -> tuple[str, ...]:
 def command() -> str:
     """Return the page of the command: each verb with its own options."""
     group = typer.main.get_command(build())
-    lines = ["# Command line", "", "Every command and its options. `podlift COMMAND --help` prints the same. This page is generated from "
-             "the command by `scripts/reference`.", "", "[Exit codes](exit-codes.md) · [what `--json` prints](json.md)"]  # fmt: skip
+    lines = ["# Command line", "", COMMAND]
     for name, verb in group.commands.items():  # type: ignore[attr-defined]
         lines += about_verb(name, verb)
     return finished(lines)
@@ -298,7 +352,15 @@ def command() -> str:
 def about_verb(name: str, verb: Any) -> list[str]:
     context = verb.make_context(name, [], resilient_parsing=True)
     usage = " ".join(verb.collect_usage_pieces(context))
-    lines = [*heading(2, f"`podlift {name}`"), "```text", f"podlift {name} {usage}", "```", "", prose(verb.help or ""), ""]
+    lines = [
+        *heading(2, f"`podlift {name}`"),
+        "```text",
+        f"podlift {name} {usage}",
+        "```",
+        "",
+        prose(verb.help or ""),
+        "",
+    ]
     own, rest = [], 0
     for parameter in verb.get_params(context):
         if getattr(parameter, "hidden", False) or parameter.name == "help" or parameter.param_type_name != "option":
@@ -306,9 +368,9 @@ def about_verb(name: str, verb: Any) -> list[str]:
         if parameter.name in table.SETTINGS and "--max-steps" in options_of(verb, context):
             rest += 1
             continue
-        written = ", ".join([*parameter.opts, *parameter.secondary_opts])
-        value = "" if parameter.is_flag else f" {parameter.make_metavar(context)}"
-        own.append((code(written + value), cell(prose(parameter.help or ""))))
+        record = parameter.get_help_record(context)
+        if record:
+            own.append((code(record[0]), cell(prose(record[1]))))
     lines += rows(("Option", ""), own)
     return [*lines, "", "Every [setting](settings.md) is an option too."] if rest else lines
 

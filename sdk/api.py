@@ -39,8 +39,8 @@ def plan(what: str | Path | Callable[..., Any] | Job, **settings: Unpack[Keyword
         what: the path of a script, of a notebook, or of a folder with a `__main__.py`; `package.module`,
             `package.module:function`, a function, or a Job. A function from a notebook or from `__main__` is sent as source
             code, with the values that it uses as JSON.
-        **settings: each setting is a keyword: `max_steps=20`, `timeout="10m"`, `vertex_project="mine"`. See Settings in
-            docs/reference/api.md.
+        **settings: each setting is a keyword: `max_steps=20`, `timeout="10m"`, `vertex_project="mine"`. See
+            docs/reference/settings.md.
 
     Raises:
         InputError: with every mistake that was found.
