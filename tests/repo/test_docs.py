@@ -16,6 +16,7 @@ import pytest
 import typer
 import yaml
 from support import REPO
+from test_layers import LAYERS
 
 import sdk
 from sdk.cli.app import build
@@ -61,6 +62,12 @@ def test_the_architecture_page_lists_every_room_of_the_package() -> None:
     rooms = {path.name for path in (REPO / "sdk").iterdir() if path.is_dir() and path.name != "__pycache__"}
     files = {path.name for path in (REPO / "sdk").glob("*.py") if not path.name.startswith("__")}
     assert named == rooms | files
+
+
+def test_the_architecture_page_has_the_layers_that_are_enforced() -> None:
+    page = (DOCS / "explanation" / "architecture.md").read_text()
+    block = page.partition("## Layers")[2].partition("```text\n")[2].partition("```")[0]
+    assert [tuple(row.strip().split(", ")) for row in block.split(" < ")] == [tuple(row) for row in LAYERS]
 
 
 def tracked(*suffixes: str) -> list[Path]:
