@@ -92,7 +92,7 @@ def make_plan(
         if job is not None and job.inputs:
             inputs, notes = data.resolve(job.inputs, Path.cwd())
             network = options.get("network") != "isolated"
-            notes += data.refusals(inputs, disk=facts is None or facts.disk, network=network)
+            notes += data.find_unreachable(inputs, disk=facts is None or facts.disk, network=network)
     with problems.collect():
         if job is not None and job.checkpoints.resume_from is not None:
             warm = warm_start(job.checkpoints.resume_from, lambda run: references.url_of(run, root, environ))

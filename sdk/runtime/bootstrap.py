@@ -26,7 +26,7 @@ from ..spec import cluster
 from ..spec.layout import RunPaths
 from ..spec.payload import Payload
 from ..status import EXIT_CHECKPOINTED, EXIT_USER
-from ..storage.emulator import masked
+from ..storage.emulator import mask_token
 from ..storage.reserve import Reserve
 from . import cells, context, import_guard, reporting, return_value
 from .hooks import auto_checkpoint, limits, seeds
@@ -253,8 +253,8 @@ def _describe(error: BaseException) -> dict[str, Any]:
     except Exception as broken:
         message = f"(its message raised {type(broken).__name__})"
     # Shortened here; the task's log has the whole traceback.
-    text = tracebacks.clip(tracebacks.fold(masked("".join(_lines(error)))), _MAX_TRACEBACK)
-    message = tracebacks.clip(tracebacks.fold(masked(message)), _MAX_MESSAGE)
+    text = tracebacks.clip(tracebacks.fold(mask_token("".join(_lines(error)))), _MAX_TRACEBACK)
+    message = tracebacks.clip(tracebacks.fold(mask_token(message)), _MAX_MESSAGE)
     return {"type": type(error).__name__, "message": message, "traceback": text}
 
 
@@ -307,7 +307,7 @@ def die_with_parent() -> None:
 
 
 def _print_error(error: BaseException) -> None:
-    _print(masked("".join(_lines(error)).rstrip()))
+    _print(mask_token("".join(_lines(error)).rstrip()))
 
 
 def _log(message: str) -> None:

@@ -1,4 +1,4 @@
-"""Checksums: crc32c of large buffers, a small piece at a time, so that other threads train on meanwhile; sha256 of files."""
+"""Checksums: crc32c of large buffers in small pieces, so that other threads keep running; sha256 of files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import cast
 from ..errors import StoreError
 from .store import Buffer
 
-# The C function takes only `bytes`. A piece this small is copied from memory into the processor's cache and hashed there,
-# which costs no more than hashing alone, and holds the interpreter for some 30 microseconds.
+# The C function accepts only `bytes`. Copying a piece this small stays in the processor's cache, which costs no more than
+# hashing alone, and holds the interpreter lock for about 30 microseconds.
 _PIECE = 256 << 10
 _READ_BYTES = 1 << 20
 
 
 def sha256(path: str | PathLike[str]) -> str:
-    """Return the sha256 of a file, in hex; raises OSError where it cannot be read."""
+    """Return the sha256 of a file, in hex."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while chunk := file.read(_READ_BYTES):
@@ -27,12 +27,7 @@ def sha256(path: str | PathLike[str]) -> str:
 
 
 def crc32c(parts: Iterable[Buffer], crc: int = 0) -> int:
-    """Return the crc32c of several buffers, one after the other.
-
-    Args:
-        parts: buffers whose bytes lie in one run of memory.
-        crc: of what came before them.
-    """
+    """Return the crc32c of several buffers in a row; `crc` is that of the bytes before them."""
     extend = _extend()
     for part in parts:
         if isinstance(part, bytes) and len(part) <= _PIECE:
@@ -45,11 +40,11 @@ def crc32c(parts: Iterable[Buffer], crc: int = 0) -> int:
 
 
 def flat(part: Buffer) -> memoryview:
-    """Return a buffer as bytes in a row, without a copy."""
+    """Return a buffer as contiguous bytes, without a copy."""
     view = memoryview(part)
     if view.ndim == 1 and view.format == "B":
         return view
-    # A view of no elements cannot be cast when one of its dimensions is 0.
+    # An empty view cannot be cast if one of its dimensions is 0.
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
@@ -59,7 +54,7 @@ def _extend() -> Callable[[int, bytes], int]:
         import google_crc32c
     except ImportError:
         raise StoreError(
-            "Checkpoints need the package google-crc32c, which comes with google-cloud-storage, and this environment has "
-            "neither. Add google-cloud-storage to the requirements."
+            "Checkpoints need the package google-crc32c, which google-cloud-storage installs; this environment has neither. "
+            "Next: add google-cloud-storage to the requirements."
         ) from None
     return cast("Callable[[int, bytes], int]", google_crc32c.extend)

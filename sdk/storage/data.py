@@ -1,6 +1,6 @@
-"""A job's inputs: where each of them lies, whether it is there, and whether the tasks will be able to read it.
+"""A job's inputs: where they are, whether they exist, and whether the tasks can read them.
 
-`resolve` asks the disk and the network; `refusals` is pure.
+`resolve` uses the disk and the network; `find_unreachable` is pure.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from ..checks import Finding
 from ..errors import InputError, Problems
-from .urls import chained, look_up, near
+from .urls import chained, probe_urls, suggest
 
 _DISK = ("file", "local")
 _LISTED = 10_000
-# "gs:/bucket" and "s3:bucket": what is meant as a URL and written as a path.
-_HALF_URL = re.compile(r"(gs|s3|https?|abfs|az|hdfs|ftp):/?(?!/)(.+)")
+# "gs:/bucket" and "s3:bucket": URLs mistyped as paths.
+_MISTYPED_URL = re.compile(r"(gs|s3|https?|abfs|az|hdfs|ftp):/?(?!/)(.+)")
 _SECRET = re.compile(
     r"(.*(signature|token|secret|password|passwd|passphrase|credentials?|api[-_]?key|access[-_]?key|secret[-_]?key)"
     r"|sig|key|auth|pwd|awsaccesskeyid|googleaccessid)",
@@ -32,92 +32,94 @@ _WEB = ("http", "https", "ftp")
 
 
 def resolve(inputs: Mapping[str, str], base: Path) -> tuple[dict[str, str], list[Finding]]:
-    """Return where the inputs lie, each one looked for: paths absolute, URLs as they were given.
+    """Return the locations of the inputs, each verified: absolute paths, and URLs as given.
 
     Args:
         inputs: a path, a pattern of paths or a URL, by name.
         base: the folder that relative paths start from.
 
     Raises:
-        InputError: every input that is not there or cannot be read, in one error.
+        InputError: all inputs that do not exist or cannot be read, in one error.
     """
     found: dict[str, str] = {}
-    said: dict[str, list[str]] = {}
+    problems_of: dict[str, list[str]] = {}
     findings = []
     for name, given in inputs.items():
         problems = Problems()
         with problems.collect():
-            found[name] = _placed(given, base)
-            findings += [_about(name, text) for text in _remarks(found[name])]
-        said[name] = problems.found
-    remote = {name: place for name, place in found.items() if "://" in place}
+            found[name] = _located(given, base)
+            findings += [_warning(name, text) for text in _warnings(found[name])]
+        problems_of[name] = problems.found
+    remote = {name: location for name, location in found.items() if "://" in location}
     cause = None
-    for (name, place), answer in zip(remote.items(), look_up(list(remote.values())), strict=True):
-        said[name] += [f"{_shown(place)}: {answer.problem}"] if answer.problem else []
+    for (name, location), answer in zip(remote.items(), probe_urls(list(remote.values())), strict=True):
+        problems_of[name] += [f"{_shown(location)}: {answer.problem}"] if answer.problem else []
         cause = cause or answer.cause
-        findings += [Finding("note", f"inputs.{name}: {_shown(place)}: {answer.note}")] if answer.note else []
-    mistakes = [f"inputs.{name}: {text}" for name in inputs for text in said[name]]
+        findings += [Finding("note", f"inputs.{name}: {_shown(location)}: {answer.note}")] if answer.note else []
+    mistakes = [f"inputs.{name}: {text}" for name in inputs for text in problems_of[name]]
     if mistakes:
         raise InputError(mistakes) from cause
     return found, findings
 
 
-def refusals(
+def find_unreachable(
     inputs: Mapping[str, str], *, disk: bool, network: bool = True, upload_to: str = "gs://BUCKET"
 ) -> list[Finding]:
-    """Return an error for each input that tasks could not read where they run. Pure.
+    """Return an error for each input that tasks cannot read where they run. Pure.
 
     Args:
-        inputs: as `resolve` returns them.
-        disk: whether the tasks see this machine's disk.
-        network: whether they reach anything beyond their own machine.
-        upload_to: where the command that is shown would put a file.
+        inputs: from `resolve`.
+        disk: the tasks see this machine's disk.
+        network: the tasks reach other machines.
+        upload_to: the destination in the suggested upload command.
     """
     return [
         Finding("error", f"inputs.{name}: {text}")
-        for name, place in inputs.items()
-        for text in _refused(name, place, disk, network, upload_to)
+        for name, location in inputs.items()
+        for text in _unreachable(name, location, disk, network, upload_to)
     ]
 
 
-def _about(name: str, text: str) -> Finding:
+def _warning(name: str, text: str) -> Finding:
     return Finding("warning", f"inputs.{name}: {text}")
 
 
-def _placed(given: str, base: Path) -> str:
-    """Return a local path made absolute, a URL as it is; raises InputError for what can be no input."""
+def _located(given: str, base: Path) -> str:
+    """Return a local path made absolute, or a URL unchanged; raises InputError for anything that cannot be an input."""
     if not given:
-        raise InputError("It is empty. Name a path, gs://BUCKET/PATH or another URL.")
+        raise InputError("It is empty. Expected: a path, gs://BUCKET/PATH or another URL.")
     parts = chained(given)
     for part in parts:
-        half = _HALF_URL.fullmatch(part)
-        _refuse_credentials(f"{half[1]}://{half[2]}" if half else part)
+        mistyped = _MISTYPED_URL.fullmatch(part)
+        _reject_credentials(f"{mistyped[1]}://{mistyped[2]}" if mistyped else part)
         if part.split("://")[0].lower() == "memory":
-            raise InputError("memory:// lives in this process only, and the tasks are others. Write it to a file.")
+            raise InputError(
+                "memory:// exists in this process only, and tasks are other processes. Next: write it to a file."
+            )
     if not _is_disk(parts[-1]):
         return given
-    # In a chain, such as zip://a.csv::b.zip, the last part is the file that holds the others.
+    # The last part of a chain such as zip://a.csv::b.zip is the file that contains the others.
     parts[-1] = _on_disk(parts[-1], base)
     return "::".join(parts)
 
 
-def _refuse_credentials(part: str) -> None:
-    """Raise if a URL holds credentials; nothing of it is shown."""
+def _reject_credentials(part: str) -> None:
+    """Raise if a URL contains credentials, without showing it."""
     if "://" not in part:
         return
     try:
         url = urlsplit(part)
         words = parse_qsl(f"{url.query}&{url.fragment}", keep_blank_values=True)
         held = [f"the parameter {word!r}" for word, _ in words if _SECRET.fullmatch(word)]
-        # s3://user@host and abfs://container@account name nobody's secret; a token stands where a web user would.
+        # The user in s3://user@host or abfs://container@account is not secret; in a web URL it may be a token.
         if url.password is not None or (url.username is not None and url.scheme in _WEB):
-            held.append("a user's name or password")
+            held.append("a user name or password")
     except ValueError:
-        raise InputError("It is no valid URL. It is not shown here, because it may hold a password.") from None
+        raise InputError("It is not a valid URL. It is not shown here because it may contain a password.") from None
     if held:
         raise InputError(
-            f"It holds credentials ({', '.join(held)}), and inputs are stored with the run. The URL is not shown. Next: leave "
-            "them out, and give them to the program in a variable: env={'NAME': FromCaller()}."
+            f"It contains credentials ({', '.join(held)}), and inputs are stored with the run. The URL is not shown. Next: "
+            "remove them, and pass them to the program in a variable: env={'NAME': FromCaller()}."
         )
 
 
@@ -127,14 +129,14 @@ def _is_disk(part: str) -> bool:
 
 
 def _on_disk(given: str, base: Path) -> str:
-    """Return the absolute path of a file, a folder or a pattern that is there."""
+    """Return the absolute path of an existing file, folder or pattern."""
     text = _path_of(given)
     try:
         path = os.path.join(base.absolute(), Path(text).expanduser())
         plain = os.path.normpath(path)
-        # "link/.." is not where it seems to be.
+        # "link/.." is not the parent of "link".
         path = plain if os.path.realpath(plain) == os.path.realpath(path) else path
-        # Who gave "data/" may go on with + "a.csv", as behind a URL.
+        # A program may append "a.csv" to "data/", as to a URL.
         path += "/" if text.endswith("/") and path != "/" else ""
         if os.path.lexists(path):
             _check_readable(path, given)
@@ -144,19 +146,19 @@ def _on_disk(given: str, base: Path) -> str:
     except InputError:
         raise
     except (OSError, RuntimeError, ValueError) as error:
-        raise InputError(f"It is no usable path: {str(error).rstrip('.')}. Received: {given!r}.") from None
+        raise InputError(f"It is not a usable path: {str(error).rstrip('.')}. Received: {given!r}.") from None
     if path.endswith("/") and os.path.lexists(path.rstrip("/")):
-        raise InputError(f"{path.rstrip('/')!r} is a file, no folder. Received: {given!r}.")
-    raise InputError(f"There is no {path!r}. {_instead(path)} Received: {given!r}.{_meant(given)}")
+        raise InputError(f"{path.rstrip('/')!r} is a file, not a folder. Received: {given!r}.")
+    raise InputError(f"There is no {path!r}. {_nearest_path(path)} Received: {given!r}.{_suggested_url(given)}")
 
 
 def _path_of(given: str) -> str:
-    """Return the path that a file:// URL means: as it is written, or decoded if only that is there."""
+    """Return the path of a file:// URL: as written, or decoded if only that exists."""
     if "://" not in given:
         return given
     host, slash, rest = given.partition("://")[2].partition("/")
     if host not in ("", "localhost") or not slash:
-        raise InputError(f"A file:// URL of this machine begins with file:///. Received: {given!r}.")
+        raise InputError(f"A file:// URL of this machine starts with file:///. Received: {given!r}.")
     path = f"/{rest}"
     return unquote(path) if not os.path.lexists(path) and os.path.lexists(unquote(path)) else path
 
@@ -164,14 +166,14 @@ def _path_of(given: str) -> str:
 def _check_readable(path: str, given: str) -> None:
     if not os.path.exists(path):
         target = os.path.realpath(path)
-        raise InputError(f"{path!r} is a link to {target!r}, which is not there. Received: {given!r}.")
+        raise InputError(f"{path!r} is a link to {target!r}, which does not exist. Received: {given!r}.")
     needed = os.R_OK | os.X_OK if os.path.isdir(path) else os.R_OK
     if not os.access(path, needed):
         raise InputError(f"There is no permission to read {path!r}. Next: chmod. Received: {given!r}.")
 
 
 def _pattern(text: str, base: Path, given: str) -> str:
-    # The folder's own name may hold a bracket, which means nothing in it.
+    # Brackets in the folder's own name are not part of the pattern.
     home = "" if Path(text).is_absolute() or text.startswith("~") else f"{escape(str(base.absolute()))}/"
     pattern = home + os.path.expanduser(text)
     if next(iglob(pattern, recursive=True), None) is None:
@@ -179,8 +181,8 @@ def _pattern(text: str, base: Path, given: str) -> str:
     return pattern
 
 
-def _instead(path: str) -> str:
-    """Return what the nearest folder that is there holds in place of a missing path."""
+def _nearest_path(path: str) -> str:
+    """Describe what the nearest existing folder contains instead of a missing path."""
     missing = Path(path)
     while not os.path.lexists(missing.parent):
         missing = missing.parent
@@ -191,36 +193,36 @@ def _instead(path: str) -> str:
             names = [entry.name for entry in islice(entries, _LISTED)]
     except OSError as error:
         return f"{str(missing.parent)!r} cannot be read: {error.strerror}."
-    return f"In {str(missing.parent)!r}: {near(missing.name, names)}"
+    return f"In {str(missing.parent)!r}: {suggest(missing.name, names)}"
 
 
-def _meant(given: str) -> str:
-    half = _HALF_URL.fullmatch(given)
-    return f" Did you mean '{half[1]}://{half[2]}'?" if half else ""
+def _suggested_url(given: str) -> str:
+    mistyped = _MISTYPED_URL.fullmatch(given)
+    return f" Did you mean '{mistyped[1]}://{mistyped[2]}'?" if mistyped else ""
 
 
-def _remarks(place: str) -> Iterator[str]:
-    if "://" not in place and os.path.isdir(place):
-        with os.scandir(place) as entries:
+def _warnings(location: str) -> Iterator[str]:
+    if "://" not in location and os.path.isdir(location):
+        with os.scandir(location) as entries:
             if next(entries, None) is None:
-                yield f"{place!r} is an empty folder."
+                yield f"{location!r} is an empty folder."
 
 
-def _shown(place: str) -> str:
-    # A query may hold what a reader of the error has no use for.
-    return repr(place.partition("?")[0] if place.startswith(("http://", "https://")) else place)
+def _shown(location: str) -> str:
+    # The query may be long.
+    return repr(location.partition("?")[0] if location.startswith(("http://", "https://")) else location)
 
 
-def _refused(name: str, place: str, disk: bool, network: bool, upload_to: str) -> Iterator[str]:
-    *outer, last = chained(place)
+def _unreachable(name: str, location: str, disk: bool, network: bool, upload_to: str) -> Iterator[str]:
+    *outer, last = chained(location)
     if _is_disk(last):
         if not disk:
             yield _upload(name, outer, last, upload_to)
         return
     if not network:
-        yield f"{_shown(place)} is reached through the network, and local_network='isolated' leaves none. Use a local copy."
+        yield f"{_shown(location)} needs the network, and local_network='isolated' has none. Next: use a local copy."
     elif not disk and _LOOPBACK.fullmatch(urlsplit(last).hostname or ""):
-        yield f"{_shown(place)} is served by this machine to itself: tasks elsewhere cannot reach it."
+        yield f"{_shown(location)} is a server on this machine's loopback address: tasks on other machines cannot reach it."
 
 
 def _upload(name: str, outer: list[str], path: str, upload_to: str) -> str:
@@ -229,6 +231,6 @@ def _upload(name: str, outer: list[str], path: str, upload_to: str) -> str:
     there = "::".join([*outer, folder + os.path.basename(path.rstrip("/"))])
     ask = "" if "BUCKET" not in upload_to else " with your own BUCKET"
     return (
-        f"{path!r} lies on this machine's disk, which the tasks will not see. Next{ask}: {command} and then "
+        f"{path!r} is on this machine's disk, which the tasks cannot read. Next{ask}: {command} and then "
         f"inputs={{{name!r}: {there!r}}}."
     )

@@ -1,6 +1,6 @@
-"""The emulator that the environment names: its address, whether it is there, and texts without its token.
+"""The emulator named by the environment: its address, whether it responds, and texts without its token.
 
-One place reads the variables, so that each command says the same about a wrong one, and soon.
+Only this module reads the variables, so that every command reports a wrong one early and in the same words.
 """
 
 from __future__ import annotations
@@ -15,59 +15,44 @@ from urllib.parse import SplitResult, urlsplit
 from ..errors import InputError
 
 EMULATOR = "PODLIFT_EMULATOR"
-# Another vendor's will do for buckets.
-OF_STORAGE = "STORAGE_EMULATOR_HOST"
+# For buckets, any emulator of Cloud Storage works.
+STORAGE_EMULATOR = "STORAGE_EMULATOR_HOST"
 _TOKEN = re.compile(r"[0-9a-f]{32}")
-_START = "Next: take the line `export PODLIFT_EMULATOR=...` that `podlift emulator --data DIR` prints, or unset"
-# One on this machine answers at once, however busy the machine is.
+_START = "Next: use the line `export PODLIFT_EMULATOR=...` that `podlift emulator --data DIR` prints, or unset"
+# An emulator on this machine responds quickly even if the machine is busy.
 _ASK_S = 8.0
 _MASK = "TOKEN"
-_patient = False
+_check_skipped = False
 
 
-def be_patient() -> None:
-    """Have this process never look whether the emulator is there: it goes on for hours, and one that is away comes back."""
-    global _patient
-    _patient = True
+def skip_check() -> None:
+    """Never check in this process whether the emulator responds: a long-lived process waits for it to come back."""
+    global _check_skipped
+    _check_skipped = True
 
 
 def address(environ: Mapping[str, str] | None = None) -> str:
-    """Return the URL of podlift's emulator, "" where none is named.
-
-    Args:
-        environ: the variables; by default this process's.
-
-    Raises:
-        InputError: the variable holds something else; nothing was asked.
-    """
+    """Return the URL of podlift's emulator, or ""; InputError if the variable is invalid. Nothing is requested."""
     return _read(EMULATOR, os.environ if environ is None else environ)
 
 
-def of_storage() -> str:
-    """Return the URL of the emulator of Cloud Storage, "" where none is named; it was there when this process first asked.
-
-    Raises:
-        InputError: the variable holds something else, or nothing answers there.
-    """
-    for name in (EMULATOR, OF_STORAGE):
+def storage_address() -> str:
+    """Return the URL of the Cloud Storage emulator, or ""; InputError if the variable is invalid or nothing responds."""
+    for name in (EMULATOR, STORAGE_EMULATOR):
         if found := _read(name, os.environ):
-            return _there(name, found)
+            return _checked(name, found)
     return ""
 
 
-def asked() -> str:
-    """Return the URL of podlift's emulator, "" where none is named; it was there when this process first asked.
-
-    Raises:
-        InputError: the variable holds something else, or nothing answers there.
-    """
+def checked_address() -> str:
+    """Return the URL of podlift's emulator, or ""; InputError if the variable is invalid or nothing responds."""
     found = address()
-    return _there(EMULATOR, found) if found else ""
+    return _checked(EMULATOR, found) if found else ""
 
 
-def masked(text: str, environ: Mapping[str, str] | None = None) -> str:
-    """Return a text without the token of the emulator: clients quote URLs in their errors, which are kept and shown."""
-    for name in (EMULATOR, OF_STORAGE):
+def mask_token(text: str, environ: Mapping[str, str] | None = None) -> str:
+    """Return a text without the emulator's token: clients quote URLs in errors, which are stored and shown."""
+    for name in (EMULATOR, STORAGE_EMULATOR):
         given = (os.environ if environ is None else environ).get(name, "")
         for token in _TOKEN.findall(given):
             text = text.replace(token, _MASK)
@@ -83,7 +68,7 @@ def _read(name: str, environ: Mapping[str, str]) -> str:
     if parts is None:
         example = "http://127.0.0.1:9000/TOKEN" if name == EMULATOR else "http://127.0.0.1:9000"
         raise InputError(
-            f"{name} is no address of an emulator, such as {example}. Received: {_shown(given)}. {_START} {name}."
+            f"{name} is not the address of an emulator, such as {example}. Received: {_shown(given)}. {_START} {name}."
         )
     if name == EMULATOR and not _TOKEN.fullmatch(parts.path.strip("/")):
         what = "has another path than" if parts.path.strip("/") else "lacks"
@@ -105,19 +90,19 @@ def _split(url: str) -> SplitResult | None:
 
 
 def _shown(given: str) -> str:
-    # What stands before an @ may be a password.
+    # The text before an @ may be a password.
     return "a URL with credentials" if "@" in given else repr(_TOKEN.sub(_MASK, given)[:100])
 
 
-def _there(name: str, url: str) -> str:
-    if not _patient and "PODLIFT_RUN" not in os.environ:
-        _ask(name, url)
+def _checked(name: str, url: str) -> str:
+    if not _check_skipped and "PODLIFT_RUN" not in os.environ:
+        _check(name, url)
     return url
 
 
 @lru_cache(maxsize=8)
-def _ask(name: str, url: str) -> None:
-    """Ask once; what is remembered is that an answer came."""
+def _check(name: str, url: str) -> None:
+    """Check once per process."""
     import requests
 
     parts = urlsplit(url)
@@ -127,23 +112,25 @@ def _ask(name: str, url: str) -> None:
             session.trust_env = False
             place = f"{url}/_faults" if name == EMULATOR else url
             with session.get(place, timeout=_ASK_S, stream=True, allow_redirects=False) as answer:
-                why = _mistaken(answer) if name == EMULATOR else ""
+                why = _wrong_answer(answer) if name == EMULATOR else ""
     except requests.Timeout:
-        why = f"does not answer within {_ASK_S:g} s"
+        why = f"did not respond within {_ASK_S:g} s"
     except (requests.RequestException, OSError) as error:
         refused = "refused" in str(error)
-        why = "is not there: nothing listens at that port" if refused else f"cannot be asked: {type(error).__name__}"
+        why = (
+            "is not running: nothing listens on that port" if refused else f"cannot be reached: {type(error).__name__}"
+        )
     if why:
         start = (
-            f"Next: start it (`podlift emulator --data DIR --port {parts.port or 80}`) and take the line that it prints"
+            f"Next: start it (`podlift emulator --data DIR --port {parts.port or 80}`) and use the line that it prints"
         )
         raise InputError(f"The emulator that {name} names {why}. Received: {where}/... {start}, or unset {name}.")
 
 
-def _mistaken(answer: Any) -> str:
-    """Return what is wrong with an answer that is not our emulator's."""
+def _wrong_answer(answer: Any) -> str:
+    """Return what is wrong with a response that is not from our emulator."""
     if answer.status_code == 200 and "faults" in answer.text:
         return ""
     if answer.status_code == 403 and "token" in answer.text:
-        return "has another token"
-    return f"is something else: podlift's would not answer with {answer.status_code}"
+        return "has a different token"
+    return f"is something else: it responded with status {answer.status_code}"

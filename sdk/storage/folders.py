@@ -1,4 +1,4 @@
-"""Looks through folders, measures them and removes them, and never follows a link out of them."""
+"""Lists, measures and removes folders without following links."""
 
 from __future__ import annotations
 
@@ -9,31 +9,27 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-# A path, and its own lstat.
-Entry = tuple[Path, os.stat_result]
+# A path and its lstat.
+FolderEntry = tuple[Path, os.stat_result]
 
 
-def entries(folder: Path) -> list[Entry]:
-    """Return what lies in a folder, by name; nothing if there is no such folder.
-
-    Raises:
-        OSError: the folder is a link, or cannot be read.
-    """
+def entries(folder: Path) -> list[FolderEntry]:
+    """Return the entries of a folder by name; empty if it does not exist. OSError: it is a link, or cannot be read."""
     if folder.is_symlink():
         raise OSError(f"{str(folder)!r} is a link, and links are not followed")
     found = []
     with suppress(FileNotFoundError, NotADirectoryError):
         for name in sorted(os.listdir(folder)):
-            # What is gone by now was never found.
+            # It may have been removed meanwhile.
             with suppress(FileNotFoundError):
                 found.append((folder / name, (folder / name).lstat()))
     return found
 
 
 def extent(path: Path) -> tuple[int, float]:
-    """Return the bytes of a file, or of all files in a folder, and the unix time at which anything of it changed last.
+    """Return the bytes of a file or of all files in a folder, and the unix time of the latest change.
 
-    What is gone by now has no bytes, and counts as changed after everything else.
+    A path that no longer exists has no bytes, and an infinite time.
     """
     try:
         info = path.lstat()
@@ -56,11 +52,7 @@ def extent(path: Path) -> tuple[int, float]:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, or a folder with all that is in it; what resists stays, and everything else goes.
-
-    Raises:
-        OSError: names the first thing that resists.
-    """
+    """Remove a file, or a folder as far as possible; OSError names the first entry that could not be removed."""
     if not stat.S_ISDIR(path.lstat().st_mode):
         path.unlink()
         return
@@ -71,8 +63,8 @@ def remove(path: Path) -> None:
 
 
 def _open_up(folder: Path) -> None:
-    """Let the owner look into folders that he has closed to himself, and empty them."""
-    # Folders only: a file may be another name of one that lies elsewhere, and its mode would change there too.
+    """Restore the owner's access to folders that he has closed, so that they can be emptied."""
+    # Folders only: a file may be hard-linked elsewhere, and its mode would change there too.
     with suppress(OSError):
         folder.chmod(0o700)
     for here, folders, _ in os.walk(folder):

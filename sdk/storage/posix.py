@@ -1,7 +1,7 @@
-"""Files on a disk: how they come to be there whole, and what of them is still there after a loss of power.
+"""Files on a disk: written atomically, and durable across a loss of power.
 
-A reader sees all of a file or nothing of it; two writers of one name never both succeed. Everything that is synced is synced
-here. Which write needs what, and why, is one table: docs/explanation/decisions/durability.md.
+A reader sees a whole file or nothing; two writers of one name never both succeed. All syncing is done here. Which write needs
+what, and why, is one table: docs/explanation/decisions/durability.md.
 """
 
 from __future__ import annotations
@@ -16,61 +16,49 @@ from pathlib import Path
 
 from .store import Buffer
 
-# A file that says whose the folder is in which it lies: nothing there is any program's code.
+# Marks a folder whose content is never part of a program's code.
 MARKER = ".podlift-folder"
 EMULATED, RESULTS = "emulator", "results"
-# Some file systems cannot sync a folder: they keep its entries in order by themselves, or not at all.
+# Some file systems cannot sync a folder.
 _UNSYNCABLE = (errno.EINVAL, errno.EBADF, errno.ENOTSUP)
-# One by one costs a turn of the disk each; several at once share it. For more files than this all of the disk is synced.
+# Parallel syncs share a disk flush. Beyond this many files the whole disk is synced.
 _THREADS, _ONE_BY_ONE = 8, 500
 _TRIES = 10
 
 
 def mark(folder: str | Path, whose: str) -> None:
-    """Say in a folder whose it is: EMULATED or RESULTS."""
+    """Mark a folder as EMULATED or RESULTS."""
     with suppress(FileExistsError), Path(folder, MARKER).open("x", encoding="utf-8") as file:
         file.write(f"{whose}\n")
 
 
 def put_new(path: str, data: bytes) -> None:
-    """Create the file with all its bytes, or fail. When this returns, a loss of power takes neither it nor its name.
-
-    Raises:
-        FileExistsError: somebody created it before.
-    """
+    """Create the durable file with all its bytes; FileExistsError if it exists."""
     make_folders(os.path.dirname(path))
     _put(path, data, synced=True)
     sync_folder(os.path.dirname(path))
 
 
 def put_copy(path: str, data: bytes) -> None:
-    """Create a file that can be brought again: after a loss of power it may be gone, and is never there by half.
-
-    Raises:
-        FileExistsError: somebody created it before.
-    """
+    """Create a file that can be fetched again: a loss of power may remove but not truncate it. FileExistsError as above."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     _put(path, data, synced=True)
 
 
 def put_passing(path: str, data: bytes) -> None:
-    """Create a file that only processes of this very start of the machine trust: nothing is synced.
-
-    Raises:
-        FileExistsError: somebody created it before.
-    """
+    """Create a file that only matters until the machine restarts: nothing is synced. FileExistsError as above."""
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     _put(path, data, synced=False)
 
 
 def rename(path: str, target: str) -> None:
-    """Give a file that was synced another name in its folder, in place of what has it; lasts like one of `put_new`."""
+    """Rename a synced file within its folder, replacing the target; as durable as `put_new`."""
     os.replace(path, target)
     sync_folder(os.path.dirname(target))
 
 
 def write_all(handle: int, buffers: Sequence[Buffer]) -> None:
-    """Write buffers whole: the kernel may take less than it was given."""
+    """Write buffers completely: the kernel may accept less than it is given."""
     views = [memoryview(buffer) for buffer in buffers if len(buffer)]
     while views:
         done = os.writev(handle, views)
@@ -81,7 +69,7 @@ def write_all(handle: int, buffers: Sequence[Buffer]) -> None:
 
 
 def make_folders(folder: str) -> list[str]:
-    """Make a folder and those above it where they are missing, each lasting; return those that were made, the top first."""
+    """Create a folder and its missing parents durably; return the created ones, the top first."""
     made: list[str] = []
     for last in range(_TRIES):
         missing = []
@@ -93,7 +81,7 @@ def make_folders(folder: str) -> list[str]:
             made += [place for place in reversed(missing) if _make_folder(place)]
             break
         except FileNotFoundError:
-            # Another process has removed one of them, which was empty, a moment ago.
+            # Another process removed one of them, which was empty, a moment ago.
             if last == _TRIES - 1:
                 raise
     return made
@@ -105,15 +93,15 @@ def _make_folder(place: str) -> bool:
     except FileExistsError:
         if not os.path.isdir(place):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), place) from None
-        return False  # another process is making it now, and syncs it
+        return False  # another process is creating it, and syncs it
     sync_folder(os.path.dirname(place) or ".")
     return True
 
 
 def sync_file(handle: int) -> None:
-    """Return when the bytes of an open file are on the disk."""
+    """Sync the bytes of an open file to the disk."""
     if hasattr(fcntl, "F_FULLFSYNC"):
-        # On macOS fsync() stops at the disk's own memory.
+        # On macOS fsync() does not flush the disk's cache.
         with suppress(OSError):
             fcntl.fcntl(handle, fcntl.F_FULLFSYNC)
             return
@@ -121,7 +109,7 @@ def sync_file(handle: int) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Return when the names in a folder are on the disk."""
+    """Sync the names in a folder to the disk."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -133,7 +121,7 @@ def sync_folder(folder: str) -> None:
 
 
 def sync_tree(top: str) -> None:
-    """Return when all files and names below a folder, and its own name, are on the disk; what resists is left out."""
+    """Sync all files and names below a folder, and its own name, to the disk; errors are ignored."""
     folders, files = [os.path.dirname(top)], list[str]()
     for place, _, names in os.walk(top):
         folders.append(place)
@@ -142,7 +130,7 @@ def sync_tree(top: str) -> None:
         with suppress(OSError):
             sync_disk(top)
         return
-    from concurrent.futures import ThreadPoolExecutor  # costs every task that is started, and is seldom needed
+    from concurrent.futures import ThreadPoolExecutor  # slow to import and rarely needed
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="podlift-sync") as pool:
         list(pool.map(_sync_named, files))
@@ -150,7 +138,7 @@ def sync_tree(top: str) -> None:
 
 
 def sync_disk(path: str) -> None:
-    """Return when all of the file system that holds a path is on the disk."""
+    """Sync the whole file system that holds a path."""
     import ctypes
 
     libc = ctypes.CDLL(None)
@@ -165,7 +153,7 @@ def sync_disk(path: str) -> None:
 
 
 def list_names(folder: str) -> list[str]:
-    """Return the sorted names of the finished files in a folder; none if the folder does not exist yet."""
+    """Return the sorted names of the finished files in a folder; empty if the folder does not exist."""
     try:
         return sorted(name for name in os.listdir(folder) if not name.endswith(".part"))
     except FileNotFoundError:
@@ -192,7 +180,7 @@ def _put(path: str, data: bytes, *, synced: bool) -> None:
 
 def _sync_named(path: str) -> None:
     with suppress(OSError):
-        # What is no file or folder by now must not be waited for.
+        # O_NONBLOCK: opening a named pipe would block.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.fsync(handle)

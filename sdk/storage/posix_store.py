@@ -1,11 +1,11 @@
-"""A store in a folder. An object is a file with one line behind its content, which says what the content must be.
+"""A store in a folder. An object is a file with one trailing line that describes the content.
 
     <the content>
     <generation, 16 hex> <crc32c of the content> <size> <crc32c of this line so far> podlift
 
-A new object is written to a file of its own, synced, and linked to its name: link() is the create-if-absent of POSIX, while
-rename() would replace what another writer has acknowledged. Comparing and then renaming acknowledges two writers at once, so
-that a swap holds a lock; a killed holder's lock is released by the kernel.
+A new object is written to a temporary file, synced, and linked to its name: link() is the create-if-absent of POSIX, while
+rename() would replace what another writer has acknowledged. Comparing and then renaming could acknowledge two writers at once,
+so a swap holds a lock; the kernel releases the lock of a killed holder.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..errors import AlreadyExistsError, ConflictError, CorruptObjectError, MissingError, StoreError
-from . import locking, os_errors, posix
+from . import file_systems, locking, posix
 from .checksums import crc32c, flat
 from .store import DAMAGED, Buffer, Stat, check_key
 
-_LINE = re.compile(rb"\n([0-9a-f]{16}) ([0-9a-f]{8}) ([0-9]{16}) ([0-9a-f]{8}) podlift\n")
-_LINE_BYTES = 1 + 16 + 1 + 8 + 1 + 16 + 1 + 8 + 1 + 7 + 1
+_TRAILER = re.compile(rb"\n([0-9a-f]{16}) ([0-9a-f]{8}) ([0-9]{16}) ([0-9a-f]{8}) podlift\n")
+_TRAILER_BYTES = 1 + 16 + 1 + 8 + 1 + 16 + 1 + 8 + 1 + 7 + 1
 _READ_BYTES = 4 << 20
 _WRITE_BYTES = 8 << 20
-# Linux takes 1024 buffers in one writev.
+# Linux accepts 1024 buffers in one writev.
 _WRITE_PARTS = 512
 _LINK_TRIES = 10
 
 
 @dataclass(frozen=True)
-class _Line:
+class _Trailer:
     generation: str
     crc32c: int
     size: int
@@ -47,14 +47,13 @@ class PosixStore:
 
     Args:
         path: the folder; created by the first write.
-        at: called with the name of each moment that a write passes: "written", "synced", "linked", "replaced", "deleted".
-            For tests that kill the process there.
+        at: called when a write is "written", "synced", "linked", "replaced" or "deleted", for tests that kill the process.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, at: Callable[[str], None] | None = None) -> None:
         self._root = os.path.abspath(os.fspath(path))
         self._at = at or (lambda moment: None)
-        self._parts = locking.TemporaryFiles(self._root)
+        self._temporary = locking.TemporaryFiles(self._root)
         self._durable: set[str] = set()
 
     @property
@@ -62,43 +61,43 @@ class PosixStore:
         return self._root
 
     def put_new(self, key: str, data: Sequence[Buffer], *, crc: int | None = None) -> Stat:
-        with os_errors.translated("write", self._path(key)):
-            part, line = self._write(data, crc)
+        with file_systems.as_store_error("write", self._path(key)):
+            temporary, trailer = self._write(data, crc)
             try:
-                self._link(part.path, key)
+                self._link(temporary.path, key)
                 self._at("linked")
                 self._sync(key)
             finally:
-                part.drop()
-        return Stat(key=key, size=line.size, crc32c=line.crc32c, generation=line.generation)
+                temporary.drop()
+        return Stat(key=key, size=trailer.size, crc32c=trailer.crc32c, generation=trailer.generation)
 
     def get(self, key: str, *, generation: str | None = None, into: memoryview | None = None) -> Buffer:
-        with os_errors.translated("read", self._path(key)):
+        with file_systems.as_store_error("read", self._path(key)):
             handle = self._open(key)
             try:
-                line = self._line(key, handle)
-                if generation is not None and line.generation != generation:
+                trailer = self._trailer(key, handle)
+                if generation is not None and trailer.generation != generation:
                     raise ConflictError(
-                        f"The object {key!r} of {self._root} is another one than expected: its generation is "
-                        f"{line.generation}, not {generation}."
+                        f"The object {key!r} of {self._root} is not the expected one: its generation is "
+                        f"{trailer.generation}, not {generation}."
                     )
-                if into is not None and len(into) != line.size:
+                if into is not None and len(into) != trailer.size:
                     raise CorruptObjectError(
-                        f"The object {key!r} of {self._root} has {line.size} bytes, not {len(into)}."
+                        f"The object {key!r} of {self._root} has {trailer.size} bytes, not {len(into)}."
                     )
-                target = memoryview(bytearray(line.size)) if into is None else into
+                target = memoryview(bytearray(trailer.size)) if into is None else into
                 found = _read(handle, target)
             finally:
                 os.close(handle)
-        if found != line.crc32c:
+        if found != trailer.crc32c:
             raise CorruptObjectError(
-                f"The object {key!r} of {self._root} is damaged: its crc32c is {found:08x}, and {line.crc32c:08x} was written."
+                f"The object {key!r} of {self._root} is damaged: its crc32c is {found:08x}; {trailer.crc32c:08x} was written."
             )
         return target.toreadonly() if into is None else into
 
     def list(self, prefix: str) -> Iterator[Stat]:
         folder = prefix.rpartition("/")[0]
-        with os_errors.translated("list", self._path(folder) if folder else self._root):
+        with file_systems.as_store_error("list", self._path(folder) if folder else self._root):
             keys = sorted(key for key in self._walk(folder) if key.startswith(prefix))
         for key in keys:
             try:
@@ -108,22 +107,22 @@ class PosixStore:
                 continue
 
     def stat(self, key: str) -> Stat:
-        with os_errors.translated("read", self._path(key)):
+        with file_systems.as_store_error("read", self._path(key)):
             try:
                 handle = self._open(key)
                 try:
-                    line = self._line(key, handle)
+                    trailer = self._trailer(key, handle)
                 finally:
                     os.close(handle)
             except CorruptObjectError:
                 return Stat(key=key, size=os.lstat(self._path(key)).st_size, crc32c=0, generation=DAMAGED)
-        return Stat(key=key, size=line.size, crc32c=line.crc32c, generation=line.generation)
+        return Stat(key=key, size=trailer.size, crc32c=trailer.crc32c, generation=trailer.generation)
 
     def delete(self, key: str, *, generation: str | None = None) -> None:
         path = self._path(key)
         if not os.path.lexists(path) or os.path.isdir(path):
             raise self._missing(key)
-        with os_errors.translated("delete", path), locking.held(self._root):
+        with file_systems.as_store_error("delete", path), locking.held(self._root):
             if generation is not None:
                 self._expect(key, generation)
             try:
@@ -135,21 +134,21 @@ class PosixStore:
 
     def swap(self, key: str, data: Sequence[Buffer], *, expected: str | None) -> Stat:
         path = self._path(key)
-        with os_errors.translated("write", path):
-            part, line = self._write(data)
+        with file_systems.as_store_error("write", path):
+            temporary, trailer = self._write(data)
             try:
                 with locking.held(self._root):
                     self._expect(key, expected)
                     self._make_folders(path)
-                    os.replace(part.path, path)
+                    os.replace(temporary.path, path)
                     self._at("replaced")
                     self._sync(key)
             finally:
-                part.drop()
-        return Stat(key=key, size=line.size, crc32c=line.crc32c, generation=line.generation)
+                temporary.drop()
+        return Stat(key=key, size=trailer.size, crc32c=trailer.crc32c, generation=trailer.generation)
 
     def set_deadline(self, within_s: float) -> None:
-        """Change nothing: no call waits here but for the kernel, which nobody can hurry."""
+        """Does nothing: calls wait only for the kernel."""
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{check_key(key)}"
@@ -166,12 +165,13 @@ class PosixStore:
             found = None
         if found != generation:
             raise ConflictError(
-                f"The object {key!r} of {self._root} was written by somebody else: its generation is {found}, not {generation}."
+                f"The object {key!r} of {self._root} was changed by another writer: its generation is {found}, not "
+                f"{generation}."
             )
 
     def _open(self, key: str) -> int:
         try:
-            # A named pipe in the place of an object would be waited for.
+            # O_NONBLOCK: opening a named pipe would block.
             handle = os.open(self._path(key), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             raise self._missing(key) from None
@@ -181,52 +181,52 @@ class PosixStore:
         os.close(handle)
         if modes.S_ISDIR(mode):
             raise self._missing(key)
-        raise CorruptObjectError(f"What lies at {self._path(key)} is no file.")
+        raise CorruptObjectError(f"{self._path(key)} is not a regular file.")
 
-    def _line(self, key: str, handle: int) -> _Line:
-        size = os.fstat(handle).st_size - _LINE_BYTES
-        found = _LINE.fullmatch(os.pread(handle, _LINE_BYTES, size)) if size >= 0 else None
-        line = _Line(found[1].decode(), int(found[2], 16), int(found[3])) if found else None
-        if found is None or line is None or line.encode() != found[0] or line.size != size:
+    def _trailer(self, key: str, handle: int) -> _Trailer:
+        size = os.fstat(handle).st_size - _TRAILER_BYTES
+        found = _TRAILER.fullmatch(os.pread(handle, _TRAILER_BYTES, size)) if size >= 0 else None
+        trailer = _Trailer(found[1].decode(), int(found[2], 16), int(found[3])) if found else None
+        if found is None or trailer is None or trailer.encode() != found[0] or trailer.size != size:
             raise CorruptObjectError(
                 f"The object {key!r} of {self._root} is damaged: its last line is not the one that was written."
             )
-        return line
+        return trailer
 
-    def _write(self, data: Sequence[Buffer], crc: int | None = None) -> tuple[locking.TemporaryFile, _Line]:
-        part = self._parts.new()
+    def _write(self, data: Sequence[Buffer], crc: int | None = None) -> tuple[locking.TemporaryFile, _Trailer]:
+        temporary = self._temporary.new()
         try:
-            found, size = _write(part.handle, data, hashed=crc is None)
-            line = _Line(secrets.token_hex(8), found if crc is None else crc, size)
-            _write(part.handle, [line.encode()], hashed=False)
+            found, size = _write(temporary.handle, data, hashed=crc is None)
+            trailer = _Trailer(secrets.token_hex(8), found if crc is None else crc, size)
+            _write(temporary.handle, [trailer.encode()], hashed=False)
             self._at("written")
-            posix.sync_file(part.handle)
+            posix.sync_file(temporary.handle)
             self._at("synced")
         except BaseException:
-            part.drop()
+            temporary.drop()
             raise
-        return part, line
+        return temporary, trailer
 
-    def _link(self, part: str, key: str) -> None:
+    def _link(self, temporary: str, key: str) -> None:
         path = self._path(key)
         for _ in range(_LINK_TRIES):
             self._make_folders(path)
             try:
-                return os.link(part, path)
+                return os.link(temporary, path)
             except FileExistsError:
-                raise AlreadyExistsError(f"The object {key!r} of {self._root} exists already.") from None
+                raise AlreadyExistsError(f"The object {key!r} of {self._root} already exists.") from None
             except FileNotFoundError:
-                # Whoever deleted the last object of the folder has removed it a moment ago.
+                # The folder was removed together with its last object a moment ago.
                 continue
             except OSError as error:
-                raise os_errors.unlinkable(error, self._root) from error
-        raise StoreError(f"The folder of {path!r} is removed again and again by somebody else.")
+                raise file_systems.link_error(error, self._root) from error
+        raise StoreError(f"Another process keeps removing the folder of {path!r}.")
 
     def _make_folders(self, path: str) -> None:
         self._durable.update(posix.make_folders(os.path.dirname(path)))
 
     def _sync(self, key: str) -> None:
-        """Make the name of a key durable, and the first time those of folders that another task may be making just now."""
+        """Make the name of a key durable, and once those of its folders, which another task may be creating."""
         folder = os.path.dirname(self._path(key))
         posix.sync_folder(folder)
         while folder not in self._durable and folder != self._root:
@@ -249,7 +249,7 @@ class PosixStore:
 
 
 def _write(handle: int, data: Sequence[Buffer], *, hashed: bool) -> tuple[int, int]:
-    """Write all the bytes without joining or copying them; return their crc32c, if it is wanted, and size."""
+    """Write all the bytes without joining or copying them; return their crc32c, if `hashed`, and size."""
     crc = size = 0
     batch: list[memoryview] = []
     pending = 0

@@ -8,16 +8,14 @@ from typing import cast
 from ..errors import InputError
 from .store import Store
 
-# Which class serves which kind of URL: a store is a row.
+# The class for each kind of URL.
 _KINDS: dict[str, str] = {"file": ".posix_store:PosixStore", "gs": ".gcs.store:GcsStore"}
-# Where Vertex AI shows buckets as folders: what lies there has no hard links and no atomic rename, and its bucket is asked.
+# Vertex AI mounts buckets here, without hard links or atomic rename; the bucket is used directly.
 _BUCKETS = "/gcs/"
 
 
 def open_store(url: str) -> Store:
-    """Return the store at a path or URL; nothing is created before the first write.
-
-    `/gcs/BUCKET/x` is gs://BUCKET/x.
+    """Return the store at a path or URL; `/gcs/BUCKET/x` is gs://BUCKET/x. Nothing is created before the first write.
 
     Raises:
         InputError: no store serves such a URL.
@@ -28,11 +26,11 @@ def open_store(url: str) -> Store:
         kind, path = "gs", path.removeprefix(_BUCKETS)
     if kind not in _KINDS:
         known = ", ".join(["a path", *(f"{name}://" for name in sorted(_KINDS))])
-        # What may hold a password is not shown.
+        # The URL may contain a password.
         shown = f"{scheme}://..." if "@" in rest or "?" in rest else url
         raise InputError(
-            f"Checkpoints cannot be kept there. Received: {shown!r}. Known: {known}. Such a URL is welcome as an input or an "
-            "output of a program; checkpoints need objects that are created only where none exists."
+            f"Checkpoints cannot be stored there. Received: {shown!r}. Known: {known}. Inputs and outputs of a program may "
+            "have such a URL; checkpoints need a store that can create an object only if it does not exist."
         )
     module, _, name = _KINDS[kind].partition(":")
     return cast("Store", getattr(importlib.import_module(module, __package__), name)(path))

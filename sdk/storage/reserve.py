@@ -1,7 +1,7 @@
-"""Room for the last records of a process, taken at its start: where the disk takes nothing new, they are written in place.
+"""Disk space reserved at the start of a process for its last records, which are written in place if the disk is full.
 
-A record that cannot be created as a file, because the disk, its inodes or this process's file handles are used up, goes
-into the reserve of its writer, one line each. Readers find it there among the others. A reserve that was not needed is removed.
+A record that cannot be created as a file, because the disk, its inodes or the process's file handles are used up, goes into the
+reserve of its writer, one line each. Readers find it there. A reserve that was not needed is removed.
 """
 
 from __future__ import annotations
@@ -13,18 +13,14 @@ from contextlib import suppress
 from typing import Any
 
 BYTES = 32 << 10
-# Kept free for the record that says how it ended.
+# Kept for the final record.
 _LAST_BYTES = 12 << 10
-# So much of a text is kept where it would not fit.
+# The length to which a long text is shortened.
 _TEXT = 4_000
 
 
 class Reserve:
-    """The reserve of one source in one attempt. Without one, as on a disk that is full already, nothing can be added.
-
-    Args:
-        path: of the file.
-    """
+    """The reserve of one source in one attempt. If it cannot be created, as on a full disk, nothing can be added."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -44,13 +40,7 @@ class Reserve:
                 os.unlink(path)
 
     def add(self, name: str, record: dict[str, Any], *, last: bool) -> bool:
-        """Write a record in place; false where there is no room for it.
-
-        Args:
-            name: of the file that it would be.
-            record: its JSON.
-            last: it says how something ended: it may use all of the room, and is cut to fit.
-        """
+        """Write the record `name` in place; False if it does not fit. The `last` one may use all space and is shortened to fit."""
         limit = BYTES if last else BYTES - _LAST_BYTES
         line = _line(name, record)
         if last and self._used + len(line) >= limit:
@@ -66,7 +56,7 @@ class Reserve:
         return True
 
     def close(self) -> None:
-        """Let go of it; the file goes too where nothing was added."""
+        """Close it, and remove the file if nothing was added."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -75,10 +65,10 @@ class Reserve:
 
 
 def read(folder: str) -> Iterator[tuple[str, bytes]]:
-    """Yield name and bytes of each record that lies in the reserves of a run."""
+    """Yield name and bytes of each record in the reserves of a run."""
     with suppress(FileNotFoundError):
         for name in sorted(os.listdir(folder)):
-            # A reserve that goes unused is removed at any moment.
+            # An unused reserve may be removed at any moment.
             with suppress(FileNotFoundError), open(f"{folder}/{name}", "rb") as file:
                 if file.read(1) not in (b"", b"\0"):
                     file.seek(0)
@@ -86,7 +76,7 @@ def read(folder: str) -> Iterator[tuple[str, bytes]]:
 
 
 def sweep(folder: str, sources: frozenset[str], attempt: int) -> None:
-    """Remove the unused reserves of processes that are gone."""
+    """Remove the unused reserves of processes that have exited."""
     for source in sources:
         path = f"{folder}/{attempt:04d}.{source}"
         with suppress(OSError):
@@ -97,7 +87,7 @@ def sweep(folder: str, sources: frozenset[str], attempt: int) -> None:
 
 
 def _records(data: bytes) -> Iterator[tuple[str, bytes]]:
-    # Half a line, and what follows it, is one that was being written when its process or the machine was stopped.
+    # An incomplete line was being written when its process or the machine stopped.
     for line in data.rstrip(b"\0").split(b"\n")[:-1]:
         with suppress(ValueError, KeyError, TypeError):
             entry = json.loads(line)

@@ -1,4 +1,4 @@
-"""How long a store is asked again after it has not answered well: never for ever, and never in step with other processes."""
+"""How long requests to a store are repeated: never forever, and never in step with other processes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..clock import Clock
 
 _LONGEST_WAIT_S = 32.0
-# What a try needs at least, and how soon a sleeper sees that it has to hurry, in seconds.
+# The least time for a try, and how soon a waiting call notices a new deadline, in seconds.
 _LAST_TRY_S, _NAP_S = 0.05, 0.5
 
 
@@ -20,9 +20,9 @@ class RetryPolicy:
     Attributes:
         connect_s: for a connection, and for each piece that is sent.
         read_s: for an answer to begin, and for each piece of it.
-        total_s: for the call with all its repetitions.
-        first_s: the same as long as the store has never answered anything: a wrong address is told soon.
-        wait_s: before the second try, at most; twice that before the third, and so on.
+        total_s: for the call with all its retries.
+        first_s: instead of `total_s` until the store has answered once: a wrong address is reported soon.
+        wait_s: the maximum wait before the second try; it doubles with each further try.
     """
 
     connect_s: float = 10.0
@@ -36,13 +36,11 @@ class RetryState:
     """The tries of one call.
 
     Args:
-        clock: what time it is.
-        limit: returns the monotonic time at which it gives up; asked again and again, because the process may come to hurry.
-        wait_s: as of `Patience`.
+        limit: returns the monotonic time of the deadline; called repeatedly, because a deadline may be set later.
 
     Attributes:
-        count: how many failed so far.
-        unsure: one of them may have been carried out although it failed.
+        count: failed tries so far.
+        unsure: one of them may have taken effect although it failed.
     """
 
     def __init__(self, clock: Clock, limit: Callable[[], float], wait_s: float) -> None:
@@ -55,23 +53,19 @@ class RetryState:
 
     @property
     def spent_s(self) -> float:
-        """Seconds since the first one began."""
+        """Seconds since the first try began."""
         return self._clock.monotonic() - self._started
 
     @property
     def left_s(self) -> float:
-        """Seconds until it gives up."""
+        """Seconds until the deadline."""
         return self._limit() - self._clock.monotonic()
 
     def again(self, asked_s: float | None) -> bool:
-        """Wait before the next try; false if there is no time for one.
-
-        Args:
-            asked_s: how long the store has asked to wait; None for as long as it is usual.
-        """
-        # Spread wholly at random: writers that failed together must not come back together.
+        """Wait before the next try, at least the `asked_s` that the store asked for; False if no time is left for one."""
+        # Full jitter: writers that failed together must not retry together.
         wait_s = random.uniform(0, min(_LONGEST_WAIT_S, self._wait_s * 2**self.count))  # noqa: S311
-        # The last try comes before the time is over, not behind it.
+        # The last try starts before the deadline.
         wake = self._clock.monotonic() + min(wait_s, self.left_s / 2) + (asked_s or 0.0)
         self.count += 1
         while (rest_s := wake - self._clock.monotonic()) > 0:

@@ -1,4 +1,4 @@
-"""All that a checkpoint asks of the place where its bytes live: verbs over whole, checked, write-once objects, and haste."""
+"""The Store seam: whole, verified, write-once objects, as checkpoints need them."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ..errors import InputError
 
 Buffer = bytes | bytearray | memoryview
 
-# What `Stat.generation` says of an object whose own record cannot be read: it is listed, never hidden, and `get` refuses it.
+# `Stat.generation` of an object whose record cannot be read: it is listed, never hidden, and `get` rejects it.
 DAMAGED = "damaged"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stat:
-    """What a store knows of an object without reading it.
+    """What a store knows about an object without reading it.
 
     Attributes:
         key: its name, with slashes.
         size: bytes of its content.
         crc32c: of its content, as it was written.
-        generation: changes whenever somebody writes an object of this name; `DAMAGED` where it cannot be told.
+        generation: changes with every write to the name; `DAMAGED` if it cannot be determined.
     """
 
     key: str
@@ -32,35 +32,35 @@ class Stat:
 
 
 class Store(Protocol):
-    """Objects by name. A failure is always an exception; nothing found is never said where nothing could be seen.
+    """Objects by name. Every failure is an exception; an unreadable place never appears empty.
 
-    Every method raises StoreError when the place cannot serve it: the sentence says why.
+    Every method raises StoreError if the store cannot serve the call; the message gives the reason.
     """
 
     @property
     def url(self) -> str:
-        """Where it is, as a person would write it."""
+        """Its location, as a user would write it."""
 
     def put_new(self, key: str, data: Sequence[Buffer], *, crc: int | None = None) -> Stat:
-        """Create one object of all the buffers, whole and durable.
+        """Create one object from all the buffers, complete and durable.
 
         Args:
             key: its name.
             data: its bytes.
-            crc: crc32c of all the buffers, where the caller has computed it: the object is written with that one.
+            crc: crc32c of all the buffers, if the caller has computed it.
 
         Raises:
-            AlreadyExistsError: an object of that name exists.
-            StoreError: it could not be created. Whether it exists now is open: read it back.
+            AlreadyExistsError: the object exists.
+            StoreError: it could not be created. Whether it exists now is unknown: read it back.
         """
 
     def get(self, key: str, *, generation: str | None = None, into: memoryview | None = None) -> Buffer:
-        """Return the bytes of an object after comparing them with the crc of their writing.
+        """Return the bytes of an object after verifying them against the crc of their writing.
 
         Args:
             key: its name.
-            generation: the only one that is wanted.
-            into: writable memory of exactly the object's size, that the bytes are put in and that is returned.
+            generation: the only acceptable one.
+            into: writable memory of exactly the object's size, to fill and return.
 
         Raises:
             MissingError, ConflictError, CorruptObjectError: no object; another generation; other bytes.
@@ -70,33 +70,30 @@ class Store(Protocol):
         """Yield every object whose name starts with the prefix, sorted by name."""
 
     def stat(self, key: str) -> Stat:
-        """Return what is known of one object, or raise MissingError."""
+        """Return an object's Stat, or raise MissingError."""
 
     def delete(self, key: str, *, generation: str | None = None) -> None:
         """Remove an object; MissingError and ConflictError as for `get`."""
 
     def swap(self, key: str, data: Sequence[Buffer], *, expected: str | None) -> Stat:
-        """Replace an object if its generation is still the expected one; None creates it. Else ConflictError."""
+        """Replace an object if its generation is still `expected`; None creates it. Otherwise ConflictError."""
 
     def set_deadline(self, within_s: float) -> None:
-        """From now on give up every call that is not done so many seconds from now: the process must leave.
+        """Abort every call that is not done `within_s` seconds from now: the process must exit.
 
-        A store whose calls wait for nobody need not change anything.
-
-        Args:
-            within_s: seconds from now, for all calls together. What is given up raises StoreError.
+        Aborted calls raise StoreError. A store whose calls never wait may ignore this.
         """
 
 
 def check_key(key: str) -> str:
-    """Return a key that can be a name everywhere.
+    """Return a key that is valid in every store.
 
     Raises:
-        InputError: a part of it is empty, starts with a dot or is longer than 200 bytes, or it holds a control character.
+        InputError: a part of it is empty, starts with a dot or is longer than 200 bytes, or it has a control character.
     """
     parts = key.split("/")
     if any(not part or part.startswith(".") or len(part.encode()) > 200 for part in parts) or not key.isprintable():
         raise InputError(
-            f"This is no name of an object. Received: {key!r}. Allowed: parts with / between them, none hidden."
+            f"Invalid name of an object. Received: {key!r}. Allowed: parts separated by /, none empty or hidden."
         )
     return key

@@ -1,4 +1,4 @@
-"""Trees of files: what is in one, and how a file comes from one into another without ever being there by half."""
+"""Trees of files: listing them, and copying files between them atomically."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ _NAMED = 10
 
 @dataclass
 class FileTree:
-    """What lies below a folder, by path relative to it.
+    """The content of a folder, by path relative to it.
 
-    Args:
+    Attributes:
         files: regular files.
-        links: symbolic links, which are not followed, with the text of each.
-        others: what is neither file, link nor folder, or cannot be looked at, with the reason; a folder
-            ends with "/", and the top is "".
+        links: symbolic links, which are not followed, with their targets.
+        others: the reason for everything else and for what cannot be read; a folder ends with "/", and the top is "".
     """
 
     files: dict[str, os.stat_result] = field(default_factory=dict)
@@ -36,19 +35,14 @@ class FileTree:
 
 
 def walk(top: str, *, at_most: int | None = None) -> FileTree:
-    """Return what lies below a folder.
-
-    Args:
-        top: the folder.
-        at_most: so many files and links; of the rest only the first is named.
-    """
+    """Return the content of a folder, at most `at_most` files and links; of the rest only the first is named."""
     tree = FileTree()
     waiting = [""]
     while waiting:
         folder = waiting.pop()
         try:
             with os.scandir(_join(top, folder)) as entries:
-                # What a killed process of podlift was about to bring is no file of anybody's.
+                # Skip temporary files of a killed podlift process.
                 found = sorted((e for e in entries if not _PARTS.fullmatch(e.name)), key=lambda entry: entry.name)
         except OSError as error:
             tree.others[folder] = why(error)
@@ -56,7 +50,7 @@ def walk(top: str, *, at_most: int | None = None) -> FileTree:
         for entry in found:
             path = folder + entry.name
             if len(tree.files) + len(tree.links) == at_most:
-                tree.others[path] = f"beyond the first {at_most} files, with all that follows"
+                tree.others[path] = f"beyond the first {at_most} files, like all that follow"
                 return tree
             try:
                 waiting += _add(tree, path, entry)
@@ -66,12 +60,12 @@ def walk(top: str, *, at_most: int | None = None) -> FileTree:
 
 
 def why(error: OSError) -> str:
-    """Return the reason of an error without the path, which stands beside it."""
+    """Return the reason of an error without the path."""
     return (error.strerror or str(error)).lower()
 
 
 def inside(top: str, link: str) -> tuple[str | None, str]:
-    """Return where a link below `top` leads, relative to it, or None and the reason why it leads nowhere there."""
+    """Return the target of a link below `top`, relative to it, or None and the reason why it is not inside."""
     base = os.path.realpath(top)
     place = _join(base, link)
     real = os.path.realpath(place)
@@ -80,32 +74,26 @@ def inside(top: str, link: str) -> tuple[str | None, str]:
     if not os.path.lexists(real) or os.path.islink(real):
         return None, "a link to nothing"
     if os.path.commonpath([real, place]) == real:
-        return None, "a link to a folder that it lies in"
+        return None, "a link to one of its own parent folders"
     return os.path.relpath(real, base), ""
 
 
 def put(source: str, target: str, *, link: bool = False) -> None:
-    """Bring a file to another place, whose folder is there; it replaces what is there, and is never there by half.
-
-    Args:
-        source: the file.
-        target: its new name.
-        link: let both names be one file, where the file system can.
-    """
-    _place(target, lambda part: _copy(source, part, link))
+    """Copy a file atomically, replacing the target; `link` makes a hard link instead if the file system allows it."""
+    _put_atomically(target, lambda part: _copy(source, part, link))
 
 
 def put_link(text: str, target: str) -> None:
-    """Make a symbolic link, in place of what is there."""
-    _place(target, lambda part: os.symlink(text, part))
+    """Create a symbolic link atomically, replacing the target."""
+    _put_atomically(target, lambda part: os.symlink(text, part))
 
 
 def copy_outputs(source: str, dest: str) -> list[str]:
-    """Copy what a run has left into a folder, as `copy_into`; folders made for it are marked, so that no run packages them."""
+    """Copy a run's outputs like `copy_into`, and mark the created folders, so that no run packages them."""
     parts = os.listdir(source)
     new = [part for part in parts if not os.path.lexists(_join(dest, part))]
     written = copy_into(source, dest)
-    # What lay there before may be anybody's, a project's own folder too.
+    # Folders that existed before may belong to anyone, for example to a project.
     alone = os.path.isdir(dest) and set(os.listdir(dest)) <= {*parts, posix.MARKER}
     for folder in [dest] if alone else [_join(dest, part) for part in new]:
         with suppress(OSError):
@@ -114,25 +102,25 @@ def copy_outputs(source: str, dest: str) -> list[str]:
 
 
 def copy_into(source: str, dest: str) -> list[str]:
-    """Copy all that lies below `source` into the folder `dest`, and return the paths that were written.
+    """Copy everything below `source` into the folder `dest`, and return the written paths.
 
-    A file that is there already with the same content stays as it is.
+    A file that already exists with the same content is kept.
 
     Raises:
-        InputError: before anything is written, a file would be overwritten, or something cannot be copied.
-        PodliftError: the disk refused. What was copied until then stays.
+        InputError: before anything is written: a file would be overwritten, or something cannot be copied.
+        PodliftError: a write failed. Files copied so far remain.
     """
     tree = walk(source)
-    strange = {**tree.others, **{path: reason for path in tree.links if (reason := inside(source, path)[1])}}
-    if strange:
-        said = _some([f"{readable(path) or '.'} ({reason})" for path, reason in strange.items()])
+    rejected = {**tree.others, **{path: reason for path in tree.links if (reason := inside(source, path)[1])}}
+    if rejected:
+        said = _some([f"{readable(path) or '.'} ({reason})" for path, reason in rejected.items()])
         raise InputError(f"{source!r} holds what cannot be copied: {said}. Nothing was written. Next: remove it.")
     paths = sorted([*tree.files, *tree.links])
-    taken = _taken(source, dest, paths)
-    if taken:
+    conflicts = _conflicts(source, dest, paths)
+    if conflicts:
         raise InputError(
-            f"{dest!r} holds other files of the same name: {_some([readable(path) for path in taken])}. Nothing was "
-            "written. Next: name another destination, or move them away."
+            f"{dest!r} contains different files of the same name: {_some([readable(path) for path in conflicts])}. Nothing was "
+            "written. Next: choose another destination, or move the files."
         )
     missing = [path for path in paths if not os.path.lexists(_join(dest, path))]
     written: list[str] = []
@@ -147,29 +135,29 @@ def copy_into(source: str, dest: str) -> list[str]:
             written.append(place)
     except OSError as error:
         raise PodliftError(
-            f"The files could not all be copied: {error}. {len(written)} of {len(missing)} are in {dest!r}. "
-            "Next: the same again copies the rest."
+            f"Not all files could be copied: {error}. {len(written)} of {len(missing)} are in {dest!r}. Next: repeat the "
+            "command to copy the rest."
         ) from error
     return written
 
 
 def readable(path: str) -> str:
-    """Return a path as text that can be shown: what is no UTF-8 in it stands as its numbers."""
+    """Return a path as printable text: bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def prefixes(folder: str) -> list[str]:
-    """Return the folders on the way to a relative one, itself last: "a/b" gives "a", "a/b"."""
+    """Return a relative folder and its parents, the top first: "a/b" gives "a", "a/b"."""
     parts = folder.split("/") if folder else []
     return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
 def _join(top: str, path: str) -> str:
-    return os.path.join(top, path)  # pathlib would cost more than the files themselves
+    return os.path.join(top, path)  # pathlib is slower than the file operations themselves
 
 
 def _add(tree: FileTree, path: str, entry: os.DirEntry[str]) -> list[str]:
-    """Note what a folder holds; return it with a "/" if it is a folder itself."""
+    """Add an entry of a folder; return it with a "/" if it is a folder itself."""
     if entry.is_symlink():
         tree.links[path] = os.readlink(entry.path)
     elif entry.is_dir(follow_symlinks=False):
@@ -181,43 +169,43 @@ def _add(tree: FileTree, path: str, entry: os.DirEntry[str]) -> list[str]:
     return []
 
 
-def _place(target: str, make: Callable[[str], None]) -> None:
+def _put_atomically(target: str, make: Callable[[str], None]) -> None:
     part = _join(os.path.dirname(target), _PART.format(uuid.uuid4().hex))
     try:
         make(part)
         os.replace(part, target)
     finally:
-        # Between two names of one file a rename does nothing, and leaves both.
+        # Renaming one name of a file to another does nothing and leaves both.
         with suppress(FileNotFoundError):
             os.unlink(part)
 
 
 def _copy(source: str, target: str, link: bool) -> None:
     if link:
-        # Another file system, one without links, or too many links of this file.
+        # Fails across file systems, without hard links, or with too many links.
         with suppress(OSError):
             os.link(source, target, follow_symlinks=False)
             return
     shutil.copyfile(source, target, follow_symlinks=False)
-    # Some file systems keep neither modes nor times.
+    # Some file systems store neither modes nor times.
     with suppress(OSError):
         shutil.copystat(source, target, follow_symlinks=False)
 
 
-def _taken(source: str, dest: str, paths: Sequence[str]) -> list[str]:
-    """Return the paths below `dest` at which something else is in the way, a file among the folders too."""
+def _conflicts(source: str, dest: str, paths: Sequence[str]) -> list[str]:
+    """Return the paths below `dest` that are occupied by something else, including files in place of folders."""
     filecmp.clear_cache()
-    taken: dict[str, None] = {}
+    conflicts: dict[str, None] = {}
     for folder in dict.fromkeys(os.path.dirname(path) for path in paths):
         for above in prefixes(folder):
             place = _join(dest, above)
             if os.path.lexists(place) and not os.path.isdir(place):
-                taken[above] = None
+                conflicts[above] = None
                 break
     for path in paths:
         if os.path.lexists(_join(dest, path)) and not _same(_join(source, path), _join(dest, path)):
-            taken[path] = None
-    return list(taken)
+            conflicts[path] = None
+    return list(conflicts)
 
 
 def _same(one: str, other: str) -> bool:

@@ -1,7 +1,6 @@
-"""Asks whether data is where a URL says: gs:// through Google's client, http(s) through the standard library, the rest
-through fsspec.
+"""Checks whether the data at a URL exists: gs:// with Google's client, http(s) with the standard library, others with fsspec.
 
-Every vendor's error becomes a sentence here. No answer takes for ever, and many are waited for at once.
+Each vendor's error becomes a message here. Every request has a time limit, and many run at once.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ from urllib.parse import quote
 from ..clock import Clock, SystemClock
 from ..errors import InputError, nearest
 
-# For one request, and for all that is asked at once, in seconds.
+# For one request, and for all of them together, in seconds.
 _REQUEST_S, _LIMIT_S = 15.0, 30.0
 _THREADS = 16
 _LISTED = 1000
-_SHOWN_NAMES, _SHOWN_TEXT = 8, 300
-# What urllib leaves to its caller: blanks and letters beyond ASCII. "%" stays, or what is quoted would be quoted twice.
+_MAX_NAMES, _MAX_TEXT = 8, 300
+# urllib leaves quoting to its caller. "%" is safe, so that quoted characters are not quoted twice.
 _URL_SAFE = "%/:=&?~#+!$,;'@()*[]"
 _PROTOCOLS = ("gs", "https", "http", "s3", "abfs", "az", "adl", "hdfs", "webhdfs", "ftp", "sftp", "hf", "github", "zip")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LookupResult:
-    """What was found out about a URL.
+    """What a probe of a URL found.
 
-    Args:
-        problem: what keeps it from being read, a sentence with the next step; "" when nothing does.
-        note: what is worth knowing although it can be read.
-        cause: the vendor's own error.
+    Attributes:
+        problem: why it cannot be read, with the next step; "" if it can.
+        note: other useful information.
+        cause: the vendor's error.
     """
 
     problem: str = ""
@@ -44,14 +43,8 @@ class LookupResult:
     cause: BaseException | None = None
 
 
-def look_up(urls: Sequence[str], *, limit_s: float = _LIMIT_S, clock: Clock | None = None) -> list[LookupResult]:
-    """Return an answer for each URL, in their order; they are asked for at the same time.
-
-    Args:
-        urls: URLs without credentials.
-        limit_s: all of it takes no longer, in seconds.
-        clock: what time it is.
-    """
+def probe_urls(urls: Sequence[str], *, limit_s: float = _LIMIT_S, clock: Clock | None = None) -> list[LookupResult]:
+    """Return a result for each URL, in order; all are probed at once, within `limit_s` seconds."""
     clock = clock or SystemClock()
     until = clock.monotonic() + limit_s
     waiting: SimpleQueue[str] = SimpleQueue()
@@ -66,59 +59,59 @@ def look_up(urls: Sequence[str], *, limit_s: float = _LIMIT_S, clock: Clock | No
                 url = waiting.get_nowait()
             except Empty:
                 return
-            answers[url] = _ask(url, google)
+            answers[url] = _probe(url, google)
 
-    # Daemons: one that hangs in a vendor's library must not keep the interpreter from leaving.
+    # Daemon threads: one that hangs in a vendor's library must not keep the interpreter from exiting.
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_THREADS, waiting.qsize()))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(max(0.0, until - clock.monotonic()))
-    late = LookupResult(problem=f"There was no answer within {limit_s:g} s. Next: check the network, or try again.")
+    late = LookupResult(problem=f"No response within {limit_s:g} s. Next: check the network, or try again.")
     return [answers.get(url, late) for url in urls]
 
 
-def near(word: str, known: Sequence[str]) -> str:
-    """Return "Did you mean 'x'?" or what there is instead, as much of it as fits into a sentence."""
+def suggest(word: str, known: Sequence[str]) -> str:
+    """Return "Did you mean 'x'?", or the known names as far as they fit into a message."""
     if not known:
-        return "There is nothing there."
-    if len(known) <= _SHOWN_NAMES or get_close_matches(word, known, n=1):
+        return "The folder is empty."
+    if len(known) <= _MAX_NAMES or get_close_matches(word, known, n=1):
         return nearest(word, known)
-    return f"There are {', '.join(sorted(known)[:_SHOWN_NAMES])} and {len(known) - _SHOWN_NAMES} more."
+    return f"There are {', '.join(sorted(known)[:_MAX_NAMES])} and {len(known) - _MAX_NAMES} more."
 
 
 def chained(place: str) -> list[str]:
-    """Return the parts of a chain, such as zip://a.csv::https://host/b.zip; a place that is none is its own only part."""
+    """Return the parts of a chain such as zip://a.csv::https://host/b.zip; any other location is its only part."""
     # [::1] is a host.
     return re.split(r"::(?![^\[\]]*\])", place)
 
 
-def _ask(url: str, google: _Google) -> LookupResult:
+def _probe(url: str, google: _Google) -> LookupResult:
     scheme = url.partition("://")[0].lower()
-    ask = google.ask if scheme == "gs" else _ask_http if scheme in ("http", "https") else _ask_fsspec
+    probe = google.probe if scheme == "gs" else _probe_http if scheme in ("http", "https") else _probe_fsspec
     # A chain is fsspec's own grammar.
-    ask = _ask_fsspec if len(chained(url)) > 1 else ask
+    probe = _probe_fsspec if len(chained(url)) > 1 else probe
     try:
-        return ask(url)
-    except Exception as error:  # whatever a vendor raises, it is this input that cannot be looked up
-        return LookupResult(problem=f"It could not be looked up: {_said(error)}.", cause=error)
+        return probe(url)
+    except Exception as error:  # any error of a vendor's library concerns this input only
+        return LookupResult(problem=f"It could not be checked: {_first_line(error)}.", cause=error)
 
 
-def _said(error: BaseException, text: str = "") -> str:
-    """Return the first line of what an error says, cut to what fits into a sentence."""
+def _first_line(error: BaseException, text: str = "") -> str:
+    """Return the first line of an error's message, shortened."""
     lines = (text or f"{type(error).__name__}: {error}").strip().splitlines()
-    return lines[0].rstrip(".: ")[:_SHOWN_TEXT]
+    return lines[0].rstrip(".: ")[:_MAX_TEXT]
 
 
 class _Google:
-    """Google Cloud Storage, connected at the first question."""
+    """Cloud Storage, connected at the first probe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._client: Any = None
         self._no_credentials: Exception | None = None
 
-    def ask(self, url: str) -> LookupResult:
+    def probe(self, url: str) -> LookupResult:
         bucket, _, path = url.partition("://")[2].partition("/")
         if not bucket:
             return LookupResult(problem="It names no bucket: gs://BUCKET/PATH.")
@@ -142,14 +135,14 @@ class _Google:
         with self._lock:
             if self._client is None:
                 credentials: Any = AnonymousCredentials()  # type: ignore[no-untyped-call,unused-ignore]
-                address = emulator.of_storage()
+                address = emulator.storage_address()
                 if not address:
                     try:
                         credentials = default()[0]
                     except DefaultCredentialsError as error:
                         # A public bucket needs none.
                         self._no_credentials = error
-                # Reading belongs to no project, and to look for one would ask the network again.
+                # Reading needs no project, and detecting one would use the network.
                 options = {"client_options": {"api_endpoint": address}} if address else {}
                 self._client = storage.Client(project="podlift", credentials=credentials, **options)
             return self._client
@@ -172,12 +165,12 @@ class _Google:
         login = "Next: gcloud auth application-default login."
         # What the client raises when it is told that nobody may not: it tries to renew what nobody has.
         if self._no_credentials is not None and isinstance(error, (Forbidden, Unauthorized, InvalidOperation)):
-            return f"It needs credentials, and there are none here ({_said(self._no_credentials)}). {login}"
+            return f"It needs credentials, and there are none here ({_first_line(self._no_credentials)}). {login}"
         if isinstance(error, (Unauthorized, InvalidOperation, RefreshError)):
-            return f"The credentials are not accepted: {_said(error, _message(error))}. {login}"
+            return f"The credentials are not accepted: {_first_line(error, _message(error))}. {login}"
         if isinstance(error, Forbidden):
             return (
-                f"There is no permission to read it: {_said(error, _message(error))}. "
+                f"There is no permission to read it: {_first_line(error, _message(error))}. "
                 f"Next: ask the owner of gs://{bucket} for the role roles/storage.objectViewer."
             )
         if isinstance(error, NotFound):
@@ -189,10 +182,10 @@ class _Google:
         if isinstance(error, (ConnectionError, TransportError)):
             # The reason stands inside two errors that only say how often was tried.
             reason = getattr(error.args[0], "reason", error) if error.args else error
-            return f"Google Cloud Storage cannot be reached: {_said(reason)}. Next: check the network."
+            return f"Google Cloud Storage cannot be reached: {_first_line(reason)}. Next: check the network."
         if isinstance(error, GoogleAPICallError):
-            return f"Google Cloud Storage refuses to say: {error.code} {_said(error, _message(error))}."
-        return f"It could not be looked up: {_said(error)}."
+            return f"Google Cloud Storage refuses to say: {error.code} {_first_line(error, _message(error))}."
+        return f"It could not be checked: {_first_line(error)}."
 
 
 def _message(error: Any) -> str:
@@ -220,17 +213,17 @@ def _missing(client: Any, bucket: str, path: str) -> str:
         names = []
     others = [other for other in (found.removeprefix(prefix) for found in names) if other]
     where = f"gs://{bucket}/{prefix}"
-    return f"There is no such object, nor any below that name. In {where}: {near(name, others)}"
+    return f"There is no such object, nor any below that name. In {where}: {suggest(name, others)}"
 
 
-def _ask_http(url: str) -> LookupResult:
+def _probe_http(url: str) -> LookupResult:
     # Not at the top: to load them takes longer than all else of a plan that has no such input.
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
 
     address = quote(url, safe=_URL_SAFE)
-    # Some servers refuse HEAD to those that may GET; the body is not read.
+    # Some servers reject HEAD but allow GET; the body is not read.
     for method in ("HEAD", "GET"):
         request = Request(address, method=method, headers={"User-Agent": "podlift"})  # noqa: S310
         try:
@@ -238,30 +231,32 @@ def _ask_http(url: str) -> LookupResult:
                 return LookupResult()
         except HTTPError as error:
             error.close()
-            answer = LookupResult(problem=_http_sentence(error), cause=error)
+            result = LookupResult(problem=_http_sentence(error), cause=error)
         except (HTTPException, UnicodeError) as error:
-            return LookupResult(problem=f"It is no valid URL: {_said(error)}.", cause=error)
+            return LookupResult(problem=f"It is not a valid URL: {_first_line(error)}.", cause=error)
         except OSError as error:
             reason = error.reason if isinstance(error, URLError) else error
-            said = _said(error, str(reason))
-            return LookupResult(problem=f"The server cannot be reached: {said}. Next: check the network.", cause=error)
-    return answer
+            message = _first_line(error, str(reason))
+            return LookupResult(
+                problem=f"The server cannot be reached: {message}. Next: check the network.", cause=error
+            )
+    return result
 
 
 def _http_sentence(error: Any) -> str:
-    said = f"the server says {error.code} {error.reason}"
+    message = f"the server returned {error.code} {error.reason}"
     if error.code in (404, 410):
-        return f"There is nothing: {said}. Next: open the address in a browser."
+        return f"It does not exist: {message}. Next: open the address in a browser."
     if error.code in (401, 403):
-        return f"It needs credentials: {said}. Next: download it, or have the program open it with a token of its own."
-    return f"It cannot be read: {said}."
+        return f"It needs credentials: {message}. Next: download it, or let the program open it with its own token."
+    return f"It cannot be read: {message}."
 
 
-def _ask_fsspec(url: str) -> LookupResult:
+def _probe_fsspec(url: str) -> LookupResult:
     from fsspec.core import url_to_fs  # type: ignore[import-untyped,unused-ignore]
 
     try:
-        # An instance that an earlier question has left may remember that there was nothing.
+        # A cached instance may remember an earlier result.
         files, path = url_to_fs(url, skip_instance_cache=True)
         if has_magic(path):
             return LookupResult() if files.glob(path) else LookupResult(problem="Nothing matches it.")
@@ -270,19 +265,19 @@ def _ask_fsspec(url: str) -> LookupResult:
     except ImportError as error:
         return LookupResult(problem=_needs(error), cause=error)
     except FileNotFoundError as error:
-        return LookupResult(problem="There is nothing of that name.", cause=error)
+        return LookupResult(problem="It does not exist.", cause=error)
     except PermissionError as error:
-        return LookupResult(problem=f"There is no permission to read it: {_said(error)}.", cause=error)
+        return LookupResult(problem=f"There is no permission to read it: {_first_line(error)}.", cause=error)
     except ValueError as error:
         if "Protocol not known" not in str(error):
             raise
         scheme = str(error).rpartition(" ")[2]
-        problem = f"Nobody knows the protocol {scheme!r}. {nearest(scheme, _PROTOCOLS)}"
+        problem = f"Unknown protocol. Received: {scheme!r}. {nearest(scheme, _PROTOCOLS)}"
         return LookupResult(problem=problem, cause=error)
 
 
 def _needs(error: ImportError) -> str:
-    """Return the sentence for a protocol whose package is not installed; fsspec's own error names it in words only."""
+    """Return the message for a protocol whose package is not installed, with the name of the package."""
     missing = error.__cause__.name if isinstance(error.__cause__, ImportError) else error.name
     package = (missing or "").partition(".")[0]
-    return f"{_said(error, str(error))}. Next: " + (f"pip install {package}." if package else "install it.")
+    return f"{_first_line(error, str(error))}. Next: " + (f"pip install {package}." if package else "install it.")

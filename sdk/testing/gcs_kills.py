@@ -70,7 +70,7 @@ def bucket(folder: str, *, seed: int = 0, faults: float = 0.0) -> Iterator[tuple
         faults: the share of the requests that go wrong.
     """
     # The writers are forks of this process, which live shorter than it takes to load a client.
-    importlib.import_module("..storage.gcs.client", __package__)
+    importlib.import_module("..storage.gcs.auth", __package__)
     # Others for each writer: the same ones would stop each of them in the same place.
     seeds = itertools.count(seed * 1_000_000)
     looking = False

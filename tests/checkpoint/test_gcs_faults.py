@@ -331,7 +331,7 @@ RACE = """
     from sdk.clock import SystemClock
     from sdk.errors import AlreadyExistsError, ConflictError
     from sdk.storage.registry import open_store
-    import sdk.storage.gcs.client
+    import sdk.storage.gcs.auth
     go, start = os.pipe()
     for number in range(24):
         if not os.fork():

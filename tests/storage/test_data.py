@@ -409,14 +409,14 @@ def test_ten_inputs_are_asked_for_at_once(google: None, server: str) -> None:
     Cloud._web = web
     try:
         given = {f"n{i}": f"{server}/there.csv?part={i}" for i in range(10)}
-        answers = urls.look_up([place.replace("?", "#") for place in given.values()])
+        answers = urls.probe_urls([place.replace("?", "#") for place in given.values()])
     finally:
         Cloud._web = original
     assert [answer.problem for answer in answers] == [""] * 10
 
 
 def test_a_server_that_never_answers_is_waited_for_no_longer_than_allowed(google: None) -> None:
-    late, fine = urls.look_up(["gs://hanging/x", "gs://data/train.csv"], limit_s=1)
+    late, fine = urls.probe_urls(["gs://hanging/x", "gs://data/train.csv"], limit_s=1)
     assert "no answer within 1 s" in late.problem
     assert fine.problem == ""
 

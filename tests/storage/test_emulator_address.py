@@ -146,8 +146,8 @@ def test_every_command_names_a_dead_emulator_and_does_not_wait_for_it(tmp_path: 
 def test_errors_are_kept_without_the_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:1/{TOKEN}")
     text = f"404 GET http://127.0.0.1:1/{TOKEN}/storage/v1/b/x: no such bucket"
-    assert emulator.masked(text) == "404 GET http://127.0.0.1:1/TOKEN/storage/v1/b/x: no such bucket"
-    assert emulator.masked("as it is") == "as it is"
+    assert emulator.mask_token(text) == "404 GET http://127.0.0.1:1/TOKEN/storage/v1/b/x: no such bucket"
+    assert emulator.mask_token("as it is") == "as it is"
 
 
 def test_a_program_that_dies_of_an_error_with_the_url_leaves_no_token_in_its_run(

@@ -11,7 +11,7 @@ import pytest
 
 from sdk.errors import AccessError, StoreError
 from sdk.storage.gcs import errors
-from sdk.storage.gcs.metadata import MachineToken, TokenError
+from sdk.storage.gcs.auth import MachineToken, TokenError
 
 
 class Hands:
@@ -83,18 +83,18 @@ def test_the_metadata_server_is_asked_as_it_wants_to_be_and_no_proxy_is_used(ser
 
 
 @pytest.mark.parametrize(
-    ("status", "kind", "again"), [(404, AccessError, False), (403, AccessError, False), (503, StoreError, True)]
+    ("status", "kind", "retry"), [(404, AccessError, False), (403, AccessError, False), (503, StoreError, True)]
 )
 def test_a_machine_without_a_service_account_is_told_and_a_server_that_fails_is_asked_again(
-    server, status, kind, again
+    server, status, kind, retry
 ) -> None:
     server["status"] = status
     with pytest.raises(TokenError) as error:
         MachineToken({"GCE_METADATA_HOST": server["host"]}).token()
-    trouble = errors.of(error.value, "b")
-    assert trouble is not None
-    assert (trouble.kind, trouble.again) == (kind, again)
-    assert str(status) in trouble.text
+    failure = errors.failure_of(error.value, "b")
+    assert failure is not None
+    assert (failure.kind, failure.retry) == (kind, retry)
+    assert str(status) in failure.text
 
 
 def test_nobody_there_is_worth_another_try() -> None:

@@ -20,8 +20,7 @@ from urllib3.exceptions import MaxRetryError, NameResolutionError, NewConnection
 from sdk.errors import AccessError, ConflictError, CorruptObjectError, InputError, MissingError, StoreError
 from sdk.storage import emulator
 from sdk.storage.gcs import errors
-from sdk.storage.gcs.body import UploadBody
-from sdk.storage.gcs.refusals import GcsStatusError
+from sdk.storage.gcs.requests import GcsStatusError, UploadBody
 from sdk.storage.gcs.store import OBJECT_BYTES, GcsStore
 from sdk.storage.registry import open_store
 from sdk.storage.retry import RetryPolicy
@@ -119,7 +118,7 @@ def test_a_bucket_that_is_not_there_is_no_empty_store(gcs: GcsServer) -> None:
 def test_whoever_is_not_there_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:1/{'0' * 32}")
     # As in a process that has found it before.
-    monkeypatch.setattr(emulator, "_patient", True)
+    monkeypatch.setattr(emulator, "_check_skipped", True)
     with pytest.raises(
         StoreError, match=r"Cannot list gs://bucket/: .*cannot be reached.*Connection refused.*was tried \d"
     ):
@@ -170,17 +169,17 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize(("error", "kind", "again", "said"), SENTENCES.values(), ids=SENTENCES)
-def test_every_trouble_has_its_sentence(error: Exception, kind: type, again: bool, said: str) -> None:
-    trouble = errors.of(error, "b")
-    assert trouble is not None
-    assert (trouble.kind, trouble.again) == (kind, again)
-    assert re.search(said, trouble.text), trouble.text
-    assert "object at 0x" not in trouble.text
+@pytest.mark.parametrize(("error", "kind", "retry", "said"), SENTENCES.values(), ids=SENTENCES)
+def test_every_trouble_has_its_sentence(error: Exception, kind: type, retry: bool, said: str) -> None:
+    failure = errors.failure_of(error, "b")
+    assert failure is not None
+    assert (failure.kind, failure.retry) == (kind, retry)
+    assert re.search(said, failure.text), failure.text
+    assert "object at 0x" not in failure.text
 
 
 def test_a_mistake_of_our_own_is_not_taken_for_the_services() -> None:
-    assert errors.of(TypeError("x"), "b") is None
+    assert errors.failure_of(TypeError("x"), "b") is None
 
 
 def test_an_object_has_an_upper_limit(store: GcsStore) -> None:
@@ -221,7 +220,7 @@ def test_what_no_store_has_written_is_not_listed(gcs: GcsServer, store: GcsStore
 
 def test_a_child_process_does_not_share_its_parents_connections(store: GcsStore) -> None:
     store.put_new("x", [b"1"])
-    from sdk.storage.gcs.client import connection
+    from sdk.storage.gcs.auth import connection
 
     mine = connection().session
     child = os.fork()

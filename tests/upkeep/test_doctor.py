@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 from support import LIMIT_S, REPO
 
-from sdk.storage.mounts import Mount, holding, inside, parse
+from sdk.storage.file_systems import Mount, holding, inside, parse
 from sdk.upkeep.doctor import interpreter, machine, root
 
 

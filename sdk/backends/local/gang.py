@@ -29,7 +29,7 @@ from ...records.recorder import Recorder, read_events, read_progress, sweep
 from ...spec import cluster
 from ...spec.plan import Plan
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State
-from ...storage import os_errors, posix, reserve
+from ...storage import file_systems, posix, reserve
 from ...storage.reserve import Reserve
 from . import render
 from .ending import StopConditions, Verdict, failed
@@ -303,7 +303,7 @@ class LocalGang:
     def _hint(self, record: Event) -> str:
         """Return what a system error means here, or ""."""
         folders = (self._plan.paths.url, self._temporary)
-        full = next(filter(None, map(os_errors.full, folders)), "") if is_disk_full(record) else ""
+        full = next(filter(None, map(file_systems.out_of_space, folders)), "") if is_disk_full(record) else ""
         return full or exit_reasons.hint(str(record.data.get("type")), str(record.data.get("message")))
 
     def _await_step_boundary(self, grace_s: float) -> None:

@@ -31,7 +31,7 @@ from ...spec import cluster
 from ...spec.layout import RunPaths
 from ...spec.plan import Plan
 from ...status import Failure, Reason, State
-from ...storage import emulator, os_errors
+from ...storage import emulator, file_systems
 from ...storage.reserve import Reserve
 from . import interpreter
 from .ending import StopConditions, Verdict, failed
@@ -46,7 +46,7 @@ def main(url: str) -> None:
     """Execute the plan in the run directory `url`, up to the final record."""
     # A client may ignore SIGCHLD, which is inherited. Here that would hide how a task ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    emulator.be_patient()
+    emulator.skip_check()
     paths, clock = RunPaths(url), SystemClock()
     temporary = _temporary(paths)
     history = History.of(read_events(paths, ("resumed",)))
@@ -80,7 +80,7 @@ def main(url: str) -> None:
 
 def _meaning(error: BaseException, url: str) -> str:
     if isinstance(error, OSError):
-        return os_errors.meaning(error, url)
+        return file_systems.describe(error, url)
     hint = exit_reasons.hint(type(error).__name__, str(error))
     return f"{type(error).__name__}: {error}" + (f": {hint}." if hint else "")
 

@@ -94,7 +94,7 @@ def _locked(paths: RunPaths) -> Iterator[bool]:
 
 def main(folder: str) -> None:
     """Upload the run in this folder until all of it is in its bucket."""
-    emulator.be_patient()
+    emulator.skip_check()
     paths = RunPaths(folder)
     while not is_uploaded(paths):
         with _locked(paths) as alone:

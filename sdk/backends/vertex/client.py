@@ -107,7 +107,7 @@ class JobClient:
     ) -> None:
         self._project = project
         self._clock = clock or SystemClock()
-        self._service = service or (lambda region: _service(region, emulator.asked()))
+        self._service = service or (lambda region: _service(region, emulator.checked_address()))
 
     def create(self, region: str, job: Any) -> VendorJob:
         """Send one create request."""
@@ -190,7 +190,7 @@ def _translated_errors() -> Iterator[None]:
         raise VertexRejectedError(f"The credentials are not accepted: {error}. {_LOGIN}", 401) from error
     except (RequestException, RetryError, OSError) as error:
         raise OutcomeUnknownError(
-            f"Vertex AI cannot be reached: {type(error).__name__}: {emulator.masked(str(error))}. Next: check the network."
+            f"Vertex AI cannot be reached: {type(error).__name__}: {emulator.mask_token(str(error))}. Next: check the network."
         ) from error
     except (ParseError, ValueError) as error:
         reason = str(error).partition("\n")[0].rstrip(".")
@@ -203,7 +203,7 @@ def _error_text(error: Any) -> str:
     for lead in ("POST ", "GET ", "DELETE "):
         if text.startswith(lead) and ": " in text:
             text = text.partition(": ")[2]
-    reason, text = getattr(error, "reason", None), emulator.masked(text)
+    reason, text = getattr(error, "reason", None), emulator.mask_token(text)
     return f"{text} ({reason})" if reason and str(reason) not in text else text
 
 

@@ -245,10 +245,10 @@ def query(body: dict[str, Any]) -> Mapping[str, Any]:
         if failures:
             clocktime.sleep(min(_WAIT_S * 2 ** (failures - 1), 30.0))
         try:
-            url = f"{emulator.asked() or _ADDRESS}/v2/entries:list"
+            url = f"{emulator.checked_address() or _ADDRESS}/v2/entries:list"
             response = _session(emulator.address()).post(url, json=body, timeout=_TIMEOUT_S)
         except requests.RequestException as error:
-            problem = emulator.masked(f"{type(error).__name__}: {error}")
+            problem = emulator.mask_token(f"{type(error).__name__}: {error}")
             continue
         except GoogleAuthError as error:
             raise AccessError(

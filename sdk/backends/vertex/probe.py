@@ -20,7 +20,7 @@ from ...errors import InputError, StoreError
 from ...hardware import pricing
 from ...storage import emulator
 from ...storage.gcs.files import BucketFiles
-from ...storage.gcs.refusals import GcsStatusError as Refusal
+from ...storage.gcs.requests import GcsStatusError as Refusal
 from ...storage.retry import RetryPolicy
 from . import client, locations
 
@@ -48,7 +48,7 @@ OnlineFacts = dict[str, Any]
 
 def probe_online(job: Mapping[str, Any], options: Mapping[str, Any], root: str) -> OnlineFacts:
     """Return the responses for `Facts.online`, without those for missing settings."""
-    emulator.asked()
+    emulator.checked_address()
     queries: dict[str, Callable[[], OnlineFacts]] = {}
     if not root.startswith("gs://<"):
         queries["bucket"] = lambda: bucket(root)
@@ -69,7 +69,7 @@ def bucket(root: str) -> OnlineFacts:
     """Return whether a root's bucket can be used ("there", None if unknown), and its properties ("about")."""
     name = root.removeprefix("gs://").partition("/")[0]
     try:
-        about = BucketFiles(root, retry=_PATIENCE).bucket()
+        about = BucketFiles(root, retry=_PATIENCE).bucket_info()
     except (StoreError, InputError) as error:
         # Without a response, it is unknown.
         status = error.__cause__.code if isinstance(error.__cause__, Refusal) else 0
@@ -140,7 +140,7 @@ def _send(method: str, url: str, headers: Mapping[str, str]) -> tuple[int, str, 
         # The finding about the bucket names the next step.
         return 0, str(error).partition(" Next:")[0], {}
     except (requests.RequestException, GoogleAuthError, ValueError) as error:
-        return 0, emulator.masked(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"), {}
+        return 0, emulator.mask_token(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"), {}
     return response.status_code, _error_text(response), answer
 
 

@@ -125,7 +125,7 @@ def _job_request(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> 
 
 def _why_excluded(plan: Plan, region: str) -> str:
     """Return why a run with this bucket cannot run in a region, or ""."""
-    about = BucketFiles(plan.root, retry=INTERACTIVE).bucket()
+    about = BucketFiles(plan.root, retry=INTERACTIVE).bucket_info()
     location = str(about.get("location", "")).lower()
     if about.get("locationType") == _REGIONAL and location and location != region:
         return f"the bucket is in {location}, but Vertex AI requires it in the job's region"

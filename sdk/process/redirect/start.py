@@ -28,7 +28,7 @@ def start(environ: Mapping[str, str], temporary: str) -> dict[str, str]:
         InputError: an emulator is configured, and its packages are missing or its address is none.
     """
     url = emulator.address(environ)
-    if not url or _is_led(environ, url):
+    if not url or _is_redirected(environ, url):
         return {}
     try:
         redirect: Any = importlib.import_module(_REDIRECT, __package__).Redirect
@@ -37,12 +37,12 @@ def start(environ: Mapping[str, str], temporary: str) -> dict[str, str]:
             f"{emulator.EMULATOR} is set, and what leads tasks to an emulator is not installed ({error}). Next: pip install "
             f"'podlift[emulator]', or unset {emulator.EMULATOR}."
         ) from error
-    led = redirect(url, Path(temporary) / "redirect", environ)
-    led.start()
-    return {name: value for name, value in led.environment.items() if environ.get(name) != value}
+    running = redirect(url, Path(temporary) / "redirect", environ)
+    running.start()
+    return {name: value for name, value in running.environment.items() if environ.get(name) != value}
 
 
-def _is_led(environ: Mapping[str, str], url: str) -> bool:
+def _is_redirected(environ: Mapping[str, str], url: str) -> bool:
     """True in a replica of an emulated job: the emulator has given it the way to itself."""
     proxy = urlsplit(environ.get("https_proxy", ""))
     return proxy.password is not None and proxy.password == urlsplit(url).path.strip("/")

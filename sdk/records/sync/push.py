@@ -249,7 +249,7 @@ def upload_bundle(bundle: str, bundle_url: str) -> None:
     """
     folder, _, name = bundle_url.rpartition("/")
     files = BucketFiles(folder, retry=_LONG)
-    found, now = files.kept(name)
+    found, now = files.versions(name)
     crc = crc32c([Path(bundle).read_bytes()])
     same = [each for each in found if each.name == name and each.crc32c == crc]
     if any(now - each.changed < _FRESH_S for each in same):

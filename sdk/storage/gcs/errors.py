@@ -1,4 +1,4 @@
-"""What the errors of Google Cloud Storage and of the way to it mean: a sentence for each, and whether to ask again."""
+"""What errors of Cloud Storage and of the network mean: a message for each, and whether to retry."""
 
 from __future__ import annotations
 
@@ -11,21 +11,20 @@ from requests import exceptions as http
 from urllib3.exceptions import HTTPError
 
 from ...errors import AccessError, ConflictError, CorruptObjectError, MissingError, StoreError
-from .metadata import TokenError
-from .refusals import GcsStatusError
-from .requests import DamagedError
+from .auth import TokenError
+from .requests import DamagedError, GcsStatusError
 
-_AGAIN = (408, 429, 500, 502, 503, 504)
+_TRANSIENT = (408, 429, 500, 502, 503, 504)
 _ACCOUNT = re.compile(r"[\w.+-]+@[\w.-]+\.[a-z]+")
 _LOGIN = "Next: gcloud auth application-default login."
-# Older ones of the libraries have no class for it.
+# Older versions of the libraries have no class for it.
 _UNRESOLVED = re.compile("NameResolution|name resolution|resolve|Name or service not known|nodename nor servname")
-# What was damaged on its way is good when it comes again; what is stored damaged stays so.
-DAMAGES_TRIED = 3
+# Damage in transit disappears on a retry; stored damage does not.
+DAMAGED_TRIES = 3
 
 
 class OutOfTimeError(Exception):
-    """The time of the call was over in the middle of it."""
+    """The call's time ran out while it was in progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,55 +33,50 @@ class RequestFailure:
 
     Attributes:
         kind: what to raise.
-        text: the end of the sentence "Cannot write gs://bucket/x: ...", without its full stop.
-        again: worth another try.
-        unsure: it may have been carried out nevertheless.
-        wait_s: how long the service asks to wait before that.
-        answered: it was the service that said so.
+        text: the end of the message "Cannot write gs://bucket/x: ...", without its full stop.
+        retry: another try may succeed.
+        unsure: the request may have taken effect.
+        wait_s: how long the service asks to wait before a retry.
+        answered: the service itself reported the failure.
     """
 
     kind: type[StoreError]
     text: str
-    again: bool = False
+    retry: bool = False
     unsure: bool = False
     wait_s: float | None = None
     answered: bool = False
 
 
-def of(error: Exception, bucket: str) -> RequestFailure | None:
-    """Return what an error means; None if it is none of the service's or the network's.
-
-    Args:
-        error: what a library has raised.
-        bucket: whom it was about.
-    """
+def failure_of(error: Exception, bucket: str) -> RequestFailure | None:
+    """Return what an error means; None if it comes neither from the service nor from the network."""
     if isinstance(error, GcsStatusError):
-        return _refused(error, bucket)
+        return _of_status(error, bucket)
     if isinstance(error, DamagedError):
-        return RequestFailure(kind=CorruptObjectError, text=f"it is damaged: {error}", again=True, answered=True)
+        return RequestFailure(kind=CorruptObjectError, text=f"it is damaged: {error}", retry=True, answered=True)
     if isinstance(error, OutOfTimeError):
-        return RequestFailure(kind=StoreError, text="it goes too slowly, and the time for it is over", unsure=True)
+        return RequestFailure(kind=StoreError, text="the transfer is too slow, and its time limit is over", unsure=True)
     if isinstance(error, TokenError):
-        return _without_token(error)
-    # Who has raised an error of google-auth has imported it; a training image need not have it.
+        return _of_token(error)
+    # google-auth is imported if it raised the error; a training image need not have it.
     auth: Any = sys.modules.get("google.auth.exceptions")
     if auth is not None and isinstance(error, auth.GoogleAuthError):
-        return _unknown_to(error, auth)
+        return _of_credentials(error, auth)
     if isinstance(error, (http.RequestException, HTTPError)):
-        return _unreached(error)
+        return _of_network(error)
     return None
 
 
-def _refused(error: GcsStatusError, bucket: str) -> RequestFailure:
-    code, said = error.code, _message(error)
+def _of_status(error: GcsStatusError, bucket: str) -> RequestFailure:
+    code, message = error.code, _service_message(error)
     if code == 401:
         return RequestFailure(
-            kind=AccessError, text=f"the credentials are not accepted (401): {said}. {_LOGIN[:-1]}", answered=True
+            kind=AccessError, text=f"the credentials are not accepted (401): {message}. {_LOGIN[:-1]}", answered=True
         )
     if code == 403 and not _is_rate(error):
-        return RequestFailure(kind=AccessError, text=_forbidden(said, bucket), answered=True)
+        return RequestFailure(kind=AccessError, text=_forbidden(message, bucket), answered=True)
     if code == 404:
-        if "bucket does not exist" in said:
+        if "bucket does not exist" in message:
             return RequestFailure(
                 kind=StoreError,
                 text=f"there is no bucket {bucket!r}. Next: gcloud storage buckets create gs://{bucket}, or gcloud storage ls",
@@ -90,84 +84,86 @@ def _refused(error: GcsStatusError, bucket: str) -> RequestFailure:
             )
         return RequestFailure(kind=MissingError, text="there is no such object", answered=True)
     if code == 412:
-        return RequestFailure(kind=ConflictError, text="its generation is another one than expected", answered=True)
-    if code in _AGAIN or code == 403:
-        wait_s = _asked(error)
+        return RequestFailure(kind=ConflictError, text="its generation is not the expected one", answered=True)
+    if code in _TRANSIENT or code == 403:
+        wait_s = _retry_after(error)
         what = "asks to slow down" if code in (429, 403) else "has failed"
-        # Without a hint, one second: that is how often an object may be written.
+        # The default is one second: the rate limit for writes to one object.
         wait_s = 1.0 if wait_s is None and code == 429 else wait_s
-        text = f"Google Cloud Storage {what} ({code}): {said}"
-        return RequestFailure(kind=StoreError, text=text, again=True, unsure=True, wait_s=wait_s, answered=True)
-    if code == 400 and re.search("crc32c|checksum", said, re.IGNORECASE):
-        text = f"other bytes came there than were sent (400): {said}"
-        return RequestFailure(kind=CorruptObjectError, text=text, again=True, answered=True)
-    return RequestFailure(kind=StoreError, text=f"Google Cloud Storage refuses it ({code}): {said}", answered=True)
+        text = f"Google Cloud Storage {what} ({code}): {message}"
+        return RequestFailure(kind=StoreError, text=text, retry=True, unsure=True, wait_s=wait_s, answered=True)
+    if code == 400 and re.search("crc32c|checksum", message, re.IGNORECASE):
+        text = f"it was damaged in transit (400): {message}"
+        return RequestFailure(kind=CorruptObjectError, text=text, retry=True, answered=True)
+    return RequestFailure(
+        kind=StoreError, text=f"Google Cloud Storage rejects the request ({code}): {message}", answered=True
+    )
 
 
-def _forbidden(said: str, bucket: str) -> str:
-    account = _ACCOUNT.search(said)
+def _forbidden(message: str, bucket: str) -> str:
+    account = _ACCOUNT.search(message)
     member = f"serviceAccount:{account[0]}" if account and account[0].endswith("gserviceaccount.com") else None
     member = member or (f"user:{account[0]}" if account else "MEMBER")
     return (
-        f"there is no permission (403): {said}. Next, by the bucket's owner: gcloud storage buckets add-iam-policy-binding "
+        f"permission denied (403): {message}. Next, by the bucket's owner: gcloud storage buckets add-iam-policy-binding "
         f"gs://{bucket} --member={member} --role=roles/storage.objectUser"
     )
 
 
-def _without_token(error: TokenError) -> RequestFailure:
+def _of_token(error: TokenError) -> RequestFailure:
     if error.again:
-        return RequestFailure(kind=StoreError, text=f"there is no access token now: {error}", again=True)
-    text = f"there is no access token: {error}. Next: look whether this machine has a service account"
+        return RequestFailure(kind=StoreError, text=f"no access token is available now: {error}", retry=True)
+    text = f"no access token is available: {error}. Next: check that this machine has a service account"
     return RequestFailure(kind=AccessError, text=text)
 
 
-def _unknown_to(error: Exception, auth: Any) -> RequestFailure:
-    said = _line(str(error))
+def _of_credentials(error: Exception, auth: Any) -> RequestFailure:
+    message = _first_line(str(error))
     if isinstance(error, auth.DefaultCredentialsError):
-        return RequestFailure(kind=AccessError, text=f"there are no credentials here: {said}. {_LOGIN[:-1]}")
+        return RequestFailure(kind=AccessError, text=f"no credentials were found: {message}. {_LOGIN[:-1]}")
     if getattr(error, "retryable", False) or "Transport" in type(error).__name__:
-        return RequestFailure(kind=StoreError, text=f"the credentials cannot be renewed now: {said}", again=True)
-    what = "cannot be renewed" if isinstance(error, auth.RefreshError) else "are not accepted"
-    return RequestFailure(kind=AccessError, text=f"the credentials {what}: {said}. {_LOGIN[:-1]}")
+        return RequestFailure(kind=StoreError, text=f"the credentials cannot be refreshed now: {message}", retry=True)
+    what = "cannot be refreshed" if isinstance(error, auth.RefreshError) else "are not accepted"
+    return RequestFailure(kind=AccessError, text=f"the credentials {what}: {message}. {_LOGIN[:-1]}")
 
 
-def _unreached(error: http.RequestException | HTTPError) -> RequestFailure:
+def _of_network(error: http.RequestException | HTTPError) -> RequestFailure:
     reason = _reason(error)
     if isinstance(error, http.SSLError):
         return RequestFailure(
-            kind=StoreError, text=f"the connection is not to be trusted: {reason}. Next: check the proxy"
+            kind=StoreError, text=f"the TLS certificate is not trusted: {reason}. Next: check the proxy"
         )
     if isinstance(error, (http.InvalidURL, http.MissingSchema, http.InvalidSchema)):
-        return RequestFailure(kind=StoreError, text=f"the address is none: {reason}")
+        return RequestFailure(kind=StoreError, text=f"the address is invalid: {reason}")
     if isinstance(error, http.Timeout) or "ReadTimeout" in type(error).__name__ or "timed out" in reason:
         unsure = not isinstance(error, http.ConnectTimeout)
-        text = "Google Cloud Storage gives no answer in time. Next: check the network"
-        return RequestFailure(kind=StoreError, text=text, again=True, unsure=unsure)
+        text = "Google Cloud Storage did not respond in time. Next: check the network"
+        return RequestFailure(kind=StoreError, text=text, retry=True, unsure=unsure)
     if _UNRESOLVED.search(reason):
-        text = f"the name of the service cannot be resolved: {reason}. Next: check the network"
-        return RequestFailure(kind=StoreError, text=text, again=True)
+        text = f"the host name cannot be resolved: {reason}. Next: check the network"
+        return RequestFailure(kind=StoreError, text=text, retry=True)
     text = f"Google Cloud Storage cannot be reached, or the connection broke: {reason}. Next: check the network"
-    return RequestFailure(kind=StoreError, text=text, again=True, unsure=True)
+    return RequestFailure(kind=StoreError, text=text, retry=True, unsure=True)
 
 
 def _inner(error: BaseException) -> Any:
-    # The reason stands inside errors that only say how often was tried.
+    # The reason is inside an error that only counts the tries.
     first = error.args[0] if error.args else error
     return getattr(first, "reason", first)
 
 
 def _reason(error: BaseException) -> str:
     inner = _inner(error)
-    said = f"{type(inner).__name__}: {inner}" if isinstance(inner, BaseException) else str(inner)
-    # Objects of the library, with their addresses in memory, say nothing to people.
-    return _line(re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|HTTPS?ConnectionPool\([^)]*\):? ?", "", said))
+    message = f"{type(inner).__name__}: {inner}" if isinstance(inner, BaseException) else str(inner)
+    # Remove representations of the library's objects.
+    return _first_line(re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|HTTPS?ConnectionPool\([^)]*\):? ?", "", message))
 
 
 def _is_rate(error: GcsStatusError) -> bool:
     return any("ratelimit" in str(item.get("reason", "")).lower() for item in error.errors)
 
 
-def _asked(error: GcsStatusError) -> float | None:
+def _retry_after(error: GcsStatusError) -> float | None:
     given = next((value for name, value in error.headers.items() if name.lower() == "retry-after"), "")
     try:
         return max(0.0, float(given))
@@ -175,12 +171,12 @@ def _asked(error: GcsStatusError) -> float | None:
         return None
 
 
-def _message(error: GcsStatusError) -> str:
-    """Return the service's own words, those of its first item where it has any."""
-    said = next((str(item["message"]) for item in error.errors if item.get("message")), "")
-    return _line(said or error.message)
+def _service_message(error: GcsStatusError) -> str:
+    """Return the service's message, preferably that of its first item."""
+    message = next((str(item["message"]) for item in error.errors if item.get("message")), "")
+    return _first_line(message or error.message)
 
 
-def _line(text: str) -> str:
+def _first_line(text: str) -> str:
     lines = text.strip().splitlines() or ["no reason given"]
     return lines[0].rstrip(".: ")[:300]

@@ -1,4 +1,4 @@
-"""Files of any name and size in a bucket, and what a bucket says of itself. Checkpoints are `gcs_store`'s."""
+"""Files of any name and size in a bucket, and the settings of the bucket. Checkpoints use `store`."""
 
 from __future__ import annotations
 
@@ -29,21 +29,20 @@ if TYPE_CHECKING:
 
 _TRIES = 3
 _TOUCHED = "podlift-touched"
-# Of a person who waits for an answer.
+# For commands whose user is waiting.
 INTERACTIVE = RetryPolicy(connect_s=5.0, read_s=10.0, total_s=20.0, first_s=15.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectVersion:
-    """One object as it is now: `Files.delete` removes this one and no other of its name.
+    """One version of an object: `BucketFiles.delete` removes exactly this one.
 
     Attributes:
-        name: below the place.
-        size: bytes.
-        crc32c: of its content; None where the service does not say.
+        name: below the root of the files.
+        crc32c: of its content; None if the service does not report it.
         generation: the service's number for its content.
-        metageneration: the service's number for what is said of it.
-        changed: unix time at which either changed last, in seconds, by the service's clock.
+        metageneration: the service's number for its metadata.
+        changed: unix time of the last change of either, by the service's clock.
     """
 
     name: str
@@ -55,15 +54,10 @@ class ObjectVersion:
 
 
 class BucketFiles:
-    """The files below a place in a bucket: the last writer of a name wins.
-
-    Args:
-        url: gs://BUCKET/PREFIX.
-        patience: how long each call is tried.
-        clock: what time it is.
+    """The files below gs://BUCKET/PREFIX: the last writer of a name wins.
 
     Raises:
-        InputError: that is no place in a bucket.
+        InputError: the URL is invalid.
     """
 
     def __init__(self, url: str, *, retry: RetryPolicy | None = None, clock: Clock | None = None) -> None:
@@ -74,11 +68,10 @@ class BucketFiles:
         self._prefix = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
 
     def set_deadline(self, within_s: float) -> None:
-        """From now on give up every call that has not succeeded within so many seconds from now."""
         self._store.set_deadline(within_s)
 
     def list(self, prefix: str) -> Iterator[tuple[str, ObjectInfo]]:
-        """Yield the name, below this place, and what is known of each file whose name starts so."""
+        """Yield name and metadata of each file whose name starts with the prefix."""
         token: str | None = None
         while True:
             found, token = self._page(prefix, token)
@@ -87,22 +80,21 @@ class BucketFiles:
                 return
 
     def _page(self, prefix: str, token: str | None) -> tuple[Any, str | None]:
-        return self._store.ask(
-            f"Cannot list {self._url}/{prefix}", lambda wire: wire.page(self._prefix + prefix, token)
+        return self._store.request(
+            f"Cannot list {self._url}/{prefix}", lambda bucket: bucket.page(self._prefix + prefix, token)
         )
 
     def upload(self, name: str, path: str, known: ObjectInfo | None, *, new: bool = False) -> ObjectInfo:
-        """Bring a file to the bucket, unless it is there already, and return what the bucket says of it.
+        """Upload a file unless the bucket already has it, and return its metadata there.
 
         Args:
-            name: its name below this place.
-            path: the file; nobody writes to it any more.
-            known: what is there under that name; None for nothing.
-            new: leave what somebody else has brought.
+            path: the file, which must not change any more.
+            known: the metadata of the existing object; None if there is none.
+            new: keep an object that another writer created.
 
         Raises:
             OSError: the file cannot be read.
-            StoreError: it could not be brought.
+            StoreError: the upload failed.
         """
         nonce = secrets.token_hex(8)
         with _content(path) as data:
@@ -115,33 +107,34 @@ class BucketFiles:
                     return self._insert(name, data, crc=crc, nonce=nonce, expected=expected)
                 except ConflictError:
                     known = self._stat(name)
-        raise ConflictError(f"Cannot write {self._url}/{name}: somebody else writes it all the time.")
+        raise ConflictError(f"Cannot write {self._url}/{name}: another process keeps changing it.")
 
     def _insert(self, name: str, data: Buffer, **about: Any) -> ObjectInfo:
-        return self._store.ask(
+        return self._store.request(
             f"Cannot write {self._url}/{name}",
-            lambda wire: wire.insert(self._prefix + name, [data], check=lambda: None, **about),
+            lambda bucket: bucket.insert(self._prefix + name, [data], check=lambda: None, **about),
         )
 
     def _stat(self, name: str) -> ObjectInfo | None:
         try:
-            return self._store.ask(f"Cannot look at {self._url}/{name}", lambda wire: wire.stat(self._prefix + name))
+            return self._store.request(
+                f"Cannot read the metadata of {self._url}/{name}", lambda bucket: bucket.stat(self._prefix + name)
+            )
         except MissingError:
             return None
 
     def read(self, name: str) -> Buffer:
-        """Return the bytes of a file, or raise MissingError."""
-        return self._store.ask(
+        return self._store.request(
             f"Cannot read {self._url}/{name}",
-            lambda wire: wire.download(self._prefix + name, expected=None, into=None, check=lambda: None),
+            lambda bucket: bucket.download(self._prefix + name, expected=None, into=None, check=lambda: None),
         )
 
     def download(self, name: str, path: str) -> None:
-        """Bring a file from the bucket; it is there whole or not at all.
+        """Download a file atomically.
 
         Raises:
-            MissingError: there is none.
-            OSError: the disk refused.
+            MissingError: it does not exist.
+            OSError: it cannot be written.
         """
         data = self.read(name)
         target = Path(path)
@@ -154,45 +147,41 @@ class BucketFiles:
             part.unlink(missing_ok=True)
 
     def age_s(self, name: str) -> float:
-        """Return how long ago an object was written last, in seconds; both times are the service's own.
+        """Return the seconds since an object was last written, by the service's clock; MissingError if it does not exist."""
 
-        Raises:
-            MissingError: there is none.
-        """
-
-        def call(wire: BucketRequests) -> float:
-            response = _send(wire, "GET", self._path(name), {"fields": "updated"})
+        def call(bucket: BucketRequests) -> float:
+            response = bucket.send("GET", self._path(name), {"fields": "updated"})
             return (parsedate_to_datetime(response.headers["Date"]) - _time(response.json()["updated"])).total_seconds()
 
-        return max(0.0, self._store.ask(f"Cannot look at {self._url}/{name}", call))
+        return max(0.0, self._store.request(f"Cannot read the metadata of {self._url}/{name}", call))
 
     def matching(self, pattern: str) -> dict[str, float]:
-        """Return the names that match, `*` within a folder, with the unix time at which each was made."""
+        """Return the unix time of creation of each name that matches; `*` matches within a folder."""
         query = {"matchGlob": self._prefix + pattern, "fields": "nextPageToken,items(name,timeCreated)"}
         items = [item for page, _ in self._pages(query) for item in page.get("items", ())]
         return {item["name"][len(self._prefix) :]: _time(item["timeCreated"]).timestamp() for item in items}
 
     def folder(self, name: str) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the names of the folders and of the files directly in a folder below this place."""
+        """Return the names of the folders and of the files directly in a folder."""
         start = f"{self._prefix}{name}/"
         query = {"prefix": start, "delimiter": "/", "fields": "nextPageToken,prefixes,items(name)"}
         pages = [page for page, _ in self._pages(query)]
         folders = [found[len(start) : -1] for page in pages for found in page.get("prefixes", ())]
         files = [item["name"][len(start) :] for page in pages for item in page.get("items", ())]
-        # The console keeps an empty object for each folder.
+        # The console creates an empty object for each folder.
         return folders, [file for file in files if file]
 
-    def kept(self, prefix: str) -> tuple[Sequence[ObjectVersion], float]:
-        """Return every object whose name starts so, and the service's own unix time when it began to look."""
+    def versions(self, prefix: str) -> tuple[Sequence[ObjectVersion], float]:
+        """Return every object whose name starts with the prefix, and the service's unix time when the listing began."""
         fields = "name,size,crc32c,generation,metageneration,updated"
         query = {"prefix": self._prefix + prefix, "fields": f"nextPageToken,items({fields})"}
         found, times = [], []
         for page, time in self._pages(query):
-            found += [self._kept(item) for item in page.get("items", ())]
+            found += [self._version(item) for item in page.get("items", ())]
             times.append(time)
         return found, times[0]
 
-    def _kept(self, item: Mapping[str, Any]) -> ObjectVersion:
+    def _version(self, item: Mapping[str, Any]) -> ObjectVersion:
         return ObjectVersion(
             name=item["name"][len(self._prefix) :],
             size=int(item.get("size", 0)),
@@ -205,44 +194,44 @@ class BucketFiles:
     def _pages(self, query: Mapping[str, str]) -> Iterator[tuple[Any, float]]:
         """Yield the pages of a listing, each with the service's time."""
 
-        def call(wire: BucketRequests, asked: Mapping[str, str]) -> tuple[Any, float]:
-            response = _send(wire, "GET", "/o", asked)
+        def call(bucket: BucketRequests, query: Mapping[str, str]) -> tuple[Any, float]:
+            response = bucket.send("GET", "/o", query)
             return response.json(), parsedate_to_datetime(response.headers["Date"]).timestamp()
 
         while True:
-            page, time = self._store.ask(f"Cannot list {self._url}", partial(call, asked=query))
+            page, time = self._store.request(f"Cannot list {self._url}", partial(call, query=query))
             yield page, time
             if not page.get("nextPageToken"):
                 return
             query = {**query, "pageToken": page["nextPageToken"]}
 
-    def delete(self, kept: ObjectVersion) -> bool:
-        """Remove an object unless it has changed; false if it was gone, be it by a request of ours whose answer was lost.
+    def delete(self, version: ObjectVersion) -> bool:
+        """Remove an object unless it has changed; False if it was already gone.
 
         Raises:
             ConflictError: it has changed.
         """
-        wanted = {"ifGenerationMatch": kept.generation, "ifMetagenerationMatch": kept.metageneration}
-        what = f"Cannot delete {self._url}/{kept.name}"
+        wanted = {"ifGenerationMatch": version.generation, "ifMetagenerationMatch": version.metageneration}
+        what = f"Cannot delete {self._url}/{version.name}"
         try:
-            self._store.ask(what, lambda wire: _send(wire, "DELETE", self._path(kept.name), wanted))
+            self._store.request(what, lambda bucket: bucket.send("DELETE", self._path(version.name), wanted))
         except MissingError:
             return False
         except ConflictError:
-            # Of one that is gone some say so, and some that its generation is not the expected one.
-            if self._stat(kept.name) is not None:
+            # For a missing object some servers return 404, others 412.
+            if self._stat(version.name) is not None:
                 raise ConflictError(
-                    f"{self._url}/{kept.name} was changed by somebody else; it is left alone."
+                    f"{self._url}/{version.name} was changed by another writer; it is not removed."
                 ) from None
             return False
         return True
 
     def touch(self, name: str) -> bool:
-        """Let an object look as if it had changed now, so that whoever has looked before leaves it alone; false without one."""
+        """Change the metadata of an object, so that a `delete` of its previous version fails; False if it does not exist."""
         about = {"metadata": {_TOUCHED: secrets.token_hex(8)}}
         what = f"Cannot touch {self._url}/{name}"
         try:
-            self._store.ask(what, lambda wire: _send(wire, "PATCH", self._path(name), {}, json=about))
+            self._store.request(what, lambda bucket: bucket.send("PATCH", self._path(name), {}, json=about))
         except MissingError:
             return False
         return True
@@ -250,55 +239,40 @@ class BucketFiles:
     def _path(self, name: str) -> str:
         return f"/o/{quote(self._prefix + name, safe='')}"
 
-    def bucket(self) -> Mapping[str, Any]:
-        """Return what the service says of the bucket; {} where it does not let us know.
+    def bucket_info(self) -> Mapping[str, Any]:
+        """Return the settings of the bucket; {} without permission to read them.
 
         Raises:
-            StoreError: the bucket is not there, or nothing can be listed in it.
+            StoreError: the bucket does not exist, or cannot be listed.
         """
         query = {"prefix": self._prefix, "maxResults": "1", "fields": "nextPageToken"}
-        self._store.ask(f"Cannot use {self._url}", lambda wire: _send(wire, "GET", "/o", query).json())
+        self._store.request(f"Cannot use {self._url}", lambda bucket: bucket.send("GET", "/o", query).json())
         try:
             return dict(
-                self._store.ask(f"Cannot look at gs://{self._bucket}", lambda wire: _send(wire, "GET", "", {}).json())
+                self._store.request(
+                    f"Cannot read the settings of gs://{self._bucket}", lambda bucket: bucket.send("GET", "", {}).json()
+                )
             )
         except AccessError:
-            # Who may read and write objects need not know anything of the bucket itself.
+            # Access to objects does not imply access to the settings of the bucket.
             return {}
 
 
 def check_root(url: str, *, retry: RetryPolicy) -> Mapping[str, Any]:
-    """Raise where a root in a bucket cannot be used; return what the service says of the bucket, as `Files.bucket`.
+    """Return the settings of the bucket of a root, or raise InputError if the root cannot be used.
 
-    Raises:
-        InputError: there is no such bucket, we are not let in, or it is one of a kind that keeps no write-once objects.
+    The bucket does not exist, cannot be accessed, or is of a kind that cannot store write-once objects.
     """
     try:
-        about = BucketFiles(url, retry=retry).bucket()
+        about = BucketFiles(url, retry=retry).bucket_info()
     except StoreError as error:
         raise InputError(f"The root: {error}") from error
     if about.get("locationType") == "zone":
         raise InputError(
-            f"The root lies in a zonal bucket, whose objects are seen before they are whole. Received: {url!r}. Next: name a "
-            "bucket of a region (gcloud storage buckets create gs://NAME --location=REGION)."
+            f"The root is in a zonal bucket, whose objects are visible before they are complete. Received: {url!r}. Next: use "
+            "a regional bucket (gcloud storage buckets create gs://NAME --location=REGION)."
         )
     return about
-
-
-def _send(wire: BucketRequests, method: str, path: str, query: Mapping[str, str], **more: Any) -> Any:
-    from .refusals import status_error
-
-    response = wire.connection.session.request(
-        method,
-        f"{wire.connection.address}/storage/v1/b/{quote(wire.bucket, safe='')}{path}",
-        params=dict(query),
-        timeout=wire.timeout,
-        allow_redirects=False,
-        **more,
-    )
-    if not 200 <= response.status_code < 300:
-        raise status_error(response)
-    return response
 
 
 def _time(text: str) -> datetime:

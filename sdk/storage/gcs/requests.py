@@ -1,9 +1,14 @@
-"""The requests themselves: each function sends one, once, and raises whatever the libraries raise."""
+"""Requests of the JSON API of Cloud Storage. Each function sends one, once, and raises what the HTTP library raises.
+
+Uploads are sent piece by piece. The client library joins all bytes in memory first, which takes four times the CPU.
+"""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+import json
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -11,33 +16,57 @@ from urllib.parse import quote
 import requests
 from urllib3.exceptions import ProtocolError
 
-from ..checksums import crc32c
+from ..checksums import crc32c, flat
 from ..store import Buffer
-from .body import UploadBody
-from .client import GcsConnection
-from .refusals import status_error
+from .auth import GcsConnection
 
 NONCE = "podlift-nonce"
-_PIECE = 256 << 10
+_READ_BYTES = 256 << 10
 _PAGE = 1000
 _FIELDS = "name,size,crc32c,generation"
-_STRANGE = "the answer is none of the service's"
+_UNEXPECTED = "the response is not one of Cloud Storage"
+# The timeout applies to each piece. Smaller buffers are joined: each piece costs a system call.
+_SENT_BYTES = 512 << 10
+_SMALL_BYTES = 64 << 10
+
+
+class GcsStatusError(Exception):
+    """An HTTP status other than 2xx.
+
+    Args:
+        code: the status.
+        message: the service's message.
+        errors: the items of the answer, each with "reason" and "message".
+        headers: of the answer.
+    """
+
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        errors: Sequence[Mapping[str, Any]] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(f"{code} {message}")
+        self.code = code
+        self.message = message
+        self.errors = tuple(errors)
+        self.headers = dict(headers or {})
 
 
 class DamagedError(Exception):
-    """Other bytes came than the service says that it has, or than were asked for."""
+    """The bytes differ from what the service announced, or from what was requested."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectInfo:
-    """What the service says of an object.
+    """What the service reports about an object.
 
     Attributes:
-        name: the object's whole name.
-        size: bytes.
-        crc32c: None if the service does not say.
+        crc32c: None if the service does not report it.
         generation: the service's number.
-        nonce: of the request that wrote it; "" for one of somebody else's.
+        nonce: of the request that wrote it; "" if another program did.
     """
 
     name: str
@@ -49,13 +78,7 @@ class ObjectInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class BucketRequests:
-    """One bucket, spoken to.
-
-    Args:
-        connection: the process's.
-        bucket: its name.
-        timeout: seconds to connect and to read.
-    """
+    """Requests about one bucket; `timeout` has the seconds to connect and to read."""
 
     connection: GcsConnection
     bucket: str
@@ -67,66 +90,64 @@ class BucketRequests:
         """Upload an object in one request.
 
         Args:
-            name: of the object.
-            data: its bytes.
-            crc: crc32c of them, that the service compares.
-            nonce: kept with the object.
-            expected: the generation that must be there, "0" for none.
-            check: raises when it is time to give up.
+            crc: crc32c, which the service verifies.
+            nonce: stored with the object.
+            expected: the generation to replace, "0" for none.
+            check: called before each piece; raises to abort.
         """
-        about = {"name": name, "crc32c": _written(crc), "metadata": {NONCE: nonce}}
+        about = {"name": name, "crc32c": _encode_crc(crc), "metadata": {NONCE: nonce}}
         body: Any = UploadBody(about, data, check)
-        response = self._send(
+        response = self.send(
             "POST",
-            "/upload",
-            "",
+            "/o",
             {"uploadType": "multipart", "ifGenerationMatch": expected},
+            service="/upload",
             data=body,
             headers={"Content-Type": body.type},
         )
-        return _found(_json(response))
+        return _object_info(_json(response))
 
     def download(
         self, name: str, *, expected: str | None, into: memoryview | None, check: Callable[[], None]
     ) -> memoryview:
-        """Download an object in one request and return its bytes, compared with the service's own crc32c.
+        """Download an object in one request and return its bytes, verified against the service's crc32c.
 
         Args:
-            name: of the object.
-            expected: the generation that must be there; None for any.
-            into: where to put them.
-            check: raises when it is time to give up.
+            expected: the required generation; None for any.
+            into: where to put the bytes.
+            check: called after each piece; raises to abort.
         """
         query = {"alt": "media"} if expected is None else {"alt": "media", "ifGenerationMatch": expected}
-        # What is stored is wanted as it is stored, compressed by somebody or not.
-        response = self._send("GET", "/download", name, query, headers={"Accept-Encoding": "gzip"}, stream=True)
+        # Return the stored bytes even if they are stored compressed.
+        response = self.send(
+            "GET", object_path(name), query, service="/download", headers={"Accept-Encoding": "gzip"}, stream=True
+        )
         with response:
-            return _received(response, into, check)
+            return _receive(response, into, check)
 
     def stat(self, name: str) -> ObjectInfo:
-        """Return what is known of an object."""
-        return _found(_json(self._send("GET", "", name, {"fields": f"{_FIELDS},metadata"})))
+        return _object_info(_json(self.send("GET", object_path(name), {"fields": f"{_FIELDS},metadata"})))
 
     def page(self, prefix: str, token: str | None) -> tuple[list[ObjectInfo], str | None]:
         """Return one page of a listing, and the token of the next one."""
         query = {"prefix": prefix, "maxResults": str(_PAGE), "fields": f"nextPageToken,items({_FIELDS})"}
-        page = _json(self._send("GET", "", "", query if token is None else {**query, "pageToken": token}))
+        page = _json(self.send("GET", "/o", query if token is None else {**query, "pageToken": token}))
         try:
-            return [_found(item) for item in page.get("items", ())], page.get("nextPageToken")
+            return [_object_info(item) for item in page.get("items", ())], page.get("nextPageToken")
         except (AttributeError, TypeError) as error:
-            raise ProtocolError(_STRANGE) from error
+            raise ProtocolError(_UNEXPECTED) from error
 
     def delete(self, name: str, *, expected: str | None) -> None:
-        """Remove an object of that generation, or of any."""
-        self._send("DELETE", "", name, {} if expected is None else {"ifGenerationMatch": expected})
+        self.send("DELETE", object_path(name), {} if expected is None else {"ifGenerationMatch": expected})
 
-    def _send(self, method: str, service: str, name: str, query: dict[str, str], **more: Any) -> requests.Response:
-        """Return the answer if it is no refusal."""
-        path = f"{service}/storage/v1/b/{quote(self.bucket, safe='')}/o"
+    def send(
+        self, method: str, path: str, query: Mapping[str, str], *, service: str = "", **more: Any
+    ) -> requests.Response:
+        """Send one request about the bucket, and return the response if its status is 2xx."""
         response = self.connection.session.request(
             method,
-            f"{self.connection.address}{path}{'/' if name else ''}{quote(name, safe='')}",
-            params=query,
+            f"{self.connection.address}{service}/storage/v1/b/{quote(self.bucket, safe='')}{path}",
+            params=dict(query),
             timeout=self.timeout,
             allow_redirects=False,
             **more,
@@ -137,62 +158,113 @@ class BucketRequests:
             raise status_error(response)
 
 
+def object_path(name: str) -> str:
+    """Return the path of an object below its bucket's."""
+    return f"/o/{quote(name, safe='')}"
+
+
 def _json(response: requests.Response) -> Any:
     try:
         return response.json()
     except ValueError as error:
-        raise ProtocolError(_STRANGE) from error
+        raise ProtocolError(_UNEXPECTED) from error
 
 
-def _received(response: Any, into: memoryview | None, check: Callable[[], None]) -> memoryview:
+def _receive(response: Any, into: memoryview | None, check: Callable[[], None]) -> memoryview:
     """Return the body of a download."""
     try:
-        size, wanted = int(response.headers["Content-Length"]), _crc_of(response.headers["X-Goog-Hash"])
+        size, wanted = int(response.headers["Content-Length"]), _header_crc(response.headers["X-Goog-Hash"])
     except (LookupError, ValueError) as error:
-        raise ProtocolError("the answer does not say how many bytes it has, and which") from error
+        raise ProtocolError("the response lacks its length or checksum") from error
     if into is not None and len(into) != size:
         raise DamagedError(f"it has {size} bytes, not {len(into)}")
     target = memoryview(bytearray(size)) if into is None else into
     crc = done = 0
-    for piece in response.raw.stream(_PIECE, decode_content=False):
+    for piece in response.raw.stream(_READ_BYTES, decode_content=False):
         check()
         if done + len(piece) > size:
-            raise ProtocolError("more bytes came than were announced")
+            raise ProtocolError("more bytes arrived than were announced")
         target[done : done + len(piece)] = piece
         crc = crc32c([piece], crc)
         done += len(piece)
     if done != size:
-        raise ProtocolError(f"{done} of {size} bytes came")
+        raise ProtocolError(f"{done} of {size} bytes arrived")
     if crc != wanted:
-        raise DamagedError(f"its crc32c is {crc:08x}, and {_shown(wanted)} was written")
+        raise DamagedError(f"its crc32c is {crc:08x}; {_format_crc(wanted)} was written")
     return target.toreadonly() if into is None else into
 
 
-def _found(resource: Any) -> ObjectInfo:
+def _object_info(resource: Any) -> ObjectInfo:
     try:
         return ObjectInfo(
             name=resource["name"],
             size=int(resource.get("size", 0)),
-            crc32c=_read(resource.get("crc32c")),
+            crc32c=_decode_crc(resource.get("crc32c")),
             generation=str(resource["generation"]),
             nonce=str(resource.get("metadata", {}).get(NONCE, "")),
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ProtocolError(_STRANGE) from error
+        raise ProtocolError(_UNEXPECTED) from error
 
 
-def _crc_of(header: str) -> int | None:
+def _header_crc(header: str) -> int | None:
     pairs = (part.strip().partition("=") for part in header.split(","))
-    return _read(next((text for name, _, text in pairs if name == "crc32c"), None))
+    return _decode_crc(next((text for name, _, text in pairs if name == "crc32c"), None))
 
 
-def _written(crc: int) -> str:
+def _encode_crc(crc: int) -> str:
     return base64.b64encode(crc.to_bytes(4, "big")).decode()
 
 
-def _read(text: str | None) -> int | None:
+def _decode_crc(text: str | None) -> int | None:
     return None if text is None else int.from_bytes(base64.b64decode(text), "big")
 
 
-def _shown(crc: int | None) -> str:
-    return "nothing known" if crc is None else f"{crc:08x}"
+def _format_crc(crc: int | None) -> str:
+    return "an unknown one" if crc is None else f"{crc:08x}"
+
+
+def status_error(response: Any) -> GcsStatusError:
+    """Return the error for a response, whatever its body is."""
+    try:
+        answer = response.json()["error"]
+        items = [item for item in answer.get("errors", ()) if isinstance(item, dict)]
+        message = str(answer["message"])
+    except (ValueError, LookupError, TypeError, AttributeError):
+        items, message = [], (response.text or "").strip() or str(response.reason or "no reason given")
+    return GcsStatusError(response.status_code, message, errors=items, headers=response.headers)
+
+
+class UploadBody:
+    """A multipart/related body with metadata and data; it can be read again from its start."""
+
+    def __init__(self, about: Mapping[str, Any], data: Sequence[Buffer], check: Callable[[], None]) -> None:
+        mark = secrets.token_hex(16)
+        self.type = f"multipart/related; boundary={mark}"
+        head = f"--{mark}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(about)}\r\n--{mark}\r\n"
+        self._head = f"{head}Content-Type: application/octet-stream\r\n\r\n".encode()
+        self._tail = f"\r\n--{mark}--\r\n".encode()
+        self._views = [flat(part) for part in data]
+        self._check = check
+
+    def __len__(self) -> int:
+        return len(self._head) + sum(map(len, self._views)) + len(self._tail)
+
+    def __iter__(self) -> Iterator[Buffer]:
+        joined = bytearray(self._head)
+        for view in [*self._views, memoryview(self._tail)]:
+            for start in range(0, len(view), _SENT_BYTES):
+                piece = view[start : start + _SENT_BYTES]
+                if len(piece) < _SMALL_BYTES:
+                    joined += piece
+                if joined and (len(piece) >= _SMALL_BYTES or len(joined) >= _SENT_BYTES):
+                    yield from self._sent(joined)
+                    joined = bytearray()
+                if len(piece) >= _SMALL_BYTES:
+                    yield from self._sent(piece)
+        if joined:
+            yield from self._sent(joined)
+
+    def _sent(self, piece: Buffer) -> Iterator[Buffer]:
+        self._check()
+        yield piece

@@ -1,7 +1,7 @@
-"""A store in a bucket of Google Cloud Storage. An object is an object; its generation is the service's own.
+"""A store in a bucket of Cloud Storage. Each object of the store is one object; generations are the service's own.
 
-A request whose answer is lost may have been carried out, and its repetition is then told that somebody was faster: 412 or 404.
-So every write carries a nonce, and what is there afterwards decides, never a status.
+A request whose response is lost may have taken effect, and its retry then fails with 412 or 404 as if another writer had been
+faster. So every write carries a nonce, and what exists afterwards decides, never a status.
 """
 
 from __future__ import annotations
@@ -27,21 +27,19 @@ _T = TypeVar("_T")
 
 
 class GcsStore:
-    """Objects below a prefix of a bucket. Nothing is asked of the network before the first call.
+    """Objects below a prefix of a bucket. The network is not used before the first call.
 
     Args:
-        place: "bucket" or "bucket/prefix".
-        patience: how long it is tried.
-        clock: what time it is.
+        location: "bucket" or "bucket/prefix".
 
     Raises:
-        InputError: that is no place in a bucket.
+        InputError: the location is invalid.
     """
 
-    def __init__(self, place: str, *, retry: RetryPolicy | None = None, clock: Clock | None = None) -> None:
-        bucket, _, prefix = place.partition("/")
+    def __init__(self, location: str, *, retry: RetryPolicy | None = None, clock: Clock | None = None) -> None:
+        bucket, _, prefix = location.partition("/")
         if not _BUCKET.fullmatch(bucket):
-            raise InputError(f"This is no name of a bucket. Received: {bucket!r}. Expected: gs://BUCKET/PREFIX.")
+            raise InputError(f"Invalid name of a bucket. Received: {bucket!r}. Expected: gs://BUCKET/PREFIX.")
         self._bucket = bucket
         self._prefix = f"{check_key(prefix.rstrip('/'))}/" if prefix.strip("/") else ""
         self._retry = retry or RetryPolicy()
@@ -54,33 +52,32 @@ class GcsStore:
         return f"gs://{self._bucket}/{self._prefix}".rstrip("/")
 
     def set_deadline(self, within_s: float) -> None:
-        """From now on give up every call that has not succeeded within so many seconds from now: the process must leave."""
         self._until = self._clock.monotonic() + within_s
 
-    def ask(self, what: str, call: Callable[[BucketRequests], _T]) -> _T:
-        """Return what another request to the bucket returns, repeated and told of as the store's own: "Cannot read x"."""
+    def request(self, what: str, call: Callable[[BucketRequests], _T]) -> _T:
+        """Return the result of another request about the bucket, retried and reported like the store's own."""
         return self._call(self._tries(), what, call)
 
     def put_new(self, key: str, data: Sequence[Buffer], *, crc: int | None = None) -> Stat:
         try:
             return self._write(key, data, crc, "0")
         except ConflictError as error:
-            raise AlreadyExistsError(f"The object {key!r} of {self.url} exists already.") from error.__cause__
+            raise AlreadyExistsError(f"The object {key!r} of {self.url} already exists.") from error.__cause__
 
     def swap(self, key: str, data: Sequence[Buffer], *, expected: str | None) -> Stat:
-        return self._write(key, data, None, self._number(key, expected) or "0")
+        return self._write(key, data, None, self._generation(key, expected) or "0")
 
     def get(self, key: str, *, generation: str | None = None, into: memoryview | None = None) -> Buffer:
-        name, wanted = self._name(key), self._number(key, generation)
+        name, wanted = self._name(key), self._generation(key, generation)
         tries = self._tries()
         try:
             return self._call(
                 tries,
-                f"Cannot read {self._at(key)}",
-                lambda wire: wire.download(name, expected=wanted, into=into, check=self._checked(tries)),
+                f"Cannot read {self._url_of(key)}",
+                lambda bucket: bucket.download(name, expected=wanted, into=into, check=self._time_check(tries)),
             )
         except ConflictError:
-            # Of an object that is gone some say so, and some that its generation is not the expected one.
+            # For a missing object some servers return 404, others 412.
             self.stat(key)
             raise
 
@@ -96,25 +93,25 @@ class GcsStore:
                 return
 
     def stat(self, key: str) -> Stat:
-        return _stat(key, self._look(key))
+        return _stat(key, self._info(key))
 
     def delete(self, key: str, *, generation: str | None = None) -> None:
-        name, wanted = self._name(key), self._number(key, generation)
+        name, wanted = self._name(key), self._generation(key, generation)
         tries = self._tries()
         try:
-            self._call(tries, f"Cannot delete {self._at(key)}", lambda wire: wire.delete(name, expected=wanted))
+            self._call(tries, f"Cannot delete {self._url_of(key)}", lambda bucket: bucket.delete(name, expected=wanted))
         except MissingError:
-            # If an answer was lost, it was our own request that has removed it.
+            # If a response was lost, our own request removed it.
             if not tries.unsure:
                 raise
         except ConflictError as error:
             try:
-                self._look(key)
+                self._info(key)
             except MissingError:
                 if tries.unsure:
                     return
                 raise
-            raise ConflictError(f"{self._at(key)} was written by somebody else; it is left alone.") from error
+            raise ConflictError(f"{self._url_of(key)} was changed by another writer; it is not removed.") from error
 
     def _write(self, key: str, data: Sequence[Buffer], crc: int | None, expected: str) -> Stat:
         size = sum(len(flat(part)) for part in data)
@@ -126,63 +123,65 @@ class GcsStore:
         except MissingError:
             if expected != "0":
                 raise
-            # Refused although nothing is there: gone in between, or a checksum that was refused with the wrong number.
+            # Rejected although nothing exists: removed meanwhile, or a checksum error with the wrong status.
             found = self._insert(key, data, crc, expected)
         if (found.size, found.crc32c) != (size, crc):
             raise CorruptObjectError(
-                f"{self.url} has stored other bytes of {key!r} than it was given: {found.size} bytes, not {size}, or another "
-                f"crc32c than {crc:08x}."
+                f"{self.url} stored different bytes of {key!r} than it was given: {found.size} bytes, not {size}, or a crc32c "
+                f"other than {crc:08x}."
             )
         return _stat(key, found)
 
     def _insert(self, key: str, data: Sequence[Buffer], crc: int, expected: str) -> ObjectInfo:
         name, nonce, tries = self._name(key), secrets.token_hex(8), self._tries()
-        check = self._checked(tries)
+        check = self._time_check(tries)
         try:
             return self._call(
                 tries,
-                f"Cannot write {self._at(key)}",
-                lambda wire: wire.insert(name, data, crc=crc, nonce=nonce, expected=expected, check=check),
+                f"Cannot write {self._url_of(key)}",
+                lambda bucket: bucket.insert(name, data, crc=crc, nonce=nonce, expected=expected, check=check),
             )
         except ConflictError:
-            found = self._look(key)
+            found = self._info(key)
             if found.nonce != nonce:
                 raise
             return found
 
-    def _look(self, key: str) -> ObjectInfo:
+    def _info(self, key: str) -> ObjectInfo:
         name = self._name(key)
-        return self._call(self._tries(), f"Cannot look at {self._at(key)}", lambda wire: wire.stat(name))
+        return self._call(
+            self._tries(), f"Cannot read the metadata of {self._url_of(key)}", lambda bucket: bucket.stat(name)
+        )
 
     def _page(self, prefix: str, token: str | None) -> tuple[Sequence[ObjectInfo], str | None]:
         what = f"Cannot list {self.url}/{prefix}"
-        return self._call(self._tries(), what, lambda wire: wire.page(self._prefix + prefix, token))
+        return self._call(self._tries(), what, lambda bucket: bucket.page(self._prefix + prefix, token))
 
     def _call(self, tries: RetryState, what: str, call: Callable[[BucketRequests], _T]) -> _T:
-        """Return what a request returns, sent again as long as that may help."""
+        """Send a request until it succeeds or a retry cannot help."""
         from . import errors
 
         damages = 0
         while True:
             try:
-                answer = call(self._wire(tries))
+                answer = call(self._requests(tries))
                 self._answered = True
                 return answer
             except Exception as error:
-                trouble = errors.of(error, self._bucket)
-                if trouble is None:
+                failure = errors.failure_of(error, self._bucket)
+                if failure is None:
                     raise
-                self._answered = self._answered or trouble.answered
-                tries.unsure = tries.unsure or trouble.unsure
-                damages += trouble.kind is CorruptObjectError
-                again = trouble.again and damages < errors.DAMAGES_TRIED
-                if again and tries.again(trouble.wait_s):
+                self._answered = self._answered or failure.answered
+                tries.unsure = tries.unsure or failure.unsure
+                damages += failure.kind is CorruptObjectError
+                again = failure.retry and damages < errors.DAMAGED_TRIES
+                if again and tries.again(failure.wait_s):
                     continue
-                after = f" It was tried {tries.count} times in {tries.spent_s:.0f} s." if tries.count > 1 else ""
-                raise trouble.kind(emulator.masked(f"{what}: {trouble.text}.{after}")) from error
+                after = f" Tried {tries.count} times in {tries.spent_s:.0f} s." if tries.count > 1 else ""
+                raise failure.kind(emulator.mask_token(f"{what}: {failure.text}.{after}")) from error
 
-    def _wire(self, tries: RetryState) -> BucketRequests:
-        from .client import connection
+    def _requests(self, tries: RetryState) -> BucketRequests:
+        from .auth import connection
         from .requests import BucketRequests
 
         left_s = max(0.1, tries.left_s)
@@ -198,7 +197,7 @@ class GcsStore:
 
         return RetryState(self._clock, limit, self._retry.wait_s)
 
-    def _checked(self, tries: RetryState) -> Callable[[], None]:
+    def _time_check(self, tries: RetryState) -> Callable[[], None]:
         def check() -> None:
             from .errors import OutOfTimeError
 
@@ -210,14 +209,14 @@ class GcsStore:
     def _name(self, key: str) -> str:
         return self._prefix + check_key(key)
 
-    def _at(self, key: str) -> str:
+    def _url_of(self, key: str) -> str:
         return f"gs://{self._bucket}/{self._prefix}{key}"
 
-    def _number(self, key: str, generation: str | None) -> str | None:
+    def _generation(self, key: str, generation: str | None) -> str | None:
         if generation is not None and not (generation.isascii() and generation.isdigit()):
-            # Of another store, or of a damaged record: no object here can have it.
+            # From another store or a damaged record: no object here can have it.
             self.stat(key)
-            raise ConflictError(f"{self._at(key)} is another one than expected: no generation is {generation!r}.")
+            raise ConflictError(f"{self._url_of(key)} is not the expected one: no generation is {generation!r}.")
         return generation
 
 
@@ -227,7 +226,7 @@ def _stat(key: str, found: ObjectInfo) -> Stat:
 
 
 def _is_key(name: str) -> bool:
-    # What the console and FUSE keep for folders, and whatever else can be no object of a store.
+    # Placeholders that the console and FUSE create for folders, and other foreign objects.
     try:
         return bool(check_key(name))
     except InputError:

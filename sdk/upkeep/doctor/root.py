@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...checks import buckets
 from ...errors import StoreError
-from ...storage import mounts, posix
+from ...storage import file_systems, posix
 from ...storage.gcs.files import INTERACTIVE, BucketFiles
 from .check import Check, bad, fine
 
@@ -52,7 +52,7 @@ def root(path: str) -> list[Check]:
     except OSError as error:
         return [bad("root", "error", f"{where} is not writable: {error.strerror}", _ELSEWHERE)]
     try:
-        return [_links(trial, where), _times(trial), file_system(path, mounts.holding(str(parent), mounts.mounts()))]
+        return [_links(trial, where), _times(trial), file_system(path, file_systems.holding(str(parent), file_systems.mounts()))]
     finally:
         shutil.rmtree(trial, ignore_errors=True)
 
@@ -87,7 +87,7 @@ def skew(seconds: float) -> Check:
     return bad("root-clock", "warning", said, "set both clocks (chronyc makestep)")
 
 
-def file_system(path: str, mount: mounts.Mount | None) -> Check:
+def file_system(path: str, mount: file_systems.Mount | None) -> Check:
     if mount is None:
         return fine("root-disk", "on an unknown file system")
     said = f"on {mount.kind} ({mount.point})"
@@ -103,7 +103,7 @@ def bucket(url: str) -> list[Check]:
     """Check the bucket of a root."""
     name = url.partition("://")[2].partition("/")[0]
     try:
-        about = BucketFiles(url, retry=INTERACTIVE).bucket()
+        about = BucketFiles(url, retry=INTERACTIVE).bucket_info()
     except StoreError as error:
         said, _, fix = str(error).partition(" Next: ")
         return [bad("root", "error", said, fix.rstrip(".") or _ELSEWHERE)]

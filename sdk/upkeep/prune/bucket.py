@@ -104,7 +104,7 @@ def _check(files: BucketFiles, run: str, local: str) -> _RunListing:
 
 
 def _list(files: BucketFiles, run: str) -> _RunListing:
-    objects, now = files.kept(f"runs/{run}/")
+    objects, now = files.versions(f"runs/{run}/")
     return _RunListing(objects=objects, now=now)
 
 
@@ -206,7 +206,7 @@ class BundleUse:
 
     def __init__(self, root: str, removed_runs: Collection[str]) -> None:
         self._files = _files(root)
-        objects, self.now = self._files.kept("bundles/")
+        objects, self.now = self._files.versions("bundles/")
         self.objects = {each.name: each for each in objects}
         self.digests: set[str] = set()
         self.unknown = ""

@@ -17,7 +17,7 @@ from ...errors import PodliftError
 from ...records.plans import read_plan
 from ...records.recorder import has_ended
 from ...spec.layout import RootPaths, RunPaths
-from ...storage import folders, mounts
+from ...storage import folders, file_systems
 from . import local
 from .items import SETTLED_S, Candidate, ChangedError, PrunePlan, PruneScan
 
@@ -74,7 +74,7 @@ def _candidates(
 def _why_not(item: Candidate, older_than_s: float) -> str:
     """Return why a copy must stay, "" if it need not."""
     paths = RunPaths(item.path)
-    mounted = mounts.inside(item.path, mounts.mounts())
+    mounted = file_systems.inside(item.path, file_systems.mounts())
     if mounted:
         return f"something is mounted in it, at {mounted[0]!r}"
     try:

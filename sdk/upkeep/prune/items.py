@@ -79,7 +79,7 @@ class PruneScan:
     def skip(self, path: Path | str, why: str) -> None:
         self.skipped.append(Skipped(path=str(path), why=why))
 
-    def entries(self, folder: Path) -> list[folders.Entry]:
+    def entries(self, folder: Path) -> list[folders.FolderEntry]:
         """Return the content of a folder; one that cannot be listed is skipped."""
         try:
             return folders.entries(folder)

@@ -14,7 +14,7 @@ from ... import api
 from ...process import venv
 from ...spec.layout import RootPaths, RunPaths
 from ...status import Status
-from ...storage import folders, mounts
+from ...storage import folders, file_systems
 from .items import NOT_OURS, SETTLED_S, Candidate, ChangedError, PrunePlan, PruneScan
 
 _BUNDLE = re.compile(r"([0-9a-f]{64})\.tar")
@@ -25,7 +25,7 @@ _HIDDEN_RUN = re.compile(r"\..+\.[0-9a-f]{8}\.pruned")
 
 def old_runs(scan: PruneScan) -> list[Candidate]:
     """Return the ended runs that are old enough and not among the newest, and the remains of interrupted removals."""
-    found, readable, table = [], 0, mounts.mounts()
+    found, readable, table = [], 0, file_systems.mounts()
     everything = scan.entries(Path(scan.paths.runs))
     for path, info in _newest_first(scan, everything):
         status, why = _status(path, table)
@@ -53,7 +53,7 @@ def folder_item(kind: str, path: Path, scan: PruneScan, state: str = "") -> Cand
     return Candidate(kind=kind, name=path.name, path=str(path), size_bytes=size_bytes, age_s=age_s, state=state)
 
 
-def _newest_first(scan: PruneScan, everything: list[folders.Entry]) -> list[folders.Entry]:
+def _newest_first(scan: PruneScan, everything: list[folders.FolderEntry]) -> list[folders.FolderEntry]:
     """Return the folders that may be runs, in the order of `sdk.runs`."""
     found = []
     for path, info in everything:
@@ -88,7 +88,7 @@ def _has_plan(run: Path) -> bool:
     return True
 
 
-def _status(folder: Path, table: list[mounts.Mount]) -> tuple[Status | None, str]:
+def _status(folder: Path, table: list[file_systems.Mount]) -> tuple[Status | None, str]:
     """Return the status of a run (None if it is not readable), and why it must stay whatever its age."""
     plan = Path(RunPaths(str(folder)).plan)
     try:
@@ -103,7 +103,7 @@ def _status(folder: Path, table: list[mounts.Mount]) -> tuple[Status | None, str
         return status, f"the run is {status.state.value}"
     if os.geteuid() not in (0, owner):
         return status, "it belongs to another user"
-    mounted = mounts.inside(str(folder), table)
+    mounted = file_systems.inside(str(folder), table)
     return status, f"something is mounted in it, at {mounted[0]!r}" if mounted else ""
 
 
@@ -111,7 +111,7 @@ def remove_run(item: Candidate, plan: PrunePlan) -> None:
     folder = Path(item.path)
     if not stat.S_ISDIR(folder.lstat().st_mode):
         raise ChangedError("it is no longer a folder")
-    status, why = _status(folder, mounts.mounts())
+    status, why = _status(folder, file_systems.mounts())
     folder.lstat()  # raises if it is gone, which `_status` reports as unreadable
     if status is None or why:
         raise ChangedError(why)
@@ -128,7 +128,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def remove_remains(item: Candidate, plan: PrunePlan) -> None:
-    if mounts.inside(item.path, mounts.mounts()):
+    if file_systems.inside(item.path, file_systems.mounts()):
         raise ChangedError("something is mounted in it")
     folders.remove(Path(item.path))
 

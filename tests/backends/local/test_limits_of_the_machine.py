@@ -21,7 +21,7 @@ from sdk.process import exit_reasons
 from sdk.records.recorder import Recorder, has_ended, read_events
 from sdk.spec.layout import RunPaths
 from sdk.storage import reserve
-from sdk.storage.os_errors import full, meaning
+from sdk.storage.file_systems import describe, out_of_space
 from sdk.storage.reserve import Reserve
 
 FILL = """
@@ -145,9 +145,9 @@ def test_a_limit_that_a_program_meets_is_named(kind: str, message: str, said: st
 
 
 def test_a_disk_with_room_is_not_called_full(tmp_path: Path) -> None:
-    assert full(str(tmp_path)) == ""
-    assert "ulimit -u" in meaning(BlockingIOError(11, "Resource temporarily unavailable"), str(tmp_path))
-    assert meaning(OSError(123, "odd"), str(tmp_path)) == "OSError: [Errno 123] odd"
+    assert out_of_space(str(tmp_path)) == ""
+    assert "ulimit -u" in describe(BlockingIOError(11, "Resource temporarily unavailable"), str(tmp_path))
+    assert describe(OSError(123, "odd"), str(tmp_path)) == "OSError: [Errno 123] odd"
 
 
 class Clock:

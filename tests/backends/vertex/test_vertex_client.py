@@ -235,7 +235,7 @@ def test_cancelling_is_sent_again_since_twice_is_once(server: Server, jobs: JobC
 def test_a_server_that_is_not_there_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:9/{TOKEN}")
     # As in a process that has found it before.
-    monkeypatch.setattr(emulator, "_patient", True)
+    monkeypatch.setattr(emulator, "_check_skipped", True)
     with pytest.raises(OutcomeUnknownError, match="cannot be reached") as caught:
         JobClient("p", clock=Clock()).create("us-central1", to_custom_job(BODY))
     assert TOKEN not in str(caught.value)

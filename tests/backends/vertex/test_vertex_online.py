@@ -200,7 +200,7 @@ def test_a_cloud_that_gives_no_answer_makes_notes_and_no_error(
 ) -> None:
     monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:9/{'0' * 32}")
     # As in a process that has found it before.
-    monkeypatch.setattr(emulator, "_patient", True)
+    monkeypatch.setattr(emulator, "_check_skipped", True)
     monkeypatch.setattr(online, "_PATIENCE", online.Patience(connect_s=0.2, read_s=0.2, total_s=0.3, first_s=0.3))
     found = said(plan(), "note")
     assert "The bucket gs://podlift-runs was not checked." in found
