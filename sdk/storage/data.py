@@ -169,7 +169,7 @@ def _check_readable(path: str, given: str) -> None:
         raise InputError(f"{path!r} is a link to {target!r}, which does not exist. Received: {given!r}.")
     needed = os.R_OK | os.X_OK if os.path.isdir(path) else os.R_OK
     if not os.access(path, needed):
-        raise InputError(f"There is no permission to read {path!r}. Next: chmod. Received: {given!r}.")
+        raise InputError(f"Permission denied: {path!r} cannot be read. Next: chmod. Received: {given!r}.")
 
 
 def _pattern(text: str, base: Path, given: str) -> str:

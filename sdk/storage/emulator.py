@@ -71,7 +71,7 @@ def _read(name: str, environ: Mapping[str, str]) -> str:
             f"{name} is not the address of an emulator, such as {example}. Received: {_shown(given)}. {_START} {name}."
         )
     if name == EMULATOR and not _TOKEN.fullmatch(parts.path.strip("/")):
-        what = "has another path than" if parts.path.strip("/") else "lacks"
+        what = "has a path other than" if parts.path.strip("/") else "lacks"
         raise InputError(
             f"{name} {what} the token of the emulator: http://127.0.0.1:PORT/TOKEN, with 32 hex digits, which are also in the "
             f"file DIR/token. Received: {_shown(given)}. {_START} {name}."

@@ -40,7 +40,7 @@ class Reserve:
                 os.unlink(path)
 
     def add(self, name: str, record: dict[str, Any], *, last: bool) -> bool:
-        """Write the record `name` in place; False if it does not fit. The `last` one may use all space and is shortened to fit."""
+        """Write a record in place; False if it does not fit. The last one may use all space and is shortened to fit."""
         limit = BYTES if last else BYTES - _LAST_BYTES
         line = _line(name, record)
         if last and self._used + len(line) >= limit:

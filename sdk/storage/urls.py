@@ -161,35 +161,35 @@ class _Google:
         from requests.exceptions import ConnectionError, Timeout
 
         if isinstance(error, InputError):
-            return str(error)  # the emulator's address, which says by itself what is wrong with it
+            return str(error)  # about the emulator's address
         login = "Next: gcloud auth application-default login."
-        # What the client raises when it is told that nobody may not: it tries to renew what nobody has.
+        # Raised for anonymous credentials, which the client tries to refresh.
         if self._no_credentials is not None and isinstance(error, (Forbidden, Unauthorized, InvalidOperation)):
-            return f"It needs credentials, and there are none here ({_first_line(self._no_credentials)}). {login}"
+            return f"It needs credentials, and none were found ({_first_line(self._no_credentials)}). {login}"
         if isinstance(error, (Unauthorized, InvalidOperation, RefreshError)):
             return f"The credentials are not accepted: {_first_line(error, _message(error))}. {login}"
         if isinstance(error, Forbidden):
             return (
-                f"There is no permission to read it: {_first_line(error, _message(error))}. "
+                f"Permission denied: {_first_line(error, _message(error))}. "
                 f"Next: ask the owner of gs://{bucket} for the role roles/storage.objectViewer."
             )
         if isinstance(error, NotFound):
             return f"There is no bucket {bucket!r}. Next: gcloud storage ls."
         if isinstance(error, Timeout):
             return (
-                f"Google Cloud Storage gave no answer within {_REQUEST_S:g} s. Next: check the network, or try again."
+                f"Google Cloud Storage did not respond within {_REQUEST_S:g} s. Next: check the network, or try again."
             )
         if isinstance(error, (ConnectionError, TransportError)):
-            # The reason stands inside two errors that only say how often was tried.
+            # The reason is inside two errors that only count the tries.
             reason = getattr(error.args[0], "reason", error) if error.args else error
             return f"Google Cloud Storage cannot be reached: {_first_line(reason)}. Next: check the network."
         if isinstance(error, GoogleAPICallError):
-            return f"Google Cloud Storage refuses to say: {error.code} {_first_line(error, _message(error))}."
+            return f"Google Cloud Storage rejects the request: {error.code} {_first_line(error, _message(error))}."
         return f"It could not be checked: {_first_line(error)}."
 
 
 def _message(error: Any) -> str:
-    """Return the service's own words; the client puts the request's method and URL before them."""
+    """Return the service's own message; the client prepends the request's method and URL."""
     details = [
         item["message"] for item in getattr(error, "errors", ()) if isinstance(item, dict) and item.get("message")
     ]
@@ -197,7 +197,7 @@ def _message(error: Any) -> str:
 
 
 def _missing(client: Any, bucket: str, path: str) -> str:
-    """Return the sentence for an object that is not there, with what is there in its place."""
+    """Return the message for a missing object, with the existing names."""
     if not path.strip("/"):
         return f"The bucket {bucket!r} is empty."
     if has_magic(path):
@@ -213,11 +213,11 @@ def _missing(client: Any, bucket: str, path: str) -> str:
         names = []
     others = [other for other in (found.removeprefix(prefix) for found in names) if other]
     where = f"gs://{bucket}/{prefix}"
-    return f"There is no such object, nor any below that name. In {where}: {suggest(name, others)}"
+    return f"There is no object of this name or below it. In {where}: {suggest(name, others)}"
 
 
 def _probe_http(url: str) -> LookupResult:
-    # Not at the top: to load them takes longer than all else of a plan that has no such input.
+    # Slow to import, and needed only for such inputs.
     from http.client import HTTPException
     from urllib.error import HTTPError, URLError
     from urllib.request import Request, urlopen
@@ -267,7 +267,7 @@ def _probe_fsspec(url: str) -> LookupResult:
     except FileNotFoundError as error:
         return LookupResult(problem="It does not exist.", cause=error)
     except PermissionError as error:
-        return LookupResult(problem=f"There is no permission to read it: {_first_line(error)}.", cause=error)
+        return LookupResult(problem=f"Permission denied: {_first_line(error)}.", cause=error)
     except ValueError as error:
         if "Protocol not known" not in str(error):
             raise

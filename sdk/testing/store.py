@@ -101,7 +101,7 @@ class StoreContract:
         "key", ["", "/x", "x/", "a//b", "../x", "a/./b", ".hidden", "new\nline", "nul\0", "x" * 201]
     )
     def test_a_name_that_is_none_is_refused(self, store: Store, key: str) -> None:
-        with pytest.raises(InputError, match="no name of an object"):
+        with pytest.raises(InputError, match="Invalid name of an object"):
             store.put_new(key, [b""])
 
     def test_a_generation_tells_an_object_from_another_one_of_its_name(self, store: Store) -> None:

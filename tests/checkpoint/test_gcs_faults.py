@@ -181,7 +181,7 @@ def test_04_who_is_asked_to_come_later_comes_later(gcs: GcsServer) -> None:
             {"kind": "status_before", "status": 429, "retry_after_s": 3600}, r"asks to slow down \(429\)", id="04-429"
         ),
         pytest.param({"kind": "drop_before"}, "the connection broke", id="07-reset"),
-        pytest.param({"kind": "stall", "seconds": 2, "at": "before"}, "gives no answer in time", id="11-stall"),
+        pytest.param({"kind": "stall", "seconds": 2, "at": "before"}, "did not respond in time", id="11-stall"),
         pytest.param({"kind": "drip", "bytes_per_s": 10}, "too slowly|no answer in time", id="12-drip"),
     ],
 )
@@ -231,7 +231,7 @@ def test_14_what_the_service_stores_wrongly_is_no_checkpoint(gcs: GcsServer, sto
     saved(store, 1)
     attempt = Attempt(store, 1)
     gcs.faults(on("corrupt", "insert", part, at="stored", at_byte=20))
-    with pytest.raises(SaveFailedError, match="stored other bytes"):
+    with pytest.raises(SaveFailedError, match="stored different bytes"):
         attempt.save(2)
     gcs.faults()
     assert restored(store) == 1

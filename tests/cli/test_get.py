@@ -74,7 +74,7 @@ def test_mistakes_are_bad_input_and_overwrite_nothing(run: sdk.Run, here: Callab
     shown = here("get", run.id, str(tmp_path / "home"), "--json")
     assert shown.code == 2
     assert json.loads(shown.stdout)["reason"] == "bad_input"
-    assert "other files of the same name: work/log.csv" in shown.stderr
+    assert "different files of the same name: work/log.csv" in shown.stderr
     assert (tmp_path / "home/work/log.csv").read_text() == "mine"
     assert here("get", "nobody-aaaaaa").code == 2
 

@@ -37,19 +37,19 @@ def free_port() -> int:
         ("http://127.0.0.1:9000", "lacks the token"),
         ("http://127.0.0.1:9000/", "lacks the token"),
         ("127.0.0.1:9000", "lacks the token"),
-        ("http://127.0.0.1:9000/storage/v1/", "has another path than the token"),
-        (f"http://127.0.0.1:9000/{TOKEN}/storage", "has another path than the token"),
-        (f"http://127.0.0.1:9000/{TOKEN[1:]}", "has another path than the token"),
+        ("http://127.0.0.1:9000/storage/v1/", "has a path other than the token"),
+        (f"http://127.0.0.1:9000/{TOKEN}/storage", "has a path other than the token"),
+        (f"http://127.0.0.1:9000/{TOKEN[1:]}", "has a path other than the token"),
         ("yes", "lacks the token"),
-        ("http://", "is no address of an emulator"),
-        ("ftp://127.0.0.1", "is no address of an emulator"),
-        (f"http://127.0.0.1:99999/{TOKEN}", "is no address of an emulator"),
-        (f"http://127.0.0.1:x/{TOKEN}", "is no address of an emulator"),
-        (f"http://127.0.0.1:0/{TOKEN}", "is no address of an emulator"),
-        (f"http://127.0.0.1:1/{TOKEN}?x", "is no address of an emulator"),
-        (f"export PODLIFT_EMULATOR=http://127.0.0.1:1/{TOKEN}", "is no address of an emulator"),
-        (f"http://[::1/{TOKEN}", "is no address of an emulator"),
-        (f"http://me:hunter2@127.0.0.1:1/{TOKEN}", "is no address of an emulator"),
+        ("http://", "is not the address of an emulator"),
+        ("ftp://127.0.0.1", "is not the address of an emulator"),
+        (f"http://127.0.0.1:99999/{TOKEN}", "is not the address of an emulator"),
+        (f"http://127.0.0.1:x/{TOKEN}", "is not the address of an emulator"),
+        (f"http://127.0.0.1:0/{TOKEN}", "is not the address of an emulator"),
+        (f"http://127.0.0.1:1/{TOKEN}?x", "is not the address of an emulator"),
+        (f"export PODLIFT_EMULATOR=http://127.0.0.1:1/{TOKEN}", "is not the address of an emulator"),
+        (f"http://[::1/{TOKEN}", "is not the address of an emulator"),
+        (f"http://me:hunter2@127.0.0.1:1/{TOKEN}", "is not the address of an emulator"),
     ],
 )
 def test_what_is_no_address_is_named_at_once(given: str, said: str) -> None:
@@ -94,9 +94,9 @@ def test_what_is_not_there_or_something_else_is_said_soon(
 ) -> None:
     dead = free_port()
     for name, url, said in (
-        ("PODLIFT_EMULATOR", f"http://127.0.0.1:{dead}/{TOKEN}", "is not there: nothing listens"),
-        ("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{dead}", "is not there: nothing listens"),
-        ("PODLIFT_EMULATOR", f"http://127.0.0.1:{podlift_gcs.port}/{TOKEN}", "has another token"),
+        ("PODLIFT_EMULATOR", f"http://127.0.0.1:{dead}/{TOKEN}", "is not running: nothing listens"),
+        ("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{dead}", "is not running: nothing listens"),
+        ("PODLIFT_EMULATOR", f"http://127.0.0.1:{podlift_gcs.port}/{TOKEN}", "has a different token"),
         ("PODLIFT_EMULATOR", f"http://127.0.0.1:{other}/{TOKEN}", "is something else"),
     ):
         monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)

@@ -127,7 +127,7 @@ def test_a_service_account_is_let_in_by_one_token(podlift_gcs: GcsServer, tokens
 def test_32_an_account_that_was_revoked_is_told_at_once(tokens: Tokens, said: object) -> None:
     tokens.valid = False
     sentence = said()  # type: ignore[operator]
-    assert "Cannot write gs://bucket/run/x: the credentials cannot be renewed" in sentence
+    assert "Cannot write gs://bucket/run/x: the credentials cannot be refreshed" in sentence
     assert "Revoked" in sentence
     assert sentence.endswith("Next: gcloud auth application-default login.")
     assert tokens.asked == 1

@@ -66,7 +66,7 @@ def test_a_url_or_a_folder_of_vertex_is_a_place_in_a_bucket_and_nothing_is_asked
 )
 def test_what_cannot_hold_checkpoints_is_refused_and_welcome_as_input_or_output(url: str) -> None:
     with pytest.raises(
-        InputError, match=r"Known: a path, file://, gs://\..* welcome as an input or an output"
+        InputError, match=r"Known: a path, file://, gs://\..* Inputs and outputs of a program may have"
     ) as refused:
         open_store(url)
     assert "hunter2" not in str(refused.value)
@@ -136,14 +136,14 @@ def _refused() -> Exception:
 
 SERVICE_ACCOUNT = "job@project.iam.gserviceaccount.com does not have storage.objects.create access."
 SENTENCES = {
-    "name": (_unresolved(), StoreError, True, "name of the service cannot be resolved: .*Temporary failure"),
+    "name": (_unresolved(), StoreError, True, "host name cannot be resolved: .*Temporary failure"),
     "refused": (_refused(), StoreError, True, "cannot be reached.*Connection refused"),
     "reset": (http.ConnectionError(ProtocolError("aborted", ConnectionResetError(104))), StoreError, True, "broke"),
-    "connect": (http.ConnectTimeout(), StoreError, True, "no answer in time"),
-    "read": (http.ReadTimeout(), StoreError, True, "no answer in time"),
-    "certificate": (http.SSLError("CERTIFICATE_VERIFY_FAILED"), StoreError, False, "not to be trusted"),
-    "token": (RefreshError("invalid_grant: expired"), AccessError, False, "cannot be renewed.*Next: gcloud auth"),
-    "token server": (TransportError("unreachable"), StoreError, True, "cannot be renewed now"),
+    "connect": (http.ConnectTimeout(), StoreError, True, "did not respond in time"),
+    "read": (http.ReadTimeout(), StoreError, True, "did not respond in time"),
+    "certificate": (http.SSLError("CERTIFICATE_VERIFY_FAILED"), StoreError, False, "not trusted"),
+    "token": (RefreshError("invalid_grant: expired"), AccessError, False, "cannot be refreshed.*Next: gcloud auth"),
+    "token server": (TransportError("unreachable"), StoreError, True, "cannot be refreshed now"),
     "401": (GcsStatusError(401, "Invalid Credentials"), AccessError, False, r"\(401\): Invalid.*Next: gcloud auth"),
     "403": (
         GcsStatusError(403, SERVICE_ACCOUNT),
@@ -159,13 +159,18 @@ SENTENCES = {
     ),
     "404": (GcsStatusError(404, "No such object: b/x"), MissingError, False, "no such object"),
     "404 bucket": (GcsStatusError(404, "The specified bucket does not exist."), StoreError, False, "no bucket 'b'"),
-    "412": (GcsStatusError(412, "x"), ConflictError, False, "generation is another one"),
+    "412": (GcsStatusError(412, "x"), ConflictError, False, "generation is not the expected one"),
     "408": (GcsStatusError(408, "x"), StoreError, True, r"\(408\)"),
     "429": (GcsStatusError(429, "Slow."), StoreError, True, r"slow down \(429\): Slow"),
     "500": (GcsStatusError(500, "x"), StoreError, True, r"has failed \(500\)"),
-    "501": (GcsStatusError(501, "x"), StoreError, False, r"refuses it \(501\)"),
-    "400": (GcsStatusError(400, "Invalid argument."), StoreError, False, r"refuses it \(400\): Invalid argument"),
-    "400 crc": (GcsStatusError(400, "Provided CRC32C is wrong."), CorruptObjectError, True, "other bytes came there"),
+    "501": (GcsStatusError(501, "x"), StoreError, False, r"rejects the request \(501\)"),
+    "400": (
+        GcsStatusError(400, "Invalid argument."),
+        StoreError,
+        False,
+        r"rejects the request \(400\): Invalid argument",
+    ),
+    "400 crc": (GcsStatusError(400, "Provided CRC32C is wrong."), CorruptObjectError, True, "damaged in transit"),
 }
 
 

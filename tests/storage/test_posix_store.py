@@ -92,7 +92,7 @@ def test_a_pipe_or_a_folder_in_the_place_of_an_object_is_not_waited_for(store: P
     store.put_new("a", [b""])
     os.mkfifo(Path(store.url, "pipe"))
     Path(store.url, "folder").mkdir()
-    with pytest.raises(CorruptObjectError, match="no file"):
+    with pytest.raises(CorruptObjectError, match="not a regular file"):
         store.get("pipe")
     assert {stat.key: stat.generation for stat in store.list("p")} == {"pipe": DAMAGED}
     with pytest.raises(MissingError):
@@ -233,7 +233,7 @@ def test_a_folder_that_cannot_be_written_is_said_to_be_and_can_still_be_read(sto
     Path(store.url).chmod(0o500)
     Path(store.url, ".parts").chmod(0o500)
     try:
-        with pytest.raises(StoreError, match="this user may not"):
+        with pytest.raises(StoreError, match="permission denied"):
             store.put_new("y", [b""])
         assert bytes(store.get("x")) == b"1"
     finally:

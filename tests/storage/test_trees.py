@@ -78,7 +78,7 @@ def test_a_walk_is_bounded_and_says_where_it_ended(tmp_path: Path) -> None:
         (tmp_path / name).write_text(name)
     tree = walk(str(tmp_path), at_most=2)
     assert sorted(tree.files) == ["a", "b"]
-    assert tree.others == {"c": "beyond the first 2 files, with all that follows"}
+    assert tree.others == {"c": "beyond the first 2 files, like all that follow"}
 
 
 def test_what_a_killed_process_was_about_to_bring_is_no_file(tmp_path: Path) -> None:

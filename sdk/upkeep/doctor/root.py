@@ -52,7 +52,11 @@ def root(path: str) -> list[Check]:
     except OSError as error:
         return [bad("root", "error", f"{where} is not writable: {error.strerror}", _ELSEWHERE)]
     try:
-        return [_links(trial, where), _times(trial), file_system(path, file_systems.holding(str(parent), file_systems.mounts()))]
+        return [
+            _links(trial, where),
+            _times(trial),
+            file_system(path, file_systems.holding(str(parent), file_systems.mounts())),
+        ]
     finally:
         shutil.rmtree(trial, ignore_errors=True)
 

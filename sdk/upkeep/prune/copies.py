@@ -17,7 +17,7 @@ from ...errors import PodliftError
 from ...records.plans import read_plan
 from ...records.recorder import has_ended
 from ...spec.layout import RootPaths, RunPaths
-from ...storage import folders, file_systems
+from ...storage import file_systems, folders
 from . import local
 from .items import SETTLED_S, Candidate, ChangedError, PrunePlan, PruneScan
 

@@ -14,7 +14,7 @@ from ... import api
 from ...process import venv
 from ...spec.layout import RootPaths, RunPaths
 from ...status import Status
-from ...storage import folders, file_systems
+from ...storage import file_systems, folders
 from .items import NOT_OURS, SETTLED_S, Candidate, ChangedError, PrunePlan, PruneScan
 
 _BUNDLE = re.compile(r"([0-9a-f]{64})\.tar")

@@ -355,7 +355,7 @@ def test_roots_that_cannot_be_used_are_told_before_anything_is_written(gcs, writ
         sdk.submit("train.py", root="gs://other/podlift")
     with pytest.raises(sdk.InputError, match="local_network='isolated' leaves no way"):
         sdk.submit("train.py", backend=sdk.Local(network="isolated"))
-    for status, said in ((401, "credentials are not accepted"), (403, "there is no permission")):
+    for status, said in ((401, "credentials are not accepted"), (403, "permission denied")):
         gcs.faults({"kind": "status_before", "status": status})
         with pytest.raises(sdk.InputError, match=said):
             sdk.submit("train.py")
@@ -388,7 +388,7 @@ def test_a_permission_that_is_taken_away_is_told_and_all_is_brought_when_it_is_b
     gcs.faults({"kind": "status_before", "operation": "objects.insert", "status": 403})
     run.cancel(grace_s=0)
     with pytest.raises(
-        sdk.PodliftError, match=r"not all of it could be brought to gs://mine.*there is no permission \(403\)"
+        sdk.PodliftError, match=r"not all of it could be brought to gs://mine.*permission denied \(403\)"
     ):
         run.wait(LIMIT_S)
     gcs.faults()

@@ -124,7 +124,7 @@ def test_a_bucket_that_lets_us_not_in_is_refused_with_the_role_that_is_missing(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
     podlift_vertex.faults({"kind": "status_before", "operation": "objects.list", "status": 403})
-    with pytest.raises(InputError, match=r"there is no permission \(403\).*--role=roles/storage.objectUser"):
+    with pytest.raises(InputError, match=r"permission denied \(403\).*--role=roles/storage.objectUser"):
         plan()
 
 

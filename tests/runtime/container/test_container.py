@@ -166,7 +166,7 @@ def test_a_missing_write_permission_is_reported_and_the_job_is_not_restarted(clo
     cloud.gcs.faults({"kind": "status_before", "status": 403, "method": "POST"})
     container = cloud.start(plan, words)
     assert container.code() == 3
-    assert "there is no permission (403)" in container.said
+    assert "permission denied (403)" in container.said
     assert "roles/storage.objectUser" in container.said
     assert "Traceback" not in container.said
 
