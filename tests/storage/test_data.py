@@ -19,7 +19,7 @@ import pytest
 
 import sdk
 from sdk.storage import urls
-from sdk.storage.data import refusals, resolve
+from sdk.storage.data import find_unreachable, resolve
 
 OBJECTS = {"data": ["train/a.tfrecord", "train/b.tfrecord", "train.csv", "odd [1].csv"], "empty": []}
 REFUSED = {
@@ -472,8 +472,8 @@ def test_a_disk_is_refused_where_the_tasks_do_not_see_it_with_the_command_that_h
         "cloud": "gs://bucket/x",
         "web": "https://example.com/x",
     }
-    assert refusals(given, disk=True) == []
-    found = refusals(given, disk=False)
+    assert find_unreachable(given, disk=True) == []
+    found = find_unreachable(given, disk=False)
     assert {finding.level for finding in found} == {"error"}
     said = {f.message.partition(":")[0].removeprefix("inputs."): f.message for f in found}
     assert list(said) == ["plain", "odd", "slash", "some", "zip"]
@@ -487,17 +487,17 @@ def test_a_disk_is_refused_where_the_tasks_do_not_see_it_with_the_command_that_h
 
 
 def test_the_command_names_the_bucket_where_it_is_known() -> None:
-    (found,) = refusals({"train": "/data"}, disk=False, upload_to="gs://mine/podlift/inputs/")
+    (found,) = find_unreachable({"train": "/data"}, disk=False, upload_to="gs://mine/podlift/inputs/")
     assert "Next: gcloud storage cp --recursive /data gs://mine/podlift/inputs/train/ and then" in found.message
 
 
 def test_a_network_is_refused_where_there_is_none_and_this_machines_own_where_it_is_another() -> None:
     given = {"disk": "/data", "cloud": "gs://bucket/x", "own": "http://localhost:8000/x", "six": "http://[::1]/x"}
-    assert [f.message.partition(":")[0] for f in refusals(given, disk=True, network=False)] == [
+    assert [f.message.partition(":")[0] for f in find_unreachable(given, disk=True, network=False)] == [
         "inputs.cloud",
         "inputs.own",
         "inputs.six",
     ]
-    cloud = [f.message for f in refusals(given, disk=False)]
+    cloud = [f.message for f in find_unreachable(given, disk=False)]
     assert [text.partition(":")[0] for text in cloud] == ["inputs.disk", "inputs.own", "inputs.six"]
     assert "is a server on this machine's loopback address" in cloud[1]
