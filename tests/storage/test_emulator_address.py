@@ -138,7 +138,7 @@ def test_every_command_names_a_dead_emulator_and_does_not_wait_for_it(tmp_path: 
     )
     spent_s = time.monotonic() - began
     assert done.returncode == 2, done.stderr
-    assert "The emulator that PODLIFT_EMULATOR names is not there" in done.stderr
+    assert "The emulator that PODLIFT_EMULATOR names is not running" in done.stderr
     assert TOKEN not in done.stderr + done.stdout
     assert spent_s < 2 * SOON_S
 

@@ -74,7 +74,7 @@ def test_what_cannot_hold_checkpoints_is_refused_and_welcome_as_input_or_output(
 
 @pytest.mark.parametrize("place", ["", "UPPER/x", "a", "bu cket", "-bucket", "bucket/../x", "bucket/a//b", "bucket/.x"])
 def test_what_is_no_place_in_a_bucket_is_refused(place: str) -> None:
-    with pytest.raises(InputError, match="no name of"):
+    with pytest.raises(InputError, match="Invalid name of"):
         open_store(f"gs://{place}")
 
 
@@ -103,7 +103,7 @@ def test_without_credentials_it_is_said_how_to_get_them_and_nobody_is_asked(tmp_
     done = subprocess.run(
         [sys.executable, "-c", program], env={**home, "PYTHONPATH": root}, capture_output=True, text=True, timeout=120
     )
-    assert "there are no credentials here" in done.stdout, done.stderr
+    assert "no credentials were found" in done.stdout, done.stderr
     assert "Next: gcloud auth application-default login." in done.stdout
 
 
@@ -120,7 +120,7 @@ def test_whoever_is_not_there_is_given_up_soon(monkeypatch: pytest.MonkeyPatch) 
     # As in a process that has found it before.
     monkeypatch.setattr(emulator, "_check_skipped", True)
     with pytest.raises(
-        StoreError, match=r"Cannot list gs://bucket/: .*cannot be reached.*Connection refused.*was tried \d"
+        StoreError, match=r"Cannot list gs://bucket/: .*cannot be reached.*Connection refused.*Tried \d"
     ):
         list(GcsStore("bucket", retry=RetryPolicy(first_s=0.3)).list(""))
 
@@ -239,7 +239,7 @@ def test_the_end_of_the_time_is_the_end_of_a_slow_download(gcs: GcsServer, store
     gcs.faults({"kind": "drip", "bytes_per_s": 400_000, "operation": "objects.download"})
     hurried = GcsStore("bucket/run", retry=SHORT)
     hurried.stat("x")
-    with pytest.raises(StoreError, match=r"too slowly|no answer in time"):
+    with pytest.raises(StoreError, match=r"too slow|did not respond in time"):
         hurried.get("x")
 
 

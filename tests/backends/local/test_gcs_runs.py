@@ -453,7 +453,7 @@ def test_without_credentials_a_root_in_a_bucket_says_how_to_get_them(write, monk
     for name in ("HOME", "CLOUDSDK_CONFIG"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.setenv("NO_GCE_CHECK", "true")
-    with pytest.raises(sdk.InputError, match=r"no credentials here.*gcloud auth application-default login"):
+    with pytest.raises(sdk.InputError, match=r"no credentials were found.*gcloud auth application-default login"):
         sdk.plan("train.py", root=ROOT)
 
 

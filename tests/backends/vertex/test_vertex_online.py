@@ -215,7 +215,7 @@ def test_without_credentials_a_plan_is_made_and_says_how_to_get_some(
     monkeypatch.setenv("CLOUDSDK_CONFIG", str(tmp_path))
     monkeypatch.setenv("NO_GCE_CHECK", "true")
     found = said(plan(image=IMAGE), "note")
-    assert "there are no credentials here" in found
+    assert "no credentials were found" in found
     assert "Next: gcloud auth application-default login." in found
     assert f"The image {IMAGE} was not checked: There are no credentials for Google Cloud" in found
     assert "Quotas were not checked: There are no credentials for Google Cloud" in found
