@@ -58,7 +58,7 @@ def _execute(made: Plan, exact: bool) -> Plan:
     backend = backends.load(made.backend)
     backend.check(backend.render(made))
     if exact:
-        members = tuple(bundle.Member(*file) for file in made.files)
+        members = tuple(bundle.BundleMember(*file) for file in made.files)
         packed = bundle.Bundle(made.digest, members, generated=made.generated)
         bundle.write(packed, Path(made.project), Path(made.bundle))
     else:
@@ -203,5 +203,5 @@ def _difference(before: Sequence[Sequence[Any]], now: Sequence[Sequence[Any]]) -
 
 
 def _packed(plan: Plan) -> bundle.Bundle:
-    members = tuple(bundle.Member(*file) for file in plan.files)
+    members = tuple(bundle.BundleMember(*file) for file in plan.files)
     return bundle.Bundle(plan.digest, members, generated=plan.generated)

@@ -35,7 +35,7 @@ _LOOK_SUFFIXES = {".json", ".pem", ".key", ".p8", ".yaml", ".yml", ".txt", ".log
 
 
 @dataclass(frozen=True)
-class Member:
+class BundleMember:
     """A file of a bundle, or an empty folder."""
 
     path: str  # with "/"; that of a folder ends in it
@@ -49,7 +49,7 @@ class Bundle:
     """An archive, which need not be written yet."""
 
     digest: str  # sha256 of the uncompressed archive
-    members: tuple[Member, ...]  # sorted by path
+    members: tuple[BundleMember, ...]  # sorted by path
     left_out: tuple[str, ...] = ()  # "path (reason)"
     generated: Mapping[str, str] = field(default_factory=dict)  # text of the files that podlift generates, by path
     notes: tuple[Finding, ...] = ()
@@ -65,14 +65,7 @@ def build(
 ) -> Bundle:
     """Read a project and return its bundle; nothing is written but the cache of what was read.
 
-    Args:
-        never: folders that are always left out, with what they are.
-        exclude: patterns of files to leave out.
-        cache: the cache folder; None to read every file.
-        own_files: files that are always left out, with the reason.
-
-    Raises:
-        InputError: an include does not match any file, or the files have more than 512 MB.
+    Folders in `never` and files in `own_files` are always left out, with the reason given; without `cache` every file is read.
     """
     for _ in range(_TRIES):
         files = _find(entry, never, exclude, own_files or {})
@@ -83,20 +76,22 @@ def build(
         if not skipped.are_back(entry.project):
             break
     left_out = [*files.left_out, *skipped.unreadable, *(f"{path} (looks like a secret)" for path in index.secrets)]
-    notes = list(files.notes)
     secrets, unreadable = sorted([*files.secrets, *index.secrets]), [*files.unreadable, *skipped.unreadable]
-    if secrets:
-        said = f"Not packaged, because it looks like a secret: {text.and_more(secrets, _SHOWN)}."
-        notes.append(Finding("warning", f"{said} Next: code_include= (--code-include) packages it."))
-    if unreadable:
-        notes.append(Finding("warning", f"Not packaged: {text.and_more(unreadable, _SHOWN)}."))
     return Bundle(
         digest=index.digest,
-        members=tuple(Member(*member) for member in index.members),
+        members=tuple(BundleMember(*member) for member in index.members),
         left_out=tuple(left_out),
         generated=entry.generated,
-        notes=tuple(notes),
+        notes=(*files.notes, *_warnings(secrets, unreadable)),
     )
+
+
+def _warnings(secrets: Sequence[str], unreadable: Sequence[str]) -> Iterator[Finding]:
+    if secrets:
+        message = f"Not packaged, because it looks like a secret: {text.and_more(secrets, _SHOWN)}."
+        yield Finding("warning", f"{message} Next: code_include= (--code-include) packages it.")
+    if unreadable:
+        yield Finding("warning", f"Not packaged: {text.and_more(unreadable, _SHOWN)}.")
 
 
 def check_entry(entry: LocatedEntry, made: Bundle) -> None:
@@ -189,8 +184,7 @@ def _may_be_secret(item: tree.TreeEntry) -> bool:
 def write(bundle: Bundle, project: Path, target: Path) -> bool:
     """Write the archive to `target` unless it exists there undamaged; return True if it was written.
 
-    Raises:
-        InputError: the files are not those of the bundle any more; names them.
+    An InputError names the files that are not those of the bundle any more.
     """
     if _is_there(target, bundle.digest):
         return False
@@ -208,14 +202,8 @@ def write(bundle: Bundle, project: Path, target: Path) -> bool:
 def take(bundle: Bundle, project: Path, target: Callable[[str], str], *, entry: str) -> Bundle:
     """Write the archive of a bundle's files as they are now, and return the bundle that was written.
 
-    Files such as logs may have changed since the bundle was built: the digest is that of the bytes in the archive.
-
-    Args:
-        target: returns the archive's path for a digest.
-        entry: the file that must be in it, "" if that is not known.
-
-    Raises:
-        InputError: the entry was removed meanwhile.
+    Files such as logs may have changed since the bundle was built; only the file `entry` must still exist. The digest, from
+    which `target` makes the path, is that of the bytes in the archive.
     """
     if _is_there(Path(target(bundle.digest)), bundle.digest):
         return bundle
@@ -264,7 +252,7 @@ def _place(folder: Path, put: Callable[[Path], Path]) -> None:
         raise
 
 
-def _write_part(bundle: Bundle, project: Path, part: Path) -> tuple[str, tuple[Member, ...], _SkippedFiles]:
+def _write_part(bundle: Bundle, project: Path, part: Path) -> tuple[str, tuple[BundleMember, ...], _SkippedFiles]:
     skipped = _SkippedFiles()
     with part.open("xb") as file:
         sink = _HashingFile(file)
@@ -274,7 +262,7 @@ def _write_part(bundle: Bundle, project: Path, part: Path) -> tuple[str, tuple[M
     return sink.hash.hexdigest(), members, skipped
 
 
-def _changed(bundle: Bundle, members: Sequence[Member], skipped: _SkippedFiles) -> str:
+def _changed(bundle: Bundle, members: Sequence[BundleMember], skipped: _SkippedFiles) -> str:
     now = {member.path: member for member in members}
     gone = {path: f"{path} (removed)" for path in skipped.gone}
     changed = [gone.get(old.path, old.path) for old in bundle.members if old != now.get(old.path)]
@@ -292,7 +280,7 @@ def _pack(
     sink: _HashingFile,
     skipped: _SkippedFiles,
     suspects: Collection[str] = (),
-) -> Iterator[Member]:
+) -> Iterator[BundleMember]:
     """Write an archive as `tarfile` would, without its copies of every header and file."""
     for path in paths:
         if path.endswith("/"):
@@ -300,7 +288,7 @@ def _pack(
                 skipped.gone.append(path)
                 continue
             sink.write(_header(path, tarfile.DIRTYPE, 0, executable=True))
-            yield Member(path, 0, "")
+            yield BundleMember(path, 0, "")
             continue
         found = (generated[path].encode(), False) if path in generated else _read(project, path, skipped)
         if found is None:
@@ -312,7 +300,7 @@ def _pack(
         sink.write(_header(path, tarfile.REGTYPE, len(data), executable=executable))
         sink.write(data)
         sink.write(bytes(-len(data) % tarfile.BLOCKSIZE))
-        yield Member(path, len(data), hashlib.sha256(data).hexdigest(), executable)
+        yield BundleMember(path, len(data), hashlib.sha256(data).hexdigest(), executable)
     end = 2 * tarfile.BLOCKSIZE
     sink.write(bytes(end + -(sink.size + end) % tarfile.RECORDSIZE))
 

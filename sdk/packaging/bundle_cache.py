@@ -33,10 +33,7 @@ class ArchiveIndex:
 
 
 class ReadCache:
-    """The cache of one project, valid as long as the stats of its files and the generated files are the same.
-
-    Without a cache folder nothing is kept.
-    """
+    """The cache of one project, valid as long as the stats of its files and the generated files are the same."""
 
     def __init__(self, cache: Path | None, project: Path, tree: ProjectTree, generated: Mapping[str, str]) -> None:
         name = hashlib.sha256(str(project).encode("utf-8", "surrogateescape")).hexdigest()

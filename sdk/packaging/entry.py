@@ -48,14 +48,9 @@ class LocatedEntry:
 
 
 def locate(entry: str | Callable[..., Any], folder: str | None = None) -> LocatedEntry:
-    """Find a script, a notebook, a folder with a `__main__.py`, a module, `module:function`, or a function itself.
+    """Find a script, a notebook, a folder with a `__main__.py`, `package.module[:function]`, or a function itself.
 
-    Args:
-        entry: a path, a dotted name, or a function.
-        folder: the project; by default the nearest one above the entry, else the script's folder, or the current one.
-
-    Raises:
-        InputError: there is no such entry.
+    Without `folder`, the project is the nearest one above the entry, else the script's folder, or the current one.
     """
     top = None if folder is None else _folder(folder)
     with usable("The entry", entry):
@@ -64,27 +59,34 @@ def locate(entry: str | Callable[..., Any], folder: str | None = None) -> Locate
 
 
 def widen(entry: LocatedEntry, include: Sequence[str]) -> LocatedEntry:
-    """Return the entry with the folders that `include` adds: folders outside the project move the top of the bundle up.
-
-    Raises:
-        InputError: there is no such folder.
-    """
-    reach = project.extent(entry.project, include)
-    before = f"{reach.base}/" if reach.base else ""
-    roots = tuple(f"{before}{root}".rstrip("/") for root in entry.roots)
+    """Return the entry with `include` packaged too: folders outside the project move the top of the bundle up."""
+    home = entry.project
+    top, inside, outside = project.resolve_includes(home, include)
+    base = _relative(home, top)
+    before = f"{base}/" if base else ""
+    roots = [f"{before}{root}".rstrip("/") for root in entry.roots]
+    # An included folder inside the project is data, unless it is a project itself.
+    for path in (*outside, *filter(project.is_python_project, inside)):
+        roots += [_relative(root, top) for root in project.roots_of_include(path)]
     return replace(
         entry,
-        project=reach.top,
-        base=reach.base,
-        parts=reach.parts,
-        include=reach.patterns,
+        project=top,
+        base=base,
+        parts=tuple(dict.fromkeys(_relative(path, top) for path in outside)),
+        include=tuple(_relative(path, home) for path in inside),
         target=f"{before}{entry.target}" if entry.kind == "script" else entry.target,
         file=f"{before}{entry.file}",
-        roots=tuple(dict.fromkeys((*roots, *reach.roots))),
+        roots=tuple(dict.fromkeys(roots)),
         cwd=f"{before}{entry.cwd}".rstrip("/"),
         generated={f"{before}{path}": text for path, text in entry.generated.items()},
         notebook=f"{before}{entry.notebook}" if entry.notebook else "",
     )
+
+
+def _relative(path: Path, top: Path) -> str:
+    """Return a path below `top`, "" for `top` itself."""
+    text = path.relative_to(top).as_posix()
+    return "" if text == "." else text
 
 
 def _folder(folder: str) -> Path:
@@ -101,7 +103,7 @@ def _cwd(top: Path) -> str:
         here = Path.cwd()
     except FileNotFoundError:
         return ""
-    return here.relative_to(top).as_posix().removeprefix(".") if here.is_relative_to(top) else ""
+    return _relative(here, top) if here.is_relative_to(top) else ""
 
 
 def _locate(entry: str, top: Path | None) -> LocatedEntry:
@@ -152,7 +154,7 @@ def _script(entry: str, path: Path, top: Path | None) -> LocatedEntry:
 
 def _source(folder: Path, path: Path, *, alone: bool) -> LocatedEntry:
     target = path.relative_to(folder).as_posix()
-    own = PurePosixPath(target).parent.as_posix().removeprefix(".")
+    own = _relative(path.parent, folder)
     roots = ("",) if alone else tuple(dict.fromkeys((own, *project.source_roots(folder))))
     return LocatedEntry(
         project=folder, kind="script", target=target, function="", file=target, roots=roots, alone=alone
@@ -229,7 +231,7 @@ def _module(entry: str, top: Path | None, root: Path | None = None) -> LocatedEn
             f"The folder to package is shared with other files: {str(folder)!r}. Next: change to the folder that contains "
             f"{entry.partition('.')[0]!r}, or name it with code_project= (--code-project)."
         )
-    own = start.relative_to(folder).as_posix().removeprefix(".")
+    own = _relative(start, folder)
     name, _, function = entry.partition(":")
     kind = "function" if function else "module"
     # "" is searched last: in a src layout the modules beside src are not the ones that run.

@@ -63,11 +63,7 @@ class IgnoreRules:
         return IgnoreRules([_IgnoreRule(len(_FILES), prefix, spec, "exclude")]) if exclude else IgnoreRules()
 
     def enter(self, folder: Path, prefix: str, names: Sequence[str], notes: list[Finding]) -> IgnoreRules:
-        """Return the rules that apply in a folder with these files; warnings about them go to `notes`.
-
-        Args:
-            prefix: the folder's path in the bundle with "/" at its end, "" for the top.
-        """
+        """Return the rules that apply in a folder with these files; `prefix` is its path in the bundle, with "/"."""
         found = [
             _IgnoreRule(rank, prefix, _spec(folder / name, f"{prefix}{name}", notes), name)
             for rank, name in enumerate(_FILES)

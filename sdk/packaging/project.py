@@ -6,7 +6,6 @@ import os
 import stat
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +23,14 @@ MARKS = ("podlift.toml", "pyproject.toml", "setup.py", "requirements.txt", "uv.l
 def above(folder: Path) -> Path | None:
     """Return the nearest project at or above a folder, None if there is none.
 
-    The search ends at the home folder, at a world-writable folder, at the top of the file system and at its border to another
-    one: a requirements.txt that lies there does not belong to the program.
+    The search ends at the home folder, at a world-writable folder and at the border of the file system: a requirements.txt
+    there does not belong to the program.
     """
-    for place in (folder, *folder.parents):
-        if not is_private(place) or place.stat().st_dev != folder.stat().st_dev:
+    for candidate in (folder, *folder.parents):
+        if not is_private(candidate) or candidate.stat().st_dev != folder.stat().st_dev:
             return None
-        if any((place / mark).exists() for mark in MARKS):
-            return place
+        if any((candidate / mark).exists() for mark in MARKS):
+            return candidate
     return None
 
 
@@ -58,11 +57,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def source_roots(project: Path) -> tuple[str, ...]:
-    """Return the folders of a project that belong on sys.path; "" is the project itself.
-
-    They are named by setuptools' `package-dir` and `packages.find.where`, hatch's `packages` and poetry's `from`; `src` and
-    the project itself always count.
-    """
+    """Return the folders of a project that belong on sys.path, according to its build's settings; "" is the project."""
     named = _named_roots(table(read_toml(project / "pyproject.toml"), "tool"))
     roots = [root.strip("/").removeprefix("./") for root in named if isinstance(root, str)]
     return tuple(
@@ -91,37 +86,21 @@ def _below(project: Path, root: str) -> bool:
     return Path(os.path.realpath(project / root)).is_relative_to(project)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Extent:
-    """A project, and the folders outside it that are packaged too. All paths but `patterns` are relative to `top`."""
+def resolve_includes(project: Path, include: Sequence[str]) -> tuple[Path, list[Path], list[Path]]:
+    """Return the folder that contains the project and all includes, the includes inside the project, and those outside.
 
-    top: Path  # the folder that contains all of them
-    base: str  # the project, "" for `top` itself
-    parts: tuple[str, ...] = ()  # the folders and files outside the project
-    patterns: tuple[str, ...] = ()  # includes inside the project, relative to it
-    roots: tuple[str, ...] = ()  # folders that the includes add to sys.path
-
-
-def extent(project: Path, include: Sequence[str]) -> Extent:
-    """Return what a bundle of the project covers; an include is a path or a pattern, relative to the project.
-
-    Raises:
-        InputError: one outside the project does not exist, or has no private folder in common with the project.
+    One outside the project must exist, and have a private folder in common with the project.
     """
-    patterns, outside, problems = [], [], []
-    inside: list[Path] = []
+    inside, outside, problems = list[Path](), list[Path](), list[str]()
     for text in include:
         with usable("An include", text):
-            place = Path(os.path.normpath(project / Path(text).expanduser()))
-        if place != project and place.is_relative_to(project):
-            patterns.append(place.relative_to(project).as_posix())
-            # An included folder is data, unless it is a project itself.
-            if any((place / mark).is_file() for mark in ("pyproject.toml", "setup.py")):
-                inside.append(place)
-        elif place.exists() and not project.is_relative_to(place):
-            outside.append(place)
+            path = Path(os.path.normpath(project / Path(text).expanduser()))
+        if path != project and path.is_relative_to(project):
+            inside.append(path)
+        elif path.exists() and not project.is_relative_to(path):
+            outside.append(path)
         else:
-            problems.append(_no_include(text, place, project))
+            problems.append(_no_include(text, path, project))
     top = Path(os.path.commonpath([project, *outside]))
     if outside and not is_private(top):
         problems.append(
@@ -130,29 +109,27 @@ def extent(project: Path, include: Sequence[str]) -> Extent:
         )
     if problems:
         raise InputError(problems)
-    parts = tuple(dict.fromkeys(place.relative_to(top).as_posix() for place in outside))
-    base = project.relative_to(top).as_posix().removeprefix(".")
-    own = (place.relative_to(top).as_posix() for place in inside)
-    roots = tuple(dict.fromkeys(root for part in (*parts, *own) for root in _roots_of(top, part)))
-    return Extent(top=top, base=base, parts=parts, patterns=tuple(patterns), roots=roots)
+    return top, inside, outside
 
 
-def _no_include(text: str, place: Path, project: Path) -> str:
-    if project.is_relative_to(place):
-        return f"An include contains the project itself. Received: {text!r}. Next: code_project={str(place)!r} instead."
-    known = sorted(item.name for item in place.parent.iterdir()) if place.parent.is_dir() else []
-    hint = nearest(place.name, known[:20]) if known else ""
+def _no_include(text: str, path: Path, project: Path) -> str:
+    if project.is_relative_to(path):
+        return f"An include contains the project itself. Received: {text!r}. Next: code_project={str(path)!r} instead."
+    known = sorted(item.name for item in path.parent.iterdir()) if path.parent.is_dir() else []
+    hint = nearest(path.name, known[:20]) if known else ""
     return (
-        f"No such include. Received: {text!r}, which is {str(place)!r}: paths are relative to {str(project)!r}. {hint}"
+        f"No such include. Received: {text!r}, which is {str(path)!r}: paths are relative to {str(project)!r}. {hint}"
     )
 
 
-def _roots_of(top: Path, part: str) -> Iterator[str]:
-    place = top / part
-    if place.is_file():
-        if place.suffix == ".py":
-            yield place.parent.relative_to(top).as_posix().removeprefix(".")
-    elif (place / "__init__.py").is_file():
-        yield place.parent.relative_to(top).as_posix().removeprefix(".")
-    else:
-        yield from ("/".join(filter(None, (part, root))) for root in source_roots(place))
+def roots_of_include(path: Path) -> tuple[Path, ...]:
+    """Return the folders that an include adds to sys.path: those of its modules, or the source roots of a project."""
+    if path.is_file():
+        return (path.parent,) if path.suffix == ".py" else ()
+    if (path / "__init__.py").is_file():
+        return (path.parent,)
+    return tuple(path / root for root in source_roots(path))
+
+
+def is_python_project(folder: Path) -> bool:
+    return any((folder / mark).is_file() for mark in ("pyproject.toml", "setup.py"))

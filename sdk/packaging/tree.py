@@ -51,9 +51,6 @@ def read(
     """Return the files of the project `top`/`base` and of `parts`; of `parts` alone if `base` is None.
 
     What `include` names is never left out. Folders in `never` and files in `own_files` are left out whatever their name.
-
-    Raises:
-        InputError: an ignore file cannot be read, there are too many files, or an include does not match any file.
     """
     walk = _Walk(top, never, own_files or {})
     folders = parts if base is None else [base, *parts]
@@ -71,10 +68,10 @@ def read(
 
 def _above(top: Path, folder: str, rules: IgnoreRules, notes: list[Finding]) -> IgnoreRules:
     """Return the rules of the folders above a folder."""
-    prefix, place = "", top
+    prefix, path = "", top
     for part in folder.split("/") if folder else []:
-        rules = rules.enter(place, prefix, _names(place), notes)
-        prefix, place = f"{prefix}{part}/", place / part
+        rules = rules.enter(path, prefix, _names(path), notes)
+        prefix, path = f"{prefix}{part}/", path / part
     return rules
 
 
@@ -162,7 +159,7 @@ class _Walk:
         except FileNotFoundError:
             pass
 
-    def take(self, place: str, path: str, *, forced: bool = False) -> None:
+    def take(self, file: str, path: str, *, forced: bool = False) -> None:
         """Take one file, or say why not."""
         name = path.rpartition("/")[2]
         # These are not reported.
@@ -171,7 +168,7 @@ class _Walk:
         if forced:
             self.tree.forced.add(path)
         try:
-            about, reason = self._stat(place)
+            about, reason = self._stat(file)
         except OSError as error:
             self._cannot_read(path, error)
             return
@@ -194,12 +191,12 @@ class _Walk:
         project = self._top / base
         matches = sorted(project.glob(pattern)) if _PATTERN.search(pattern) else [project / pattern]
         before = len(self.tree.forced) + len(self.tree.found)
-        for place in matches:
-            path = place.relative_to(self._top).as_posix()
-            if place.is_dir() and not place.is_symlink():
+        for match in matches:
+            path = match.relative_to(self._top).as_posix()
+            if match.is_dir() and not match.is_symlink():
                 self.into(path, IgnoreRules(), forced=True)
-            elif os.path.lexists(place):
-                self.take(str(place), path, forced=True)
+            elif os.path.lexists(match):
+                self.take(str(match), path, forced=True)
         if len(self.tree.forced) + len(self.tree.found) == before:
             raise InputError(
                 f"An include does not match any file. Received: {pattern!r}. Paths are relative to {str(project)!r}."
@@ -216,14 +213,14 @@ class _Walk:
             return reason
         return "a link to a folder" if entry.is_symlink() else _odd_name(entry.name)
 
-    def _stat(self, place: str) -> tuple[os.stat_result | None, str | None]:
+    def _stat(self, file: str) -> tuple[os.stat_result | None, str | None]:
         """Return the stat of a file and the reason to leave it out; neither for one that was removed meanwhile."""
-        link = os.path.islink(place)
+        link = os.path.islink(file)
         # pathlib's resolve() raises at a loop of links.
-        if link and not Path(os.path.realpath(place)).is_relative_to(self._real_top):
+        if link and not Path(os.path.realpath(file)).is_relative_to(self._real_top):
             return None, "a link that leaves the folder"
         try:
-            about = os.stat(place)
+            about = os.stat(file)
         except FileNotFoundError:
             return None, "a broken link" if link else None
         except OSError:
@@ -260,8 +257,8 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 def why_left_out(path: str, left_out: Sequence[str]) -> str:
     """Return the entry of `left_out` for a file or for a folder that contains it, "" if there is none."""
-    places = {path, *(f"{folder}/" for folder in _folders(path))}
-    return next((text for text in left_out if text.rpartition(" (")[0] in places), "")
+    names = {path, *(f"{folder}/" for folder in _folders(path))}
+    return next((text for text in left_out if text.rpartition(" (")[0] in names), "")
 
 
 def _odd_name(path: str) -> str | None:

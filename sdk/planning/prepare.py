@@ -262,7 +262,9 @@ def packaged(plan: Plan) -> Plan:
     Files that changed meanwhile, as logs do, are packaged as they are now. A plan from a file is executed exactly instead:
     see `bundle.write`.
     """
-    before = bundle.Bundle(plan.digest, tuple(bundle.Member(*file) for file in plan.files), generated=plan.generated)
+    before = bundle.Bundle(
+        plan.digest, tuple(bundle.BundleMember(*file) for file in plan.files), generated=plan.generated
+    )
     place = RootPaths(plan.local or plan.root).bundle
     made = bundle.take(before, Path(plan.project), place, entry=plan.target if plan.kind == "script" else "")
     if made.digest == plan.digest:

@@ -114,7 +114,7 @@ def test_one_call_takes_files_as_they_are_when_it_packages_them(write) -> None:
         True,
         "note",
     )
-    assert run.plan.findings[-1][1].endswith("packaged as it was then: goes, log.")
+    assert run.plan.findings[-1][1].endswith("packaged with the later content: goes, log.")
 
 
 def test_an_entry_that_goes_meanwhile_is_named_and_nothing_is_left_behind(write, root: Path) -> None:

@@ -1,4 +1,4 @@
-"""The archive of podlift's own half: made once, the same bytes anywhere, and nothing in it that is not its to bring."""
+"""The archive of podlift for training images: written once, the same bytes anywhere, and nothing in it that does not belong."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ import pytest
 
 import sdk
 from sdk import InputError
-from sdk.packaging.runtime_archive import first_stage, runtime_half
+from sdk.packaging.runtime_archive import entrypoint_file, runtime_archive
 
 HOME = Path(sdk.__file__).parent
 
 
 def test_two_caches_hold_the_same_bytes_and_the_second_question_makes_nothing(tmp_path: Path) -> None:
-    one, other = runtime_half(tmp_path / "one"), runtime_half(tmp_path / "other")
+    one, other = runtime_archive(tmp_path / "one"), runtime_archive(tmp_path / "other")
     assert one.digest == other.digest == hashlib.sha256(one.path.read_bytes()).hexdigest()
     assert one.path == tmp_path / "one" / "runtime" / f"{one.digest}.tar"
     made = one.path.stat().st_ino
-    assert runtime_half(tmp_path / "one") == one
+    assert runtime_archive(tmp_path / "one") == one
     assert one.path.stat().st_ino == made
     assert sorted(path.suffix for path in one.path.parent.iterdir()) == [".json", ".tar"]
 
 
 def test_an_archive_that_somebody_has_removed_is_made_again(tmp_path: Path) -> None:
-    one = runtime_half(tmp_path)
+    one = runtime_archive(tmp_path)
     one.path.unlink()
-    assert runtime_half(tmp_path) == one
+    assert runtime_archive(tmp_path) == one
     assert one.path.exists()
 
 
 def test_a_damaged_archive_is_made_again(tmp_path: Path) -> None:
-    one = runtime_half(tmp_path)
+    one = runtime_archive(tmp_path)
     whole = one.path.read_bytes()
     one.path.write_bytes(bytes([whole[0] ^ 1]) + whole[1:])
-    assert runtime_half(tmp_path) == one
+    assert runtime_archive(tmp_path) == one
     assert one.path.read_bytes() == whole
 
 
 def test_it_holds_podlift_as_it_is_and_compiled_code_of_checksums_only(tmp_path: Path) -> None:
-    with tarfile.open(runtime_half(tmp_path).path) as tar:
+    with tarfile.open(runtime_archive(tmp_path).path) as tar:
         names = tar.getnames()
         assert all(member.isreg() and member.mtime == 0 and member.uid == 0 for member in tar)
     own = {f"podlift/sdk/{path.relative_to(HOME)}" for path in HOME.rglob("*.py")}
@@ -62,15 +62,15 @@ def test_it_holds_podlift_as_it_is_and_compiled_code_of_checksums_only(tmp_path:
 
 def test_a_bare_python_that_has_it_speaks_to_buckets(tmp_path: Path) -> None:
     venv.create(tmp_path / "bare", symlinks=True, with_pip=False)
-    with tarfile.open(runtime_half(tmp_path).path) as tar:
-        tar.extractall(tmp_path / "half")
+    with tarfile.open(runtime_archive(tmp_path).path) as tar:
+        tar.extractall(tmp_path / "archive")
     code = (
         "import sys, sdk.storage.gcs.requests, sdk.storage.gcs.errors, sdk.records.sync.push; "
         "from sdk.storage.gcs.auth import connection; print(connection().address, type(connection().session.auth).__name__); "
         "import sdk.runtime.container.agent; "
         "print([name for name in sys.modules if name.split('.')[0] in ('google', 'cryptography', 'pydantic')])"
     )
-    path = os.pathsep.join(str(tmp_path / "half" / part) for part in ("podlift", "vendor"))
+    path = os.pathsep.join(str(tmp_path / "archive" / part) for part in ("podlift", "vendor"))
     command = [str(tmp_path / "bare" / "bin" / "python"), "-c", code]
     shown = subprocess.run(command, env={"PYTHONPATH": path}, cwd=tmp_path, capture_output=True, text=True)
     assert shown.returncode == 0, shown.stderr
@@ -86,18 +86,18 @@ def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch) -
         return real(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", without)
-    with pytest.raises(InputError, match=r"'certifi' along, and it is not installed here. Next: pip install certifi"):
-        runtime_half(tmp_path)
+    with pytest.raises(InputError, match=r"'certifi', which is not installed here. Next: pip install certifi"):
+        runtime_archive(tmp_path)
 
 
-def test_a_package_whose_files_nobody_has_listed_is_named(tmp_path: Path, monkeypatch) -> None:
+def test_a_package_whose_files_are_not_listed_is_named(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(importlib.metadata.Distribution, "files", None)
-    with pytest.raises(InputError, match="its installer has not listed its files"):
-        runtime_half(tmp_path)
+    with pytest.raises(InputError, match="whose installer did not list its files"):
+        runtime_archive(tmp_path)
 
 
-def test_the_first_stage_is_one_file_for_any_python_that_podlift_may_meet() -> None:
-    digest, text = first_stage()
+def test_the_entrypoint_is_one_file_for_any_python_that_podlift_may_meet() -> None:
+    digest, text = entrypoint_file()
     assert hashlib.sha256(text).hexdigest() == digest
     # A Python that is too old has to come as far as the sentence that says so.
     ast.parse(text, feature_version=(3, 8))

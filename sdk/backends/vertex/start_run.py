@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ...checks import vertex_online
 from ...clock import Clock, SystemClock
 from ...errors import AlreadyExistsError, InputError, PodliftError
-from ...packaging.runtime_archive import first_stage, runtime_half
+from ...packaging.runtime_archive import entrypoint_file, runtime_archive
 from ...records.events import resume_count
 from ...records.recorder import read_events
 from ...records.sync import push
@@ -74,16 +74,16 @@ def start(request: Request) -> None:
 def _upload(plan: Plan, number: int, store: GcsStore, clock: Clock) -> tuple[str, str]:
     """Upload records, archives and the launch spec. Return the sha256 of the entrypoint and of the launch spec."""
     root = RootPaths(plan.root)
-    half = runtime_half(cache.cache_folder(os.environ))
-    entrypoint, text = first_stage()
+    archive = runtime_archive(cache.cache_folder(os.environ))
+    entrypoint, text = entrypoint_file()
     copy = LocalCopy(plan.paths, plan.url, clock)
     records = [name for name in posix.list_names(plan.paths.events) if name.startswith("0000.client")]
-    spec = json.dumps(job_request.launch_spec(plan, number, half.digest), sort_keys=True).encode()
+    spec = json.dumps(job_request.launch_spec(plan, number, archive.digest), sort_keys=True).encode()
     key = create_job.KEYS.launch_spec(number)
     with ThreadPoolExecutor(4) as pool:
         ours = pool.submit(_put, store, key, spec)
         others = [pool.submit(copy.upload, f"{create_job.KEYS.events}/{name}") for name in records]
-        others.append(pool.submit(push.upload_bundle, str(half.path), root.runtime(half.digest)))
+        others.append(pool.submit(push.upload_bundle, str(archive.path), root.runtime(archive.digest)))
         others.append(pool.submit(_upload_text, root.entrypoint(entrypoint), text, clock))
         for each in others:
             each.result()

@@ -54,7 +54,7 @@ def check(
         left_out: files of the project that the bundle leaves out, with reasons.
 
     Raises:
-        InputError: syntax errors, imports of what no task will find, a function that cannot be called with its arguments.
+        InputError: what would certainly fail, such as syntax errors and imports of what no task will find.
     """
     program, problems = Program(entry, list(members)), Problems()
     reader = _ProgramReader(program, ImportSources(program, tasks, left_out), problems)

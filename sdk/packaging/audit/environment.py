@@ -31,10 +31,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def set_by_program(program: Program, trees: Mapping[str, ast.Module]) -> list[Finding]:
-    """Return a note on the variables that are set before TensorFlow is imported, and warnings for those that are set later.
-
-    `trees` holds the modules that certainly run, by file.
-    """
+    """Return a note on the variables that are set before TensorFlow is imported, and warnings for those set later."""
     walk = _StatementWalk(program, trees)
     walk.run()
     found = []

@@ -144,10 +144,7 @@ class Installed:
         return [os.path.realpath(folder) for folder in folders if folder]
 
     def _find(self, name: str, path: Sequence[str] | None) -> importlib.machinery.ModuleSpec | None:
-        """Return a module's spec, or that of a package with an `__init__.py` above it.
-
-        Without folders in `path`, all finders of this interpreter are asked.
-        """
+        """Return the spec of a module, or of a regular package above it; None for `path` asks all finders."""
         parts = name.split(".")
         found = _top(parts[0], path)
         for depth in range(1, len(parts)):

@@ -44,11 +44,7 @@ class Program:
         self._trees: dict[str, ast.Module | None] = {}
 
     def text(self, file: str) -> bytes:
-        """Return the content of a file.
-
-        Raises:
-            InputError: it cannot be read.
-        """
+        """Return the content of a file; raise an InputError if it cannot be read."""
         if file not in self._texts:
             path, generated = self.entry.project / file, self.entry.generated.get(file)
             try:
@@ -68,11 +64,7 @@ class Program:
         return self._trees[file]
 
     def checked_tree(self, file: str) -> ast.Module | None:
-        """Return a module's tree, None if Python can run it but it is too deep for a tree.
-
-        Raises:
-            InputError: Python cannot run it.
-        """
+        """Return a module's tree; raise an InputError if Python cannot run it. None if it is only too deep for a tree."""
         text = self.text(file)
         try:
             with warnings.catch_warnings():

@@ -134,30 +134,30 @@ class RequirementsCollector:
             path = unquote(urlsplit(text).path) if text.startswith("file:") else text.partition("#")[0]
             path = path.replace("{root:uri}", str(self.project)).replace("{root}", str(self.project))
             bases = [self.project] if base is None else [self.project, base]
-            places = [Path(os.path.normpath(above / Path(path).expanduser())) for above in bases]
-            place = next((place for place in places if place.exists()), None)
+            candidates = [Path(os.path.normpath(above / Path(path).expanduser())) for above in bases]
+            found = next((found for found in candidates if found.exists()), None)
             received = f"Received: {redacted(text)!r}."
-            if place is None:
+            if found is None:
                 # If the text was redacted, the path would show what it hides.
-                looked = f" Looked at {str(places[0])!r}." if redacted(text) == text else ""
+                looked = f" Looked at {str(candidates[0])!r}." if redacted(text) == text else ""
                 self.refuse(where, f"there is no such folder here. {received}{looked}")
-            elif place.is_file():
-                name = _name_of_archive(place.name) or "name"
+            elif found.is_file():
+                name = _name_of_archive(found.name) or "name"
                 self.refuse(
                     where,
                     f"a file of this machine cannot be installed elsewhere. {received} Next: put it into a folder of the "
                     f"project, such as wheels, and write two lines instead: '--find-links wheels' and '{name}'.",
                 )
-            elif not any((place / name).is_file() for name in ("pyproject.toml", "setup.py", "setup.cfg")):
+            elif not any((found / name).is_file() for name in ("pyproject.toml", "setup.py", "setup.cfg")):
                 self.refuse(where, f"the folder is not a Python project: it has no pyproject.toml. {received}")
             else:
-                self.add_folder(place, extras)
+                self.add_folder(found, extras)
 
-    def add_folder(self, place: Path, extras: Collection[str] = ()) -> None:
+    def add_folder(self, folder: Path, extras: Collection[str] = ()) -> None:
         """Add a local folder that exists."""
-        if not place.samefile(self.project):
-            self.folders.add(os.path.relpath(place, self.project))
-        wanted = (place, tuple(sorted(extras)))
+        if not folder.samefile(self.project):
+            self.folders.add(os.path.relpath(folder, self.project))
+        wanted = (folder, tuple(sorted(extras)))
         if wanted not in self.waiting:
             self.waiting.append(wanted)
 

@@ -125,12 +125,12 @@ def _add(
     local = next((str(source[kind]) for kind in ("editable", "directory", "virtual", "path") if kind in source), None)
     if local is not None:
         collector.local_names.add(canonicalize_name(name))
-        place = Path(os.path.normpath(folder / local))
-        if not place.is_dir():
-            collector.folder(str(place), where)
-        elif place != collector.project:
+        path = Path(os.path.normpath(folder / local))
+        if not path.is_dir():
+            collector.folder(str(path), where)
+        elif path != collector.project:
             # Its own requirements are in the lock.
-            collector.folders.add(os.path.relpath(place, collector.project))
+            collector.folders.add(os.path.relpath(path, collector.project))
         return
     if "git" in source:
         text = f"{name} @ {_git_url(str(source['git']))}"
@@ -229,12 +229,7 @@ def _dicts(data: Any) -> list[dict[str, Any]]:
 def marker_paths(
     starts: Iterable[Node], edges: Callable[[Node], Iterable[tuple[Node, str]]]
 ) -> dict[Node, set[MarkerSet]]:
-    """Return, for each node of a graph that can be reached, the sets of markers one of which must hold.
-
-    Args:
-        starts: nodes that are always wanted.
-        edges: (other node, marker) for each edge of a node; "" if it always applies.
-    """
+    """Return, for each node that `starts` lead to, the sets of markers one of which must hold; an edge's may be ""."""
     found: dict[Node, set[MarkerSet]] = {node: {frozenset()} for node in starts}
     waiting = list(found)
     while waiting:

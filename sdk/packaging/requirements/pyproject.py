@@ -153,11 +153,11 @@ class _PyprojectReader:
         """Add the member of the workspace with the requirement's name."""
         wanted = canonicalize_name(requirement.name)
         self._collector.local_names.add(wanted)
-        place = next((place for name, place in _members(self._folder) if name == wanted), None)
-        if place is None:
+        folder = next((folder for name, folder in _members(self._folder) if name == wanted), None)
+        if folder is None:
             self._collector.refuse(where, "no folder of the workspace has this name.")
         else:
-            self._collector.add_folder(place, requirement.extras)
+            self._collector.add_folder(folder, requirement.extras)
 
     def _add_url(self, requirement: Requirement, source: Mapping[str, Any], where: str) -> None:
         if "url" in source:
@@ -199,7 +199,7 @@ def _members(folder: Path) -> Iterator[tuple[str, Path]]:
         return
     members = table(project.read_toml(top / "pyproject.toml"), "tool", "uv", "workspace").get("members", [])
     patterns = [pattern for pattern in members if isinstance(pattern, str)]
-    for place in [top, *(place for pattern in patterns for place in sorted(top.glob(pattern)))]:
-        name = table(project.read_toml(place / "pyproject.toml"), "project").get("name")
+    for member in [top, *(member for pattern in patterns for member in sorted(top.glob(pattern)))]:
+        name = table(project.read_toml(member / "pyproject.toml"), "project").get("name")
         if isinstance(name, str):
-            yield canonicalize_name(name), place
+            yield canonicalize_name(name), member

@@ -115,19 +115,19 @@ def gather(setting: str | Sequence[str], folder: Path) -> Requirements:
 
 def _follow_folders(collector: RequirementsCollector, read: set[Path]) -> None:
     """Add the requirements of local folders."""
-    done: set[tuple[Path, tuple[str, ...]]] = {(place, ()) for place in read}
+    done: set[tuple[Path, tuple[str, ...]]] = {(folder, ()) for folder in read}
     while collector.waiting:
         item = collector.waiting.pop()
         if item in done:
             continue
         done.add(item)
-        place, extras = item
-        if (place / "pyproject.toml").is_file():
+        folder, extras = item
+        if (folder / "pyproject.toml").is_file():
             with collector.problems.collect():
-                pyproject.read(collector, place, extras)
+                pyproject.read(collector, folder, extras)
         else:
             collector.warn(
-                collector.label(place),
+                collector.label(folder),
                 "the requirements in its setup.py are not read. Next: add them to the requirements of the project.",
             )
 
@@ -173,8 +173,8 @@ def _note_unread(collector: RequirementsCollector, read: str, other: str) -> Non
 def _read_file(collector: RequirementsCollector, setting: str) -> str:
     with usable("The requirements", setting):
         bases = (collector.project, Path.cwd())
-        places = [(base / Path(setting).expanduser()).resolve() for base in bases]
-        path = next((place for place in places if place.is_file()), None)
+        candidates = [(base / Path(setting).expanduser()).resolve() for base in bases]
+        path = next((candidate for candidate in candidates if candidate.is_file()), None)
     if path is None:
         raise InputError(_no_file(setting, collector.project))
     if path.name in _UNSUPPORTED and path.name != "pylock.toml":
@@ -209,10 +209,7 @@ def _no_file(setting: str, folder: Path) -> str:
 
 
 def pins(requirements: Requirements, installed: Mapping[str, str]) -> list[Finding]:
-    """Return an error for each requirement that would replace an installed TensorFlow, Keras, NumPy or protobuf.
-
-    `installed` holds the versions in an image or in this environment by normalized name.
-    """
+    """Return an error for each requirement that would replace an installed TensorFlow, Keras, NumPy or protobuf."""
     limits = [Requirement(line) for line in requirements.constraints]
     found = []
     for wanted in [*requirements.here(), *filter(applies, limits)]:

@@ -62,11 +62,11 @@ def find_links(collector: RequirementsCollector, text: str, where: str, base: Pa
             collector.option("--find-links", text)
         return
     path = text.removeprefix("file://")
-    place = next((place for place in (base / path, collector.project / path) if place.exists()), None)
-    if place is None or not place.resolve().is_relative_to(collector.project):
+    found = next((found for found in (base / path, collector.project / path) if found.exists()), None)
+    if found is None or not found.resolve().is_relative_to(collector.project):
         collector.refuse(where, f"--find-links does not name a folder of the project. Received: {redacted(text)!r}.")
     else:
-        collector.option("--find-links", shlex.quote(str(place.resolve())))
+        collector.option("--find-links", shlex.quote(str(found.resolve())))
 
 
 class _LineReader:

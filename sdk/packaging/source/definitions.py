@@ -55,7 +55,7 @@ class Definition:
     def declared(self, kind: type[ast.Global] | type[ast.Nonlocal]) -> set[str]:
         return {name for node in ast.walk(self.node) if isinstance(node, kind) for name in node.names}
 
-    def place(self, name: str) -> str:
+    def location(self, name: str) -> str:
         """Return where it uses a name, for messages."""
         lines = (node.lineno for node in ast.walk(self.node) if isinstance(node, ast.Name) and node.id == name)
         line = next(lines, self.line)
@@ -67,10 +67,10 @@ class Definition:
         flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
         try:
             found = {_shape(code) for code in _codes(compile(text, "alone", "exec", flags, dont_inherit=True))}
-            places = _places(self.text, flags)
+            positions = _positions(self.text, flags)
         except (SyntaxError, ValueError):
             return False
-        kept = (_shape(code) in found or (_shape(code), code.co_firstlineno) in places for code in codes)
+        kept = (_shape(code) in found or (_shape(code), code.co_firstlineno) in positions for code in codes)
         return all(same or "@pytest_ar" in code.co_names for same, code in zip(kept, codes, strict=True))
 
     def module(self, maker: str, free: Iterable[str], function: FunctionType | None) -> str:
@@ -103,7 +103,7 @@ def definitions(file: str, text: str) -> tuple[Definition, ...]:
 
 
 @functools.lru_cache(maxsize=8)
-def _places(text: str, flags: int) -> frozenset[tuple[object, int]]:
+def _positions(text: str, flags: int) -> frozenset[tuple[object, int]]:
     code = compile(text, "whole", "exec", flags, dont_inherit=True)
     return frozenset((_shape(inner), inner.co_firstlineno) for inner in _codes(code))
 

@@ -66,8 +66,7 @@ def import_name(function: Callable[..., Any]) -> str | None:
 def function_module(function: Callable[..., Any]) -> FunctionModule:
     """Return a plain Python function, decorated or not, and everything that it uses as one module.
 
-    Raises:
-        InputError: it is not a plain function, or it uses something that cannot be sent; names all of it.
+    An InputError names everything that cannot be sent.
     """
     raw = _plain_function(function)
     name, scope, file = raw.__code__.co_name, raw.__globals__, raw.__code__.co_filename
@@ -303,7 +302,7 @@ class _ModuleWriter:
         # What a function sets itself may be set before it is read.
         binding.later -= definition.declared(ast.Global) - subject.use.scope.keys()
         uses = {
-            word: NameUse(word, f"{subject.name} ({definition.place(word)})", subject.use.scope)
+            word: NameUse(word, f"{subject.name} ({definition.location(word)})", subject.use.scope)
             for word in sorted(binding.now | binding.later | closure.keys())
         }
         lost = self._report_lost(definition, uses, binding, closure)

@@ -61,14 +61,14 @@ class _CodeCell:
     notes: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def place(self, line: int) -> str:
+    def location(self, line: int) -> str:
         return f"cell {self.number} line {line}"
 
     def drop(self, line: int, text: str, more: str = "") -> None:
         shown = text.strip()
         if _PRIVATE.search(shown) or len(shown) > 60:
             shown = f"{shown.split()[0]:.60} ..."
-        note = f"{self.place(line)}: dropped `{shown}`"
+        note = f"{self.location(line)}: dropped `{shown}`"
         if more:
             note += f"; {more}"
         self.notes.append(note)
@@ -91,28 +91,24 @@ class _CellFiles:
 
 
 def script(path: Path) -> Script:
-    """Return an `.ipynb` of format 4 as a Python script.
-
-    Raises:
-        InputError: no such notebook, or cells that are not a Python program: the mistakes of all cells.
-    """
+    """Return an `.ipynb` of format 4 as a Python script; an InputError names the mistakes of all cells."""
     problems, futures, files = Problems(), list[str](), _CellFiles(path.parent)
     cells = _cells(path, problems)
     for cell in cells:
         with problems.collect():
             _drop_magics(cell, files)
-            futures += _futures(_tree("\n".join([*cell.lines, ""]), cell.place), cell)
+            futures += _futures(_tree("\n".join([*cell.lines, ""]), cell.location), cell)
     problems.raise_if_any()
     replaced = _replaced_names(cells)
     lines = [HEADER, *dict.fromkeys(futures), *(_REPLACEMENTS[name][0] for name in replaced)]
     if files.texts:
         lines.append(_WRITE)
-    places = dict[int, str]()
+    locations = dict[int, str]()
     for cell in cells:
-        places |= {len(lines) + 1 + line: cell.place(line) for line in range(1, len(cell.lines) + 1)}
+        locations |= {len(lines) + 1 + line: cell.location(line) for line in range(1, len(cell.lines) + 1)}
         lines += [cells_of.mark(cell.number, len(cell.lines)), *cell.lines]
     text = "\n".join([*lines, ""])
-    _tree(text, lambda line: places.get(line, "all cells together"))
+    _tree(text, lambda line: locations.get(line, "all cells together"))
     notes = [note for cell in cells for note in cell.notes]
     notes += [f"outside of a notebook {_REPLACEMENTS[name][1]}" for name in replaced]
     return Script(
@@ -206,7 +202,7 @@ def _write_statement(cell: _CodeCell, at: int, files: _CellFiles) -> str:
     names = [word.strip("'\"") for word in words if word not in ("-a", "--append")]
     path = PurePosixPath(names[0]) if len(names) == 1 else PurePosixPath("/")
     if path.is_absolute() or ".." in path.parts or not path.name or path.parts[0] == "~" or set(names[0]) & {*"{}$\\"}:
-        cell.notes.append(f"{cell.place(at + 1)}: its file is not written: it must be below the notebook's folder")
+        cell.notes.append(f"{cell.location(at + 1)}: its file is not written: it must be below the notebook's folder")
         cell.warnings.append(cell.notes[-1])
         return ""
     body = "\n".join(cell.lines[at + 1 :])
@@ -215,8 +211,8 @@ def _write_statement(cell: _CodeCell, at: int, files: _CellFiles) -> str:
     try:
         body.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{cell.place(at + 1)}: a character that UTF-8 cannot encode.") from None
-    cell.notes.append(f"{cell.place(at + 1)}: writes {path} into the run's copy of the project")
+        raise InputError(f"{cell.location(at + 1)}: a character that UTF-8 cannot encode.") from None
+    cell.notes.append(f"{cell.location(at + 1)}: writes {path} into the run's copy of the project")
     return files.write(path.as_posix(), body, append=append)
 
 
@@ -234,7 +230,7 @@ def _drop_line_magics(cell: _CodeCell, at: int) -> int:
             return at
         timed = _TIMED.fullmatch(magic)
         if timed:
-            cell.notes.append(f"{cell.place(at + 1)}: dropped `%time`, kept its statement")
+            cell.notes.append(f"{cell.location(at + 1)}: dropped `%time`, kept its statement")
             lines[at] = f"{indent}{name} = {timed[1]}" if name else f"{indent}{timed[1]}"
             return at
         while end < len(lines) and lines[end - 1].endswith("\\"):
@@ -273,7 +269,7 @@ def _scan(line: str, depth: int, quote: str) -> tuple[int, str, bool]:
     return depth, quote, line.endswith("\\")
 
 
-def _tree(text: str, place: Callable[[int], str]) -> ast.Module:
+def _tree(text: str, location: Callable[[int], str]) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -289,7 +285,7 @@ def _tree(text: str, place: Callable[[int], str]) -> ast.Module:
         wrong, line = f"not Python source: {error}", 1
     except (RecursionError, MemoryError):
         wrong, line = "nested too deeply for Python to compile it", 1
-    raise InputError(f"{place(line)}: {wrong}.")
+    raise InputError(f"{location(line)}: {wrong}.")
 
 
 def _replaced_names(cells: list[_CodeCell]) -> list[str]:
@@ -313,5 +309,5 @@ def _futures(tree: ast.Module, cell: _CodeCell) -> list[str]:
     nodes = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
     cell.lines = spliced(cell.lines, {node: "pass" for node in nodes})
     for node in nodes:
-        cell.notes.append(f"{cell.place(node.lineno)}: moved `{ast.unparse(node)}` to the top, for all cells")
+        cell.notes.append(f"{cell.location(node.lineno)}: moved `{ast.unparse(node)}` to the top, for all cells")
     return [ast.unparse(node) for node in nodes]

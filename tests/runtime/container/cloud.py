@@ -13,7 +13,7 @@ from pathlib import Path
 
 import sdk
 from sdk.packaging import bundle
-from sdk.packaging.runtime_archive import first_stage, runtime_half
+from sdk.packaging.runtime_archive import entrypoint_file, runtime_archive
 from sdk.process.ports import PortReservation
 from sdk.records.events import Event, parse
 from sdk.runtime.container.loader import LOADER
@@ -73,15 +73,15 @@ class Cloud:
     def order(self, plan: Plan, job: int = 1, **changes) -> list[str]:
         """Upload what the containers of a vendor's job need; return the arguments after the loader."""
         files = BucketFiles(ROOT)
-        members = tuple(bundle.Member(*file) for file in plan.files)
+        members = tuple(bundle.BundleMember(*file) for file in plan.files)
         archive = self.folder / "bundle.tar"
         archive.unlink(missing_ok=True)
         bundle.write(bundle.Bundle(plan.digest, members, generated=plan.generated), Path(plan.project), archive)
-        half = runtime_half(self._remembered)
+        podlift = runtime_archive(self._remembered)
         place = RootPaths("podlift")
         files.upload(f"bundles/{plan.digest}.tar", str(archive), None, new=True)
-        files.upload(f"runtime/{half.digest}.tar", str(half.path), None, new=True)
-        digest, text = first_stage()
+        files.upload(f"runtime/{podlift.digest}.tar", str(podlift.path), None, new=True)
+        digest, text = entrypoint_file()
         stage = f"entrypoints/{digest}.py"
         if not list(files.list(stage)):
             GcsStore(f"{BUCKET}/podlift").put_new(stage, [text])
@@ -92,7 +92,7 @@ class Cloud:
             "job": job,
             "payload": dataclasses.asdict(payload),
             "bundle": {"key": place.bundle(plan.digest), "sha256": plan.digest},
-            "runtime": {"key": f"podlift/runtime/{half.digest}.tar", "sha256": half.digest},
+            "runtime": {"key": f"podlift/runtime/{podlift.digest}.tar", "sha256": podlift.digest},
             "requirements": {"lines": [], "options": [], "constraints": []},
             "retry": plan.job["retry"],
             "env_copied": [],
