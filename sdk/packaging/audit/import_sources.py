@@ -233,7 +233,10 @@ class ImportSources:
         advice = f"add {names} to the requirements" if providers else "package it"
         reason = f"{self._no_requirement} brings it"
         if extra:
-            reason, advice = f"of the requirements only the extra {extra!r} brings it", f"code_requirements=['.[{extra}]']"
+            reason, advice = (
+                f"of the requirements only the extra {extra!r} brings it",
+                f"code_requirements=['.[{extra}]']",
+            )
         if not self._requirements.source:
             reason = "nothing is required" if self._in_image else "there are no requirements"
         level: Level = "note" if extra else "warning"
