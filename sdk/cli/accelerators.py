@@ -19,16 +19,22 @@ from .watch import on_terminal
 _FAMILIES = ("cpu", "gpu", "tpu")
 _UNKNOWN = "unknown"
 Family = Annotated[
-    str | None, typer.Option("--family", metavar="|".join(_FAMILIES), help="only these devices", show_default=False)
+    str | None,
+    typer.Option("--family", metavar="|".join(_FAMILIES), help="Show only these devices.", show_default=False),
 ]
 Region = Annotated[
     str | None,
-    typer.Option("--region", metavar="R", help="only what is there, at the prices there", show_default=False),
+    typer.Option(
+        "--region", metavar="REGION", help="Show only what this region has, at its prices.", show_default=False
+    ),
 ]
 
 
 def accelerators(family: Family = None, region: Region = None, json_output: Json = False) -> None:
-    """Show what --accelerator takes: machines, prices of Vertex AI, regions; "unknown" is what no source tells."""
+    """List accelerators with their machines, prices and regions.
+
+    "unknown" means that no source gives the value.
+    """
     problems = Problems()
     if family is not None and family not in _FAMILIES:
         problems.found.append(f"Unknown family. Received: {family!r}. {nearest(family, _FAMILIES)}")

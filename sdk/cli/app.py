@@ -16,27 +16,20 @@ from .. import __version__
 from ..errors import InputError, PodliftError
 from ..planning.settings.merge import complaints
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
+from .help import RootHelp, VerbHelp
 from .output import EXIT_DETACHED, EXIT_READER_LEFT, answer, as_json, prepare_streams, refusal, say, settle_streams
+from .verbs import MODULES, unknown
 
 # Typer brings a click of its own, under another name in every generation: its usage errors are found by their base.
 _USAGE: Any = typer.BadParameter.__mro__[1]
-
-
-# In the order in which a user meets them; each is a function of that name, in a module of this package.
-_VERBS = {
-    "submit": "start", "plan": "start", "diff": "diff", "preflight": "preflight", "drill": "drill", "runs": "look",
-    "status": "look", "why": "look", "logs": "look", "wait": "look", "cancel": "look", "resume": "resume",
-    "get": "get", "checkpoints": "checkpoints",
-    "accelerators": "accelerators", "config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator",
-}  # fmt: skip
 # They refuse settings that mean nothing, or list them.
 _TELL_THEMSELVES = {"submit", "plan", "preflight", "drill", "config", "doctor"}
 
 
 def load(words: Sequence[str]) -> list[Callable[..., None]]:
     """Return the verb that the words begin with, and nothing else is imported; all of them where it is none."""
-    names = [words[0]] if words and words[0] in _VERBS else list(_VERBS)
-    return [getattr(importlib.import_module(f".{_VERBS[name]}", __package__), name) for name in names]
+    names = [words[0]] if words and words[0] in MODULES else list(MODULES)
+    return [getattr(importlib.import_module(f".{MODULES[name]}", __package__), name) for name in names]
 
 
 def _version(wanted: bool) -> None:
@@ -49,6 +42,7 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
     """Return the command with the verbs that its words need: the one that they name, or all."""
     app = typer.Typer(
         name="podlift",
+        cls=RootHelp,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -58,15 +52,17 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
 
     @app.callback()
     def root(
-        version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+        version: bool = typer.Option(
+            False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        ),
     ) -> None:
-        """Package TensorFlow/Keras training code and run it, unchanged.
+        """Package TensorFlow/Keras training code and run it unchanged.
 
-        Exit codes: 0 done, 1 user error in the job, 2 bad input, 3 infrastructure, 4 cancelled, 75 checkpointed.
+        Exit codes: 0 done, 1 user error in the job, 2 invalid input, 3 infrastructure, 4 cancelled, 75 checkpointed.
         """
 
     for verb in load(words):
-        app.command()(verb)
+        app.command(cls=VerbHelp)(verb)
     return app
 
 
@@ -74,6 +70,8 @@ def run(words: list[str]) -> int:
     """Run the command with these words and return its exit code; never raises."""
     prepare_streams()
     try:
+        if words and not words[0].startswith("-") and words[0] not in MODULES:
+            raise InputError(unknown(words[0]))
         # Not the command's own main(): that ends a broken pipe with 1, which is the code of a job that failed.
         command = typer.main.get_command(build(words))
         with command.make_context("podlift", list(words)) as context:
@@ -96,7 +94,7 @@ def run(words: list[str]) -> int:
 
 def _complain(words: Sequence[str]) -> None:
     """Name settings that mean nothing, where the verb goes on without them: it may look in another root than was meant."""
-    if not words or words[0] not in _VERBS or words[0] in _TELL_THEMSELVES or {"-h", "--help"} & set(words):
+    if not words or words[0] not in MODULES or words[0] in _TELL_THEMSELVES or {"-h", "--help"} & set(words):
         return
     with suppress(OSError):
         for sentence in complaints(os.environ, Path.cwd()):

@@ -23,12 +23,15 @@ from .output import answer, as_json, say
 from .start import Json, Root
 from .watch import on_terminal
 
-Verify = Annotated[bool, typer.Option("--verify", help="read every byte of each and compare it with its checksums")]
+Verify = Annotated[bool, typer.Option("--verify", help="Read every byte and compare it with its checksums.")]
 Pin = Annotated[
-    str | None, typer.Option("--pin", metavar="STEP", help="keep that one, or the last", show_default=False)
+    str | None,
+    typer.Option("--pin", metavar="STEP", help="Keep the checkpoint of this step, or 'last'.", show_default=False),
 ]
-Name = Annotated[str, typer.Option("--as", metavar="NAME", help="the pin's name; a pin of that name moves")]
-Unpin = Annotated[str | None, typer.Option("--unpin", metavar="NAME", help="keep it no longer", show_default=False)]
+Name = Annotated[str, typer.Option("--as", metavar="NAME", help="Name of the pin; an existing pin of this name moves.")]
+Unpin = Annotated[
+    str | None, typer.Option("--unpin", metavar="NAME", help="Remove the pin of this name.", show_default=False)
+]
 
 
 def checkpoints(
@@ -40,7 +43,7 @@ def checkpoints(
     root: Root = None,
     json_output: Json = False,
 ) -> None:
-    """List the checkpoints of a run, verify them, or pin one, so that it is kept."""
+    """List, verify or pin the checkpoints of a run."""
     run = api.attach(ref, root=root)
     store = open_store(RunPaths(run.url).store)
     if pin is not None and unpin is not None:

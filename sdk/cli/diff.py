@@ -15,14 +15,14 @@ from ..status import EXIT_DONE, EXIT_USER
 from .output import answer, as_json
 from .start import Json, Root
 
-A = Annotated[str, typer.Argument(metavar="A", help="a plan's file, or a run", show_default=False)]
-B = Annotated[str, typer.Argument(metavar="B", help="another one", show_default=False)]
+A = Annotated[str, typer.Argument(metavar="A", help="A plan's file, or a run.", show_default=False)]
+B = Annotated[str, typer.Argument(metavar="B", help="Another plan's file, or run.", show_default=False)]
 
 
 def diff(a: A, b: B, root: Root = None, json_output: Json = False) -> None:
-    """Show what makes two plans, or the plans of two runs, differ.
+    """Show the differences between two plans, or the plans of two runs.
 
-    Exit codes are those of diff: 0 for no difference, 1 for some, 2 where one of the two cannot be read.
+    Exit codes are those of diff: 0 for no difference, 1 for differences, 2 if one of the two cannot be read.
     """
     plans = (_plan(a, root), _plan(b, root))
     named = [difference.anonymous(plan) for plan in plans]

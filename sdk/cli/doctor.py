@@ -17,7 +17,10 @@ from .start import Json, Root
 
 
 def doctor(root: Root = None, json_output: Json = False) -> None:
-    """Check whether this machine can run podlift; each line that fails ends with what to do about it."""
+    """Check whether this machine can run podlift.
+
+    Each failure says what to do about it.
+    """
     checks = []
     for check in _checks(root):
         checks.append(check)

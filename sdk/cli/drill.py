@@ -21,7 +21,7 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="ENTRY [-- ARGS]",
-        help="train.py, train.ipynb, folder, package.module or package.module:function; then argv",
+        help="train.py, train.ipynb, a folder, package.module or package.module:function; then its arguments.",
         show_default=False,
     ),
 ]
@@ -30,11 +30,11 @@ Kill = Annotated[
     typer.Option(
         "--kill",
         metavar="TASK@POINT:N",
-        help="worker-0@step:50; kill points: step, epoch, save, validation; random:3: random steps (default); repeatable",
+        help="Task to kill at step, epoch, save or validation N: worker-0@step:50; random:3 for 3 random steps. Repeatable.",
         show_default=False,
     ),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", help="of everything random, of random kills too")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Random seed of the training and of random kills.")]
 
 
 @with_settings
@@ -49,7 +49,10 @@ def drill(
     json_output: Json = False,
     given: dict[str, Any] | None = None,
 ) -> None:
-    """Train twice undisturbed and once under kills, and compare the weights bit by bit."""
+    """Train with and without kills, and compare the weights.
+
+    Two trainings are undisturbed; in the third one, tasks are killed. The weights are compared bit by bit.
+    """
     target = Target(root=root, name=name)
     kills = tuple(kill or KILLS)
     plan = _prepared(Asked(words or [], env or [], inputs or [], given or {}, target), kills, seed)

@@ -17,27 +17,27 @@ from ..planning.settings import file, table
 from .output import answer, as_json, say
 from .start import Json
 
-Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="0 for any free one")]
-Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="where everything is kept", show_default=False)]
+Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port on loopback; 0 for a free one.")]
+Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="Folder for all data.", show_default=False)]
 Buckets = Annotated[
     list[str] | None,
     typer.Option(
         "--bucket",
         metavar="NAME[@REGION]",
-        help="made unless it is there; repeatable",
+        help="Create this bucket if it does not exist. Repeatable.",
         show_default=False,
     ),
 ]
 Script = Annotated[
     Path | None,
-    typer.Option("--faults", metavar="FILE", help="what goes wrong from the beginning, as JSON", show_default=False),
+    typer.Option("--faults", metavar="FILE", help="Faults to inject from the start, as JSON.", show_default=False),
 ]
 
 Capacity = Annotated[
-    int, typer.Option("--capacity", metavar="N", min=1, help="replicas that run at a time; other jobs stay queued")
+    int, typer.Option("--capacity", metavar="N", min=1, help="Replicas that run at a time; other jobs stay queued.")
 ]
 Frozen = Annotated[
-    bool, typer.Option("--frozen-clock", help="the time of jobs moves only by POST /_vertex/clock {'advance_s': N}")
+    bool, typer.Option("--frozen-clock", help="Advance the time of jobs only by POST /_vertex/clock {'advance_s': N}.")
 ]
 
 
@@ -50,7 +50,10 @@ def emulator(
     frozen: Frozen = False,
     json_output: Json = False,
 ) -> None:
-    """Serve Cloud Storage and Vertex AI on this machine, on loopback only, until Ctrl-C; prints the URL with its token."""
+    """Serve Cloud Storage and Vertex AI on loopback until Ctrl-C.
+
+    It prints the URL with its token.
+    """
     try:
         from ..emulator.admin import parse_faults
         from ..emulator.server import serve

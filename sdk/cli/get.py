@@ -1,4 +1,4 @@
-"""The verb that brings home what a run has left: get."""
+"""The verb that copies the outputs of a run: get."""
 
 from __future__ import annotations
 
@@ -16,14 +16,22 @@ from .output import answer, as_json, say, summary
 from .start import Json, Root
 
 Dest = Annotated[
-    str | None, typer.Argument(metavar="[DEST]", help="a folder; by default ./ and the run's id", show_default=False)
+    str | None,
+    typer.Argument(
+        metavar="[DEST]",
+        help="Folder to copy into. Default: one in the current folder, named after the run.",
+        show_default=False,
+    ),
 ]
 
 _SHOWN = 20
 
 
 def get(ref: Ref, dest: Dest = None, root: Root = None, json_output: Json = False) -> None:
-    """Copy what the program has left, its files and its model, into a folder; nothing is overwritten."""
+    """Copy the outputs of a run into a folder.
+
+    Outputs are its files and its model. Nothing is overwritten.
+    """
     run = api.attach(ref, root=root)
     dest = run.id if dest is None else dest
     written = run.download(dest)

@@ -29,28 +29,43 @@ from .watch import conclude, follow, on_terminal
 Ref = Annotated[
     str,
     typer.Argument(
-        metavar="REF", help="a run: its id, the beginning of one, latest, or its directory", show_default=False
+        metavar="REF", help="A run: its id, the beginning of its id, latest, or its directory.", show_default=False
     ),
 ]
-Limit = Annotated[int, typer.Option("-n", "--limit", metavar="N", min=1, help="at most so many")]
+Limit = Annotated[int, typer.Option("-n", "--limit", metavar="N", min=1, help="Show at most this many.")]
 States = Annotated[
     list[str] | None,
-    typer.Option("--state", metavar="S", help="only those, such as running or failed; repeatable", show_default=False),
+    typer.Option(
+        "--state",
+        metavar="STATE",
+        help="Show only runs in this state, such as running or failed. Repeatable.",
+        show_default=False,
+    ),
 ]
 Label = Annotated[
-    str | None, typer.Option("--name", metavar="S", help="only those of that name; * for anything", show_default=False)
+    str | None,
+    typer.Option(
+        "--name", metavar="NAME", help="Show only runs with this name; * matches anything.", show_default=False
+    ),
 ]
-Task = Annotated[str | None, typer.Option("--task", metavar="T", help="one, such as chief-0", show_default=False)]
-Attempt = Annotated[int | None, typer.Option("--attempt", metavar="N", min=1, help="one of them", show_default=False)]
-Follow = Annotated[bool, typer.Option("-f", "--follow", help="go on until the run has ended")]
+Task = Annotated[
+    str | None, typer.Option("--task", metavar="TASK", help="Show only this task, such as chief-0.", show_default=False)
+]
+Attempt = Annotated[
+    int | None, typer.Option("--attempt", metavar="N", min=1, help="Show only this attempt.", show_default=False)
+]
+Follow = Annotated[bool, typer.Option("-f", "--follow", help="Keep printing until the run has ended.")]
 Lines = Annotated[
-    int | None, typer.Option("-n", "--lines", metavar="N", min=0, help="only the last lines", show_default=False)
+    int | None,
+    typer.Option("-n", "--lines", metavar="N", min=0, help="Show only the last N lines.", show_default=False),
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="DURATION", help="only what is no older: 30s, 5m, 2h", show_default=False),
+    typer.Option(
+        "--since", metavar="DURATION", help="Show only lines not older than this: 30s, 5m, 2h.", show_default=False
+    ),
 ]
-Timestamps = Annotated[bool, typer.Option("--timestamps", help="when each line was there, before it")]
+Timestamps = Annotated[bool, typer.Option("--timestamps", help="Print the time of each line before it.")]
 Timeout = Annotated[
     str | None,
     typer.Option(
@@ -76,7 +91,7 @@ def runs(
     backend: Backend = None,
     json_output: Json = False,
 ) -> None:
-    """List the newest runs: state, age, how long each took or takes, its metric, and who runs it."""
+    """List the newest runs with state, age, duration, metric and backend."""
     found = api.runs(root=root, limit=limit, backend=backend, state=state or (), name=name)
     now = SystemClock().now()
     if json_output:
@@ -112,7 +127,7 @@ def _line(info: RunInfo, now: float) -> dict[str, Any]:
 
 
 def status(ref: Ref, root: Root = None, json_output: Json = False) -> None:
-    """Show how a run is doing, in a few lines; `podlift why` tells the whole story."""
+    """Show the state of a run in a few lines."""
     run = api.attach(ref, root=root)
     now = run.status()
     if json_output:
@@ -136,7 +151,10 @@ def status(ref: Ref, root: Root = None, json_output: Json = False) -> None:
 
 
 def why(ref: Ref, root: Root = None) -> None:
-    """Say in words how a run is: since when, why, what it waits for, and what to type next."""
+    """Explain the state of a run and what to do next.
+
+    It says since when, why, and what the run waits for.
+    """
     answer(api.attach(ref, root=root).why())
 
 
@@ -150,7 +168,10 @@ def logs(
     timestamps: Timestamps = False,
     root: Root = None,
 ) -> None:
-    """Print what the tasks wrote, as a terminal would leave it; with several tasks, each line behind its task's name."""
+    """Print what the tasks wrote, as a terminal would show it.
+
+    With several tasks, each line begins with its task's name.
+    """
     clock = SystemClock()
     after = None if since is None else clock.now() - seconds("--since", since)
     run = api.attach(ref, root=root)
@@ -199,7 +220,10 @@ def wait(ref: Ref, timeout: Timeout = None, root: Root = None, json_output: Json
 
 @earlier(grace_s="--grace")
 def cancel(ref: Ref, grace: Grace = None, root: Root = None) -> None:
-    """End a run, and wait until it has ended; one that has ended stays as it is."""
+    """Cancel a run and wait until it has ended.
+
+    A run that has already ended stays as it is.
+    """
     grace_s = None if grace is None else seconds("--grace", grace)
     run = api.attach(ref, root=root)
     run.cancel(grace_s)

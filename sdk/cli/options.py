@@ -14,12 +14,13 @@ from ..errors import InputError, Problems
 from ..planning.settings import table
 from ..spec.job import FromCaller
 from ..spec.setting_names import RENAMED, renamed
+from .help import panel_of, show_all
 
 # Have a form of their own on the command line, repeated: --env K=V, --input K=URL.
 _OWN_FORM = ("env", "inputs")
 _METAVARS = {
-    "entry": "ENTRY", "args": "JSON", "workers": "N", "accelerator": "A", "ps": "N", "max_steps": "N", "max_cost_usd": "USD",
-    "checkpoint_every": "5m|500steps|none", "checkpoint_keep_last": "N", "checkpoint_best": "METRIC",
+    "entry": "ENTRY", "args": "JSON", "workers": "N", "accelerator": "NAME", "ps": "N", "max_steps": "N", "max_cost_usd": "USD",
+    "checkpoint_every": "EVERY", "checkpoint_keep_last": "N", "checkpoint_best": "METRIC",
     "checkpoint_resume_from": "RUN[@STEP]",
     "retry_user_errors": "N", "retry_infrastructure": "N", "retry_preemptions": "N|none",
     "code_project": "FOLDER", "code_include": "PATH", "code_exclude": "PATTERN", "code_requirements": "auto|none|FILE",
@@ -28,11 +29,22 @@ _METAVARS = {
 }  # fmt: skip
 
 
+_HELP_ALL = inspect.Parameter(
+    "help_all",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=typer.Option(
+        False, "--help-all", is_eager=True, callback=show_all, help="Show this message with every option, and exit."
+    ),
+    annotation=bool,
+)
+
+
 def with_settings(verb: Callable[..., None]) -> Callable[..., None]:
     """Add an option for every setting; the verb gets the given ones as its keyword `given`, texts for `read`."""
 
     @functools.wraps(verb)
     def wrapped(**values: Any) -> None:
+        values.pop(_HELP_ALL.name)
         texts = {name: values.pop(name) for name in names}
         verb(**values, given={name: text for name, text in texts.items() if text is not None and text != []})
 
@@ -41,6 +53,7 @@ def with_settings(verb: Callable[..., None]) -> Callable[..., None]:
     # Not typing.get_type_hints: on Python 3.10 that puts Optional around an Annotated whose default is None.
     signature = inspect.signature(verb, eval_str=True)
     own = [parameter for parameter in signature.parameters.values() if parameter.name != "given"]
+    own.append(_HELP_ALL)
     added = [
         _parameter(table.SETTINGS[name])
         if name in table.SETTINGS
@@ -92,6 +105,7 @@ def _parameter(setting: table.Setting) -> inspect.Parameter:
         metavar=None if switch else _metavar(setting),
         help=_summary(setting.doc) + (" Repeatable." if several else ""),
         show_default=False,
+        rich_help_panel=panel_of(setting.name, setting.group),
     )
     kind = list[str] | None if several else bool | None if switch else str | None
     return inspect.Parameter(setting.name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=kind)
@@ -106,8 +120,8 @@ def _hidden(name: str, *, switch: bool) -> inspect.Parameter:
 
 
 def _summary(doc: str) -> str:
-    """Return the first sentence, without what follows a semicolon."""
-    return doc.split(". ")[0].split("; ")[0].rstrip(".") + "."
+    """Return the first sentence."""
+    return doc.split(". ")[0].rstrip(".") + "."
 
 
 def _repeats(setting: table.Setting) -> bool:

@@ -18,16 +18,16 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="ENTRY [-- ARGS]",
-        help="train.py, train.ipynb, folder, package.module or package.module:function; then argv",
+        help="train.py, train.ipynb, a folder, package.module or package.module:function; then its arguments.",
         show_default=False,
     ),
 ]
-Strict = Annotated[bool, typer.Option("--strict", help="refuse dynamic shapes, which the compiler pads")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse dynamic shapes, which the compiler pads.")]
 Limit = Annotated[str, typer.Option("--time-limit", metavar="DURATION", help="Time limit of the preflight itself.")]
 Memory = Annotated[
     float, typer.Option("--memory-limit-gb", metavar="GB", help="Memory limit of the preflight itself.", min=0.1)
 ]
-Fresh = Annotated[bool, typer.Option("--fresh", help="look again where the same code was looked at before")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Check again, even if the same code was checked before.")]
 
 
 _EXIT = {
@@ -52,7 +52,10 @@ def preflight(
     json_output: Json = False,
     given: dict[str, Any] | None = None,
 ) -> None:
-    """Say what a TPU would refuse of a program, and what costs time there; exit code 0 only if nothing is refused."""
+    """Check whether a TPU would run a program, and what costs time there.
+
+    The exit code is 0 only if nothing is refused.
+    """
     from ..preflight import PreflightLimits, describe
     from ..preflight import preflight as look
 

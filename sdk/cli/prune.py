@@ -23,9 +23,11 @@ from .output import answer, as_json, say, seconds
 from .start import Json, Root
 from .watch import on_terminal
 
-OlderThan = Annotated[str, typer.Option("--older-than", metavar="AGE", help="minimum age, such as 12h, 30d or 2w")]
-Keep = Annotated[int, typer.Option("--keep", metavar="N", min=0, help="always keep the N newest runs")]
-Yes = Annotated[bool, typer.Option("--yes", help="remove what is shown; without it nothing is removed")]
+OlderThan = Annotated[
+    str, typer.Option("--older-than", metavar="AGE", help="Minimum age, with its unit: 12h, 30d, 2w.")
+]
+Keep = Annotated[int, typer.Option("--keep", metavar="N", min=0, help="Always keep the N newest runs.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Remove what is shown; without it nothing is removed.")]
 
 _OLDER_THAN = "30d"
 _PLURALS = {
@@ -46,7 +48,10 @@ def prune(
     root: Root = None,
     json_output: Json = False,
 ) -> None:
-    """Remove old runs, and unused bundles, copies and caches; without --yes, only list them."""
+    """Remove old runs and unused caches.
+
+    Bundles and copies that are not used are removed too. Without --yes, they are only listed.
+    """
     plan = pruning.find(
         resolve_root(root, os.environ),
         older_than_s=seconds("--older-than", older_than, unit_required=True),

@@ -14,12 +14,13 @@ from .start import Detach, Json, Root, reference
 from .watch import follow
 
 Code = Annotated[
-    str, typer.Option("--code", metavar="same|current", help="the code it had, or what lies in its project now")
+    str,
+    typer.Option("--code", metavar="same|current", help="Run the code of the run, or the current code of its project."),
 ]
 
 
 def resume(ref: Ref, root: Root = None, code: Code = "same", detach: Detach = False, json_output: Json = False) -> None:
-    """Start a run again that has ended otherwise than by success: a further attempt, from its last checkpoint."""
+    """Continue a run that ended without success, from its last checkpoint."""
     run = api.attach(ref, root=root)
     before = run.status()
     difference = run.resume(code=cast("Literal['same', 'current']", code))

@@ -19,12 +19,14 @@ from .watch import on_terminal
 
 Entry = Annotated[
     str | None,
-    typer.Argument(metavar="[ENTRY]", help="whose project; by default the current folder's", show_default=False),
+    typer.Argument(
+        metavar="[ENTRY]", help="Program whose project is read. Default: the current folder.", show_default=False
+    ),
 ]
 
 
 def config(entry: Entry = None, json_output: Json = False) -> None:
-    """Show every setting: its value, and where it comes from."""
+    """Show every setting, its value and its origin."""
     problems = Problems()
     found = gather(entry or UNNAMED, {}, Target(), os.environ, problems)
     with problems.collect():

@@ -31,42 +31,58 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="ENTRY [-- ARGS]",
-        help="train.py, train.ipynb, folder, package.module, package.module:function, or a plan's plan.json; then argv",
+        help="train.py, train.ipynb, a folder, package.module, package.module:function or a plan.json; then its arguments.",
         show_default=False,
     ),
 ]
-Backend = Annotated[str | None, typer.Option("--backend", metavar="B", help="who runs it", show_default=False)]
+Backend = Annotated[
+    str | None,
+    typer.Option("--backend", metavar="NAME", help="Where the run executes: local or vertex.", show_default=False),
+]
 Root = Annotated[
-    str | None, typer.Option("--root", metavar="URL", help="where runs live; default ~/.podlift", show_default=False)
+    str | None,
+    typer.Option(
+        "--root", metavar="URL", help="Folder or gs://BUCKET/PREFIX for runs. Default: ~/.podlift.", show_default=False
+    ),
 ]
 Name = Annotated[
-    str | None, typer.Option("--name", metavar="S", help="a label; the id adds six characters", show_default=False)
+    str | None,
+    typer.Option("--name", metavar="NAME", help="Label of the run; its id adds six characters.", show_default=False),
 ]
 Online = Annotated[
     bool | None,
     typer.Option(
-        "--online/--no-online", help="ask the cloud for the bucket, the image, the quotas", show_default=False
+        "--online/--no-online", help="Also check the bucket, the image and the quotas in the cloud.", show_default=False
     ),
 ]
 Env = Annotated[
     list[str] | None,
     typer.Option(
-        "--env", metavar="K[=V]", help="a variable for every task, K alone for yours; repeatable", show_default=False
+        "--env",
+        metavar="K[=V]",
+        help="Environment variable of every task; K alone copies yours. Repeatable.",
+        show_default=False,
     ),
 ]
 Inputs = Annotated[
     list[str] | None,
-    typer.Option("--input", "--inputs", metavar="K=URL", help="data, by name; repeatable", show_default=False),
+    typer.Option(
+        "--input", "--inputs", metavar="K=URL", help="Data by name: a path or a URL. Repeatable.", show_default=False
+    ),
 ]
 Output = Annotated[
     Path | None,
     typer.Option(
-        "-o", "--output", metavar="FILE", help="write the plan there, for podlift submit FILE", show_default=False
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Write the plan to this file, for podlift submit FILE.",
+        show_default=False,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="one JSON object on stdout at the end")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="all of the plan first, as podlift plan shows it")]
-Detach = Annotated[bool, typer.Option("--detach", help="return as soon as the run is started")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout at the end.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print the whole plan first, as podlift plan does.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as the run has started.")]
 
 
 @with_settings
@@ -83,7 +99,10 @@ def submit(
     json_output: Json = False,
     given: dict[str, Any] | None = None,
 ) -> None:
-    """Run a training program, and watch it: Ctrl-C stops watching, a second one cancels the run."""
+    """Run a training program and watch it.
+
+    Ctrl-C stops watching; a second Ctrl-C cancels the run.
+    """
     target = Target(backend=backend, root=root, name=name, online=online)
     asked = Asked(words or [], env or [], inputs or [], given or {}, target)
     made = _read_plan(asked) if asked.is_plan else _make(asked, "submit")
@@ -116,7 +135,7 @@ def plan(
     json_output: Json = False,
     given: dict[str, Any] | None = None,
 ) -> None:
-    """Show what submit would do, and change nothing."""
+    """Show what submit would do, without changing anything."""
     target = Target(backend=backend, root=root, name=name, online=online)
     made = _make(Asked(words or [], env or [], inputs or [], given or {}, target), "plan", _earlier(output))
     if output is not None:

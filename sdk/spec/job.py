@@ -151,12 +151,13 @@ class Job(Value):
     """A training program and how to run it.
 
     Args:
-        entry: a script's path, a notebook's, a folder's with a `__main__.py`, `package.module`, or
+        entry: Program to run. The path of a script, of a notebook or of a folder with a `__main__.py`, `package.module`, or
             `package.module:function`.
-        args: a list is argv; a dict is keyword arguments of a function, or `--key value` of a script. JSON only.
-        env: environment variables of every task. Texts are stored with the run: for a secret give `FromCaller()`, which
+        args: Arguments of the program, as JSON. A list is argv; a dict is keyword arguments of a function, or `--key value`
+            of a script.
+        env: Environment variables of every task. Texts are stored with the run: for a secret give `FromCaller()`, which
             stores the name only.
-        inputs: data by name: a path, `gs://...` or any URL that fsspec opens; the program finds it as `ctx.inputs[name]`.
+        inputs: Data by name. A path, `gs://...` or any URL that fsspec opens; the program finds it as `ctx.inputs[name]`.
         resources: how many tasks, on what.
         code: what is packaged, how it runs.
         limits: how long things may take.

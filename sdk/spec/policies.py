@@ -32,10 +32,10 @@ class Resources(Value):
     """How many tasks, and on which hardware. Every backend understands these.
 
     Args:
-        workers: Number of training tasks, including the chief; at least 1.
+        workers: Training tasks, including the chief. At least 1.
         accelerator: Hardware of each task: a name from `podlift accelerators`.
-        ps: Number of parameter servers, for ParameterServerStrategy, in addition to the workers.
-        evaluator: Add one task outside the cluster that evaluates what the others save.
+        ps: Parameter servers, in addition to the workers. For ParameterServerStrategy.
+        evaluator: Add a task outside the cluster that evaluates what the others save.
     """
 
     workers: Annotated[int, Field(ge=1, le=1000)] = 1
@@ -48,15 +48,15 @@ class Code(Value):
     """What is packaged and how it runs.
 
     Args:
-        project: Folder to package; by default the nearest one above the entry that holds a pyproject.toml, requirements.txt
+        project: Folder to package. By default the nearest one above the entry that holds a pyproject.toml, requirements.txt
             or .git, else the script's own folder, or the current one for a module.
-        include: Paths and patterns to package although a rule excludes them, relative to the project; folders outside the
+        include: Paths or patterns to package although a rule excludes them. Relative to the project; folders outside the
             project too.
         exclude: Patterns of files not to package, as in a .gitignore.
-        requirements: Where the requirements come from. "auto" reads uv.lock, requirements.txt or pyproject.toml of the
+        requirements: Source of the requirements. "auto" reads uv.lock, requirements.txt or pyproject.toml of the
             project; "none" reads nothing; or the path of a requirements file, or a list of requirements.
-        isolated: Run the tasks in a fresh environment that holds exactly the requirements, instead of the current one.
-        keras: Which Keras `tf.keras` is. "auto" keeps TensorFlow's choice (Keras 3); "legacy" gives tf_keras.
+        isolated: Run the tasks in a fresh environment of exactly the requirements.
+        keras: The Keras that `tf.keras` is. "auto" keeps TensorFlow's choice (Keras 3); "legacy" gives tf_keras.
         writes: Which tasks write the files that Keras saves. "chief": callbacks and `model.save` reach the path they name
             from the chief only; the other tasks write to a temporary folder. "all": every task writes to that path.
     """
@@ -74,15 +74,15 @@ class Limits(Value):
     """How long things may take, and what they may cost.
 
     Args:
-        timeout_s: Time limit of the whole run; None for no limit.
-        max_steps: Number of training steps after which every `fit` ends and `ctx.should_stop()` is true, as a success; None
-            for no limit.
-        hang_s: Time without a finished batch, after the first one, that counts as a hang; None for no limit. A program that
-            reports no batches is judged by its output and its CPU time.
+        timeout_s: Time limit of the whole run. None for no limit.
+        max_steps: Training steps after which the run ends as a success. Every `fit` ends then, and `ctx.should_stop()` is
+            true; None for no limit.
+        hang_s: Time without a finished batch that counts as a hang. It counts from the first batch on; None for no limit. A
+            program that reports no batches is judged by its output and its CPU time.
         grace_s: Time between asking a task to stop and killing it.
-        exit_wait_s: Time that a finished chief waits for the other tasks before they are stopped.
-        max_cost_usd: Refuse a run that may cost more than this, in US dollars; None for no limit.
-        allow_unknown_price: With `max_cost_usd`, start a run even if its price is not known.
+        exit_wait_s: Time that a finished chief waits for the other tasks. They are stopped then.
+        max_cost_usd: Refuse a run that may cost more, in US dollars. None for no limit.
+        allow_unknown_price: Start a run of unknown price despite `max_cost_usd`.
     """
 
     timeout_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
@@ -98,9 +98,9 @@ class Retry(Value):
     """How often a run restarts by itself, by what ended the attempt.
 
     Args:
-        user_errors: Number of restarts after an error in the program.
-        infrastructure: Number of restarts after a task was killed, ran out of memory or hung, or its machine failed.
-        preemptions: Number of restarts after a task received SIGTERM or exited with 75; None for no limit.
+        user_errors: Restarts after an error in the program.
+        infrastructure: Restarts after a kill, a hang, lack of memory or a failed machine.
+        preemptions: Restarts after a task received SIGTERM or exited with 75. None for no limit.
     """
 
     user_errors: Annotated[int, Field(ge=0)] = 0
@@ -115,13 +115,13 @@ class Checkpoints(Value):
         every_steps: Save after this many training steps; None leaves it to `every_s`.
         every_s: Save when this many seconds have passed since the last save; None leaves it to `every_steps`. Without
             `every_steps`, the end of an epoch is saved too, if that takes at most a twentieth of the time.
-        keep_last: Number of newest checkpoints to keep, besides the best one, pinned ones and the ends of `fit` calls.
-        best: Also keep the checkpoint of the epoch with the best value of this metric of `fit`. "val_loss" is best when it is
-            low; write "max:val_f1" or "min:val_cost" if the name does not show it.
-        on_busy: What happens to a checkpoint that is due while the last one is still being written. "skip" leaves it out;
-            "block" makes the training wait.
-        auto: Save and restore `fit` without a line of user code.
-        resume_from: Start from the state of another run: its name or directory, or one of its checkpoints (`RUN@STEP`).
+        keep_last: Newest checkpoints to keep. The best one, pinned ones and the ends of `fit` calls are kept too.
+        best: Also keep the checkpoint with the best value of this metric. It is a metric of `fit`; "val_loss" is best when it
+            is low; write "max:val_f1" or "min:val_cost" if the name does not show it.
+        on_busy: Skip a checkpoint that is due while the last one is being written, or wait. "block" makes the training
+            wait.
+        auto: Save and restore `fit` without any code in the program.
+        resume_from: Start from the state of another run. Its name or directory, or one of its checkpoints (`RUN@STEP`).
             Parameters and optimizer are taken over; the training itself starts from the beginning.
     """
 
@@ -138,14 +138,14 @@ class Local(Value):
     """How a run on this machine behaves: `sdk.submit("train.py", workers=2, backend=Local(network="isolated"))`.
 
     Args:
-        network: Network of the tasks. "host": they share this machine's network. "isolated": they run in a network namespace
-            that holds only loopback, so that no other machine can reach TensorFlow's servers, which listen on every interface
+        network: This machine's network for the tasks, or an isolated one. "isolated": they run in a network namespace that
+            holds only loopback, so that no other machine can reach TensorFlow's servers, which listen on every interface
             without authentication.
-        start: How task processes start. "spawn": each task is a new Python process. "fork": all are forked from a process
-            that has imported TensorFlow and Keras. "auto": "fork" on Linux if there are several tasks and nothing in the
-            program speaks against it.
-        cluster: Roles in the cluster. "chief" is what Vertex AI gives (one chief, the rest workers); "workers" gives only
-            workers, for scripts in which task 0 of `worker` is the chief.
+        start: Fork task processes from one with TensorFlow, or spawn each. "fork": all are forked from a process that has
+            imported TensorFlow and Keras. "spawn": each task is a new Python process. "auto": "fork" on Linux if there are
+            several tasks and nothing in the program speaks against it.
+        cluster: A chief and workers, or workers only. "chief" is what Vertex AI gives; "workers" is for scripts in which task
+            0 of `worker` is the chief.
     """
 
     network: Literal["host", "isolated"] = "host"
@@ -158,16 +158,16 @@ class Vertex(Value):
 
     Args:
         project: Id of the Google Cloud project.
-        regions: Regions to run in; the first one is tried first.
-        bucket: Bucket for runs, as BUCKET or BUCKET/PREFIX, unless `root` names a place; the prefix is "podlift" by default.
-        service_account: Service account of the program; by default Vertex AI's own agent.
-        image: Container image; any image with Python and TensorFlow.
-        machine: Machine type, instead of the one that the hardware table gives.
-        disk_gb: Boot disk of each machine, in GB.
-        provisioning: How machines are obtained. "standard"; "spot": cheaper machines that may be taken away at any time;
+        regions: Regions to run in, in this order.
+        bucket: Bucket for runs: BUCKET or BUCKET/PREFIX. `root` overrides it; the prefix is "podlift" by default.
+        service_account: Service account of the program. By default Vertex AI's own agent.
+        image: Container image. Any image with Python and TensorFlow.
+        machine: Machine type. By default the one of the accelerator.
+        disk_gb: Size of each boot disk, in GB.
+        provisioning: On-demand, spot or flex-start machines. "spot": cheaper machines that may be taken away at any time;
             "flex": waits until machines are free.
-        labels: Labels of the jobs, in addition to podlift's own.
-        raw: JSON merged into the request last, for fields that podlift does not know. A list is replaced as a whole, or one
+        labels: Labels of the jobs, in addition to podlift's.
+        raw: JSON to merge into the request last. For fields that podlift does not know. A list is replaced as a whole, or one
             of its items by its number: `{"jobSpec": {"workerPoolSpecs": {"0": {...}}}}`; None removes.
     """
 

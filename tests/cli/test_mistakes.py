@@ -156,14 +156,14 @@ def test_a_machine_that_refuses_is_one_line_with_code_3(here, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("module", "function", "words"), [(look, "runs", ("runs",)), (start, "execute", ("submit", "t.py"))]
+    ("module", "function", "words"), [(look.api, "runs", ("runs",)), (start.launch, "execute", ("submit", "t.py"))]
 )
 def test_ctrl_c_in_any_verb_is_a_short_line_with_code_130(write, here, monkeypatch, module, function, words) -> None:
     def pressed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     write("t.py", "print(1)")
-    monkeypatch.setattr(module.api, function, pressed)
+    monkeypatch.setattr(module, function, pressed)
     shown = here(*words)
     assert (shown.code, "Traceback" in shown.stderr) == (130, False)
     assert shown.stderr.splitlines()[-1].startswith("podlift: interrupted.")

@@ -35,9 +35,8 @@ _INTERNAL |= {"PODLIFT_TPU_REPLICAS"}
 _STEPS = re.compile(r"(\d+)\s*steps?")
 _EVERY = "must be a duration, a number of steps or both, such as 5m, 500steps or 500steps,5m; or none"
 _EVERY_DOC = (
-    'When to save. "5m": when that much time has passed since the last save; "500steps": after that many training steps; '
-    '"500steps,5m": whichever comes first; "none": never automatically. With a duration alone, the end of an epoch is saved '
-    "too, if that takes at most a twentieth of the time."
+    "How often to save: 5m, 500steps, 500steps,5m or none. With both, whichever comes first. With a duration alone, the end "
+    "of an epoch is saved too, if that takes at most a twentieth of the time."
 )
 
 

@@ -1,0 +1,48 @@
+"""The names of the verbs: their modules, their groups in the help, and what people type instead. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+# In the order of the help; each verb is a function of that name in a module of this package.
+GROUPS = {
+    "Run a program": {"submit": "start", "plan": "start", "diff": "diff"},
+    "Follow and control runs": {
+        "runs": "look", "status": "look", "why": "look", "logs": "look", "wait": "look", "cancel": "look", "resume": "resume",
+    },
+    "Results": {"get": "get", "checkpoints": "checkpoints"},
+    "Checks before a run": {"preflight": "preflight", "drill": "drill", "accelerators": "accelerators"},
+    "This machine": {"config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator"},
+}  # fmt: skip
+MODULES = {verb: module for verbs in GROUPS.values() for verb, module in verbs.items()}
+_INSTEAD = {
+    "runs": "ls ps list history jobs top",
+    "submit": "run start launch train exec create new go",
+    "plan": "dry-run dryrun preview show-plan",
+    "status": "show info describe inspect state stat",
+    "logs": "log tail output cat print",
+    "why": "explain reason error errors",
+    "wait": "watch follow attach join",
+    "cancel": "stop kill abort terminate end interrupt",
+    "resume": "restart retry continue rerun",
+    "get": "download fetch pull copy cp outputs artifacts",
+    "checkpoints": "ckpt ckpts snapshots saves",
+    "prune": "delete rm remove clean cleanup gc purge",
+    "accelerators": "gpus tpus hardware machines prices devices",
+    "config": "settings set options env",
+    "doctor": "check health diagnose",
+    "emulator": "emulate serve",
+    "diff": "compare",
+    "--help": "help man usage",
+    "--version": "version",
+}
+_SLIPS = {word: verb for verb, words in _INSTEAD.items() for word in words.split()}
+
+
+def unknown(word: str) -> str:
+    """Return the message about a word that is not a verb, with the verb that was probably meant."""
+    near = _SLIPS.get(word.lower()) or next(iter(get_close_matches(word.lower(), MODULES, n=1)), "")
+    if not near and (close := get_close_matches(word.lower(), _SLIPS, n=1, cutoff=0.75)):
+        near = _SLIPS[close[0]]
+    advice = f"Did you mean: podlift {near}?" if near else f"Known: {', '.join(MODULES)}."
+    return f"Unknown command: {word}. {advice}"

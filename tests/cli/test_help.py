@@ -1,0 +1,109 @@
+"""What --help prints: panels with the common options first, whole sentences, nothing cut off; and what a slip leads to."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+import typer
+
+from sdk.cli.app import build
+from sdk.cli.help import COMMON
+from sdk.cli.verbs import GROUPS, MODULES
+from sdk.planning.settings import table
+
+WITH_SETTINGS = ("submit", "plan", "preflight", "drill")
+PANEL = re.compile(r"^╭─ (.+?) ─+╮$", re.MULTILINE)
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+@pytest.fixture(scope="module")
+def verbs() -> dict[str, Any]:
+    return dict(typer.main.get_command(build()).commands)  # type: ignore[attr-defined]
+
+
+def words(text: str) -> str:
+    """The words of a help page, without its panels."""
+    return " ".join(re.sub(r"[│╭╮╰╯─]", " ", text).split())
+
+
+@pytest.mark.parametrize("verb", MODULES)
+def test_every_sentence_of_a_help_page_is_there_as_a_whole(here, verbs: dict[str, Any], verb: str) -> None:
+    shown = here(verb, "--help-all" if verb in WITH_SETTINGS else "--help")
+    assert shown.code == 0
+    assert max(map(len, shown.stdout.splitlines())) <= 80
+    assert "..." not in shown.stdout.replace("]...", "")
+    said = words(shown.stdout)
+    for parameter in verbs[verb].params:
+        if not getattr(parameter, "hidden", False):
+            assert " ".join(parameter.help.split()) in said
+            option = parameter.param_type_name == "option"
+            assert re.fullmatch(r"[A-Z].*\.", parameter.help) if option else parameter.help.endswith("."), (
+                parameter.help
+            )
+    for paragraph in verbs[verb].help.split("\n\n"):
+        assert " ".join(paragraph.split()) in said
+        assert re.fullmatch(r"[A-Z\"].*\.", " ".join(paragraph.split()))
+
+
+@pytest.mark.parametrize("verb", WITH_SETTINGS)
+def test_the_common_options_come_first_and_all_others_on_request(here, verb: str) -> None:
+    short, whole = here(verb, "--help").stdout, here(verb, "--help-all").stdout
+    assert PANEL.findall(short) == ["Arguments", COMMON, "Options"]
+    assert PANEL.findall(whole)[3:] == [
+        "Program and cluster", "Checkpoints", "Restarts", "Limits", "Code", "Local mode", "Vertex AI",
+    ]  # fmt: skip
+    common = short.partition(COMMON)[2].partition("Options ─")[0]
+    assert 9 <= common.count(" --") <= 12
+    assert "--workers N" in common and "--checkpoint-every EVERY" in common and "--vertex-project" not in short
+    assert f"Restarts, Limits, Code, Local mode, Vertex AI): podlift {verb} --help-all" in words(short)
+    named = set(re.findall(r"--(?:\[no-\])?([a-z][a-z-]+)", whole))
+    flags = {"input" if name == "inputs" else name.replace("_", "-") for name in table.SETTINGS}
+    assert flags <= named
+    # Earlier names are known to the parser and shown to nobody.
+    assert not {"timeout-s", "user", "every-steps", "limit-s"} & named
+
+
+def test_the_verbs_are_grouped_and_each_has_its_sentence(here, verbs: dict[str, Any]) -> None:
+    shown = here("--help").stdout
+    assert PANEL.findall(shown) == [*GROUPS, "Options"]
+    assert list(verbs) == list(MODULES)
+    said = words(shown)
+    for name, verb in verbs.items():
+        assert f"{name} {' '.join(verb.help.partition(chr(10) * 2)[0].split())}" in said
+    assert "0 done, 1 user error in the job, 2 invalid input, 3 infrastructure, 4 cancelled, 75 checkpointed" in said
+
+
+def test_a_verb_without_settings_has_one_panel_of_options(here) -> None:
+    assert PANEL.findall(here("runs", "--help").stdout) == ["Options"]
+    assert here("runs", "--help-all").code == 2
+
+
+def test_an_output_that_lacks_the_lines_of_panels_gets_plain_ones(podlift) -> None:
+    shown = podlift("runs", "--help", PYTHONIOENCODING="ascii", PYTHONUTF8="0", COLUMNS="80")
+    assert "+- Options ---" in shown.stdout
+    assert shown.stdout.isascii()
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("ls", "runs"), ("ps", "runs"), ("list", "runs"), ("run", "submit"), ("start", "submit"), ("train", "submit"),
+        ("log", "logs"), ("tail", "logs"), ("stop", "cancel"), ("kill", "cancel"), ("delete", "prune"), ("rm", "prune"),
+        ("show", "status"), ("restart", "resume"), ("download", "get"), ("gpus", "accelerators"), ("help", "--help"),
+        ("sumbit", "submit"), ("statsu", "status"), ("canel", "cancel"), ("LS", "runs"), ("checkpoint", "checkpoints"),
+    ],
+)  # fmt: skip
+def test_a_slip_leads_to_the_verb_that_was_meant(here, word: str, meant: str) -> None:
+    assert here(word, "x", "--all") == (2, "", f"podlift: Unknown command: {word}. Did you mean: podlift {meant}?\n")
+
+
+def test_a_word_that_is_nothing_like_a_verb_gets_all_of_them(here) -> None:
+    assert here("xyzzy").stderr == f"podlift: Unknown command: xyzzy. Known: {', '.join(MODULES)}.\n"
+    found = here("ls", "--json")
+    assert found.code == 2 and '"Unknown command: ls. Did you mean: podlift runs?"' in found.stdout
