@@ -66,12 +66,16 @@ def wait_for_step(shell: Shell, step: int) -> None:
     raise AssertionError(f"Step {step} was never reached.")
 
 
-def do_commands(shell: Shell, example: Example) -> None:
+def do_commands(shell: Shell, example: Example) -> list[str]:
+    """Run the commands of a block, and return what the page shows and they did not print."""
+    differences = []
     for command, shown in example.commands():
         code, output = shell.run(command)
         expected = 2 if shown and shown[0].startswith("podlift: ") else 1 if "(exit code 1)" in "".join(shown) else 0
         assert code == expected, f"$ {command}\n{output}"
-        assert missing(shown, output) == [], f"$ {command}\n{output}"
+        if left := missing(shown, output):
+            differences.append("\n".join([f"$ {command}", *(f"page: {line}" for line in left), output]))
+    return differences
 
 
 def do_in_background(shell: Shell, example: Example, started: list[subprocess.Popen[str]]) -> None:
@@ -99,6 +103,7 @@ def do_python(shell: Shell, example: Example) -> None:
 
 
 def do(page: Path, shell: Shell, started: list[subprocess.Popen[str]]) -> None:
+    differences: list[str] = []
     for example in examples(page):
         if example.mark.startswith(("not run", "only")):
             continue
@@ -107,11 +112,12 @@ def do(page: Path, shell: Shell, started: list[subprocess.Popen[str]]) -> None:
         if example.mark == "in the background":
             do_in_background(shell, example, started)
         elif example.kind == "console":
-            do_commands(shell, example)
+            differences += do_commands(shell, example)
         elif example.kind == "python":
             do_python(shell, example)
         elif example.title:
             (shell.folder() / example.title).write_text(example.text)
+    assert differences == [], "\n".join(differences)
 
 
 def test_the_tutorial_works_word_for_word(shell: Shell, background: list[subprocess.Popen[str]]) -> None:
