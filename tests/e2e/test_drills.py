@@ -134,9 +134,9 @@ def test_a_program_that_saves_nothing_learns_what_a_drill_needs(podlift_drill, w
     assert (code, told["verdict"], told["weights_sha"]) == (1, "nothing_saved", None)
     report: DrillReport = podlift_drill("train.py", kills=["random:1"], workers=2, name="mine")
     assert report.runs["undisturbed"].startswith(f"{tmp_path}/podlift/runs/mine-drill-1-")
-    with pytest.raises(sdk.InputError, match="There is no setting 'killed'"):
+    with pytest.raises(sdk.InputError, match="Unknown setting 'killed'"):
         podlift_drill("train.py", killed=["random:1"])
-    assert "protect a loop of your own with sdk.context().checkpoint(...)" in str(report)
+    assert "add sdk.context().checkpoint(...) and its step() to your own loop" in str(report)
 
 
 def test_a_program_that_fails_undisturbed_is_reported_with_its_traceback(write) -> None:
@@ -181,7 +181,7 @@ def test_what_no_seed_decides_is_noted_where_the_program_asks_for_it_and_only_th
     plan = replace(sdk.plan("train.py"), drill={"seed": 1, "kills": []})
     run = sdk.submit(plan)
     run.result(60)
-    found = {source.line: source.what for source in runs.sources(run)}
+    found = {source.line: source.what for source in runs.unseeded_calls(run)}
     assert set(found) == set(range(5, 18))
     assert found[12] == "numpy.random.RandomState() without a seed"
 
