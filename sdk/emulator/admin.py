@@ -90,11 +90,7 @@ class Admin:
 
 
 def parse_faults(script: bytes | str) -> tuple[list[StorageFault], list[VertexFault]]:
-    """Return the faults of a script by service: those of custom jobs have "api": "vertex".
-
-    Raises:
-        InputError: one sentence for each mistake.
-    """
+    """Return the faults of a script by service: those of custom jobs have "api": "vertex"."""
     try:
         rules = json.loads(script)
     except (ValueError, RecursionError) as error:

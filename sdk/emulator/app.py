@@ -14,15 +14,7 @@ from .vertex.launcher import ReplicaLauncher
 
 
 class EmulatorApp:
-    """Routes every request to its service.
-
-    Args:
-        storage: Cloud Storage.
-        vertex: the other services.
-        service: their jobs, which run as long as the server does.
-        admin: the requests to the emulator itself.
-        open_launcher: opens the launcher of replicas, given the loop in whose thread the buckets may be read.
-    """
+    """Routes every request to its service."""
 
     def __init__(
         self,

@@ -45,11 +45,7 @@ def create_database(path: Path) -> Path:
 
 
 def open_database(path: Path, schema: str, version: int, *, any_thread: bool) -> sqlite3.Connection:
-    """Return the open database, with its tables. What a commit has written is still there after any kill of this process.
-
-    Raises:
-        InputError: it is damaged, or another version of podlift wrote it.
-    """
+    """Return the open database, with its tables. What a commit has written is still there after any kill of this process."""
     db = sqlite3.connect(create_database(path), isolation_level=None, check_same_thread=not any_thread)
     try:
         db.execute("PRAGMA journal_mode = WAL")

@@ -89,18 +89,7 @@ class FaultRules(Generic[F]):
 def parse_rules(
     fault: type[F], rules: Sequence[Any], *, title: str, checks: FieldChecks, choices: Mapping[str, Sequence[str]]
 ) -> list[F]:
-    """Return the faults that decoded JSON objects describe.
-
-    Args:
-        fault: the dataclass of a fault.
-        rules: the objects.
-        title: names a rule in errors, with "{}" for its number.
-        checks: valid values of fields.
-        choices: fields with a fixed set of values; "kind" is required.
-
-    Raises:
-        InputError: one sentence for each mistake.
-    """
+    """Return the faults that decoded JSON objects describe."""
     known = [each.name for each in fields(fault)]  # type: ignore[arg-type]
     problems: list[str] = []
     for number, rule in enumerate(rules, 1):

@@ -146,11 +146,7 @@ def make_server(application: ASGIApp, connections: Connections, *, lifespan: boo
 
 
 def bind(port: int) -> socket.socket:
-    """Return a socket that holds a port of the loopback interface, 0 for any free one, and does not listen yet.
-
-    Raises:
-        InputError: the port cannot be used.
-    """
+    """Return a socket that holds a port of the loopback interface, 0 for any free one, and does not listen yet."""
     # The protocol is named, or asyncio does not turn off the delay of small packets: 40 ms for each request.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -163,11 +159,7 @@ def bind(port: int) -> socket.socket:
 
 
 def listen(listener: socket.socket) -> None:
-    """Accept connections from now on.
-
-    Raises:
-        InputError: another process listens on the port.
-    """
+    """Accept connections from now on."""
     try:
         listener.listen(_BACKLOG)
     except OSError as error:
@@ -179,11 +171,7 @@ def _unusable(port: int, error: Exception) -> InputError:
 
 
 def make_buckets(state: StorageState, buckets: Sequence[str]) -> None:
-    """Make the buckets that do not exist yet: NAME is made in several regions, as Google does by default; NAME@REGION in one.
-
-    Raises:
-        InputError: a name or a location is invalid.
-    """
+    """Make the buckets that do not exist yet: NAME in several regions, Google's default; NAME@REGION in one."""
     wanted = {name: location.upper() for name, _, location in (each.partition("@") for each in buckets)}
     try:
         for name in wanted:

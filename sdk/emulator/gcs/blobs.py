@@ -152,7 +152,7 @@ class Blobs:
             file.write(bytes([old[0] ^ 1]) if old else b"")
 
     def remove(self, blob: str) -> None:
-        """Remove a blob to which nothing refers any more; readers that have it open can go on."""
+        """Remove a blob to which nothing refers any more; open readers can continue."""
         if blob:
             self.path(blob).unlink(missing_ok=True)
 
@@ -184,11 +184,7 @@ def read_pieces(handle: int, start: int, stop: int) -> Iterator[bytes]:
 
 
 def declared_hashes(*sources: Mapping[str, object]) -> Declared:
-    """Return the hashes that a client has declared in metadata and headers; every one of them has to match.
-
-    Raises:
-        StorageApiError: one of them is malformed.
-    """
+    """Return the hashes that a client has declared in metadata and headers; every one of them has to match."""
     hashes = []
     for source in sources:
         for name, key in (("crc32c", "crc32c"), ("md5", "md5Hash"), ("md5", "content-md5")):
@@ -203,11 +199,7 @@ def declared_hashes(*sources: Mapping[str, object]) -> Declared:
 
 
 def verify(blob: Blob, hashes: Declared) -> None:
-    """Compare a blob with the hashes that the client has declared.
-
-    Raises:
-        StorageApiError: other bytes have arrived than were sent.
-    """
+    """Compare a blob with the hashes that the client has declared."""
     for name, declared in hashes:
         actual = {"crc32c": blob.crc32c, "md5": blob.md5}[name]
         if actual is not None and declared != actual:

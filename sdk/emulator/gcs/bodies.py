@@ -54,11 +54,7 @@ _MAX_LABELS, _MAX_LABEL_CHARACTERS = 64, 63
 
 
 def object_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata that a caller sets for an object.
-
-    Raises:
-        StorageApiError: the service would reject it, or the emulator would have to ignore it.
-    """
+    """Return the metadata that a caller sets for an object."""
     problems = _unknown("an object", given, _OBJECT)
     for name in sorted(_OBJECT_TEXTS & given.keys()):
         if not isinstance(given[name], (str, type(None))):
@@ -78,11 +74,7 @@ def object_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_bucket_fields(given: Mapping[str, Any]) -> None:
-    """Validate what a caller sets for a bucket.
-
-    Raises:
-        StorageApiError: the service would reject it, or the emulator would have to ignore it.
-    """
+    """Validate what a caller sets for a bucket."""
     problems = [*_unknown("a bucket", given, _BUCKET), *_class_problems(given), *_label_problems(given.get("labels"))]
     for name in sorted(_INNER.keys() & given.keys()):
         if isinstance(given[name], dict):

@@ -59,12 +59,7 @@ class Call:
         return f"{path}?{unquote(self.raw_query.decode('latin-1'))}" if self.raw_query else path
 
     async def apply_faults(self, name: str, bucket: str | None = None) -> None:
-        """Choose the faults of this request to an object, and apply those that happen before the work. The first call counts.
-
-        Raises:
-            StorageApiError: the status of a fault.
-            DroppedError: a fault cuts the connection.
-        """
+        """Choose the faults of this request, and apply those that happen before the work. Only the first call counts."""
         if self._faults_applied:
             return
         self._faults_applied = True

@@ -29,11 +29,7 @@ class Conditions:
     not_etag: str | None = None
 
     def check(self, current: _Versioned | None, *, reading: bool = False) -> None:
-        """Compare with what exists, None for nothing.
-
-        Raises:
-            StorageApiError: 412, or 304 for a read of an object that has not changed.
-        """
+        """Compare with what exists, None for nothing."""
         generation = getattr(current, "generation", None) if current is not None else 0
         metageneration = current.metageneration if current is not None else None
         etag = getattr(current, "etag", None)

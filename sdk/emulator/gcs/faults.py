@@ -105,11 +105,7 @@ class StorageFaults(FaultRules[StorageFault]):
 
 
 def parse(rules: Sequence[Any]) -> list[StorageFault]:
-    """Return the faults that JSON objects with the fields of `StorageFault` describe.
-
-    Raises:
-        InputError: one sentence for each mistake.
-    """
+    """Return the faults that JSON objects with the fields of `StorageFault` describe."""
     with_status = [_with_status(each) for each in rules]
     return parse_rules(StorageFault, with_status, title="Fault {}", checks=_CHECKS, choices=_CHOICES)
 

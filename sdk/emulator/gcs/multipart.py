@@ -38,11 +38,7 @@ class MultipartParser:
         self.content_type: str | None = None
 
     def feed(self, piece: bytes) -> bytes:
-        """Accept the next piece of the body; return the bytes that certainly belong to the object.
-
-        Raises:
-            StorageApiError: it is not a multipart body.
-        """
+        """Accept the next piece of the body; return the bytes that certainly belong to the object."""
         if self._ended:
             return b""
         self._buffer += piece
@@ -59,11 +55,7 @@ class MultipartParser:
         return data
 
     def finish(self) -> None:
-        """End the body.
-
-        Raises:
-            StorageApiError: something is missing.
-        """
+        """End the body."""
         if not self._ended:
             raise _malformed("it ends before its last boundary" if self.started else "it ends within its metadata")
 

@@ -12,11 +12,7 @@ _CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")
 
 
 def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
-    """Return (start, stop) of the bytes that a Range names; None for all of them, also if the Range is malformed.
-
-    Raises:
-        StorageApiError: 416, the object has none of them.
-    """
+    """Return (start, stop) of the bytes that a Range names; None for all of them, also if the Range is malformed."""
     match = _RANGE.fullmatch((header or "").strip())
     if match is None or not any(match.groups()):
         return None

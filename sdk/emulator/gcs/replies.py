@@ -17,11 +17,7 @@ from .uploads import flip_byte
 async def reply(
     call: Call, answer: Response, scope: Scope, receive: Receive, send: Send, connections: Connections
 ) -> int:
-    """Send the answer with its faults, and return the status that was sent.
-
-    Raises:
-        DroppedError: the rest is not sent.
-    """
+    """Send the answer with its faults, and return the status that was sent."""
     for fault in call.fired:
         if fault.kind == "stall" and fault.at == "after":
             await asyncio.sleep(fault.seconds)

@@ -80,11 +80,7 @@ class StorageRoute:
 
 
 def find(method: str, raw_path: bytes, query: Mapping[str, str], headers: Mapping[str, str]) -> StorageRoute:
-    """Return the operation of a request.
-
-    Raises:
-        StorageApiError: the emulator does not know it, or one of its parameters.
-    """
+    """Return the operation of a request."""
     route = _find(method, _parts(raw_path), query, headers)
     known = PARAMETERS[route.operation] | (_HARMLESS if not route.operation.startswith("xml.") else frozenset())
     for name in query:

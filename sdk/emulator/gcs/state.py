@@ -120,11 +120,7 @@ class StorageState:
         *,
         reading: bool = True,
     ) -> Object:
-        """Return an existing object.
-
-        Raises:
-            StorageApiError: it does not exist, or a precondition does not hold.
-        """
+        """Return an existing object."""
         self.bucket(bucket)
         found = self.find(bucket, name, generation)
         if found is None:
@@ -159,11 +155,7 @@ class StorageState:
         conditions: Conditions = _ANY,
         components: int | None = None,
     ) -> Object:
-        """Make a finished blob the live generation of an object.
-
-        Raises:
-            StorageApiError: the conditions do not hold; the caller removes the blob.
-        """
+        """Make a finished blob the live generation of an object."""
         with self.transaction():
             versioned = self.bucket(bucket).versioned
             current = self.find(bucket, name)

@@ -88,11 +88,7 @@ def commit_upload(
     hashes: Declared,
     query: Mapping[str, str] | None = None,
 ) -> Object:
-    """Make an object of what was written, if the hashes match and the preconditions hold. Atomic for all other requests.
-
-    Raises:
-        StorageApiError: they do not; the file is removed.
-    """
+    """Make an object of what was written, if the hashes match and the preconditions hold. Atomic for all other requests."""
     blob = writer.finish()
     fault = call.fault("corrupt")
     with call.state.blobs.removed_on_error(blob):

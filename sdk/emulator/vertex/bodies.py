@@ -1,4 +1,4 @@
-"""Reads the JSON of a custom job as strictly as the service does, and writes it as the service does. Pure.
+"""Parses and writes the JSON of a custom job as strictly as the service does. Pure.
 
 Inside the emulator a job is in one form: camelCase, whole numbers, names of enums, canonical durations, and no field that has
 its default value.
@@ -24,11 +24,7 @@ Problems = list[tuple[str, str]]
 
 
 def read_json(body: bytes) -> Any:
-    """Return the value of a request's body.
-
-    Raises:
-        RefusedError: it is no JSON.
-    """
+    """Return the JSON value of a request's body."""
     try:
         return json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -36,11 +32,7 @@ def read_json(body: bytes) -> Any:
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """Return the custom job in the body of a create call.
-
-    Raises:
-        RefusedError: one sentence for each mistake.
-    """
+    """Return the custom job in the body of a create call."""
     found = read_json(body or b"{}")
     problems: Problems = []
     job = _message("CustomJob", found, "custom_job", problems)
@@ -50,13 +42,7 @@ def parse(body: bytes) -> dict[str, Any]:
 
 
 def to_response(message: str, value: dict[str, Any], *, enum_numbers: bool) -> dict[str, Any]:
-    """Return a message as an answer holds it.
-
-    Args:
-        message: its type.
-        value: in the emulator's own form.
-        enum_numbers: whether enums are enum_numbers, for those who ask for `enum-encoding=int`.
-    """
+    """Return a message of this type as an answer holds it; with `enum_numbers`, for `enum-encoding=int`, enums are numbers."""
     return {
         name: _value_to_response(MESSAGES[message][name], each, enum_numbers=enum_numbers)
         for name, each in value.items()
@@ -141,11 +127,7 @@ def _map(value: Any) -> dict[str, str]:
 
 
 def _scalar(kind: str, value: Any) -> Any:
-    """Return a scalar in our form; None or "UNSET" for the default of its type.
-
-    Raises:
-        ValueError: it is of another type.
-    """
+    """Return a scalar in the emulator's form; None or "UNSET" for the default of its type."""
     if kind in ENUMS:
         return _enum(ENUMS[kind], value)
     if kind in _BITS:
@@ -204,12 +186,12 @@ def _duration(text: str) -> str:
     if match is None or int(match[2]) > _MAX_DURATION_S:
         raise ValueError
     number = Decimal(text[:-1])
-    # "0s" is kept: it says something else than no duration.
+    # "0s" is kept: it differs from no duration.
     return f"{number.normalize():f}s" if number else "0s"
 
 
 def _wrong(path: str, kind: str, value: Any) -> str:
-    """Return the sentence about a value of the wrong type, as Google's servers put it."""
+    """Return the error for a value of the wrong type, in the words of Google's servers."""
     base = kind.rstrip("[]{}")
     name = {"int32": "TYPE_INT32", "int64": "TYPE_INT64", "bool": "TYPE_BOOL", "string": "TYPE_STRING"}.get(base)
     if base in ("Duration", "Timestamp"):

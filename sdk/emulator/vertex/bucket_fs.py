@@ -1,11 +1,12 @@
-"""The buckets of the emulator as files, which jobs see as /gcs: what is in one becomes visible in the other.
+"""The buckets as a file system, which jobs see as /gcs: a change on one side becomes visible on the other.
 
-A thread compares both with what they had in synced, as long as a job runs. What a program has written becomes an object when it
-closes the file; what a client has uploaded becomes a file. Whoever comes last wins.
+While a job runs, a thread compares both sides with what they last had in common. What a program has written becomes an object
+when it closes the file; what a client has uploaded becomes a file. The last writer wins.
 """
 
 from __future__ import annotations
 
+import asyncio
 import mimetypes
 import os
 import shutil
@@ -13,11 +14,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotYetError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import PodliftError
 from ..gcs.blobs import Blob, read_pieces
@@ -27,27 +30,65 @@ from ..gcs.names import check_object
 from ..gcs.state import StorageState
 from . import files
 from .files import FileStat, OpenForWriting
-from .threads import StateThread
 
 if TYPE_CHECKING:
     from ...process.redirect.proxy import Redirect
 
+T = TypeVar("T")
+# Bucket and name of an object.
 Key = tuple[str, str]
 
+_ALIVE_S = 1.0
 _POLL_S = 0.2
-# A look at many files must not be all that this process does.
+# Syncs of many files take at most one tenth of the time.
 _SHARE = 10
-# What was written later than this before a look may have been written after another file that the look has missed.
+# A file written within this time before a sync may be newer than another one that the sync has missed.
 _MARGIN_S = 0.03
-# Where the file system does not say whether somebody writes, a file that rests is complete.
+# If the file system cannot tell whether a file is open for writing, one that was not changed for this long is complete.
 _REST_S = 0.5
+
+
+class StateThread:
+    """Runs functions in the thread that owns the stored state: that of an event loop. For all other threads."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def run(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns, or raise what it raises."""
+        if self._is_here():
+            raise RuntimeError("What waits for the emulator's state was called in the thread that owns it.")
+        future: Future[T] = Future()
+
+        def step() -> None:
+            try:
+                future.set_result(work())
+            except BaseException as error:  # raised in the caller's thread
+                future.set_exception(error)
+
+        try:
+            self._loop.call_soon_threadsafe(step)
+        except RuntimeError:
+            raise PodliftError("The emulator has ended.") from None
+        while True:
+            try:
+                return future.result(_ALIVE_S)
+            except NotYetError:
+                if not self._loop.is_running():
+                    raise PodliftError("The emulator has ended.") from None
+
+    def _is_here(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            return False  # this thread has no loop
 
 
 @dataclass
 class _SyncedPath:
-    """What objects and files had in common at the last look.
+    """What an object and its file last had in common.
 
-    Generation 0 stands for what is no object: a folder that is there because of what is in it, a file that cannot be one.
+    Generation 0 means that there is no object: an implicit folder, or a file that cannot be an object.
     """
 
     generation: int
@@ -56,7 +97,7 @@ class _SyncedPath:
 
 @dataclass
 class _LiveObjects:
-    """The live objects at some time, and the number of changes until then."""
+    """The live objects, and the change count at which they were read."""
 
     changes: int = -1
     objects: dict[Key, tuple[int, str]] = field(default_factory=dict)
@@ -64,14 +105,9 @@ class _LiveObjects:
 
 
 class BucketFs:
-    """The buckets as files, in `folder`, between `join` and `leave`.
+    """The buckets as files in `folder`, between `mount` and `unmount`.
 
-    None of its methods may be called in the thread that owns the state.
-
-    Args:
-        state: what is stored.
-        thread: runs functions in the thread that owns it.
-        home: a folder of this object alone; what is in it is removed.
+    None of its methods may be called in the thread that owns the state. `home` is a folder of this object alone.
     """
 
     def __init__(self, state: StorageState, thread: StateThread, home: Path) -> None:
@@ -82,7 +118,7 @@ class BucketFs:
             made.mkdir(parents=True)
         self._synced: dict[Key, _SyncedPath] = {}
         self._live = _LiveObjects()
-        # One look at a time; the other one is about who looks.
+        # For one sync at a time, and for the users of the poller.
         self._sync_lock, self._users_lock = threading.Lock(), threading.Lock()
         self._users = 0
         self._stop = threading.Event()
@@ -91,22 +127,15 @@ class BucketFs:
         self._redirect: Redirect | None = None
 
     def close(self) -> None:
-        """Let go of what `redirected` needs. No job may run any more."""
+        """Stop what `redirect_env` has started. No job may run any more."""
         with self._users_lock:
             if self._redirect is not None:
                 self._redirect.close()
                 self._redirect = None
 
     def redirect_env(self, url: str) -> Mapping[str, str]:
-        """Return the variables that lead TensorFlow's own gs:// to the emulator, until `close`.
-
-        Args:
-            url: the emulator's; the same at every call.
-
-        Raises:
-            InputError: the proxy in this process's environment cannot be used.
-        """
-        # It needs `cryptography`, and nobody but jobs needs it.
+        """Return the variables that redirect TensorFlow's own gs:// to the emulator at `url`, until `close`."""
+        # It imports `cryptography`, which only jobs need.
         from ...process.redirect.proxy import Redirect
 
         with self._users_lock:
@@ -115,16 +144,16 @@ class BucketFs:
                 redirect.start()
                 self._redirect = redirect
             found = self._redirect.environment
-        # Jobs have a metadata server.
+        # Without NO_GCE_CHECK: jobs have a metadata server.
         return {name: found[name] for name in found if os.environ.get(name) != found[name] and name != "NO_GCE_CHECK"}
 
     @property
     def buckets(self) -> list[str]:
-        """The names of the buckets at the last look."""
+        """The names of the buckets at the last sync."""
         return list(self._live.buckets)
 
     def mount(self) -> None:
-        """Make all objects visible, and keep them so until `leave` was called as often as this."""
+        """Make all objects visible as files until `unmount` was called as often as this."""
         self.sync()
         with self._users_lock:
             self._users += 1
@@ -134,7 +163,7 @@ class BucketFs:
                 self._poller.start()
 
     def unmount(self) -> None:
-        """Say that one job less needs it."""
+        """Release one `mount`."""
         with self._users_lock:
             self._users -= 1
             poller = self._poller if not self._users else None
@@ -150,7 +179,7 @@ class BucketFs:
         self.sync()
 
     def sync(self) -> None:
-        """Make visible on either side what is new on the other one."""
+        """Make the changes of each side visible on the other one."""
         with self._sync_lock:
             limit_ns = time.time_ns() - int(_MARGIN_S * 1e9)
             changed = self._refresh()
@@ -165,16 +194,11 @@ class BucketFs:
                 self._export_objects(written)
                 for path in self.folder.iterdir():
                     if path.name not in self._live.buckets:
-                        with suppress(OSError):  # a program has left something in it
+                        with suppress(OSError):  # it is not empty
                             path.rmdir()
 
     def download(self, bucket: str, name: str, target: Path) -> None:
-        """Copy an object into a new file.
-
-        Raises:
-            ApiError: it is not there.
-            OSError: it was deleted meanwhile.
-        """
+        """Copy an object into a new file."""
         blob = self._thread.run(lambda: self._state.get(bucket, name).blob)
         shutil.copyfile(self._state.blobs.path(blob), target)
 
@@ -185,14 +209,14 @@ class BucketFs:
             try:
                 self.sync()
             except PodliftError:
-                return  # nobody is left who could see it
+                return  # the emulator has ended
             except Exception:
-                # A look that fails must not be the last one, and a program that waits for a file shall not wait in silence.
+                # A failed sync must not be the last one, and a program that waits for a file must not wait silently.
                 sys.stderr.write(f"podlift emulator: /gcs was not brought up to date.\n{traceback.format_exc()}")
             wait_s = max(_POLL_S, _SHARE * (time.perf_counter() - began))
 
     def _refresh(self) -> bool:
-        """Learn what objects there are; False if nothing was written since."""
+        """Read the live objects again; False if nothing was written since."""
 
         def work() -> _LiveObjects | None:
             if self._state.change_count == self._live.changes:
@@ -229,9 +253,9 @@ class BucketFs:
                 made = self._commit(key, blob)
                 self._synced[key] = _SyncedPath(made, found.signature)
         except OSError:
-            return  # it is gone, or another one: the next look sees what it has become
+            return  # removed or replaced: the next sync sees the new state
         except StorageApiError as error:
-            sys.stderr.write(f"podlift emulator: {'/gcs/' + '/'.join(key)!r} is no object: {error.message}\n")
+            sys.stderr.write(f"podlift emulator: {'/gcs/' + '/'.join(key)!r} cannot be an object: {error.message}\n")
             self._synced[key] = _SyncedPath(0, found.signature)
 
     def _read(self, key: Key, found: FileStat) -> Blob | None:
@@ -275,17 +299,17 @@ class BucketFs:
         """Delete the object of a file that a program has removed."""
         path, synced = self._path(key), self._synced[key]
         if os.path.lexists(path) and path.is_dir() == key[1].endswith("/"):
-            return  # it was somewhere else while the folders were read
+            return  # it was moved while the folders were read
         del self._synced[key]
         generation = self._live.objects.get(key, (0, ""))[0]
         if generation and generation != synced.generation:
-            self._live.changes = -1  # a client has written another one meanwhile, which is to be seen
+            self._live.changes = -1  # a client has written a newer one, which has to become visible
         elif generation:
             self._thread.run(lambda: self._delete(key, generation))
             del self._live.objects[key]
 
     def _delete(self, key: Key, generation: int) -> None:
-        with suppress(StorageApiError):  # somebody was quicker, or has written another one
+        with suppress(StorageApiError):  # it was deleted or replaced meanwhile
             found = self._state.get(*key, conditions=Conditions(generation=generation), reading=False)
             self._state.delete(found, permanently=False)
 
@@ -310,12 +334,12 @@ class BucketFs:
                 path.mkdir(exist_ok=True)
                 self._synced[key] = _SyncedPath(generation, ())
             elif files.is_written(path):
-                self._live.changes = -1  # look again, although nothing else may be written
+                self._live.changes = -1  # sync again, even if nothing else is written
             else:
                 signature = files.replace_file(self._state.blobs.path(blob), self._staged / blob, path)
                 self._synced[key] = _SyncedPath(generation, signature)
         except OSError:
-            return  # deleted meanwhile, or a file and a folder have the same name: the first one is seen
+            return  # deleted meanwhile, or a file and a folder have the same name: the first one is visible
 
     def _remove_file(self, key: Key) -> None:
         path, synced = self._path(key), self._synced[key]
@@ -328,7 +352,7 @@ class BucketFs:
         self._remove_implicit_folders(key[0], key[1].rpartition("/")[0] + "/")
 
     def _remove_implicit_folders(self, bucket: str, folder: str) -> None:
-        """Remove a folder that was there only because of what was in it, and those above."""
+        """Remove a folder that existed only because of its contents, and those above."""
         while folder != "/":
             synced = self._synced.get((bucket, folder))
             if synced is None or synced.generation:
@@ -336,6 +360,6 @@ class BucketFs:
             try:
                 self._path((bucket, folder)).rmdir()
             except OSError:
-                return  # something is in it
+                return  # it is not empty
             del self._synced[bucket, folder]
             folder = folder.removesuffix("/").rpartition("/")[0] + "/"

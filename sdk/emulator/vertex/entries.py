@@ -1,4 +1,4 @@
-"""What jobs and the service have written, as Cloud Logging keeps and lists it."""
+"""Log entries of jobs and of the service, as Cloud Logging stores and lists them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .timing import EmulatorClock, format_time_ns, parse_time_ns
 
 SERVICE = "service"
 _SEVERITIES = ("DEFAULT", "DEBUG", "INFO", "NOTICE", "WARNING", "ERROR", "CRITICAL", "ALERT", "EMERGENCY")
-# Cloud Logging takes no longer entries.
+# The longest entry of Cloud Logging.
 _MAX_CHARACTERS = 250_000
 _PAGE, _MAX_PAGE, _CHUNK = 50, 1000, 1000
 _KNOWN = words("resourceNames projectIds filter orderBy pageSize pageToken")
@@ -35,12 +35,7 @@ CREATE INDEX IF NOT EXISTS of_job ON entries (job, ns, id);
 
 
 class LogEntries:
-    """All log entries of one data folder. Any thread may use it.
-
-    Args:
-        path: of the database.
-        clock: the emulator's.
-    """
+    """All log entries of one data folder. Safe to use from any thread."""
 
     def __init__(self, path: Path, clock: EmulatorClock) -> None:
         self._clock = clock
@@ -49,18 +44,16 @@ class LogEntries:
         self._last_ns: int = self._db.execute("SELECT coalesce(max(ns), 0) FROM entries").fetchone()[0]
 
     def close(self) -> None:
-        """Close the database."""
         with self._lock:
             self._db.close()
 
     def clear(self) -> None:
-        """Forget all entries."""
         with self._lock:
             self._db.execute("DELETE FROM entries")
             self._last_ns = 0
 
     def add_line(self, project: str, job: str, task: str, stream: str, line: str) -> None:
-        """Keep a line that a replica has written; one of JSON with a severity is understood."""
+        """Store a line that a replica has written; JSON with a severity or a message becomes a structured entry."""
         structured = _structured(line)
         if structured is not None:
             severity = str(structured.pop("severity", "")).upper()
@@ -73,24 +66,20 @@ class LogEntries:
             self._add(project, job, task, "ERROR" if stream == "stderr" else "INFO", {"textPayload": piece})
 
     def add_service_line(self, project: str, job: str, text: str, severity: str = "INFO") -> None:
-        """Keep a line of the service itself."""
+        """Store a line of the service itself."""
         self._add(project, job, SERVICE, severity, {"textPayload": text})
 
     def _add(self, project: str, job: str, task: str, severity: str, payload: dict[str, Any]) -> None:
         text = json.dumps(payload)
         with self._lock:
-            # Never back: a reader that goes on behind the last time it has seen would miss an entry.
+            # Never earlier: a reader that continues after the last time it has seen would miss an entry.
             self._last_ns = max(int(self._clock.now() * 1e9), self._last_ns)
             values = (self._last_ns, project, job, task, severity, text)
             query = "INSERT INTO entries (ns, project, job, task, severity, payload) VALUES (?, ?, ?, ?, ?, ?)"
             self._db.execute(query, values)
 
     def listed(self, request: Any) -> dict[str, Any]:
-        """Return the answer to entries:list.
-
-        Raises:
-            RefusedError: the request makes no sense.
-        """
+        """Return the answer to entries:list."""
         projects, order, size = _check_request(request)
         text = request.get("filter", "")
         found = parse(text)
@@ -109,7 +98,7 @@ class LogEntries:
     def _scan(
         self, projects: set[str], found: Filter, order: str, last: list[int] | None
     ) -> Iterator[tuple[dict[str, Any], list[int]]]:
-        """Yield the entries that pass, and where they stand, in order."""
+        """Yield the entries that pass the filter with their positions, in order."""
         where, values = _sql_conditions(found)
         sign = ">" if order == "ASC" else "<"
         while True:
@@ -131,7 +120,7 @@ class LogEntries:
 
 
 def _structured(line: str) -> dict[str, Any] | None:
-    """Return what a line of JSON holds; None for one without a severity or a message."""
+    """Return the payload of a line of JSON; None for one without a severity or a message."""
     if not line.lstrip().startswith("{") or len(line) > _MAX_CHARACTERS:
         return None
     try:
@@ -144,7 +133,7 @@ def _structured(line: str) -> dict[str, Any] | None:
 def _check_request(request: Any) -> tuple[set[str], str, int]:
     """Return projects, order and page size of a request."""
     if not isinstance(request, dict):
-        raise invalid([("", "Invalid JSON payload received. The body is no object.")])
+        raise invalid([("", "Invalid JSON payload received. The body is not an object.")])
     for name in request:
         if name not in _KNOWN:
             text = f"Invalid JSON payload received. Unknown name {json.dumps(name)}: Cannot find field."
@@ -170,7 +159,7 @@ def _check_request(request: Any) -> tuple[set[str], str, int]:
 
 
 def _sql_conditions(found: Filter) -> tuple[list[str], list[Any]]:
-    """Return what of a filter the database itself can look for."""
+    """Return the part of a filter that the database can evaluate."""
     clauses: list[str] = []
     values: list[Any] = []
     for each in required_comparisons(found):
@@ -200,7 +189,7 @@ def _entry(row: tuple[Any, ...]) -> dict[str, Any]:
 
 def _time(comparison: Comparison) -> int:
     try:
-        # SQLite's numbers have 64 bits.
+        # Integers of SQLite have 64 bits.
         return min(max(parse_time_ns(comparison.value), -(2**63)), 2**63 - 1)
     except ValueError as error:
         raise invalid_filter(str(error)) from None

@@ -1,6 +1,6 @@
-"""What a replica of an emulated job is told about itself: names, addresses, and the variables that Vertex AI sets. Pure.
+"""Names, addresses and environment variables of the replicas of an emulated job. Pure.
 
-The shapes are those that Vertex AI documents, and where it documents none, those that real jobs have shown:
+The values have the form that Vertex AI documents, or if it documents none, the form that real jobs have shown:
 https://cloud.google.com/vertex-ai/docs/training/distributed-training and .../code-requirements (read 2026-11).
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-# By the place of the pool; an evaluator is in nobody's cluster.
+# By the index of the pool; an evaluator is not a member of the cluster.
 _ROLES = ("chief", "worker", "ps", "evaluator")
 _REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
 _PROJECT_DIGITS = 12
@@ -22,32 +22,23 @@ _PROJECT_DIGITS = 12
 
 @dataclass(frozen=True)
 class Replica:
-    """One container of a job.
-
-    Args:
-        pool: the place of its worker pool.
-        index: its place in the pool.
-    """
+    """One container of a job: the index of its worker pool, and its index in the pool."""
 
     pool: int
     index: int
 
     @property
     def name(self) -> str:
-        """What logs and errors call it: "workerpool0-0"."""
+        """Its name in logs and errors: "workerpool0-0"."""
         return f"workerpool{self.pool}-{self.index}"
 
     @property
     def role(self) -> str:
-        """What TensorFlow calls it."""
+        """Its task type in TensorFlow."""
         return _ROLES[self.pool]
 
     def host(self, token: str) -> str:
-        """Return the name of its machine, which stays the same when it is restarted.
-
-        Args:
-            token: ten hex digits of the job.
-        """
+        """Return the name of its machine, which stays the same after a restart; `token` is the job's, see `host_token`."""
         return f"cmle-training-workerpool{self.pool}-{token}-{self.index}"
 
 
@@ -72,20 +63,14 @@ def host_token(job_id: str) -> str:
 
 
 def project_number(project: str) -> str:
-    """Return the number of a project; whoever gives a number gets it back."""
+    """Return the number of a project, given its id or its number."""
     if project.isascii() and project.isdigit():
         return project
     return str(10 ** (_PROJECT_DIGITS - 1) + int(hashlib.sha256(project.encode()).hexdigest(), 16) % 10**11)
 
 
 def cluster_env(replica: Replica, addresses: Mapping[Replica, str], spec: Mapping[str, Any]) -> dict[str, str]:
-    """Return `CLUSTER_SPEC`, and with more than one replica `TF_CONFIG`.
-
-    Args:
-        replica: who it is for.
-        addresses: "host:port" of every replica, in order.
-        spec: the jobSpec, which both repeat.
-    """
+    """Return `CLUSTER_SPEC`, and with more than one replica `TF_CONFIG`."""
     by_pool: dict[str, list[str]] = {}
     by_role: dict[str, list[str]] = {}
     for member, address in addresses.items():
@@ -103,14 +88,7 @@ def cluster_env(replica: Replica, addresses: Mapping[Replica, str], spec: Mappin
 
 
 def service_env(job: Mapping[str, Any], *, job_id: str, project: str, region: str) -> dict[str, str]:
-    """Return what Vertex AI sets in every replica of a job.
-
-    Args:
-        job: the CustomJob.
-        job_id: its number.
-        project: of the request; the variable holds a number.
-        region: where it "runs".
-    """
+    """Return the variables that Vertex AI sets in every replica of a job."""
     found = {"CLOUD_ML_JOB_ID": job_id, "CLOUD_ML_PROJECT_ID": project_number(project), "CLOUD_ML_REGION": region}
     base = (job["jobSpec"].get("baseOutputDirectory") or {}).get("outputUriPrefix")
     if base:
@@ -121,23 +99,17 @@ def service_env(job: Mapping[str, Any], *, job_id: str, project: str, region: st
 
 
 def emulator_env(url: str, secret: str, hosts: Iterable[str]) -> dict[str, str]:
-    """Return what leads a replica to the emulator, where the cloud would need nothing.
-
-    Args:
-        url: the emulator's.
-        secret: the replica's, by which the metadata server knows who asks.
-        hosts: the names of the replicas, whose connections go through no proxy.
-    """
-    # What reads them puts http:// before and a path behind, so a part of a path may stand here.
+    """Return the variables by which a replica finds the emulator; in the cloud it would need none."""
+    # Clients prepend http:// and append a path, so the value may contain the first part of a path.
     place = f"{urlsplit(url).netloc}/{secret}"
     spared = ",".join(["localhost", "127.0.0.1", *hosts])
     return {
         "PODLIFT_EMULATOR": url,
         "STORAGE_EMULATOR_HOST": url,
-        # By both: a client asks the address whether there is a server, and the name for a token.
+        # Both: a client detects the server by its address, and requests tokens by its name.
         "GCE_METADATA_HOST": place,
         "GCE_METADATA_IP": place,
-        # The emulator holds every port while the replicas bind theirs: nobody else can take one in between.
+        # The emulator holds every port until the replicas bind theirs, so that no other process can take one.
         "TF_GRPC_REUSE_PORT": "true",
         "no_grpc_proxy": spared,
         "no_proxy": spared,
@@ -146,13 +118,9 @@ def emulator_env(url: str, secret: str, hosts: Iterable[str]) -> dict[str, str]:
 
 
 def expand_env(given: Iterable[Mapping[str, str]], known: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of a container, with every `$(NAME)` replaced that is known or was given before.
+    """Return the variables of a container, with every `$(NAME)` replaced that is known or precedes it.
 
-    What is not known stays as it is, and `$$(NAME)` stands for `$(NAME)`, as in Kubernetes.
-
-    Args:
-        given: {"name", "value"} in order.
-        known: the variables that the service sets.
+    An unknown one stays as it is, and `$$(NAME)` stands for `$(NAME)`, as in Kubernetes. `known` holds the service's variables.
     """
     found: dict[str, str] = {}
     for variable in given:
@@ -170,13 +138,13 @@ def _expanded(text: str, known: Mapping[str, str]) -> str:
 
 
 def container_command(pool: Mapping[str, Any]) -> list[str]:
-    """Return the words of a pool's container; [] where only its image knows them."""
+    """Return the command of a pool's container; [] if only its image knows it."""
     container = pool.get("containerSpec") or {}
     return [*container.get("command", ()), *container.get("args", ())]
 
 
 def unsupported_pools(job: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each worker pool that cannot be run on this machine."""
+    """Return a sentence for each worker pool that cannot run on this machine."""
     found = []
     for place, pool in enumerate(worker_pools(job)):
         if pool and "pythonPackageSpec" not in pool and not container_command(pool):
@@ -190,7 +158,7 @@ def unsupported_pools(job: Mapping[str, Any]) -> list[str]:
 
 
 def pool_env(pool: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
-    """Return what the caller has set for a pool's replicas."""
+    """Return the variables that the caller has set for a pool's replicas."""
     found: Sequence[Mapping[str, str]] = (pool.get("containerSpec") or pool.get("pythonPackageSpec") or {}).get(
         "env", ()
     )

@@ -109,9 +109,5 @@ class VertexFaults(FaultRules[VertexFault]):
 
 
 def parse(rules: Sequence[Any]) -> list[VertexFault]:
-    """Return the faults that JSON objects with the fields of `VertexFault` describe.
-
-    Raises:
-        InputError: one sentence for each mistake.
-    """
+    """Return the faults that JSON objects with the fields of `VertexFault` describe."""
     return parse_rules(VertexFault, rules, title="Fault {} of vertex", checks=_CHECKS, choices=_CHOICES)

@@ -90,7 +90,7 @@ MESSAGES: dict[str, dict[str, str]] = {
     "Status": {"code": "int32", "message": "string", "details": "Any[]"},
 }
 ONEOFS: dict[str, dict[str, tuple[str, ...]]] = {"WorkerPoolSpec": {"task": ("containerSpec", "pythonPackageSpec")}}
-# The service sets these; what a client sends there is checked and forgotten.
+# The service sets these; values that a client sends are validated and ignored.
 OUTPUTS = words("name state createTime startTime endTime updateTime error webAccessUris satisfiesPzs satisfiesPzi")
 ENUMS: dict[str, dict[str, int]] = {
     "JobState": {

@@ -1,4 +1,4 @@
-"""Files that programs may be writing: find them, read them as a whole, replace them. Nothing here knows of objects."""
+"""Files that programs may be writing: find them, read them whole, replace them. Nothing here knows of objects."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _MAX_PART_BYTES = 255
 
 @dataclass(frozen=True)
 class FileStat:
-    """A file, or with a name that ends with a slash, a folder.
+    """A file, or a folder if its name ends with a slash.
 
     Args:
-        signature: what differs once it was written; () for a folder.
-        changed_ns: when it was last written, or renamed. Programs can set all other times.
+        signature: changes with every write; () for a folder.
+        changed_ns: when it was last written or renamed. Programs can set all other times.
     """
 
     signature: tuple[int, ...]
@@ -33,15 +33,13 @@ class FileStat:
 
 
 class OpenForWriting(Enum):
-    """Whether a program has a file open for writing."""
-
-    NO = "nobody writes it"
-    YES = "somebody does"
-    UNKNOWN = "this file system does not say"
+    NO = "no program has it open for writing"
+    YES = "a program has it open for writing"
+    UNKNOWN = "this file system cannot tell"
 
 
 def walk(top: str, prefix: str = "") -> Iterator[tuple[str, FileStat]]:
-    """Yield all files and folders below a folder by their relative names; no links, and nothing that is no UTF-8."""
+    """Yield all files and folders below a folder by their relative names; no links, and no names that are not UTF-8."""
     try:
         entries = list(os.scandir(top))
     except (FileNotFoundError, NotADirectoryError):
@@ -59,12 +57,12 @@ def walk(top: str, prefix: str = "") -> Iterator[tuple[str, FileStat]]:
 
 
 def signature(about: os.stat_result) -> tuple[int, ...]:
-    """Return what differs once a file was written."""
+    """Return a value that changes with every write."""
     return about.st_ino, about.st_size, about.st_mtime_ns
 
 
 def is_path(name: str) -> bool:
-    """True if an object's name can be that of a file or folder."""
+    """Return whether an object's name can be that of a file or folder."""
     parts = name.removesuffix("/").split("/")
     return "\0" not in name and all(
         part not in ("", ".", "..") and len(part.encode()) <= _MAX_PART_BYTES for part in parts
@@ -73,11 +71,7 @@ def is_path(name: str) -> bool:
 
 @contextmanager
 def open_with_lease(path: Path) -> Iterator[tuple[int, OpenForWriting]]:
-    """Open a file; while it is NO, the kernel lets nobody begin to write it before the block ends.
-
-    Raises:
-        OSError: it is gone, or no file.
-    """
+    """Open a file; if it is not open for writing, the kernel lets no program open it for writing before the block ends."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield handle, _lease(handle)
@@ -89,7 +83,7 @@ def _lease(handle: int) -> OpenForWriting:
     if not hasattr(fcntl, "F_SETLEASE"):
         return OpenForWriting.UNKNOWN
     try:
-        # Whoever comes to write waits for us; the signal that tells us would end the process unless it is this one.
+        # A program that opens it for writing waits for us. The default signal about that would end this process; SIGURG does not.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:
@@ -98,7 +92,7 @@ def _lease(handle: int) -> OpenForWriting:
 
 
 def is_written(path: Path) -> bool:
-    """True while a program has the file open for writing."""
+    """Return whether a program has the file open for writing."""
     try:
         with open_with_lease(path) as (_, use):
             return use is OpenForWriting.YES
@@ -107,11 +101,7 @@ def is_written(path: Path) -> bool:
 
 
 def make_parents(top: Path, name: str) -> list[str]:
-    """Make the folders above a file; return the names of those that were made, each with a slash behind it.
-
-    Raises:
-        NotADirectoryError: a file or a link has such a name.
-    """
+    """Make the folders above a file; return the names of the new ones, each with a slash at its end."""
     made, place = [], ""
     for part in name.removesuffix("/").split("/")[:-1]:
         place += f"{part}/"
@@ -119,31 +109,19 @@ def make_parents(top: Path, name: str) -> list[str]:
             (top / place).mkdir()
             made.append(place)
         except FileExistsError:
-            # Through a link one would write anywhere on the machine.
+            # Through a link a job could write anywhere on the machine.
             if not stat.S_ISDIR(os.lstat(top / place.removesuffix("/")).st_mode):
                 raise NotADirectoryError(errno.ENOTDIR, "not a folder", str(top / place)) from None
     return made
 
 
 def replace_file(source: Path, staged: Path, target: Path) -> tuple[int, ...]:
-    """Put a copy of a file in another one's place, in one step; whoever reads the old one reads on.
-
-    Args:
-        source: what never changes.
-        staged: a name on the same file system as `target`, of this call alone.
-        target: the file.
-
-    Returns:
-        Its signature.
-
-    Raises:
-        OSError: the source is gone, or something else has the name.
-    """
+    """Replace a file by a copy of another one, atomically; open readers keep the old one. Return its signature."""
     handle = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
         new = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
-            # Never a link: a program may write into the file as it lies there.
+            # Never a link: a program may write into the file.
             _copy(handle, new)
             os.fchmod(new, 0o644)
             about = os.fstat(new)

@@ -1,6 +1,6 @@
-"""The filters of list calls, as Vertex AI and Cloud Logging share them: comparisons, AND, OR, NOT, parentheses. Pure.
+"""Filters of list calls, which Vertex AI and Cloud Logging share: comparisons, AND, OR, NOT, parentheses. Pure.
 
-OR binds closer than AND, and two terms side by side are joined by AND, as both services say.
+As both services document, OR binds closer than AND, and two terms side by side are joined by AND.
 """
 
 from __future__ import annotations
@@ -52,11 +52,7 @@ EVERYTHING = Group(word="AND", parts=())
 
 
 def parse(text: str) -> Filter:
-    """Return the filter that a text writes; an empty one lets all pass.
-
-    Raises:
-        RefusedError: it is none.
-    """
+    """Return the parsed filter; an empty one matches everything."""
     if len(text) > _MAX_LENGTH:
         raise invalid_filter(f"it has {len(text)} characters, {_MAX_LENGTH} are allowed")
     parser = _FilterParser(_tokens(text))
@@ -69,7 +65,7 @@ def parse(text: str) -> Filter:
 
 
 def matches_filter(found: Filter, test: Callable[[Comparison], bool]) -> bool:
-    """Say whether a filter holds if `test` says so for each comparison."""
+    """Evaluate a filter, given `test` for each comparison."""
     if isinstance(found, Comparison):
         return test(found)
     if found.word == "AND":
@@ -80,7 +76,7 @@ def matches_filter(found: Filter, test: Callable[[Comparison], bool]) -> bool:
 
 
 def required_comparisons(found: Filter) -> list[Comparison]:
-    """Return the comparisons that have to hold in any case: an index can be asked for them."""
+    """Return the comparisons that have to hold in any case, for which an index can be used."""
     if isinstance(found, Comparison):
         return [found]
     return [each for part in found.parts for each in required_comparisons(part)] if found.word == "AND" else []
@@ -103,7 +99,7 @@ def invalid_filter(why: str) -> VertexApiError:
 
 
 def _tokens(text: str) -> list[tuple[str, str, bool]]:
-    """Return kind and text of each token, and whether it follows the one before without a space."""
+    """Return kind and text of each token, and whether it follows the previous one without a space."""
     found, at = [], 0
     text = text.rstrip()
     while at < len(text):
@@ -172,7 +168,7 @@ class _FilterParser:
         return Group(word="NOT", parts=(found,)) if negated else found
 
     def _word_value(self) -> str:
-        """Return an unquoted value; a time has colons in it, which are tokens of their own."""
+        """Return an unquoted value; a time contains colons, which are tokens of their own."""
         found = self._take("word")
         if found is None:
             raise invalid_filter(f"expected a value instead of {self.next!r}")

@@ -1,8 +1,8 @@
-"""The Python of an emulated job: what it installs goes to an environment of its own, which ends with it.
+"""The Python environment of an emulated job: what it installs goes into an environment of its own, which ends with it.
 
-A container has a disk of its own, so programs install what they like, over what the image holds and for the user. Here the
-emulator's own interpreter stands for the image. Each start of a replica gets an environment that finds that one's packages
-behind its own: pip installs, upgrades and removes there, and leaves alone what it finds elsewhere.
+A container has its own disk, so programs install packages freely, over those of the image and for the user. Here the
+emulator's own interpreter takes the place of the image. Each start of a replica gets an environment that finds the packages
+of that interpreter after its own: pip installs, upgrades and removes there, and leaves the others alone.
 """
 
 from __future__ import annotations
@@ -17,25 +17,21 @@ import sysconfig
 import venv
 from pathlib import Path
 
-# Of a folder with other programs in it, only what is Python's is kept from changes.
+# In a folder with other programs, only Python's own files are read-only.
 _SHARED = ("/", "/usr", "/usr/local")
 _SCRIPT_BYTES = 1 << 16
 _CFG = "include-system-site-packages = "
 
 
 def make_environment(folder: Path) -> dict[str, str]:
-    """Make the environment of one start of a replica and return the variables that lead its programs there.
+    """Make the environment of one start of a replica in a new folder, and return the variables that activate it.
 
-    Args:
-        folder: which must not exist; the user's packages, as of `pip install --user`, are in it too.
-
-    Raises:
-        OSError: the machine has no room left.
+    The folder also holds the user's packages, as of `pip install --user`.
     """
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
     _allow_user_installs(folder / "pyvenv.cfg")
     packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
-    # By its own function: a line with a path alone would pass over the .pth files that are there.
+    # By addsitedir: a line with only a path would skip the .pth files in that folder.
     lines = [f"import site; site.addsitedir({place!r})" for place in site_folders()]
     (packages / "podlift-emulator.pth").write_text("\n".join([*lines, *_pip_of_python(), ""]))
     python = shlex.quote(str(folder / "bin" / "python"))
@@ -51,14 +47,14 @@ def make_environment(folder: Path) -> dict[str, str]:
 def _allow_user_installs(cfg: Path) -> None:
     """Let pip install for the user, whose packages are in the environment.
 
-    Python takes "False" for what it is; pip refuses `--user` for "false" alone.
+    Python reads "False" as false; pip rejects `--user` only for "false".
     """
     cfg.write_text(cfg.read_text().replace(f"{_CFG}false", f"{_CFG}False"))
 
 
 @functools.cache
 def site_folders() -> tuple[str, ...]:
-    """Return the folders of packages of the interpreter that runs the emulator, in its order."""
+    """Return the package folders of the interpreter that runs the emulator, in its order."""
     users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
     found = [*users, *site.getsitepackages()]
     return tuple(place for place in dict.fromkeys(found) if place in sys.path and Path(place).is_dir())
@@ -66,7 +62,7 @@ def site_folders() -> tuple[str, ...]:
 
 @functools.cache
 def read_only_folders() -> tuple[str, ...]:
-    """Return the folders of this machine's interpreters that no job may change; none lies in another one."""
+    """Return the folders of this machine's interpreters, which no job may change; none lies in another one."""
     found = {*site_folders(), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     found |= {prefix for prefix in (sys.prefix, sys.base_prefix) if os.path.realpath(prefix) not in _SHARED}
     for folder in ("/usr/lib", "/usr/local/lib"):
@@ -78,7 +74,7 @@ def read_only_folders() -> tuple[str, ...]:
 
 @functools.cache
 def _pip_of_python() -> tuple[str, ...]:
-    """Return the pip that comes with Python where the emulator's interpreter has none, as uv makes them."""
+    """Return the pip that comes with Python if the emulator's interpreter has none, as in environments made by uv."""
     if importlib.util.find_spec("pip") is not None:
         return ()
     import ensurepip
@@ -92,7 +88,7 @@ def _pip_of_python() -> tuple[str, ...]:
 
 @functools.cache
 def _scripts() -> dict[str, str]:
-    """Return the Python programs beside the emulator's interpreter: a job's own packages are found by them too."""
+    """Return the Python programs beside the emulator's interpreter: they find a job's own packages too."""
     folder, found = Path(sys.executable).parent, {}
     if os.path.realpath(folder) in ("/bin", "/usr/bin"):
         return {}

@@ -1,4 +1,4 @@
-"""The custom jobs of one data folder, as the API's calls ask for them."""
+"""The custom jobs of one data folder, with the calls of the API."""
 
 from __future__ import annotations
 
@@ -19,22 +19,14 @@ from .timing import EmulatorClock, format_time
 
 @dataclass(kw_only=True)
 class _Unlisted:
-    """How long a new job is missing from lists."""
+    """How long lists do not show a new job."""
 
     lists: float
     until: float
 
 
 class CustomJobs:
-    """All custom jobs. Any thread may use it.
-
-    Args:
-        table: where they are kept.
-        scheduler: what lets them live.
-        clock: the emulator's.
-        faults: what goes wrong.
-        timings: how long the phases take.
-    """
+    """All custom jobs. Safe to use from any thread. Its methods raise `VertexApiError` for what the service rejects."""
 
     def __init__(
         self, table: JobTable, scheduler: JobScheduler, clock: EmulatorClock, faults: VertexFaults, timings: JobTimings
@@ -50,11 +42,7 @@ class CustomJobs:
         self._last = table.last()
 
     def create(self, project: str, region: str, job: dict[str, Any]) -> dict[str, Any]:
-        """Make a job and return it as the API tells it.
-
-        Raises:
-            RefusedError: the service would not take it.
-        """
+        """Create a job and return its resource."""
         found = rules.problems(job, region)
         if found:
             raise invalid(found)
@@ -80,20 +68,12 @@ class CustomJobs:
             return self._resource(row)
 
     def get(self, project: str, region: str, job: str) -> dict[str, Any]:
-        """Return a job as the API tells it.
-
-        Raises:
-            RefusedError: there is none.
-        """
+        """Return the resource of a job."""
         with self._scheduler.lock:
             return self._resource(self._row(project, region, job))
 
     def list(self, project: str, region: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """Return one page of the jobs of a place, the newest first.
-
-        Raises:
-            RefusedError: the filter, the page or the mask makes no sense.
-        """
+        """Return one page of the jobs of a location, the newest first."""
         text, size = query.get("filter", ""), listing.page_size(query.get("pageSize"))
         found, last = listing.read_filter(text), listing.read_page_token(query.get("pageToken", ""), text)
         shown: list[tuple[int, dict[str, Any]]] = []
@@ -112,20 +92,12 @@ class CustomJobs:
         return answer
 
     def cancel(self, project: str, region: str, job: str) -> None:
-        """Begin to cancel a job; nothing happens to one that is over.
-
-        Raises:
-            RefusedError: there is none.
-        """
+        """Begin to cancel a job; no effect on one that has ended."""
         with self._scheduler.lock:
             self._scheduler.cancel(self._row(project, region, job).id)
 
     def delete(self, project: str, region: str, job: str) -> dict[str, Any]:
-        """Forget a job that is over and return the operation.
-
-        Raises:
-            RefusedError: there is none, or it is not over.
-        """
+        """Delete a job that has ended, and return the operation."""
         with self._scheduler.lock:
             row = self._row(project, region, job)
             if self._scheduler.is_active(row.id):
@@ -137,11 +109,7 @@ class CustomJobs:
             return _operation(place, operation)
 
     def operation(self, project: str, region: str, operation: str) -> dict[str, Any]:
-        """Return an operation; all of them are done.
-
-        Raises:
-            RefusedError: there was none.
-        """
+        """Return an operation; all of them are done."""
         place = f"projects/{project_number(project)}/locations/{region}"
         with self._scheduler.lock:
             known = _is_number(operation) and self._table.operation(int(operation), place)
@@ -150,27 +118,23 @@ class CustomJobs:
         return _operation(place, int(operation))
 
     def job_spec(self, job: str) -> dict[str, Any] | None:
-        """Return what a job has job_spec for; None if there is none."""
+        """Return the job as it was requested; None if it does not exist."""
         with self._scheduler.lock:
             row = self._table.get(int(job)) if _is_number(job) else None
         return None if row is None else row.job
 
     def project_number_of(self, job: str) -> str:
-        """Return the number of a job's project, "" if there is no such job."""
+        """Return the number of a job's project, "" for an unknown job."""
         with self._scheduler.lock:
             row = self._table.get(int(job)) if _is_number(job) else None
         return "" if row is None else row.project
 
     def display_name(self, job: str) -> str:
-        """Return the display name of a job, "" if there is none: faults are matched against it."""
+        """Return the display name of a job, "" for an unknown one: faults are matched against it."""
         return str((self.job_spec(job) or {}).get("displayName", ""))
 
     def inject(self, job: str, what: str, replica: str) -> bool:
-        """Let a preemption ("preempt"), an "oom" or an "internal" error happen; False for a job that does not run.
-
-        Raises:
-            RefusedError: there is no such job or replica.
-        """
+        """Inject a preemption ("preempt"), an "oom" or an "internal" error; False if the job does not run."""
         job_spec = self.job_spec(job)
         if job_spec is None:
             raise not_found(f"CustomJob {job[:100]!r}")
@@ -180,18 +144,18 @@ class CustomJobs:
         return self._scheduler.inject(int(job), what, replica)
 
     def preempted(self, job: str, replica: str) -> bool:
-        """True if the machine of that replica is being taken away."""
+        """Return whether the machine of that replica is being preempted."""
         return _is_number(job) and self._scheduler.preempted(int(job), replica)
 
     def clear(self) -> None:
-        """End and forget all jobs."""
+        """End and remove all jobs."""
         self._scheduler.stop_all()
         with self._scheduler.lock:
             self._table.clear()
             self._hidden.clear()
 
     def _next_id(self, now: float) -> int:
-        """Return a number of 19 digits above all that were given."""
+        """Return a number of 19 digits above all earlier ones."""
         self._last = max(self._last + 1, int(now * 1e9))
         return self._last
 
@@ -202,7 +166,7 @@ class CustomJobs:
         return row
 
     def _count_list(self) -> set[int]:
-        """Count one list call and return the jobs that are not in it yet."""
+        """Count one list call and return the jobs that it does not show yet."""
         now = self._clock.now()
         hidden = {job for job, each in self._hidden.items() if each.lists > 0 or each.until > now}
         self._hidden = {job: each for job, each in self._hidden.items() if job in hidden}
@@ -211,7 +175,7 @@ class CustomJobs:
         return hidden
 
     def _resource(self, row: JobRow) -> dict[str, Any]:
-        """Return a job as the API tells it, in the emulator's own form."""
+        """Return the resource of a job, in the emulator's own form."""
         status: JobStatus = row.status
         resource: dict[str, Any] = {
             "name": f"projects/{row.project}/locations/{row.region}/customJobs/{row.id}",
@@ -224,7 +188,7 @@ class CustomJobs:
             if time_s is not None:
                 resource[name] = format_time(time_s)
         end = status.outcome
-        # It appears about a minute after the end on Vertex AI.
+        # On Vertex AI it appears about a minute after the end.
         if end is not None and end.code and self._clock.now() >= (status.ended or math.inf) + self._timings.error_s:
             resource["error"] = {"code": end.code, "message": end.message}
         return {**resource, **{name: row.job[name] for name in ("labels", "encryptionSpec") if name in row.job}}
@@ -240,5 +204,5 @@ def _operation(place: str, operation: int) -> dict[str, Any]:
 
 
 def _is_number(text: str) -> bool:
-    # SQLite's numbers have 64 bits.
+    # Integers of SQLite have 64 bits.
     return text.isascii() and text.isdigit() and len(text) <= 18 + 1 and int(text) < 2**63

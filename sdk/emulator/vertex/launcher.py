@@ -14,72 +14,63 @@ from .containers.client import OnLine
 
 
 class ReplicaGroup(Protocol):
-    """One try of all replicas of a job. None of its methods is called in the thread of the event loop."""
+    """One attempt of all replicas of a job. None of its methods is called in the thread of the event loop."""
 
     def start(self) -> None:
         """Start all of them."""
 
     def start_one(self, replica: str) -> None:
-        """Start one again that has exited, under the same host name."""
+        """Restart one that has exited, under the same host name."""
 
     def exited(self) -> dict[str, int]:
-        """Return the exit codes of those that are over, as a container's: 128 + the signal."""
+        """Return the exit codes of those that have exited, as a container's: 128 + the signal."""
 
     def out_of_memory(self) -> Set[str]:
-        """Return those that were ended because memory ran out."""
+        """Return those that were killed because memory ran out."""
 
     def terminate(self, grace_s: float) -> None:
-        """End all of them: SIGTERM, `grace_s` seconds, SIGKILL. Nobody is left."""
+        """End all of them: SIGTERM, `grace_s` seconds, SIGKILL. All have ended when this returns."""
 
     def preempt(self, replica: str) -> None:
-        """Take one away: SIGTERM, 15 seconds, SIGKILL."""
+        """Preempt one: SIGTERM, 15 seconds, SIGKILL. Returns at once."""
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release all resources."""
 
 
 class ReplicaLauncher(Protocol):
-    """Makes launcher."""
+    """Makes the replica groups of jobs."""
 
     def make(self, job: Mapping[str, Any], *, job_id: str, project: str, region: str, emit: OnLine) -> ReplicaGroup:
-        """Return a group that was not started yet.
+        """Return a group that is not started yet.
 
         Args:
             job: the custom job in the emulator's own form.
             job_id: its number.
             project: the project's number.
-            region: where it is.
-            emit: is called with replica, "stdout" or "stderr", and a line, from any thread.
+            region: of the request.
+            emit: called with replica, "stdout" or "stderr", and a line, from any thread.
         """
 
     def close(self) -> None:
-        """Let go of what all launcher have in common; none of them is left."""
+        """Release what all groups share; none of them is open any more."""
 
 
-# Makes what makes launcher, once it is known what is stored, which loop's thread may read it, and where the server is.
+# Opens a launcher, given the stored state, the loop in whose thread it may be read, and the emulator's URL.
 OpenLauncher = Callable[[StorageState, asyncio.AbstractEventLoop, str], ReplicaLauncher]
 
 
 class ProcessLauncher:
-    """Gangs of real processes, which see the buckets as files.
-
-    Args:
-        folder: where they may write.
-        state: the buckets.
-        loop: in whose thread the buckets may be read.
-        url: the emulator's.
-    """
+    """Runs replicas as processes of this machine, which see the buckets as files."""
 
     def __init__(self, folder: Path, state: StorageState, loop: asyncio.AbstractEventLoop, url: str) -> None:
-        from .bucket_fs import BucketFs
-        from .threads import StateThread
+        from .bucket_fs import BucketFs, StateThread
 
         self._url, self._folder = url, folder
         self._buckets = BucketFs(state, StateThread(loop), folder / "view")
         self._count = itertools.count(1)
 
     def make(self, job: Mapping[str, Any], *, job_id: str, project: str, region: str, emit: OnLine) -> ReplicaGroup:
-        """Return a group that was not started yet."""
         from .replicas import ReplicaProcesses
 
         scratch = self._folder / "scratch" / f"{job_id}-{next(self._count)}"
@@ -87,11 +78,10 @@ class ProcessLauncher:
         token = urlsplit(self._url).path.strip("/")
 
         def emit_masked(replica: str, stream: str, line: str) -> None:
-            # Clients quote URLs in their errors, and lines are kept and shown.
+            # Clients quote URLs in their errors, and lines are stored and shown.
             emit(replica, stream, line.replace(token, "TOKEN") if token else line)
 
         return ReplicaProcesses(job, **about, scratch=scratch, buckets=self._buckets, emit=emit_masked)
 
     def close(self) -> None:
-        """Let go of the buckets."""
         self._buckets.close()

@@ -1,7 +1,7 @@
-"""What becomes of a custom job, and when. Pure: every function takes a `Life` and the time and returns what follows.
+"""The state machine of a custom job. Pure: every function takes a `JobStatus` and the time and returns what follows.
 
-Where Google documents a number it is used: five restarts of a worker, three retries of a job, six after a spot preemption,
-three attempts after a stockout or an internal error. Times between phases are `JobTimings`, because waiting teaches nothing.
+Documented numbers are Google's: five restarts of a worker, three retries of a job, six after a spot preemption, three
+attempts after a stockout or an internal error. The durations of phases are `JobTimings`, because waiting teaches nothing.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .states import (
 )
 
 CHIEF = "workerpool0-0"
-# SIGABRT and SIGSEGV of a container; any other exit code is the program's own mistake.
+# SIGABRT and SIGSEGV of a container; any other exit code is the program's own fault.
 TRANSIENT = frozenset((134, 139))
-# Containers write lines before all of them are known to have started.
+# "starting" too: containers write lines before all of them are known to have started.
 ACTIVE = frozenset(("starting", "running"))
 INTERNAL = "Internal error occurred for the current attempt"
 _WORKER_RESTARTS, _RETRIES, _PREEMPTIONS, _STOCKOUTS, _INTERNAL = 5, 3, 6, 3, 2
@@ -44,7 +44,7 @@ def new_status(now: float) -> JobStatus:
 
 
 def enqueue(terms: SchedulingTerms, now: float, timings: JobTimings) -> Transition:
-    """Return the status of a job that was just created."""
+    """Return the status of a new job in the queue."""
     status = new_status(now)
     return _waiting(status, terms, now + timings.queue_s), [_log("Waiting for job to be provisioned.")]
 
@@ -52,7 +52,7 @@ def enqueue(terms: SchedulingTerms, now: float, timings: JobTimings) -> Transiti
 def tick(
     status: JobStatus, terms: SchedulingTerms, now: float, timings: JobTimings, availability: Availability
 ) -> Transition:
-    """Return what follows from the time alone; to be called when `due` has come, or the availability has changed."""
+    """Return what follows from the time alone; called when `due` has come, or when the availability has changed."""
     if status.state == CANCELLING and status.phase in ("queued", "provisioning"):
         return _finish(
             replace(status, outcome=status.outcome or JobOutcome(state=CANCELLED, code=_CANCELLED, message="CANCELED")),
@@ -73,7 +73,6 @@ def tick(
 
 
 def replicas_started(status: JobStatus, terms: SchedulingTerms, now: float) -> Transition:
-    """Return what follows once all replicas were started."""
     if status.phase != "starting":
         return status, []
     started = now if status.started is None else status.started
@@ -86,15 +85,7 @@ def replicas_started(status: JobStatus, terms: SchedulingTerms, now: float) -> T
 def replicas_exited(
     status: JobStatus, terms: SchedulingTerms, codes: Mapping[str, int], now: float, killed: Set[str] = frozenset()
 ) -> Transition:
-    """Return what follows from replicas that have exited, several of them perhaps at the same time.
-
-    Args:
-        status: where the job stands.
-        terms: what its specification says.
-        codes: exit codes by replica.
-        now: the time.
-        killed: those that memory ran out for.
-    """
+    """Return what follows from replicas that have exited, perhaps several at the same time."""
     if status.phase != "running":
         return status, []
     status = replace(status, out_of_memory=tuple({*status.out_of_memory, *killed}))
@@ -117,7 +108,7 @@ def replicas_exited(
 
 
 def replicas_stopped(status: JobStatus, terms: SchedulingTerms, now: float, timings: JobTimings) -> Transition:
-    """Return what follows once no process of the job is left."""
+    """Return what follows once no process of the job runs any more."""
     if status.phase != "stopping":
         return status, []
     status = replace(status, preempted=(), out_of_memory=())
@@ -132,7 +123,7 @@ def replicas_stopped(status: JobStatus, terms: SchedulingTerms, now: float, timi
 
 
 def cancel(status: JobStatus, now: float) -> Transition:
-    """Return what follows from a request to cancel; of a job that is over, nothing."""
+    """Return what follows from a cancel request; nothing if the job has ended."""
     if status.phase == "over" or status.state == CANCELLING:
         return status, []
     if status.phase in ("queued", "provisioning"):
@@ -144,7 +135,7 @@ def cancel(status: JobStatus, now: float) -> Transition:
 
 
 def preempt(status: JobStatus, terms: SchedulingTerms, replica: str, now: float) -> Transition:
-    """Return what follows when the machine of a replica is taken away."""
+    """Return what follows when the machine of a replica is preempted."""
     if status.phase not in ACTIVE or replica not in terms.replicas or replica in status.preempted:
         return status, []
     status = replace(status, preempted=(*status.preempted, replica), updated=now)
@@ -174,7 +165,7 @@ def internal_error(status: JobStatus, terms: SchedulingTerms, now: float) -> Tra
 
 
 def emulator_error(status: JobStatus, now: float, why: str) -> Transition:
-    """Return what follows if the emulator itself cannot go on with a job."""
+    """Return what follows if the emulator itself cannot continue with a job."""
     if status.phase == "over":
         return status, []
     return _finish(
@@ -183,7 +174,7 @@ def emulator_error(status: JobStatus, now: float, why: str) -> Transition:
 
 
 def recover(status: JobStatus, now: float) -> Transition:
-    """Return what has become of a job whose server died and left no process behind."""
+    """Return the status of a job after a restart of the emulator, whose processes have all ended."""
     if status.phase in ("queued", "provisioning", "over"):
         return status, []
     if status.state == CANCELLING:
@@ -199,7 +190,7 @@ def _log(text: str, severity: str = "INFO") -> JobAction:
 
 
 def _waiting(status: JobStatus, terms: SchedulingTerms, due: float | None) -> JobStatus:
-    """Return the status with what comes first: the next look at the availability, or the end of the patience."""
+    """Return the status with the next deadline: the next check of the availability, or the end of the maximum wait."""
     limit = None if terms.max_wait_s is None or status.started is not None else status.created + terms.max_wait_s
     times = [each for each in (due, limit) if each is not None]
     return replace(status, due=min(times) if times else None)
@@ -254,7 +245,7 @@ def _stockout_outcome(terms: SchedulingTerms) -> JobOutcome:
 
 def _preempted(status: JobStatus, terms: SchedulingTerms, replica: str, now: float) -> Transition:
     if not terms.spot:
-        # Maintenance of a machine: the worker comes back on another one, and nobody counts it.
+        # Maintenance of a machine: the worker restarts on another one, and it does not count as a restart.
         if not terms.retries:
             return _stop(status, now, outcome=JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}."))
         if terms.restart_job:
@@ -269,7 +260,7 @@ def _preempted(status: JobStatus, terms: SchedulingTerms, replica: str, now: flo
 
 
 def _restart(status: JobStatus, terms: SchedulingTerms, replica: str, code: int, now: float) -> Transition:
-    """Return what follows from an exit that may be no fault of the program."""
+    """Return what follows from an exit that may not be the program's fault."""
     count = status.restarts.get(replica, 0) + 1
     said = _log(f"The replica {replica} exited with a non-zero status of {code} and is restarted.", "WARNING")
     if count <= _WORKER_RESTARTS:

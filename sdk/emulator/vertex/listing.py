@@ -1,4 +1,4 @@
-"""Which jobs a list call shows: its filter, its page, its mask. Pure."""
+"""Filter, page and mask of a list of jobs. Pure."""
 
 from __future__ import annotations
 
@@ -27,11 +27,7 @@ _PAGE, _MAX_PAGE = 100, 1000
 
 
 def read_filter(text: str) -> Filter:
-    """Return the filter of a list call.
-
-    Raises:
-        RefusedError: it is none, or speaks of a field that the service does not compare.
-    """
+    """Return the parsed filter of a list call; every field and operator is one that the service compares."""
     found = parse(text)
     for each in comparisons(found):
         field = snake_case(each.path[0])
@@ -51,7 +47,7 @@ def read_filter(text: str) -> Filter:
 
 
 def matches(comparison: Comparison, job: Mapping[str, Any]) -> bool:
-    """Say whether one comparison of a filter holds for a job as the API tells it."""
+    """Return whether one comparison of a filter holds for the resource of a job."""
     field, op, value = snake_case(comparison.path[0]), comparison.op, comparison.value
     if field == "labels":
         found = job.get("labels", {}).get(".".join(comparison.path[1:]))
@@ -67,16 +63,12 @@ def matches(comparison: Comparison, job: Mapping[str, Any]) -> bool:
 
 
 def is_listed(found: Filter, job: Mapping[str, Any]) -> bool:
-    """Return whether a job, as the API shows it, passes a filter."""
+    """Return whether the resource of a job passes a filter."""
     return matches_filter(found, lambda comparison: matches(comparison, job))
 
 
 def page_size(text: str | None) -> int:
-    """Return how many jobs to show.
-
-    Raises:
-        RefusedError: it is no number.
-    """
+    """Return the number of jobs of a page."""
     if text is None or not text:
         return _PAGE
     if not re.fullmatch(r"-?\d{1,9}", text, re.ASCII) or int(text) < 0:
@@ -85,17 +77,13 @@ def page_size(text: str | None) -> int:
 
 
 def page_token(query: str, last: list[Any]) -> str:
-    """Return the token that continues behind `last`, for those who ask the same again."""
+    """Return the token that continues after `last`, for the same query only."""
     text = json.dumps([_digest(query), last])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def read_page_token(text: str, query: str) -> list[Any] | None:
-    """Return what `token` was given; None for the first page.
-
-    Raises:
-        RefusedError: the token is none, or that of another question.
-    """
+    """Return the `last` of a page token of this query; None for the first page."""
     if not text:
         return None
     try:
@@ -110,11 +98,7 @@ def read_page_token(text: str, query: str) -> list[Any] | None:
 
 
 def apply_read_mask(job: dict[str, Any], mask: str) -> dict[str, Any]:
-    """Return the fields of a job that a read mask names; all of them for no mask or "*".
-
-    Raises:
-        RefusedError: a job has no such field.
-    """
+    """Return the fields of a job that a read mask names; all of them for no mask or "*"."""
     paths = [path.strip() for path in mask.split(",") if path.strip()]
     if not paths or "*" in paths:
         return job

@@ -1,6 +1,6 @@
-"""Which machines custom jobs may have, and what goes with them, as Google documents it. Pure.
+"""The machines that custom jobs may use, with accelerators, regions and quotas, as Google documents them. Pure.
 
-This is the service's own knowledge, on purpose apart from what podlift believes: a test compares the two.
+This knowledge is deliberately separate from podlift's own: a test compares the two.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import quote
 from ..gcs.names import words
 
 _N1 = r"n1-(standard|highmem|highcpu)-"
-# (machine types, accelerator, how many); the first row that fits decides.
+# (machine types, accelerator types, counts)
 _ATTACHED: tuple[tuple[str, str, tuple[int, ...]], ...] = (
     (r"n1-standard-[48]|n1-highmem-[248]", "NVIDIA_TESLA_(P4|P100|T4)", (1, 2, 4)),
     (r"n1-standard-[48]|n1-highmem-[248]", "NVIDIA_TESLA_V100", (1, 2, 4, 8)),
@@ -52,7 +52,7 @@ _CPU = re.compile(
     r"|n1-standard-(4|8|16|32|64|96)|n1-highmem-(2|4|8|16|32|64|96)|n1-highcpu-(16|32|64|96)"
     r"|n[24]-(standard|highmem|highcpu)-[1-9][0-9]{0,2}|c2-standard-(4|8|16|30|60)|m1-[a-z]+-[1-9][0-9]{0,2}"
 )
-# Topology -> machines in it.
+# By machine type: topology -> number of machines.
 _TOPOLOGIES: dict[str, dict[str, int]] = {
     "ct5lp-hightpu-1t": {"1x1": 1},
     "ct5lp-hightpu-4t": {"2x2": 1, "2x4": 2, "4x4": 4, "4x8": 8, "8x8": 16, "8x16": 32, "16x16": 64},
@@ -79,13 +79,13 @@ _QUOTA_TPUS = {"ct5lp": "tpu_v5e", "ct6e": "tpu_v6e", "tpu7x": "tpu_7x"}
 
 
 def is_tpu(spec: Mapping[str, Any]) -> bool:
-    """True for a machine with TPU chips."""
+    """Return whether a machine has TPU chips."""
     kind = spec.get("machineType", "")
     return kind == "cloud-tpu" or kind in _TOPOLOGIES or kind == "tpu7x-standard-4t"
 
 
 def hosts(spec: Mapping[str, Any]) -> int:
-    """Return how many machines a TPU's slice has; 1 for all else."""
+    """Return the number of machines of a TPU slice; 1 for other machines."""
     kind, topology = spec.get("machineType", ""), spec.get("tpuTopology", "")
     if kind == "cloud-tpu":
         return max(int(spec.get("acceleratorCount", 8)) // 8, 1)
@@ -95,7 +95,7 @@ def hosts(spec: Mapping[str, Any]) -> int:
 
 
 def problem(spec: Mapping[str, Any], region: str) -> str | None:
-    """Return what is wrong with a machine spec, as a sentence; None if it can be had in the region."""
+    """Return what is wrong with a machine spec, as a sentence; None if the region has such machines."""
     kind = spec.get("machineType", "")
     accelerator, count = spec.get("acceleratorType", ""), spec.get("acceleratorCount", 0)
     if kind == "cloud-tpu":
@@ -127,7 +127,7 @@ def _old_tpu(accelerator: str, count: int, spec: Mapping[str, Any]) -> str | Non
 
 def _new_tpu(kind: str, accelerator: str, topology: str) -> str | None:
     if accelerator:
-        return f'Machine type "{kind}" takes a TPU topology and no accelerator type. Received: {accelerator!r}.'
+        return f'Machine type "{kind}" requires a TPU topology and no accelerator type. Received: {accelerator!r}.'
     known = ", ".join(_TOPOLOGIES.get(kind, ["2x2x1"]))
     fits = topology in _TOPOLOGIES[kind] if kind in _TOPOLOGIES else _7X.fullmatch(topology)
     return None if fits else f'TPU topology {topology!r} is not supported for machine type "{kind}": {known}.'
@@ -142,7 +142,7 @@ def _gpu(kind: str, accelerator: str, count: int, topology: str) -> str | None:
     if not accelerator:
         if count:
             return f"Accelerator count {count} needs an accelerator type."
-        # Only the machines that can also do without may leave their accelerator out.
+        # The accelerator is optional only for machines that exist without one.
         return None if _CPU.fullmatch(kind) else f'Machine type "{kind}" requires accelerator type {rows[0][1]}.'
     counts = {each for _, kinds, counts in rows if re.fullmatch(kinds, accelerator) for each in counts}
     if not counts:

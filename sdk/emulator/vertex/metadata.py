@@ -1,4 +1,4 @@
-"""The metadata server, as far as client libraries and training programs ask it."""
+"""The metadata server: the part that client libraries and training programs use."""
 
 from __future__ import annotations
 
@@ -18,26 +18,14 @@ _TOKEN_S = 3599
 
 
 def is_metadata_request(path: str, headers: Mapping[str, str]) -> bool:
-    """True for a request to the metadata server: its own paths, and the root with which clients look whether it is there."""
+    """Return whether a path is the metadata server's: one of its own, or the root by which clients detect it."""
     return path.startswith("/computeMetadata") or (path == "/" and "metadata-flavor" in headers)
 
 
 def respond(
     path: str, headers: Mapping[str, str], query: Mapping[str, str], *, project: str, account: str, preempted: bool
 ) -> Response:
-    """Return the answer.
-
-    Args:
-        path: of the request.
-        headers: with names in lower case.
-        query: its parameters.
-        project: the number of the project whose job asks.
-        account: the service account of the job; "" for the one that Vertex AI provides.
-        preempted: whether the machine is being taken away.
-
-    Raises:
-        RefusedError: there is nothing of that name.
-    """
+    """Return the answer."""
     if headers.get("metadata-flavor") != "Google" or "x-forwarded-for" in headers:
         text = "Your client does not have permission to get this URL: it needs the header Metadata-Flavor: Google."
         return PlainTextResponse(text, 403, _FLAVOR)
@@ -71,7 +59,7 @@ def _tree(project: str, email: str, *, preempted: bool) -> dict[str, Any]:
         "scopes": [_SCOPES],
         "token": _Json(access_token="podlift-emulator", expires_in=_TOKEN_S, token_type="Bearer"),  # noqa: S106
     }
-    # The code runs in a project of Google's: a program that takes it for the user's own fails there, and here.
+    # As in the cloud, a job runs in a project of Google's, and a program that takes it for the user's own fails.
     tenant = project_number(f"{project}-tp")
     return {
         "project": {"project-id": f"t{tenant}-tp", "numeric-project-id": tenant},

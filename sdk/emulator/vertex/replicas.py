@@ -1,4 +1,4 @@
-"""The worker pools of an emulated job, really run: each replica is a process of this machine that sees what Vertex AI shows."""
+"""The worker pools of an emulated job: each replica is a process of this machine that sees what Vertex AI would show it."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from .bucket_fs import BucketFs
 from .containers.client import ContainerConfig, Containers, OnLine
 from .environment import Replica
 
-# What a virtual machine gets before it is taken away, and what is left of it for a container.
+# The part of the notice before a preemption of a virtual machine that its container gets.
 PREEMPTION_GRACE_S = 15.0
 _KILLED = 137
 _END_S = 30.0
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _LOCALHOST = "127.0.0.1"
-# The module is $0. Of what an executor image does, this is what can be done without one.
+# The module is $0. This is the part of an executor image's work that needs no image.
 _PACKAGE = """
 python3 -m pip install -q --disable-pip-version-check --no-index --no-deps --no-build-isolation --force-reinstall {files} || {{
   echo {failed} >&2
@@ -42,7 +42,7 @@ exec python3 -m "$0" "$@"
 
 
 def missing_isolation() -> str | None:
-    """Return why replicas cannot have /gcs and each other's names here; None if they can. Tries it, without a job."""
+    """Return which isolation of replicas this system denies, as a sentence; None if it denies none. Probed without a job."""
     with tempfile.TemporaryDirectory(prefix="podlift-emulator-") as scratch:
         containers = Containers(_config(Path(scratch), Path(scratch), [], {}), lambda *_: None, lambda *_: None)
         containers.close()
@@ -52,35 +52,22 @@ def missing_isolation() -> str | None:
 def _limitation(refused: Mapping[str, str]) -> str | None:
     if refused["root"]:
         return (
-            f"Emulated jobs see no /gcs, and their host names do not resolve: this system lets them have no root of their own "
-            f"({refused['root']}). What they install goes to environments of their own, but nothing keeps a program from "
+            f"Emulated jobs see no /gcs, and their host names do not resolve: this system denies them a root of their own "
+            f"({refused['root']}). What they install goes into environments of their own, but nothing prevents a program from "
             "writing into this interpreter's folders itself. Next: run the emulator as root, or allow user namespaces."
         )
     if refused["pids"]:
         return (
-            f"A process that an emulated job leaves behind may outlive a kill of the emulator: this system lets it have no "
+            f"A process that an emulated job leaves behind may outlive a kill of the emulator: this system denies it a "
             f"PID namespace ({refused['pids']})."
         )
     return None
 
 
 class ReplicaProcesses:
-    """One try of all replicas of a job.
+    """One attempt of all replicas of a job, as processes.
 
     None of its methods may be called in the thread that owns the state of the buckets.
-
-    Args:
-        job: a CustomJob as JSON: camelCase, whole numbers as such.
-        job_id: its number.
-        project: of the request.
-        region: where it "runs".
-        url: the emulator's.
-        scratch: a folder of this object alone, which need not exist.
-        buckets: what is seen as /gcs.
-        emit: called with a replica's name, "stdout" or "stderr", and a line; in a thread of its own, in order.
-
-    Raises:
-        InputError: only an image could say what a replica runs; or the folder's name cannot be in PATH.
     """
 
     def __init__(
@@ -99,7 +86,7 @@ class ReplicaProcesses:
         if problems:
             raise InputError(problems)
         self._job, self._job_id, self._url, self._buckets, self._emit = job, job_id, url, buckets, emit
-        # Every replica starts in a folder of its own.
+        # Absolute: every replica starts in a folder of its own.
         self._scratch = scratch.resolve()
         self._replicas = {replica.name: replica for replica in environment.replicas(job)}
         self._service = environment.service_env(job, job_id=job_id, project=project, region=region)
@@ -108,7 +95,7 @@ class ReplicaProcesses:
         self._exit_event = threading.Condition()
         self._codes: dict[str, int] = {}
         self._killed: set[str] = set()
-        # Whoever dies of SIGKILL then has died of ours.
+        # A SIGKILL that one of these dies of was sent by the emulator.
         self._stopped: set[str] = set()
         self._memory = MemoryWatch()
         self._reservation: PortReservation | None = None
@@ -117,12 +104,7 @@ class ReplicaProcesses:
         self._redirect_env: Mapping[str, str] = {}
 
     def start(self) -> None:
-        """Start all replicas.
-
-        Raises:
-            OSError: the machine has no process, port or room left.
-            InputError: the proxy in the emulator's environment cannot be used.
-        """
+        """Start all replicas."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._redirect_env = self._buckets.redirect_env(self._url)
         self._buckets.mount()
@@ -130,7 +112,7 @@ class ReplicaProcesses:
             self._reservation = PortReservation(list(self._replicas))
             config = _config(self._scratch, self._buckets.folder, self._buckets.buckets, self._hosts)
             self._containers = Containers(config, self._emit, self._on_exit)
-            # Without names of their own they are all this machine.
+            # Without host names of their own, all replicas are on localhost.
             named = not self._containers.refused["root"]
             self._addresses = {
                 replica: f"{self._hosts[name] if named else 'localhost'}:{self._reservation.ports[name]}"
@@ -143,7 +125,7 @@ class ReplicaProcesses:
             self._start(name)
 
     def start_one(self, replica: str) -> None:
-        """Start a replica that has exited once more, with the same host name and port."""
+        """Restart a replica that has exited, with the same host name and port."""
         self._buckets.sync()
         self._stopped.discard(replica)
         with self._exit_event:
@@ -151,30 +133,26 @@ class ReplicaProcesses:
         self._start(replica)
 
     def exited(self) -> dict[str, int]:
-        """Return the exit codes of the replicas that are exited, as a container's: 128 + the signal.
+        """Return the exit codes of the replicas that have exited, as a container's: 128 + the signal.
 
-        What they have printed was emitted, and what they have written below /gcs are objects.
+        Their output was emitted, and the files that they have written below /gcs are objects.
         """
         with self._exit_event:
             return dict(self._codes)
 
     def wait(self, timeout_s: float, known: int = 0) -> dict[str, int]:
-        """Return what `exited` does, as soon as it has more than `known` entries, or after `timeout_s` seconds."""
+        """Return `exited()` as soon as it has more than `known` entries, or after `timeout_s` seconds."""
         with self._exit_event:
             self._exit_event.wait_for(lambda: len(self._codes) > known, timeout_s)
             return dict(self._codes)
 
     def out_of_memory(self) -> frozenset[str]:
-        """Return the replicas that the kernel has ended because memory ran out; its log and its counters say so."""
+        """Return the replicas that the kernel has killed because memory ran out, according to its log and counters."""
         with self._exit_event:
             return frozenset(self._killed)
 
     def terminate(self, grace_s: float) -> None:
-        """End all replicas: SIGTERM, `grace_s` seconds, SIGKILL for whoever is left. Nobody is when this returns.
-
-        Raises:
-            TimeoutError: the kernel cannot end one of them.
-        """
+        """End all replicas: SIGTERM, `grace_s` seconds, SIGKILL. All have ended when this returns."""
         if self._containers is None:
             return
         self._stopped.update(self._replicas)
@@ -187,17 +165,13 @@ class ReplicaProcesses:
                     raise TimeoutError(f"{', '.join(left)} did not end within {_END_S:g} s of SIGKILL.")
 
     def preempt(self, replica: str) -> None:
-        """Take a replica's machine away: SIGTERM, 15 s, SIGKILL. Returns at once; `exited` tells when it is exited."""
+        """Preempt a replica: SIGTERM, 15 s, SIGKILL. Returns at once; `exited` shows when it has ended."""
         if self._containers is not None:
             self._stopped.add(replica)
             self._containers.stop([replica], PREEMPTION_GRACE_S)
 
     def close(self) -> None:
-        """End whoever is left at once, and let go of ports, names and the scratch folder.
-
-        Raises:
-            TimeoutError: the kernel cannot end one of them.
-        """
+        """Kill every process that still runs, and release ports, names and the scratch folder."""
         if self._containers is not None:
             self._close()
 
@@ -219,9 +193,9 @@ class ReplicaProcesses:
         try:
             self._buckets.flush()
         except Exception:
-            # A full disk, or an emulator that is about to end: that the replica is over has to be known all the same.
+            # A full disk, or an emulator that is about to end: the exit of the replica still has to be reported.
             sys.stderr.write(
-                f"podlift emulator: what {', '.join(exited)} left below /gcs is lost.\n{traceback.format_exc()}"
+                f"podlift emulator: what {', '.join(exited)} wrote below /gcs is lost.\n{traceback.format_exc()}"
             )
         with self._exit_event:
             self._codes.update({name: code for name, (code, _) in exited.items()})
@@ -231,7 +205,7 @@ class ReplicaProcesses:
         replica = self._replicas[name]
         pool = environment.worker_pools(self._job)[replica.pool]
         home = self._scratch / name
-        # A container that is restarted begins with the files of its image.
+        # A restarted container begins with the files of its image.
         shutil.rmtree(home, ignore_errors=True)
         (home / "tmp").mkdir(parents=True)
         python = interpreter.make_environment(home / ".local")
@@ -257,7 +231,7 @@ class ReplicaProcesses:
             self._containers.start(name, host=self._hosts[name], command=command, env=env, cwd=str(home))
 
     def _package(self, spec: Mapping[str, Any], home: Path) -> list[str]:
-        """Return what installs the packages of a pool and runs the module."""
+        """Return the command that installs the packages of a pool and runs the module."""
         fetched = []
         for place, uri in enumerate(spec.get("packageUris", ())):
             bucket, _, name = uri.removeprefix("gs://").partition("/")

@@ -1,4 +1,4 @@
-"""What a request to Vertex AI or Cloud Logging asks for, found out from its method, its path and its query. Pure."""
+"""The operation of a request to Vertex AI or Cloud Logging, from its method, path and query. Pure."""
 
 from __future__ import annotations
 
@@ -28,16 +28,12 @@ class VertexRoute:
 
 
 def served(path: str) -> bool:
-    """True for a path of Vertex AI, Cloud Logging or Service Usage."""
+    """Return whether a path belongs to Vertex AI, Cloud Logging or Service Usage."""
     return path.startswith(("/v1/", "/v1beta1/", "/v2/"))
 
 
 def find(method: str, path: str, query: Mapping[str, str]) -> VertexRoute:
-    """Return what a request asks for.
-
-    Raises:
-        RefusedError: there is no such method, or the emulator does not know it.
-    """
+    """Return the operation of a request."""
     if (method, path) == ("POST", "/v2/entries:list"):
         return VertexRoute(operation="entries.list")
     quota = _QUOTA.fullmatch(path)

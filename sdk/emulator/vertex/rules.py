@@ -1,6 +1,6 @@
-"""What the service refuses about a custom job that is well-formed. Pure.
+"""What the service rejects about a custom job that is well-formed. Pure.
 
-Only Google's rules stand here; which TensorFlow runs where, and what a run costs, is podlift's business and not the cloud's.
+These are Google's rules only. Which TensorFlow version runs where, and what a run costs, is podlift's knowledge.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _JOB, _SPEC = "custom_job", "custom_job.job_spec"
 
 
 def problems(job: Mapping[str, Any], region: str) -> Problems:
-    """Return the field and the sentence of every mistake; nothing for a job that would be taken."""
+    """Return the field and the sentence of every mistake; nothing for a valid job."""
     spec = job.get("jobSpec", {})
     pools = spec.get("workerPoolSpecs", [])
     found = [*_named(job), *_labels(job.get("labels", {})), *_extent(pools)]
@@ -123,9 +123,9 @@ def _task(pool: Mapping[str, Any], where: str) -> Problems:
         required.update(packageUris="package_uris", pythonModule="python_module")
         if len(package.get("packageUris", [])) > _MAX_PACKAGES:
             found.append((f"{place}.package_uris", f"At most {_MAX_PACKAGES} package URIs are allowed."))
-    for name, told in required.items():
+    for name, field in required.items():
         if not task.get(name):
-            found.append((f"{place}.{told}", f"Required field is not set: {told}."))
+            found.append((f"{place}.{field}", f"Required field is not set: {field}."))
     variables = task.get("env", [])
     if len(variables) > _MAX_ENV:
         found.append((f"{place}.env", f"There are {len(variables)} environment variables; {_MAX_ENV} are allowed."))
@@ -171,8 +171,8 @@ def _tpu(spec: Mapping[str, Any]) -> Problems:
 def _scheduling(spec: Mapping[str, Any]) -> Problems:
     given, where = spec.get("scheduling", {}), f"{_SPEC}.scheduling"
     found: Problems = [
-        (f"{where}.{told}", f"The {told} has to be a positive duration. Received: {given[name]}.")
-        for name, told, least in (("timeout", "timeout", 1e-9), ("maxWaitDuration", "max_wait_duration", 0))
+        (f"{where}.{field}", f"The {field} has to be a positive duration. Received: {given[name]}.")
+        for name, field, least in (("timeout", "timeout", 1e-9), ("maxWaitDuration", "max_wait_duration", 0))
         if name in given and duration_s(given[name]) < least
     ]
     if given.get("strategy") != "FLEX_START":

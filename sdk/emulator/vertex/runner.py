@@ -1,4 +1,4 @@
-"""One thread for each job whose containers run: it does what has to be done to them, and reports what becomes of them."""
+"""One thread for each job with running containers: it executes commands for them, and reports what happens to them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class JobRunner:
     """The containers of one job.
 
     Args:
-        make: makes a new group for every try of the whole job.
+        make: makes a new group for every attempt of the whole job.
         grace_s: between SIGTERM and SIGKILL.
-        on_start: all replicas were started.
-        on_exit: these have exited, with these codes, and memory ran out for those.
-        on_stop: no process is left after `stop`.
-        on_error: the group cannot go on; the sentence says why.
+        on_start: called when all replicas were started.
+        on_exit: called with the exit codes of replicas, and those of them that ran out of memory.
+        on_stop: called when no process runs any more after "stop".
+        on_error: called with a sentence when the group has failed.
     """
 
     def __init__(
@@ -44,11 +44,11 @@ class JobRunner:
         self._thread.start()
 
     def send(self, what: str, replica: str = "") -> None:
-        """Have it done: "start", "start_one", "stop", "preempt" or "close"; returns at once."""
+        """Queue a command: "start", "start_one", "stop", "preempt" or "close"; returns at once."""
         self._commands.put((what, replica))
 
     def join(self, timeout_s: float) -> None:
-        """Wait for the end that "close" asked for."""
+        """Wait until "close" is done."""
         self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -61,7 +61,7 @@ class JobRunner:
             try:
                 self._handle(what, replica)
             except Exception as error:
-                # The job fails and the reason is in its error; the emulator goes on with the others.
+                # The job fails with this reason in its error; the others continue.
                 traceback.print_exc()
                 self._abandon()
                 self._on_error(f"{type(error).__name__}: {error}")
@@ -101,5 +101,5 @@ class JobRunner:
             try:
                 group.terminate(0)
                 group.close()
-            except Exception:  # it is given up already, and the job goes on to its end
+            except Exception:  # the job fails anyway
                 traceback.print_exc()

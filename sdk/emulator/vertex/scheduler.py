@@ -1,4 +1,4 @@
-"""Drives the jobs that are not over through their lives: by the clock, by what becomes of containers, by what tests ask for."""
+"""Moves active jobs through their states: by the clock, by the exits of containers, and by injected faults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .states import Availability, JobAction, JobStatus, JobTimings, SchedulingTe
 from .tables import JobRow, JobTable
 from .timing import EmulatorClock
 
-# How long the thread that drives the jobs sleeps at most: whatever changes wakes it.
+# The longest sleep of the scheduler's thread; every change wakes it.
 _SLEEP_S = 5.0
 _CLOSE_S = 30.0
 LOGS_URL = (
@@ -29,7 +29,7 @@ LOGS_URL = (
 
 @dataclass(kw_only=True)
 class _ActiveJob:
-    """A job that is not over."""
+    """A job that has not ended."""
 
     row: JobRow
     terms: SchedulingTerms
@@ -44,7 +44,7 @@ class _ActiveJob:
 
     @property
     def busy(self) -> int:
-        """How many machines it has or is getting."""
+        """The number of machines that it has or is getting."""
         return 0 if self.status.phase in ("queued", "over") else len(self.terms.replicas)
 
 
@@ -56,15 +56,9 @@ class _TimedFault:
 
 
 class JobScheduler:
-    """All jobs that are not over. Any thread may use it; nothing in it waits for a container.
+    """All jobs that have not ended. Safe to use from any thread; nothing in it waits for a container.
 
-    Args:
-        table: where jobs are kept.
-        clock: the emulator's.
-        entries: where their lines go.
-        faults: what goes wrong.
-        timings: how long the phases take.
-        capacity: how many replicas run at the same time; jobs beyond wait in the queue, as for a quota that is in use.
+    Jobs beyond `capacity` replicas wait in the queue, as for a quota that is exhausted.
     """
 
     def __init__(
@@ -87,11 +81,7 @@ class JobScheduler:
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def start(self, launcher: ReplicaLauncher) -> None:
-        """Go on with the jobs of the table, and with those that come.
-
-        Args:
-            launcher: makes what runs their containers.
-        """
+        """Resume the jobs of the table, and run new ones; `launcher` makes what runs their containers."""
         with self.lock:
             self._launcher = launcher
             for row in self._table.all_jobs():
@@ -99,7 +89,7 @@ class JobScheduler:
             self._thread.start()
 
     def add(self, row: JobRow, actions: Iterable[JobAction]) -> None:
-        """Take over a job that was just created."""
+        """Schedule a new job."""
         with self.lock:
             active = self._active[row.id] = _ActiveJob(row=row, terms=scheduling_terms(row), status=row.status)
             hold = self._faults.for_job("hold", active.name)
@@ -109,16 +99,15 @@ class JobScheduler:
             self._wake.notify_all()
 
     def cancel(self, job: int) -> None:
-        """Begin to cancel a job; nothing happens to one that is over."""
+        """Begin to cancel a job; no effect on one that has ended."""
         self._advance(job, lambda active, now: lifecycle.cancel(active.status, now))
 
     def is_active(self, job: int) -> bool:
-        """True for a job that is not over."""
         with self.lock:
             return job in self._active
 
     def inject(self, job: int, what: str, replica: str) -> bool:
-        """Let a preemption ("preempt"), an "oom" or an "internal" error happen; False for a job that does not run."""
+        """Inject a preemption ("preempt"), an "oom" or an "internal" error; False if the job does not run."""
         steps: dict[str, Callable[[_ActiveJob, float], Transition]] = {
             "preempt": lambda active, now: lifecycle.preempt(active.status, active.terms, replica, now),
             "oom": lambda active, now: lifecycle.out_of_memory(active.status, active.terms, replica, now),
@@ -132,25 +121,25 @@ class JobScheduler:
             return True
 
     def preempted(self, job: int, replica: str) -> bool:
-        """True if the machine of that replica is being taken away."""
+        """Return whether the machine of that replica is being preempted."""
         with self.lock:
             active = self._active.get(job)
             return active is not None and replica in active.status.preempted
 
     def clock_moved(self) -> None:
-        """Look again at all that waits: the clock was moved."""
+        """Recheck all waiting jobs."""
         with self.lock:
             self._recheck_queue()
 
     def release_held(self) -> None:
-        """Let go of the jobs that a fault holds: other faults have taken its place."""
+        """Release the jobs that a fault holds: other faults are in force now."""
         with self.lock:
             for active in self._active.values():
                 active.held_until = 0.0
             self._recheck_queue()
 
     def stop_all(self) -> None:
-        """End the containers of all jobs and forget these, without a word in the table."""
+        """End the containers of all jobs and drop the jobs, without recording it in the table."""
         with self.lock:
             runners = [active.runner for active in self._active.values() if active.runner is not None]
             self._active.clear()
@@ -161,7 +150,7 @@ class JobScheduler:
             runner.join(_CLOSE_S)
 
     def close(self) -> None:
-        """End all containers; jobs that run are failed ones when the folder is served again."""
+        """End all containers; running jobs will have failed when the folder is served again."""
         with self.lock:
             self._closed = True
             self._wake.notify_all()
@@ -174,7 +163,7 @@ class JobScheduler:
             self._thread.join(_CLOSE_S)
 
     def _resume(self, row: JobRow) -> None:
-        """Go on with a job of a server before this one."""
+        """Resume a job of an earlier server."""
         if row.status.phase == "over":
             return
         now = self._clock.now()
@@ -193,13 +182,13 @@ class JobScheduler:
                 try:
                     sleep_s = self._run_due()
                 except Exception:
-                    # A mistake of ours with one job; the others go on.
+                    # A defect of the emulator with one job; the others continue.
                     traceback.print_exc()
                     sleep_s = _SLEEP_S
                 self._wake.wait(sleep_s)
 
     def _run_due(self) -> float:
-        """Do what is due and return how long nothing more is."""
+        """Do what is due, and return the time until something else may be."""
         now = self._clock.now()
         while self._timed_faults and self._timed_faults[0].at <= now:
             timed = heapq.heappop(self._timed_faults)
@@ -213,7 +202,7 @@ class JobScheduler:
         if not times:
             return _SLEEP_S
         left_s = max(min(times) - self._clock.now(), 0.0)
-        # Time that stands still brings nothing about; who moves it wakes this thread.
+        # A frozen clock makes nothing due; `clock_moved` wakes this thread.
         return _SLEEP_S if left_s and self._clock.frozen else min(left_s, _SLEEP_S)
 
     def _tick(self, job: int) -> None:
@@ -234,7 +223,7 @@ class JobScheduler:
         return Availability()
 
     def _advance(self, job: int, step: Callable[[_ActiveJob, float], Transition]) -> None:
-        """Let one thing happen to a job, keep what came of it, and do what follows."""
+        """Apply one transition to a job."""
         with self.lock:
             active = self._active.get(job)
             if active is not None and not self._closed:
@@ -268,7 +257,7 @@ class JobScheduler:
     def _runner(self, active: _ActiveJob) -> JobRunner:
         job, terms = active.row.id, active.terms
 
-        def leave(codes: dict[str, int], killed: Set[str]) -> None:
+        def on_exit(codes: dict[str, int], killed: Set[str]) -> None:
             self._advance(job, lambda active, now: lifecycle.replicas_exited(active.status, terms, codes, now, killed))
 
         def report(step: Callable[[JobStatus, float], Transition]) -> None:
@@ -289,19 +278,19 @@ class JobScheduler:
             make,
             self._timings.grace_s,
             on_start=lambda: report(lambda status, now: lifecycle.replicas_started(status, terms, now)),
-            on_exit=leave,
+            on_exit=on_exit,
             on_stop=lambda: report(lambda status, now: lifecycle.replicas_stopped(status, terms, now, self._timings)),
             on_error=lambda why: report(lambda status, now: lifecycle.emulator_error(status, now, why)),
         )
 
     def _schedule_faults(self, active: _ActiveJob) -> None:
-        """Set the alarms of what is to happen to a job that begins to run."""
+        """Schedule the faults of a job that begins to run."""
         for fault in self._faults.for_running(active.name):
             at = self._clock.now() + (fault.after_s or 0.0)
             heapq.heappush(self._timed_faults, _TimedFault(at=at, job=active.row.id, fault=fault))
 
     def _recheck_queue(self) -> None:
-        """Have the jobs that wait without a date look whether they may go on now, the oldest first."""
+        """Let queued jobs without a deadline try to leave the queue, the oldest first."""
         now = self._clock.now()
         for active in list(self._active.values()):
             if active.status.phase == "queued" and active.status.due is None and active.held_until <= now:
@@ -312,5 +301,5 @@ class JobScheduler:
 
 
 def scheduling_terms(row: JobRow) -> SchedulingTerms:
-    """Return what a job's specification says about its status."""
+    """Return what the specification of a job says about its scheduling."""
     return SchedulingTerms.of(row.job, region=row.region, logs_url=LOGS_URL.format(project=row.project, job=row.id))

@@ -1,4 +1,4 @@
-"""The values of a job's life: where it stands, what its specification says about it, and what has to be done. Pure."""
+"""The values of the state machine of a job: its status, the terms of its specification, and the actions to take. Pure."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ RestartPhase = Literal["", "starting", "provisioning"]
 
 @dataclass(frozen=True, kw_only=True)
 class JobTimings:
-    """How long things take that take minutes on Vertex AI, in seconds.
+    """Durations that are minutes on Vertex AI, in seconds, and the states of jobs that exceed a limit.
 
     Args:
         queue_s: before the job leaves the queue.
-        provision_s: before its machines are there; also before each retry of the whole job.
+        provision_s: before its machines are ready; also before each retry of the whole job.
         stockout_s: between two attempts to get machines.
         grace_s: between SIGTERM and SIGKILL when a job is ended; Google documents none.
-        error_s: how long after the end `error` appears; about a minute on Vertex AI.
-        timeout_state: how a job ends that exceeds its timeout; Google does not say.
-        wait_state: how one ends that has waited longer than `maxWaitDuration`.
+        error_s: between the end of a job and the appearance of its `error`; about a minute on Vertex AI.
+        timeout_state: the final state of a job that exceeds its timeout; Google documents none.
+        wait_state: the final state of a job that exceeds `maxWaitDuration`.
     """
 
     queue_s: float = 0.05
@@ -44,7 +44,7 @@ class JobTimings:
 
 @dataclass(frozen=True, kw_only=True)
 class SchedulingTerms:
-    """What a job's own specification says about its life."""
+    """The part of a job's specification that the state machine needs."""
 
     replicas: tuple[str, ...]
     region: str
@@ -67,7 +67,7 @@ class SchedulingTerms:
             region=region,
             logs_url=logs_url,
             timeout_s=duration_s(given["timeout"]) if "timeout" in given else _TIMEOUT_S,
-            # Zero is for ever.
+            # Zero means no limit.
             max_wait_s=wait or None if strategy == "FLEX_START" else None,
             spot=strategy == "SPOT",
             flex=strategy == "FLEX_START",
@@ -87,14 +87,14 @@ class JobOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """Where a job stands. Times are Unix times in seconds.
+    """The status of a job. Times are Unix times in seconds.
 
     Args:
-        state: as the API tells it.
+        state: as the API shows it.
         phase: what is going on.
         due: when time alone changes something; None for never.
-        end: how it ends, or will end once everything is stopped.
-        again: what follows a stop that is no end: "start" in the same place, "provision" on new machines.
+        outcome: how it ends, or will end once all replicas are stopped.
+        next_phase: what follows a stop that is not the end: "starting" in the same place, "provisioning" on new machines.
     """
 
     state: str
@@ -115,12 +115,10 @@ class JobStatus:
     out_of_memory: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as JSON."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> JobStatus:
-        """Return what `to_dict` was called on."""
         values = {each.name: found[each.name] for each in fields(cls)}
         values["outcome"] = JobOutcome(**values["outcome"]) if values["outcome"] else None
         for name in ("preempted", "out_of_memory"):
@@ -130,7 +128,7 @@ class JobStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class JobAction:
-    """What has to be done: `say` a line, `start` all replicas, `start_one`, `stop` all, `preempt` one, or `close` for good."""
+    """What to do: `log` a line, `start` all replicas, `start_one`, `stop` all, `preempt` one, or `close` for good."""
 
     kind: Literal["log", "start", "start_one", "stop", "preempt", "close"]
     replica: str = ""
@@ -140,7 +138,7 @@ class JobAction:
 
 @dataclass(frozen=True, kw_only=True)
 class Availability:
-    """Whether there are machines: `room`, none yet (`held`, until a time if it is known) or none at all (`stockout`)."""
+    """Whether there are machines: `room`, none yet (`held`, until a known time or not) or none at all (`stockout`)."""
 
     kind: Literal["room", "held", "stockout"] = "room"
     until: float | None = None

@@ -1,4 +1,4 @@
-"""The jobs of a data folder, in SQLite: what was answered is there after any kill of this process."""
+"""The jobs of a data folder, in SQLite."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CREATE TABLE operations (id INTEGER PRIMARY KEY, place TEXT NOT NULL);
 
 @dataclass(frozen=True, kw_only=True)
 class JobRow:
-    """A job: where it is, what it asked for, and where it stands."""
+    """A job: its location, its specification and its status."""
 
     id: int
     project: str
@@ -39,29 +39,25 @@ class JobTable:
         self._db = data_folder.open_database(path, _SCHEMA, _VERSION, any_thread=True)
 
     def close(self) -> None:
-        """Close the database."""
         self._db.close()
 
     def add(self, row: JobRow) -> None:
-        """Keep a new job."""
         values = (row.id, row.project, row.region, json.dumps(row.job), json.dumps(row.status.to_dict()))
         self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", values)
 
     def update(self, job: int, status: JobStatus) -> None:
-        """Keep where a job stands."""
         self._db.execute("UPDATE jobs SET status = ? WHERE id = ?", (json.dumps(status.to_dict()), job))
 
     def get(self, job: int) -> JobRow | None:
-        """Return a job; None if there is none."""
         found = self._db.execute("SELECT * FROM jobs WHERE id = ?", (job,)).fetchone()
         return None if found is None else _row(found)
 
     def last(self) -> int:
-        """Return the highest number of a job, 0 for none."""
+        """Return the highest id of a job, 0 for none."""
         return int(self._db.execute("SELECT coalesce(max(id), 0) FROM jobs").fetchone()[0])
 
     def newest(self, project: str, region: str, before: int | None) -> Iterator[JobRow]:
-        """Yield the jobs of a place, the newest first, from the one behind `before`."""
+        """Yield the jobs of a location with ids below `before`, the newest first."""
         query = "SELECT * FROM jobs WHERE project = ? AND region = ? AND id < ? ORDER BY id DESC"
         for found in self._db.execute(query, (project, region, 2**63 - 1 if before is None else before)):
             yield _row(found)
@@ -71,19 +67,18 @@ class JobTable:
         return [_row(found) for found in self._db.execute("SELECT * FROM jobs ORDER BY id")]
 
     def delete(self, job: int, operation: int, place: str) -> None:
-        """Forget a job, and remember the operation that did it."""
+        """Delete a job, and record the operation that did it."""
         self._db.execute("BEGIN IMMEDIATE")
         self._db.execute("DELETE FROM jobs WHERE id = ?", (job,))
         self._db.execute("INSERT INTO operations VALUES (?, ?)", (operation, place))
         self._db.execute("COMMIT")
 
     def operation(self, operation: int, place: str) -> bool:
-        """True if there was such an operation."""
+        """Return whether there was such an operation."""
         query = "SELECT 1 FROM operations WHERE id = ? AND place = ?"
         return self._db.execute(query, (operation, place)).fetchone() is not None
 
     def clear(self) -> None:
-        """Forget everything."""
         self._db.executescript("BEGIN; DELETE FROM jobs; DELETE FROM operations; COMMIT;")
 
 

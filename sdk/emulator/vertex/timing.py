@@ -1,4 +1,4 @@
-"""The emulator's own time: the machine's, which may be moved ahead, or one that stands still until it is moved."""
+"""The emulator's clock: the machine's time, which can be moved ahead, or a frozen time."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class EmulatorClock:
-    """Unix time in seconds.
-
-    Args:
-        clock: the machine's.
-        frozen: whether only `advance` moves it.
-    """
+    """Unix time in seconds; a frozen clock moves only by `advance`."""
 
     def __init__(self, clock: Clock, *, frozen: bool = False) -> None:
         self._clock = clock
@@ -31,16 +26,14 @@ class EmulatorClock:
 
     @property
     def frozen(self) -> bool:
-        """True if only `advance` moves it."""
         return self._frozen_at is not None
 
     def now(self) -> float:
-        """Return the time."""
         with self._lock:
             return self._ahead_s + (self._clock.now() if self._frozen_at is None else self._frozen_at)
 
     def advance(self, seconds: float) -> bool:
-        """Move it ahead; False if that would be back, or further than dates of it can be written."""
+        """Move it ahead; False if that would be back, or beyond the dates that can be written."""
         with self._lock:
             if not 0 <= self._ahead_s + seconds <= _MAX_AHEAD_S or not seconds >= 0:
                 return False
@@ -48,7 +41,7 @@ class EmulatorClock:
             return True
 
     def reset(self) -> None:
-        """Put it back to where it was before it was moved ahead; nothing that has a time may be left."""
+        """Undo `advance`. No record may have a time of this clock any more."""
         with self._lock:
             self._ahead_s = 0.0
 
@@ -64,11 +57,7 @@ def format_time_ns(time_ns: int) -> str:
 
 
 def parse_time_ns(text: str) -> int:
-    """Return the Unix time in nanoseconds of an RFC 3339 text.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the Unix time in nanoseconds of an RFC 3339 text."""
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f"no time of RFC 3339: {text!r}")

@@ -11,8 +11,7 @@ from pathlib import Path
 from sdk.clock import SystemClock
 from sdk.emulator.gcs.errors import StorageApiError
 from sdk.emulator.gcs.state import StorageState
-from sdk.emulator.vertex.bucket_fs import BucketFs
-from sdk.emulator.vertex.threads import StateThread
+from sdk.emulator.vertex.bucket_fs import BucketFs, StateThread
 
 
 class Stored:

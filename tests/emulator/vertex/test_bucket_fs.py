@@ -165,7 +165,7 @@ def test_a_file_that_can_be_no_object_is_reported_once(stored, gcs, capfd) -> No
     stored.view.flush()
     stored.view.flush()
     assert stored.names() == ["x"]
-    assert capfd.readouterr().err.count("is no object") == 1
+    assert capfd.readouterr().err.count("cannot be an object") == 1
 
 
 def test_a_bucket_that_is_made_later_is_there(stored, gcs) -> None:

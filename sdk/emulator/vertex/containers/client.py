@@ -1,4 +1,4 @@
-"""The containers of one job, as the emulator holds them: starts and stops them through a keeper, and reads what they print."""
+"""The containers of one job: starts and stops them through the container runtime, and reads their output."""
 
 from __future__ import annotations
 
@@ -15,30 +15,33 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+# Called with a replica's name, "stdout" or "stderr", and a line.
 OnLine = Callable[[str, str, str], None]
+# Called with exit code and pid by the names of replicas that have exited and whose output was all emitted.
+OnExit = Callable[[dict[str, tuple[int, int]]], None]
 
-# What a program prints without an end is not waited for any longer than this.
+# A longer line is split.
 MAX_LINE_BYTES = 1 << 16
 _CHUNK = 1 << 16
 _KILLED = 137
-# The kernel ends what is killed at once, unless a disk does not answer.
+# The kernel ends a killed process at once, unless a disk does not respond.
 _END_S = 30.0
-# What this system refuses, once it is known: asking takes as long as starting a job.
+# What this system denies, once it was probed: a probe takes as long as the start of a job.
 _probe_result: dict[str, dict[str, str]] = {}
 _RUN = "import sys; sys.path.append(sys.argv[1]); from containers import runtime; runtime.main(int(sys.argv[2]))"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerConfig:
-    """What the replicas of a job see.
+    """The file system that the replicas of a job see.
 
     Args:
-        root: an empty folder, under which their root is put together.
+        root: an empty folder, in which their root is assembled.
         gcs: the folder that they see as /gcs.
         buckets: those in it that they may write.
         hosts: the file that they see as /etc/hosts.
         read_only: folders that they may read only.
-        scratch: the folder with all of their own, which they may write wherever it lies.
+        scratch: the folder of all their own files, which they may write wherever it lies.
     """
 
     root: str
@@ -51,7 +54,7 @@ class ContainerConfig:
 
 @dataclass
 class _OutputStream:
-    """One output of a replica, cut into lines."""
+    """One output of a replica, split into lines."""
 
     name: str
     kind: str
@@ -69,25 +72,15 @@ class _OutputStream:
 
 @dataclass
 class _Container:
-    """One start of a replica."""
-
     streams: set[str] = field(default_factory=lambda: {"stdout", "stderr"})
     code: int | None = None
     pid: int = 0
 
 
 class Containers:
-    """The containers of one job, until `close`.
+    """The containers of one job, until `close`."""
 
-    Args:
-        config: what they see.
-        on_line: called with a replica's name, "stdout" or "stderr", and a line, in a thread of this object.
-        on_exit: called in the same thread with exit code and pid of replicas whose output was all emitted, by name.
-    """
-
-    def __init__(
-        self, config: ContainerConfig, on_line: OnLine, on_exit: Callable[[dict[str, tuple[int, int]]], None]
-    ) -> None:
+    def __init__(self, config: ContainerConfig, on_line: OnLine, on_exit: OnExit) -> None:
         self._on_line, self._on_exit = on_line, on_exit
         self._containers: dict[str, _Container] = {}
         self._exited: dict[str, tuple[int, int]] = {}
@@ -107,15 +100,7 @@ class Containers:
         self._ready.wait()
 
     def start(self, name: str, *, host: str, command: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
-        """Start a container.
-
-        Args:
-            name: of the replica, which must not run.
-            host: the name of its machine.
-            command: its words; the first one is looked up in its own PATH.
-            env: all of its variables.
-            cwd: the folder that it starts in.
-        """
+        """Start the container of a replica that does not run, with this command, environment and working folder."""
         outputs = {kind: os.pipe() for kind in ("stdout", "stderr")}
         with self._lock:
             self._containers[name] = _Container()
@@ -138,15 +123,11 @@ class Containers:
                 os.close(there)
 
     def stop(self, names: Sequence[str], grace_s: float) -> None:
-        """Have containers get SIGTERM, and SIGKILL for all that is left of them after `grace_s` seconds. Returns at once."""
+        """Send SIGTERM, and SIGKILL after `grace_s` seconds to every process that still runs. Returns at once."""
         self._send({"action": "stop", "names": list(names), "grace_s": grace_s})
 
     def close(self) -> None:
-        """End all containers at once; whoever was started by them has ended when this returns.
-
-        Raises:
-            TimeoutError: the kernel cannot end one of them.
-        """
+        """Kill all containers; all processes that they started have ended when this returns."""
         if self._closing:
             return
         self._closing = True
@@ -163,7 +144,7 @@ class Containers:
             os.close(end)
 
     def _send(self, message: Mapping[str, Any], handles: Sequence[int] = ()) -> bool:
-        """Say something to the keeper; False when it is gone, of which the thread will learn."""
+        """Send a request to the runtime; False if it has ended, which the thread will notice."""
         data = json.dumps(message).encode()
         with self._lock:
             try:
@@ -174,7 +155,7 @@ class Containers:
         return True
 
     def _run(self) -> None:
-        """Read all that comes until `close`, and then until the keeper has gone and nothing is left to read."""
+        """Read all messages and output until `close`, and then until the runtime has ended and everything is read."""
         while not self._closing or len(self._selector.get_map()) > 1:
             for key, _ in self._selector.select():
                 if isinstance(key.data, _OutputStream):
@@ -201,14 +182,14 @@ class Containers:
         try:
             self._on_line(name, kind, line)
         except Exception:
-            # A program must not hang in its output, nor its exit be missed, because a line cannot be read_only.
-            sys.stderr.write(f"podlift emulator: a line of {name} is lost.\n{traceback.format_exc()}")
+            # A program must not hang in its output, nor its exit be missed, because a line cannot be stored.
+            sys.stderr.write(f"podlift emulator: a line of {name} was lost.\n{traceback.format_exc()}")
 
     def _receive(self) -> None:
         try:
             data = self._socket.recv(_CHUNK)
         except ConnectionResetError:
-            data = b""  # it was killed before it had read all
+            data = b""  # it was killed before it had read everything
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         for line in lines:
             message = json.loads(line)
@@ -222,7 +203,7 @@ class Containers:
         if not data:
             self._selector.unregister(self._socket)
             self._ready.set()
-            # Whoever was left has ended with the keeper, by the kernel if not by the keeper.
+            # All other containers have ended with the runtime, by the kernel if not by the runtime.
             for name in [name for name, container in list(self._containers.items()) if container.code is None]:
                 self._set_exited(name, _KILLED, 0)
 
@@ -241,7 +222,7 @@ def _start_runtime() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     here, there = socket.socketpair()
     with there:
         words = [sys.executable, "-I", "-S", "-E", "-c", _RUN, str(Path(__file__).parents[1]), str(there.fileno())]
-        # A session of its own: what a terminal sends is the emulator's business.
+        # A session of its own: signals of a terminal are for the emulator.
         process = subprocess.Popen(
             words, env={}, cwd="/", stdin=subprocess.DEVNULL, pass_fds=[there.fileno()], start_new_session=True
         )

@@ -1,4 +1,4 @@
-"""A root of their own for the replicas of a job, and processes of their own for each: mount, user and PID namespaces.
+"""The root file system and the PID namespaces of replicas: mount, user and PID namespaces.
 
 The machine itself is not changed. An ordinary user needs user namespaces, which some systems deny.
 """
@@ -22,7 +22,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def probe(config: Mapping[str, Any]) -> dict[str, str]:
-    """Try it in a process of its own; return why replicas cannot have a "root" and "pids" of their own, "" if they can."""
+    """Try both in a child process; return why a "root" and "pids" of their own are impossible, "" if they are possible."""
     root = _error_in_child(lambda: enter_root(config))
     return {"root": root, "pids": root or _error_in_child(lambda: _probe_pids(config))}
 
@@ -33,7 +33,7 @@ def _error_in_child(work: Callable[[], None]) -> str:
     if pid == 0:
         try:
             work()
-        except BaseException as error:  # it is told, and a fork must not go on as its parent
+        except BaseException as error:  # it is reported, and a fork must never continue as its parent
             os.write(write_end, str(error).encode() or type(error).__name__.encode())
         os._exit(0)
     os.close(write_end)
@@ -52,29 +52,17 @@ def _probe_pids(config: Mapping[str, Any]) -> None:
 
 
 def unshare_pids() -> None:
-    """Put what this process forks next into a PID namespace; mounts and the host's name are its own from here on.
-
-    Raises:
-        OSError: the kernel does not permit it.
-    """
+    """Put the next child of this process into a PID namespace, and give this process its own mounts and host name."""
     _unshare(_NEWPID | _NEWNS | _NEWUTS)
 
 
 def mount_proc() -> None:
-    """Make /proc show the PID namespace of this process.
-
-    Raises:
-        OSError: the kernel does not permit it.
-    """
+    """Make /proc show the PID namespace of this process."""
     _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
 
 
 def enter_root(config: Mapping[str, Any]) -> None:
-    """Give this process a root of its own: the machine's, but for /gcs and /etc/hosts, and with interpreters to be read only.
-
-    Raises:
-        OSError: the kernel does not permit it.
-    """
+    """Give this process its own root: the machine's, with /gcs and another /etc/hosts, and with read-only interpreters."""
     if not sys.platform.startswith("linux"):
         raise OSError("namespaces exist on Linux only")
     user, group = os.geteuid(), os.getegid()
@@ -85,11 +73,11 @@ def enter_root(config: Mapping[str, Any]) -> None:
         for name, text in (("setgroups", "deny"), ("uid_map", f"{user} {user} 1"), ("gid_map", f"{group} {group} 1")):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(text)
-    # Later mounts of the machine still show up here; ours stay here.
+    # Later mounts of the machine become visible here, but not the other way round.
     _mount("none", "/", None, _MS_REC | _MS_SLAVE)
     root = config["root"]
     _mount("podlift", root, "tmpfs", _MS_NOSUID | _MS_NODEV)
-    # Or it would show up once more below the folder that it lies in.
+    # Otherwise it would appear again below its own parent folder.
     _mount("none", root, None, _MS_UNBINDABLE)
     os.chmod(root, 0o755)  # noqa: S103
     for entry in os.scandir("/"):
@@ -97,7 +85,7 @@ def enter_root(config: Mapping[str, Any]) -> None:
             _bind_entry(entry, f"{root}/{entry.name}")
     os.mkdir(f"{root}/gcs")
     _mount(config["gcs"], f"{root}/gcs", None, _MS_BIND)
-    # A bucket that is made later can be read; what a program wrote beside the buckets would be lost without a word.
+    # Later buckets are readable. Files written beside the buckets would be lost silently, so they are denied.
     _remount_read_only(f"{root}/gcs")
     for bucket in config["buckets"]:
         _mount(f"{config['gcs']}/{bucket}", f"{root}/gcs/{bucket}", None, _MS_BIND)
@@ -115,12 +103,12 @@ def _bind_entry(entry: os.DirEntry[str], target: str) -> None:
         os.mkdir(target)
     else:
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o600))
-    # With all that is mounted below: nobody may look under a mount of another user's namespace.
+    # Recursively: the kernel does not reveal what lies under a mount of another user's namespace.
     _mount(entry.path, target, None, _MS_BIND | _MS_REC)
 
 
 def _mount_read_only(folders: Sequence[str], scratch: str, root: str) -> None:
-    """Let a job read what belongs to the interpreters of the machine, and not change it."""
+    """Let a job read the interpreters of the machine, and not change them."""
     for target in folders:
         _mount(f"{root}{target}", f"{root}{target}", None, _MS_BIND | _MS_REC)
         _remount_read_only(f"{root}{target}")
@@ -129,13 +117,13 @@ def _mount_read_only(folders: Sequence[str], scratch: str, root: str) -> None:
 
 
 def _remount_read_only(target: str) -> None:
-    # The flags of another user's mount may not be taken away.
+    # The flags of another user's mount may not be removed.
     flags = os.statvfs(target).f_flag & (_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     _mount("none", target, None, _MS_REMOUNT | _MS_BIND | _MS_RDONLY | flags)
 
 
 def _pivot() -> None:
-    # The old root lies over the new one for a moment, and is let go of with all its mounts.
+    # The old root covers the new one for a moment, and is detached with all its mounts.
     if _libc.pivot_root(b".", b".") != 0:
         raise OSError(ctypes.get_errno(), "pivot_root")
     if _libc.umount2(b".", _MNT_DETACH) != 0:

@@ -1,8 +1,8 @@
-"""Runs the replicas of one emulated job, each in a PID namespace of its own, and ends them all when the emulator is gone.
+"""The container runtime of one job: runs its replicas, each in a PID namespace, and ends them when the emulator ends.
 
-The kernel ends whoever is in a PID namespace with its first process, so nobody stays: no daemon, no session.
-All replicas see one root of their own: the machine's folders, `/gcs`, and an `/etc/hosts` with the names of the cluster. Where
-the kernel permits less, the replicas get less, and the emulator is told.
+The kernel ends all processes of a PID namespace with its first process, so no daemon and no session can stay. All replicas
+share a root of their own: the machine's folders, `/gcs`, and an `/etc/hosts` with the names of the cluster. If the kernel
+permits less, the replicas get less, and the emulator reports it.
 
 It needs nothing but the standard library and has one thread, so that a replica costs two forks.
 """
@@ -20,7 +20,7 @@ import time
 
 from . import root_fs
 
-# Every job waits for these imports.
+# Only for annotations: every job waits for the imports of this file.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,19 +31,14 @@ _BLOCKED = (signal.SIGTERM, signal.SIGCHLD)
 _LINUX = sys.platform.startswith("linux")
 _libc = ctypes.CDLL(None, use_errno=True)
 
-# What a shell, and therefore a container, leaves with.
+# The exit codes of a shell, and therefore of a container.
 _SIGNALLED, _NOT_FOUND, _NOT_STARTED = 128, 127, 126
 _POLL_S = 0.005
 
 
 class ContainerRuntime:
-    """The replicas that run, and what the emulator says about them.
-
-    Args:
-        connection: the connection to the emulator.
-        config: "root" an empty folder, "gcs" the folder that is shown as /gcs, "buckets" those in it that may be written,
-            "hosts" the file that is shown as /etc/hosts, "kept" folders that may only be read, "scratch" one that may be
-            written wherever it lies, "refused" what the first keeper has found out, or null.
+    """The running replicas, and the connection to the emulator. `config` has the fields of `client.ContainerConfig`, and in
+    "refused" what the first runtime of the emulator has probed, or null.
     """
 
     def __init__(self, connection: socket.socket, config: Mapping[str, Any]) -> None:
@@ -70,7 +65,7 @@ class ContainerRuntime:
         self._send(ready=self.refused)
 
     def run(self) -> None:
-        """Do what the emulator says until it is gone, then end everything."""
+        """Serve the emulator's requests until it is gone, then kill everything."""
         while True:
             due = min(self._deadlines.values(), default=None)
             wait_s = None if due is None else max(0.0, due - time.monotonic())
@@ -136,7 +131,7 @@ class ContainerRuntime:
             return
         self._pids[int(answer)] = request["name"]
         self._init_pipes[request["name"]] = keep
-        # Only now is the replica a child of this process, whose death it has to notice.
+        # The replica is a child of this process by now, and can watch it.
         os.write(keep, b"g")
 
     def _reap(self) -> None:
@@ -160,13 +155,13 @@ class ContainerRuntime:
         try:
             self._connection.sendall(json.dumps(message).encode() + b"\n")
         except OSError:
-            pass  # the emulator is gone, which the next look at the connection shows
+            pass  # the emulator is gone; the next read from the connection shows it
 
 
 def _spawn_init(
     request: Mapping[str, Any], handles: Sequence[int], write_end: int, init_pipe: int, *, own_pids: bool
 ) -> NoReturn:
-    """Fork a replica's first process into namespaces of its own, tell its number, and leave it to the keeper."""
+    """Fork the init process of a replica into its own namespaces, report its pid, and exit: the runtime becomes its parent."""
     try:
         if own_pids:
             root_fs.unshare_pids()
@@ -176,13 +171,13 @@ def _spawn_init(
             os.close(write_end)
             _run_init(request, handles, init_pipe, own_pids=own_pids)
         os.write(write_end, str(pid).encode())
-    except BaseException as error:  # whatever it is, a fork must not go on as its parent
+    except BaseException as error:  # a fork must never continue as its parent
         os.write(write_end, f"{type(error).__name__}: {error}".encode())
     os._exit(0)
 
 
 def _run_init(request: Mapping[str, Any], handles: Sequence[int], init_pipe: int, *, own_pids: bool) -> NoReturn:
-    """Be the first process of a replica: start the program, hand it SIGTERM, reap its orphans, leave as it has left."""
+    """Be the init process of a replica: start the program, forward SIGTERM, reap orphans, exit with the program's code."""
     code = _NOT_STARTED
     try:
         if os.read(init_pipe, 1) == b"g":
@@ -191,10 +186,10 @@ def _run_init(request: Mapping[str, Any], handles: Sequence[int], init_pipe: int
                 _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
             if own_pids:
                 root_fs.mount_proc()
-            # The keeper may have died before it was asked for this signal.
+            # The runtime may have died before this signal was requested.
             gone = bool(select.select([init_pipe], [], [], 0)[0])
             code = _SIGNALLED + signal.SIGKILL if gone else _supervise(request, handles)
-    except BaseException as error:  # as above; it is the program's first line
+    except BaseException as error:  # as above; the error becomes a line of the replica
         os.write(handles[1], f"podlift emulator: {type(error).__name__}: {error}\n".encode())
     if not own_pids:
         end_children()
@@ -206,11 +201,11 @@ def _supervise(request: Mapping[str, Any], handles: Sequence[int]) -> int:
     if program == 0:
         _exec_program(request, handles)
     for handle in handles:
-        # Whoever reads them waits until nobody can write any more.
+        # The reader waits until all writers have closed them.
         os.close(handle)
     while True:
         if signal.sigwait(_BLOCKED) == signal.SIGTERM:
-            # As a container's runtime does: to the program, which may have children to tell.
+            # Like other container runtimes: only to the program, which may forward it.
             os.kill(program, signal.SIGTERM)
             continue
         pid = -1
@@ -227,7 +222,7 @@ def _exec_program(request: Mapping[str, Any], handles: Sequence[int]) -> NoRetur
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(handles[0], 1)
         os.dup2(handles[1], 2)
-        # Python ignores some, and what is ignored stays so in another program.
+        # Python ignores some of them, and exec keeps that.
         for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
@@ -237,7 +232,7 @@ def _exec_program(request: Mapping[str, Any], handles: Sequence[int]) -> NoRetur
     except FileNotFoundError as error:
         code = _NOT_FOUND
         os.write(2, f"podlift emulator: {request['command'][0]!r} cannot be executed: {error.strerror}.\n".encode())
-    except BaseException as error:  # a fork must not go on as its parent
+    except BaseException as error:  # a fork must never continue as its parent
         os.write(2, f"podlift emulator: {request['command'][0]!r} cannot be executed: {error}.\n".encode())
     os._exit(code)
 
@@ -249,7 +244,7 @@ def exit_code_of(status: int) -> int:
 
 
 def end_children(spared: Mapping[int, object] | None = None) -> None:
-    """Kill and reap the children of this process, and theirs in turn, but those that are spared."""
+    """Kill and reap the children of this process, and their orphans in turn, except the spared ones."""
     while True:
         left = [pid for pid in _children() if pid not in (spared or {})]
         for pid in left:
@@ -269,7 +264,7 @@ def _children() -> list[int]:
         if name.isdigit():
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:
-                    # The command in the second field may hold anything: the fields are counted from behind it.
+                    # The second field, the command, may contain anything: count the fields after it.
                     if file.read().rpartition(b")")[2].split()[1] == me:
                         found.append(int(name))
             except (FileNotFoundError, ProcessLookupError):
@@ -281,7 +276,7 @@ def receive(connection: socket.socket) -> tuple[Any, list[int]]:
     """Return the next request and the handles that came with it; None when the emulator is gone."""
     head, handles, _, _ = socket.recv_fds(connection, 4, 8)
     for handle in handles:
-        # Or they would be open in the program too, beside its own.
+        # They would be open in the program too.
         os.set_inheritable(handle, False)
     while head and len(head) < 4:
         head += connection.recv(4 - len(head)) or b""
@@ -295,11 +290,7 @@ def receive(connection: socket.socket) -> tuple[Any, list[int]]:
 
 
 def main(handle: int) -> None:
-    """Run the replicas of one job.
-
-    Args:
-        handle: the connection to the emulator; the first message is the configuration.
-    """
+    """Run the replicas of one job. The first message on the connection is the configuration."""
     connection = socket.socket(fileno=handle)
     config, _ = receive(connection)
     if config is not None:
