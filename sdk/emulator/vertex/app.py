@@ -167,13 +167,13 @@ class VertexApp:
 
     async def _metadata(self, request: Request, headers: dict[str, str], query: dict[str, str]) -> Response:
         replica, jobs = access.replica_identity(request.scope), self._service.jobs
-        account = (jobs.job_spec(replica.job) or {}).get("jobSpec", {}).get("serviceAccount", "")
+        row = jobs.find(replica.job)
         return metadata.respond(
             request.url.path,
             headers,
             query,
-            project=jobs.project_number_of(replica.job) or project_number(_PROJECT),
-            account=account,
+            project=project_number(_PROJECT) if row is None else row.project,
+            account="" if row is None else row.job["jobSpec"].get("serviceAccount", ""),
             preempted=jobs.preempted(replica.job, replica.name),
         )
 

@@ -83,7 +83,7 @@ def _lease(handle: int) -> OpenForWriting:
     if not hasattr(fcntl, "F_SETLEASE"):
         return OpenForWriting.UNKNOWN
     try:
-        # A program that opens it for writing waits for us. The default signal about that would end this process; SIGURG does not.
+        # A program that opens it for writing waits for us. The default signal about that would end this process, not SIGURG.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:

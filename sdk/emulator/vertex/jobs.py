@@ -12,7 +12,7 @@ from .environment import project_number, replicas
 from .errors import VertexApiError, invalid, not_found
 from .faults import VertexFaults
 from .scheduler import JobScheduler, scheduling_terms
-from .states import JobStatus, JobTimings
+from .states import JobTimings
 from .tables import JobRow, JobTable
 from .timing import EmulatorClock, format_time
 
@@ -31,21 +31,16 @@ class CustomJobs:
     def __init__(
         self, table: JobTable, scheduler: JobScheduler, clock: EmulatorClock, faults: VertexFaults, timings: JobTimings
     ) -> None:
-        self._table, self._scheduler, self._clock, self._faults, self._timings = (
-            table,
-            scheduler,
-            clock,
-            faults,
-            timings,
-        )
+        self._table, self._scheduler, self._clock = table, scheduler, clock
+        self._faults, self._timings = faults, timings
         self._hidden: dict[int, _Unlisted] = {}
         self._last = table.last()
 
     def create(self, project: str, region: str, job: dict[str, Any]) -> dict[str, Any]:
         """Create a job and return its resource."""
-        found = rules.problems(job, region)
-        if found:
-            raise invalid(found)
+        problems = rules.problems(job, region)
+        if problems:
+            raise invalid(problems)
         name = job["displayName"]
         with self._scheduler.lock:
             if self._faults.for_job("quota", name):
@@ -103,42 +98,36 @@ class CustomJobs:
             if self._scheduler.is_active(row.id):
                 text = f"The CustomJob is in state {row.status.state}; only one that has ended can be deleted. Cancel it first."
                 raise VertexApiError(400, text, status="FAILED_PRECONDITION")
-            operation, place = self._next_id(self._clock.now()), f"projects/{row.project}/locations/{region}"
-            self._table.delete(row.id, operation, place)
+            operation, location = self._next_id(self._clock.now()), f"projects/{row.project}/locations/{region}"
+            self._table.delete(row.id, operation, location)
             self._hidden.pop(row.id, None)
-            return _operation(place, operation)
+            return _operation(location, operation)
 
     def operation(self, project: str, region: str, operation: str) -> dict[str, Any]:
         """Return an operation; all of them are done."""
-        place = f"projects/{project_number(project)}/locations/{region}"
+        location = f"projects/{project_number(project)}/locations/{region}"
         with self._scheduler.lock:
-            known = _is_number(operation) and self._table.operation(int(operation), place)
+            known = _is_number(operation) and self._table.operation(int(operation), location)
         if not known:
             raise not_found(f"operation {operation[:100]!r}")
-        return _operation(place, int(operation))
+        return _operation(location, int(operation))
 
-    def job_spec(self, job: str) -> dict[str, Any] | None:
-        """Return the job as it was requested; None if it does not exist."""
+    def find(self, job: str) -> JobRow | None:
+        """Return a job of any project and region; None if it does not exist."""
         with self._scheduler.lock:
-            row = self._table.get(int(job)) if _is_number(job) else None
-        return None if row is None else row.job
-
-    def project_number_of(self, job: str) -> str:
-        """Return the number of a job's project, "" for an unknown job."""
-        with self._scheduler.lock:
-            row = self._table.get(int(job)) if _is_number(job) else None
-        return "" if row is None else row.project
+            return self._table.get(int(job)) if _is_number(job) else None
 
     def display_name(self, job: str) -> str:
         """Return the display name of a job, "" for an unknown one: faults are matched against it."""
-        return str((self.job_spec(job) or {}).get("displayName", ""))
+        row = self.find(job)
+        return "" if row is None else str(row.job["displayName"])
 
     def inject(self, job: str, what: str, replica: str) -> bool:
         """Inject a preemption ("preempt"), an "oom" or an "internal" error; False if the job does not run."""
-        job_spec = self.job_spec(job)
-        if job_spec is None:
+        row = self.find(job)
+        if row is None:
             raise not_found(f"CustomJob {job[:100]!r}")
-        known = [each.name for each in replicas(job_spec)]
+        known = [each.name for each in replicas(row.job)]
         if what != "internal" and replica not in known:
             raise invalid([("replica", f"Unknown: {replica[:100]!r}. Known: {', '.join(known)}.")])
         return self._scheduler.inject(int(job), what, replica)
@@ -160,7 +149,7 @@ class CustomJobs:
         return self._last
 
     def _row(self, project: str, region: str, job: str) -> JobRow:
-        row = self._table.get(int(job)) if _is_number(job) else None
+        row = self.find(job)
         if row is None or (row.project, row.region) != (project_number(project), region):
             raise not_found(f'CustomJob "projects/{project}/locations/{region}/customJobs/{job[:100]}"')
         return row
@@ -176,7 +165,7 @@ class CustomJobs:
 
     def _resource(self, row: JobRow) -> dict[str, Any]:
         """Return the resource of a job, in the emulator's own form."""
-        status: JobStatus = row.status
+        status, outcome = row.status, row.status.outcome
         resource: dict[str, Any] = {
             "name": f"projects/{row.project}/locations/{row.region}/customJobs/{row.id}",
             "displayName": row.job["displayName"],
@@ -187,16 +176,19 @@ class CustomJobs:
         for name, time_s in (("startTime", status.started), ("endTime", status.ended), ("updateTime", status.updated)):
             if time_s is not None:
                 resource[name] = format_time(time_s)
-        end = status.outcome
         # On Vertex AI it appears about a minute after the end.
-        if end is not None and end.code and self._clock.now() >= (status.ended or math.inf) + self._timings.error_s:
-            resource["error"] = {"code": end.code, "message": end.message}
+        if (
+            outcome is not None
+            and outcome.code
+            and self._clock.now() >= (status.ended or math.inf) + self._timings.error_s
+        ):
+            resource["error"] = {"code": outcome.code, "message": outcome.message}
         return {**resource, **{name: row.job[name] for name in ("labels", "encryptionSpec") if name in row.job}}
 
 
-def _operation(place: str, operation: int) -> dict[str, Any]:
+def _operation(location: str, operation: int) -> dict[str, Any]:
     return {
-        "name": f"{place}/operations/{operation}",
+        "name": f"{location}/operations/{operation}",
         "metadata": {"@type": "type.googleapis.com/google.cloud.aiplatform.v1.DeleteOperationMetadata"},
         "done": True,
         "response": {"@type": "type.googleapis.com/google.protobuf.Empty"},
@@ -205,4 +197,4 @@ def _operation(place: str, operation: int) -> dict[str, Any]:
 
 def _is_number(text: str) -> bool:
     # Integers of SQLite have 64 bits.
-    return text.isascii() and text.isdigit() and len(text) <= 18 + 1 and int(text) < 2**63
+    return text.isascii() and text.isdigit() and len(text) <= 19 and int(text) < 2**63

@@ -36,6 +36,8 @@ ACTIVE = frozenset(("starting", "running"))
 INTERNAL = "Internal error occurred for the current attempt"
 _WORKER_RESTARTS, _RETRIES, _PREEMPTIONS, _STOCKOUTS, _INTERNAL = 5, 3, 6, 3, 2
 _CANCELLED, _INVALID, _DEADLINE, _EXHAUSTED, _INTERNAL_CODE = 1, 3, 4, 8, 13
+_CANCELLED_OUTCOME = JobOutcome(state=CANCELLED, code=_CANCELLED, message="CANCELED")
+_INTERNAL_OUTCOME = JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}.")
 
 
 def new_status(now: float) -> JobStatus:
@@ -54,12 +56,9 @@ def tick(
 ) -> Transition:
     """Return what follows from the time alone; called when `due` has come, or when the availability has changed."""
     if status.state == CANCELLING and status.phase in ("queued", "provisioning"):
-        return _finish(
-            replace(status, outcome=status.outcome or JobOutcome(state=CANCELLED, code=_CANCELLED, message="CANCELED")),
-            now,
-        )
+        return _finish(status, now, status.outcome or _CANCELLED_OUTCOME)
     if status.phase in ("queued", "provisioning") and _waited_too_long(status, terms, now):
-        return _finish(replace(status, outcome=_wait_outcome(timings)), now)
+        return _finish(status, now, _wait_outcome(timings))
     if status.phase == "queued":
         return _leave_queue(status, terms, now, timings, availability)
     if status.phase == "provisioning":
@@ -113,7 +112,7 @@ def replicas_stopped(status: JobStatus, terms: SchedulingTerms, now: float, timi
         return status, []
     status = replace(status, preempted=(), out_of_memory=())
     if status.outcome is not None:
-        return _finish(status, now)
+        return _finish(status, now, status.outcome)
     if status.next_phase == "starting":
         return replace(status, phase="starting", next_phase="", updated=now), [JobAction(kind="start")]
     status = replace(
@@ -128,7 +127,7 @@ def cancel(status: JobStatus, now: float) -> Transition:
         return status, []
     if status.phase in ("queued", "provisioning"):
         return replace(status, state=CANCELLING, updated=now, due=now), []
-    outcome = status.outcome or JobOutcome(state=CANCELLED, code=_CANCELLED, message="CANCELED")
+    outcome = status.outcome or _CANCELLED_OUTCOME
     if status.phase == "stopping":
         return replace(status, state=CANCELLING, updated=now, outcome=outcome, next_phase=""), []
     return _stop(status, now, outcome=outcome, state=CANCELLING)
@@ -159,7 +158,7 @@ def internal_error(status: JobStatus, terms: SchedulingTerms, now: float) -> Tra
         return status, []
     status = replace(status, internal=status.internal + 1)
     if not terms.retries or status.internal > _INTERNAL:
-        return _stop(status, now, outcome=JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}."))
+        return _stop(status, now, outcome=_INTERNAL_OUTCOME)
     stopping, actions = _stop(status, now, next_phase="provisioning")
     return stopping, [_log(f"{INTERNAL}; the job is restarted.", "WARNING"), *actions]
 
@@ -168,9 +167,7 @@ def emulator_error(status: JobStatus, now: float, why: str) -> Transition:
     """Return what follows if the emulator itself cannot continue with a job."""
     if status.phase == "over":
         return status, []
-    return _finish(
-        replace(status, outcome=JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}: {why}")), now
-    )
+    return _finish(status, now, replace(_INTERNAL_OUTCOME, message=f"{INTERNAL}: {why}"))
 
 
 def recover(status: JobStatus, now: float) -> Transition:
@@ -178,10 +175,7 @@ def recover(status: JobStatus, now: float) -> Transition:
     if status.phase in ("queued", "provisioning", "over"):
         return status, []
     if status.state == CANCELLING:
-        return _finish(
-            replace(status, outcome=status.outcome or JobOutcome(state=CANCELLED, code=_CANCELLED, message="CANCELED")),
-            now,
-        )
+        return _finish(status, now, status.outcome or _CANCELLED_OUTCOME)
     return emulator_error(status, now, "the emulator was restarted while the job was running.")
 
 
@@ -232,7 +226,7 @@ def _provision(
         ]
     status = replace(status, stockouts=status.stockouts + 1, updated=now)
     if not terms.flex and status.stockouts >= _STOCKOUTS:
-        return _finish(replace(status, outcome=_stockout_outcome(terms)), now)
+        return _finish(status, now, _stockout_outcome(terms))
     return _waiting(status, terms, now + timings.stockout_s), [_log(_stockout_outcome(terms).message, "WARNING")]
 
 
@@ -247,7 +241,7 @@ def _preempted(status: JobStatus, terms: SchedulingTerms, replica: str, now: flo
     if not terms.spot:
         # Maintenance of a machine: the worker restarts on another one, and it does not count as a restart.
         if not terms.retries:
-            return _stop(status, now, outcome=JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}."))
+            return _stop(status, now, outcome=_INTERNAL_OUTCOME)
         if terms.restart_job:
             return _stop(status, now, next_phase="provisioning")
         left = tuple(name for name in status.preempted if name != replica)
@@ -262,17 +256,17 @@ def _preempted(status: JobStatus, terms: SchedulingTerms, replica: str, now: flo
 def _restart(status: JobStatus, terms: SchedulingTerms, replica: str, code: int, now: float) -> Transition:
     """Return what follows from an exit that may not be the program's fault."""
     count = status.restarts.get(replica, 0) + 1
-    said = _log(f"The replica {replica} exited with a non-zero status of {code} and is restarted.", "WARNING")
+    log = _log(f"The replica {replica} exited with a non-zero status of {code} and is restarted.", "WARNING")
     if count <= _WORKER_RESTARTS:
         status = replace(status, restarts={**status.restarts, replica: count}, updated=now)
         if not terms.restart_job:
-            return status, [said, JobAction(kind="start_one", replica=replica)]
+            return status, [log, JobAction(kind="start_one", replica=replica)]
         stopping, actions = _stop(status, now, next_phase="starting")
-        return stopping, [said, *actions]
+        return stopping, [log, *actions]
     if status.retries >= _RETRIES:
         return _stop(status, now, outcome=_exit_outcome(status, terms, replica, code))
     stopping, actions = _stop(replace(status, retries=status.retries + 1, restarts={}), now, next_phase="provisioning")
-    return stopping, [said, *actions]
+    return stopping, [log, *actions]
 
 
 def _exit_outcome(status: JobStatus, terms: SchedulingTerms, replica: str, code: int) -> JobOutcome:
@@ -300,8 +294,7 @@ def _stop(
     return status, [JobAction(kind="stop")]
 
 
-def _finish(status: JobStatus, now: float) -> Transition:
-    outcome = status.outcome or JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}.")
+def _finish(status: JobStatus, now: float, outcome: JobOutcome) -> Transition:
     status = replace(
         status, state=outcome.state, phase="over", outcome=outcome, ended=now, updated=now, due=None, next_phase=""
     )
