@@ -28,14 +28,14 @@ def run(job: Json, target: Json, facts: Facts, root: str = "") -> list[Finding]:
 
 def _bucket(known: Mapping[str, Any], target: Json) -> Iterator[Finding]:
     name, about = known["name"], known["about"]
-    if known["there"] is None:
-        yield Finding("note", f"The bucket gs://{name} was not checked. {known['said']}")
+    if known["exists"] is None:
+        yield Finding("note", f"The bucket gs://{name} was not checked. {known['error']}")
         return
-    if not known["there"]:
+    if not known["exists"]:
         # The default location is multi-regional, which training does not accept.
         create = f"gcloud storage buckets create gs://{name} --location={target['regions'][0]}"
         missing = f"There is no bucket gs://{name}. Next: {create}, or gcloud storage ls."
-        yield Finding("error", missing if known["status"] == 404 else str(known["said"]))
+        yield Finding("error", missing if known["status"] == 404 else str(known["error"]))
         return
     if not about:
         describe = f"gcloud storage buckets describe gs://{name}"
@@ -95,11 +95,11 @@ def _place(name: str, about: Mapping[str, Any], target: Json) -> Iterator[Findin
 
 def _image(known: Mapping[str, Any], name: str) -> Finding:
     describe = f"gcloud artifacts docker images describe {name}"
-    if known["there"] is None:
-        return Finding("note", f"The image {name} was not checked: {known['said'].rstrip('.')}. Next: {describe}.")
-    if not known["there"]:
+    if known["exists"] is None:
+        return Finding("note", f"The image {name} was not checked: {known['error'].rstrip('.')}. Next: {describe}.")
+    if not known["exists"]:
         listed = f"gcloud artifacts docker images list {name.partition('@')[0].rpartition('/')[0]}"
-        said = f"There is no image {name!r} ({known['said'].rstrip('.')})"
+        said = f"There is no image {name!r} ({known['error'].rstrip('.')})"
         return Finding("error", f"{said}. Next: push it, or list the images: {listed}.")
     return Finding("note", f"The image {name} exists; Vertex AI's service agent needs {_ROLE} to pull it.")
 
@@ -111,8 +111,8 @@ def _quotas(known: Mapping[str, Any], job: Json, target: Json) -> Iterator[Findi
         of_metric = known.get(needed.metric or "")
         if of_metric is None or needed.amount is None:
             continue
-        if of_metric["there"] is None:
-            unknown.setdefault(of_metric["said"], []).append(str(needed.metric))
+        if of_metric["exists"] is None:
+            unknown.setdefault(of_metric["error"], []).append(str(needed.metric))
             continue
         by_limit: dict[int | None, list[str]] = {}
         for region in target["regions"]:

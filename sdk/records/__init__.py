@@ -1,1 +1,1 @@
-"""What is written down about a run, and what can be told from it."""
+"""The records of a run, and what follows from them."""

@@ -12,11 +12,11 @@ from .recorder import read_events, read_file
 
 def read_plan(paths: RunPaths) -> Plan:
     """Return the plan of a run. Raises CorruptRunError if it is damaged."""
-    place = paths.plan
+    file = paths.plan
     if os.path.isdir(os.path.dirname(paths.revision(""))):
         resumed = sorted(read_events(paths, ("resumed",)), key=lambda event: int(event.data["attempts"]))
         names = [str(event.data["plan"]) for event in resumed if "plan" in event.data]
-        place = paths.revision(names[-1]) if names else place
-    plan = Plan.from_json(read_file(place), place)
+        file = paths.revision(names[-1]) if names else file
+    plan = Plan.from_json(read_file(file), file)
     # For a root in a bucket, this folder holds the local copy.
     return replace(plan, local=paths.root) if "://" in plan.root else plan

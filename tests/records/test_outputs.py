@@ -369,8 +369,8 @@ def test_a_destination_that_can_take_no_files_is_refused(left: sdk.Run, tmp_path
     (tmp_path / "file").write_text("x")
     for dest, said in [
         (tmp_path / "file", "is a file"),
-        (f"{left.url}/home", "among the runs"),
-        (Path(left.url).parent, "among the runs"),
+        (f"{left.url}/home", "in the folder of runs"),
+        (Path(left.url).parent, "in the folder of runs"),
         ("", "no folder"),
         ("gs://bucket/home", "no folder"),
         ("x\0", "not a usable path"),

@@ -28,7 +28,7 @@ from ...records.events import resume_count
 from ...records.plans import read_plan
 from ...records.recorder import has_ended, position, read_events
 from ...records.sync.heartbeats import Heartbeat
-from ...records.sync.push import KEYS, PATIENCE, Pusher
+from ...records.sync.push import KEYS, SYNC_RETRY, Pusher
 from ...spec.layout import RunPaths
 from ...spec.plan import Plan
 from ...storage import emulator, posix
@@ -114,7 +114,7 @@ class Uploader:
         self._clock = clock
         self._plan = read_plan(paths)
         self._backend = LocalBackend()
-        self._store = GcsStore(self._plan.url.partition("://")[2], retry=PATIENCE, clock=clock)
+        self._store = GcsStore(self._plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
         self._pusher = Pusher(paths, self._plan.url, clock, _log)
         self._done = threading.Event()
         self._replaced = threading.Event()
@@ -128,7 +128,7 @@ class Uploader:
             self._push_all()
         finally:
             self._done.set()
-            thread.join(PATIENCE.total_s)
+            thread.join(SYNC_RETRY.total_s)
 
     def _push_all(self) -> None:
         failures, failing_since = 0, 0.0

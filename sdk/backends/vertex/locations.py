@@ -29,7 +29,7 @@ def cached(root: str, environ: Mapping[str, str]) -> dict[str, Any]:
         return {}
     about = {key: found[key] for key in _CACHED if key in found}
     seen = str(found.get("seen", ""))
-    return {"bucket": {"name": name, "there": True, "status": 200, "said": "", "about": about, "seen": seen}}
+    return {"bucket": {"name": name, "exists": True, "status": 200, "error": "", "about": about, "seen": seen}}
 
 
 def store(root: str, about: Mapping[str, Any], environ: Mapping[str, str], now: float) -> None:

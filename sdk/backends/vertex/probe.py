@@ -24,7 +24,7 @@ from ...storage.gcs.requests import GcsStatusError as Refusal
 from ...storage.retry import RetryPolicy
 from . import client, locations
 
-_PATIENCE = RetryPolicy(connect_s=3.0, read_s=5.0, total_s=8.0, first_s=8.0)
+_RETRY = RetryPolicy(connect_s=3.0, read_s=5.0, total_s=8.0, first_s=8.0)
 _TIMEOUT_S = (3.0, 5.0)
 _QUOTAS = "https://serviceusage.googleapis.com"
 _SERVICE = "aiplatform.googleapis.com"
@@ -66,20 +66,20 @@ def probe_online(job: Mapping[str, Any], options: Mapping[str, Any], root: str) 
 
 
 def bucket(root: str) -> OnlineFacts:
-    """Return whether a root's bucket can be used ("there", None if unknown), and its properties ("about")."""
+    """Return whether a root's bucket can be used ("exists", None if unknown), and its properties ("about")."""
     name = root.removeprefix("gs://").partition("/")[0]
     try:
-        about = BucketFiles(root, retry=_PATIENCE).bucket_info()
+        about = BucketFiles(root, retry=_RETRY).bucket_info()
     except (StoreError, InputError) as error:
         # Without a response, it is unknown.
         status = error.__cause__.code if isinstance(error.__cause__, Refusal) else 0
-        there = False if status in (401, 403, 404) else None
-        return {"name": name, "there": there, "status": status, "said": str(error), "about": {}}
+        exists = False if status in (401, 403, 404) else None
+        return {"name": name, "exists": exists, "status": status, "error": str(error), "about": {}}
     return {
         "name": name,
-        "there": True,
+        "exists": True,
         "status": 200,
-        "said": "",
+        "error": "",
         "about": {key: about[key] for key in _BUCKET_FIELDS if key in about},
     }
 
@@ -93,20 +93,20 @@ def image(name: str, address: str | None = None) -> OnlineFacts:
         return _unknown("only Artifact Registry can be queried with Google's credentials")
     url = f"{address or 'https://' + parts['host']}/v2/{parts['path']}/manifests/"
     reference = parts["digest"] or parts["tag"] or "latest"
-    status, said, headers = _send("HEAD", url + quote(reference, safe=":"), {"Accept": _MANIFESTS})
+    status, error_text, headers = _send("HEAD", url + quote(reference, safe=":"), {"Accept": _MANIFESTS})
     if status == 200:
-        return {"there": True, "said": "", "digest": headers.get("docker-content-digest", "")}
-    return {"there": False, "said": said} if status == 404 else _unknown(said)
+        return {"exists": True, "error": "", "digest": headers.get("docker-content-digest", "")}
+    return {"exists": False, "error": error_text} if status == 404 else _unknown(error_text)
 
 
 def quota(project: str, metric: str, regions: tuple[str, ...]) -> OnlineFacts:
     """Return the limits of one metric by region, -1 for unlimited."""
     path = f"/v1beta1/projects/{project}/services/{_SERVICE}/consumerQuotaMetrics/{quote(metric, safe='')}?view=FULL"
-    status, said, answer = _send("GET", (emulator.address() or _QUOTAS) + path, {})
+    status, error_text, answer = _send("GET", (emulator.address() or _QUOTAS) + path, {})
     if status != 200:
-        return _unknown(said)
+        return _unknown(error_text)
     found = {region: limit for region in regions if (limit := _limit(answer, region)) is not None}
-    return {"there": True, "said": "", "limits": found}
+    return {"exists": True, "error": "", "limits": found}
 
 
 def _limit(answer: Mapping[str, Any], region: str) -> int | None:
@@ -123,8 +123,8 @@ def _limit(answer: Mapping[str, Any], region: str) -> int | None:
     return min((each for each in found if each >= 0), default=-1)
 
 
-def _unknown(said: str) -> OnlineFacts:
-    return {"there": None, "said": said}
+def _unknown(error_text: str) -> OnlineFacts:
+    return {"exists": None, "error": error_text}
 
 
 def _send(method: str, url: str, headers: Mapping[str, str]) -> tuple[int, str, Mapping[str, Any]]:
@@ -159,7 +159,7 @@ def _session(url: str) -> Any:
 
 def _error_text(response: Any) -> str:
     try:
-        said = str(response.json()["error"]["message"])
+        error_text = str(response.json()["error"]["message"])
     except (ValueError, LookupError, TypeError):
-        said = str(response.reason or "no reason given")
-    return f"{response.status_code}: {said}"
+        error_text = str(response.reason or "no reason given")
+    return f"{response.status_code}: {error_text}"

@@ -21,7 +21,7 @@ from ...errors import AlreadyExistsError, MissingError, StoreError
 from ...records.events import Event, resume_count, source_of
 from ...records.recorder import has_ended, read_events
 from ...records.sync.pull import LocalCopy
-from ...records.sync.push import KEYS, PATIENCE
+from ...records.sync.push import KEYS, SYNC_RETRY
 from ...spec.plan import Plan
 from ...status import Progress, Reason, State, Status
 from ...storage import trees
@@ -60,8 +60,8 @@ class RunView:
         self._clock = clock
         self._options = plan.backend_options
         self._jobs = jobs or JobClient(str(self._options["project"]), clock=clock)
-        self._store = GcsStore(plan.url.partition("://")[2], retry=PATIENCE, clock=clock)
-        self._files = BucketFiles(plan.url, retry=PATIENCE, clock=clock)
+        self._store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
+        self._files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
         self._query = query
         self._polling = polling or logs.polling()
         self._created: dict[int, CreatedJob] = {}

@@ -53,7 +53,7 @@ def start(request: Request) -> None:
     """Create the job, unless it exists."""
     plan, clock = request.plan, SystemClock()
     number = resume_count(read_events(plan.paths, ("resumed",))) + 1
-    store = GcsStore(plan.url.partition("://")[2], retry=push.PATIENCE, clock=clock)
+    store = GcsStore(plan.url.partition("://")[2], retry=push.SYNC_RETRY, clock=clock)
     created = create_job.read_created(store, number)
     if created is not None and created.name:
         return
@@ -103,7 +103,7 @@ def _put(store: GcsStore, key: str, data: bytes) -> bool:
 def _upload_text(url: str, text: bytes, clock: Clock) -> None:
     folder, _, name = url.partition("://")[2].rpartition("/")
     # Named by its digest: an existing object has the same content.
-    _put(GcsStore(folder, retry=push.PATIENCE, clock=clock), name, text)
+    _put(GcsStore(folder, retry=push.SYNC_RETRY, clock=clock), name, text)
 
 
 def _job_request(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> JobRequest:

@@ -24,7 +24,7 @@ from ...storage.trees import put_link
 from ..events import Event, parse
 from ..recorder import read_file
 from . import heartbeats
-from .push import KEYS, OUTPUTS_INDEX, PATIENCE
+from .push import KEYS, OUTPUTS_INDEX, SYNC_RETRY
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -36,8 +36,8 @@ class LocalCopy:
 
     def __init__(self, paths: RunPaths, url: str, clock: Clock) -> None:
         self._paths = paths
-        self._store = GcsStore(url.partition("://")[2], retry=PATIENCE, clock=clock)
-        self._files = BucketFiles(url, retry=PATIENCE, clock=clock)
+        self._store = GcsStore(url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
+        self._files = BucketFiles(url, retry=SYNC_RETRY, clock=clock)
         self._listed: set[str] = set()
         self._complete: set[str] = set()
         self.progress: Progress | None = None

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from ...storage.gcs.requests import ObjectInfo
 
 KEYS = RunPaths("")
-PATIENCE = RetryPolicy(connect_s=5.0, read_s=30.0, total_s=60.0, first_s=30.0)
+SYNC_RETRY = RetryPolicy(connect_s=5.0, read_s=30.0, total_s=60.0, first_s=30.0)
 # For files of any size.
-_LONG = RetryPolicy(connect_s=5.0, read_s=60.0, total_s=600.0, first_s=60.0)
+_FILES_RETRY = RetryPolicy(connect_s=5.0, read_s=60.0, total_s=600.0, first_s=60.0)
 # A part is uploaded when it has this size or age.
 _PART_BYTES, _PART_S, _LARGEST_BYTES = 256 << 10, 1.0, 8 << 20
 _THREADS, _TRIES = 8, 3
@@ -59,8 +59,8 @@ class Pusher:
         self._one_task = one_task
         self._clock = clock
         self._log = log
-        self._store = GcsStore(url.partition("://")[2], retry=PATIENCE, clock=clock)
-        self._files = BucketFiles(url, retry=_LONG, clock=clock)
+        self._store = GcsStore(url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
+        self._files = BucketFiles(url, retry=_FILES_RETRY, clock=clock)
         self._existing: set[str] = set()
         self._sent: dict[str, int] = {}
         self._uploaded: dict[str, tuple[int, int]] = {}
@@ -238,7 +238,7 @@ def _is_object_name(name: str) -> bool:
 def publish(paths: RunPaths, url: str, bundle: str, bundle_url: str) -> None:
     """Upload the bundle and the plan of a new run, the plan last: its existence creates the run."""
     upload_bundle(bundle, bundle_url)
-    store = GcsStore(url.partition("://")[2], retry=PATIENCE)
+    store = GcsStore(url.partition("://")[2], retry=SYNC_RETRY)
     store.put_new(KEYS.plan, [read_file(paths.plan)])
 
 
@@ -248,7 +248,7 @@ def upload_bundle(bundle: str, bundle_url: str) -> None:
     An existing object with other bytes is damaged, and is replaced.
     """
     folder, _, name = bundle_url.rpartition("/")
-    files = BucketFiles(folder, retry=_LONG)
+    files = BucketFiles(folder, retry=_FILES_RETRY)
     found, now = files.versions(name)
     crc = crc32c([Path(bundle).read_bytes()])
     same = [each for each in found if each.name == name and each.crc32c == crc]
@@ -264,4 +264,4 @@ def download_bundle(bundle_url: str, bundle: str) -> None:
     with suppress(FileNotFoundError):
         if sha256(bundle) == name.removesuffix(".tar"):
             return
-    BucketFiles(folder, retry=_LONG).download(name, bundle)
+    BucketFiles(folder, retry=_FILES_RETRY).download(name, bundle)

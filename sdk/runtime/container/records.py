@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from ...errors import StoreError
 from ...records.events import Event, parse
-from ...records.sync.push import PATIENCE
+from ...records.sync.push import SYNC_RETRY
 from ...spec.layout import RunPaths
 from ...spec.payload import Payload
 from ...storage.gcs.store import GcsStore
@@ -54,4 +54,4 @@ def _names(store: Store, attempt: int) -> Iterator[str]:
 
 @lru_cache(maxsize=2)
 def _store(url: str) -> Store:
-    return GcsStore(url.partition("://")[2], retry=PATIENCE)
+    return GcsStore(url.partition("://")[2], retry=SYNC_RETRY)

@@ -10,7 +10,7 @@ from ...clock import Clock
 from ...errors import AccessError
 from ...records.recorder import position
 from ...records.sync.heartbeats import Heartbeat
-from ...records.sync.push import PATIENCE, Pusher
+from ...records.sync.push import SYNC_RETRY, Pusher
 from ...spec.layout import RunPaths
 from ...storage.gcs.store import GcsStore
 
@@ -31,7 +31,7 @@ class ContainerUploader:
         self, paths: RunPaths, url: str, clock: Clock, log: Callable[[str], None], *, task: str = "", resumes: int = 0
     ) -> None:
         self._task, self._resumes, self._paths = task, resumes, paths
-        self._heartbeat = Heartbeat(GcsStore(url.partition("://")[2], retry=PATIENCE, clock=clock))
+        self._heartbeat = Heartbeat(GcsStore(url.partition("://")[2], retry=SYNC_RETRY, clock=clock))
         self._last_beat = clock.monotonic()
         self._clock = clock
         self._log = log

@@ -17,7 +17,7 @@ from typing import TypeVar
 from ... import ids
 from ...errors import AlreadyExistsError, ConflictError, CorruptObjectError, CorruptRunError, MissingError
 from ...records.events import fold, parse, status_records
-from ...records.sync.push import PATIENCE
+from ...records.sync.push import SYNC_RETRY
 from ...spec.layout import RootPaths, RunPaths
 from ...status import State, Status
 from ...storage.gcs.files import BucketFiles, ObjectVersion
@@ -157,7 +157,7 @@ def remove_run(item: Candidate, plan: PrunePlan) -> None:
     if {*again.objects} - {*listing.objects}:
         if deleted_here:
             with suppress(AlreadyExistsError):
-                GcsStore(item.path.partition("://")[2], retry=PATIENCE).put_new(_KEYS.plan, [text])
+                GcsStore(item.path.partition("://")[2], retry=SYNC_RETRY).put_new(_KEYS.plan, [text])
         raise ChangedError("it has changed")
     _delete_all(files, item.name, again)
 
@@ -238,7 +238,7 @@ class BundleUse:
 
 
 def _files(root: str) -> BucketFiles:
-    return BucketFiles(root, retry=PATIENCE)
+    return BucketFiles(root, retry=SYNC_RETRY)
 
 
 def _each(call: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:

@@ -102,7 +102,7 @@ def test_a_submit_into_a_bucket_elsewhere_is_refused_before_anything_is_written(
 def test_what_the_cloud_says_stands_among_the_facts_and_the_findings(plan: Callable[..., sdk.Plan]) -> None:
     made = plan()
     assert made.facts["online"]["bucket"]["about"]["locationType"] == "region"
-    assert made.facts["online"]["quotas"][N1] == {"there": True, "said": "", "limits": {"us-central1": -1}}
+    assert made.facts["online"]["quotas"][N1] == {"exists": True, "error": "", "limits": {"us-central1": -1}}
     assert "gs://podlift-runs exists, in us-central1." in said(made, "note")
     assert f"The quota {N1} is unlimited in us-central1; 4 are needed." in said(made, "note")
     assert sdk.Plan.from_json(made.to_json(), "here").facts == made.facts
@@ -281,34 +281,34 @@ def registry() -> Iterator[tuple[str, list[str]]]:
 
 def test_a_registry_is_asked_for_the_manifest(registry: tuple[str, list[str]]) -> None:
     address, asked = registry
-    assert online.image(IMAGE, address) == {"there": True, "said": "", "digest": "sha256:00"}
+    assert online.image(IMAGE, address) == {"exists": True, "error": "", "digest": "sha256:00"}
     assert "application/vnd.oci.image.index.v1+json" in asked[0]
-    assert online.image(IMAGE.replace("2.19", "2.20"), address)["there"] is False
-    assert online.image(IMAGE.partition(":")[0], address)["there"] is False
+    assert online.image(IMAGE.replace("2.19", "2.20"), address)["exists"] is False
+    assert online.image(IMAGE.partition(":")[0], address)["exists"] is False
     assert asked[-1].startswith("/v2/my-project/train/tf/manifests/latest ")
     online.image(f"{IMAGE}@sha256:ab", address)
     assert asked[-1].startswith("/v2/my-project/train/tf/manifests/sha256:ab ")
     closed = online.image(IMAGE.replace("train", "closed"), address)
-    assert (closed["there"], closed["said"]) == (None, "403: Forbidden")
+    assert (closed["exists"], closed["error"]) == (None, "403: Forbidden")
 
 
 def test_a_registry_that_is_not_googles_gets_none_of_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)
     monkeypatch.setattr(online, "_ask", lambda *_: pytest.fail("it was asked"))
     for name in ("tensorflow/tensorflow:2.19.0", "registry.example.com/team/tf:1", "docker.pkg.dev.example.com/a/b:1"):
-        assert online.image(name)["there"] is None
+        assert online.image(name)["exists"] is None
 
 
 @pytest.mark.parametrize(
     ("known", "level", "part"),
     [
-        ({"there": True, "said": ""}, "note", "needs roles/artifactregistry.reader"),
+        ({"exists": True, "error": ""}, "note", "needs roles/artifactregistry.reader"),
         (
-            {"there": False, "said": "404: Not Found"},
+            {"exists": False, "error": "404: Not Found"},
             "error",
             "Next: push it, or list the images: gcloud artifacts",
         ),
-        ({"there": None, "said": "403: Forbidden"}, "note", "Next: gcloud artifacts docker images describe"),
+        ({"exists": None, "error": "403: Forbidden"}, "note", "Next: gcloud artifacts docker images describe"),
     ],
 )
 def test_what_is_known_of_an_image_decides(known: dict[str, Any], level: str, part: str) -> None:
