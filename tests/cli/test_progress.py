@@ -215,6 +215,6 @@ def test_the_heartbeat_of_a_run_in_a_bucket_says_how_far_it_is(
     run.wait(limit_s)
     assert str(run.progress()) == "step 7"
     said: list[dict] = []
-    monkeypatch.setattr(heartbeats.Heartbeat, "say", lambda self, what: said.append(what))
+    monkeypatch.setattr(heartbeats.Heartbeat, "write", lambda self, what: said.append(what))
     uploader.Uploader(RunPaths(run.plan.paths.url), SystemClock())._write_heartbeat(supervised=True)
     assert said[0]["progress"]["step"] == 7

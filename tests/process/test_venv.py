@@ -192,7 +192,7 @@ def test_variables_that_would_put_things_elsewhere_are_not_passed_on_and_named_i
     place, _ = built
     assert not (place.folder / "astray").exists()
     said = place.log.read_text()
-    assert "podlift: pip does not see PIP_DRY_RUN, PIP_REQUIREMENT, PIP_TARGET" in said
+    assert "podlift: withheld from pip: PIP_DRY_RUN, PIP_REQUIREMENT, PIP_TARGET" in said
 
 
 def test_the_second_time_it_is_there_already_whatever_the_order_of_the_lines(built) -> None:
@@ -252,7 +252,7 @@ def test_through_the_facade_a_bare_environment_finds_sdk_and_nothing_else_of_pod
 def test_a_facade_holds_nothing_but_the_link(place: Place) -> None:
     place.dists.mkdir()
     (place.dists / "numpy.py").touch()
-    with pytest.raises(PodliftError, match=r"nothing but podlift's links\. Received: numpy\.py\."):
+    with pytest.raises(PodliftError, match=r"only podlift's links\. Received: numpy\.py\."):
         envs.facade(place.dists)
 
 

@@ -371,8 +371,8 @@ def test_a_destination_that_can_take_no_files_is_refused(left: sdk.Run, tmp_path
         (tmp_path / "file", "is a file"),
         (f"{left.url}/home", "in the folder of runs"),
         (Path(left.url).parent, "in the folder of runs"),
-        ("", "no folder"),
-        ("gs://bucket/home", "no folder"),
+        ("", "not a folder"),
+        ("gs://bucket/home", "not a folder"),
         ("x\0", "not a usable path"),
     ]:
         with pytest.raises(sdk.InputError, match=said):

@@ -188,7 +188,7 @@ def test_a_bundle_in_a_bucket_or_here_that_has_other_bytes_is_brought_anew(gcs, 
     bundle, bucket = tmp_path / "bundle.tar", gcs.client().bucket("mine")
     bundle.write_bytes(b"x" * 1000)
     bucket.blob("podlift/bundles/x.tar").upload_from_string(b"x" * 999 + b"y")
-    push.bring_bundle(str(bundle), f"{ROOT}/bundles/x.tar")
+    push.upload_bundle(str(bundle), f"{ROOT}/bundles/x.tar")
     assert bucket.blob("podlift/bundles/x.tar").download_as_bytes() == b"x" * 1000
     bundle.write_bytes(b"y" * 1000)
     push.fetch_bundle(f"{ROOT}/bundles/x.tar", str(bundle))
@@ -201,14 +201,14 @@ def test_a_bundle_that_a_submit_takes_up_stays(gcs, make, settled, monkeypatch, 
     bundle = tmp_path / "bundle.tar"
     bundle.write_bytes(b"x" * 1000)
     known = bucket.BundleUse(ROOT, [f"{ROOT}/runs/a-aaaaaa"])
-    push.bring_bundle(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
+    push.upload_bundle(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
     (item,) = [item for item in find().items if item.kind == "bundle"]
     with pytest.raises(prune.items.ChangedError, match="a submit uses it"):
         known.remove(item)
     there = gcs.client().bucket("mine").blob(f"podlift/bundles/{'a' * 64}.tar")
     assert there.download_as_bytes() == b"x" * 1000
     there.delete()
-    push.bring_bundle(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
+    push.upload_bundle(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
     assert f"bundles/{'a' * 64}.tar" in objects(gcs)
 
 

@@ -353,7 +353,7 @@ def test_roots_that_cannot_be_used_are_told_before_anything_is_written(gcs, writ
     write("train.py", "print(1)")
     with pytest.raises(sdk.InputError, match="there is no bucket 'other'"):
         sdk.submit("train.py", root="gs://other/podlift")
-    with pytest.raises(sdk.InputError, match="local_network='isolated' leaves no way"):
+    with pytest.raises(sdk.InputError, match="local_network='isolated' cannot reach"):
         sdk.submit("train.py", backend=sdk.Local(network="isolated"))
     for status, said in ((401, "credentials are not accepted"), (403, "permission denied")):
         gcs.faults({"kind": "status_before", "status": status})

@@ -64,7 +64,7 @@ def test_a_bucket_elsewhere_is_refused_offline_where_its_place_is_known(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(podlift_vertex, "in-europe", location="EUROPE-WEST4")
-    elsewhere = r"gs://in-europe is in europe-west4, but Vertex AI needs it .*Nearest: regions=\['europe-west4'\]\.$"
+    elsewhere = r"gs://in-europe is in europe-west4, but Vertex AI needs it .*Nearest: vertex_regions=\['europe-west4'\]\.$"
     with pytest.raises(InputError, match=elsewhere):
         plan(online=None, bucket="in-europe")
     near = plan(online=None, bucket="in-europe", regions="europe-west4")
@@ -146,14 +146,14 @@ def test_a_bucket_of_another_region_is_refused_with_the_region_that_fits(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan]
 ) -> None:
     create(podlift_vertex, "in-europe", location="europe-west4")
-    with pytest.raises(InputError, match=r"is in europe-west4.*Nearest: regions=\['europe-west4'\]"):
+    with pytest.raises(InputError, match=r"is in europe-west4.*Nearest: vertex_regions=\['europe-west4'\]"):
         plan(bucket="in-europe")
     assert "exists, in europe-west4" in said(plan(bucket="in-europe", regions=("europe-west4",)), "note")
 
 
 def test_of_several_regions_those_without_the_bucket_are_named(plan: Callable[..., sdk.Plan]) -> None:
     made = plan(regions=("us-central1", "us-east1"))
-    assert "will not be created in us-east1. Next: regions=['us-central1']." in said(made, "warning")
+    assert "will not be created in us-east1. Next: vertex_regions=['us-central1']." in said(made, "warning")
 
 
 def test_what_a_bucket_keeps_and_nobody_needs_is_told_as_the_doctor_tells_it(
@@ -192,7 +192,7 @@ def test_quotas_that_nobody_tells_are_a_note_with_the_command_that_shows_them(
 
 def test_the_emulator_knows_no_images_and_the_plan_says_so(plan: Callable[..., sdk.Plan]) -> None:
     found = said(plan(image=IMAGE), "note")
-    assert f"The image {IMAGE} was not checked: the emulator knows no images." in found
+    assert f"The image {IMAGE} was not checked: the emulator has no images." in found
 
 
 def test_a_cloud_that_gives_no_answer_makes_notes_and_no_error(
@@ -201,7 +201,7 @@ def test_a_cloud_that_gives_no_answer_makes_notes_and_no_error(
     monkeypatch.setenv("PODLIFT_EMULATOR", f"http://127.0.0.1:9/{'0' * 32}")
     # As in a process that has found it before.
     monkeypatch.setattr(emulator, "_check_skipped", True)
-    monkeypatch.setattr(online, "_PATIENCE", online.Patience(connect_s=0.2, read_s=0.2, total_s=0.3, first_s=0.3))
+    monkeypatch.setattr(online, "_RETRY", online.RetryPolicy(connect_s=0.2, read_s=0.2, total_s=0.3, first_s=0.3))
     found = said(plan(), "note")
     assert "The bucket gs://podlift-runs was not checked." in found
     assert "Quotas were not checked: ConnectionError" in found
@@ -294,7 +294,7 @@ def test_a_registry_is_asked_for_the_manifest(registry: tuple[str, list[str]]) -
 
 def test_a_registry_that_is_not_googles_gets_none_of_its_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PODLIFT_EMULATOR", raising=False)
-    monkeypatch.setattr(online, "_ask", lambda *_: pytest.fail("it was asked"))
+    monkeypatch.setattr(online, "_send", lambda *_: pytest.fail("it was asked"))
     for name in ("tensorflow/tensorflow:2.19.0", "registry.example.com/team/tf:1", "docker.pkg.dev.example.com/a/b:1"):
         assert online.image(name)["exists"] is None
 

@@ -210,7 +210,7 @@ def test_an_image_that_cannot_run_the_program_is_told_with_its_own_words(
     assert status.failure is not None
     assert status.failure.task == "chief-0"
     assert "lacks some requirements (no-such-thing-at-all==1.0)" in run.why()
-    assert "Next: put it into the image" in run.why()
+    assert "Next: install them in the image" in run.why()
 
 
 def test_a_stockout_names_what_may_be_had_instead(podlift_vertex: Cloud, start: Callable[..., sdk.Run]) -> None:
