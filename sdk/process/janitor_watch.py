@@ -1,15 +1,21 @@
-"""The supervisor watches its janitor, and replaces it if it dies. See janitor.py."""
+"""Watches the janitor, and does its work if it was killed together with the supervisor. See janitor.py."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
+import stat
 import sys
 import threading
 
+from ..records.recorder import read_events
+from ..spec.layout import RunPaths
 from . import janitor, spawn
 
 _CHECK_S = 0.5
+# Folders for temporary files outside the run's own folder.
+_OUTSIDE = re.compile(r"/.+/podlift-[0-9a-f]{12}")
 
 
 class JanitorWatch:
@@ -56,3 +62,28 @@ class JanitorWatch:
         if self._pid in spawn.SPARED:
             return os.waitpid(self._pid, os.WNOHANG) == (0, 0)
         return os.getppid() == self._pid
+
+
+def end_leftovers(paths: RunPaths) -> None:
+    """End the remaining processes of a run whose supervisor is gone. If its janitor is alive, only wake that."""
+    # These folders are removed last. Without one, there is no need to inspect every process of the machine.
+    folders = temporary_folders(paths)
+    if folders and sys.platform.startswith("linux"):
+        janitor.clean(paths.url, folders, paths.events)
+
+
+def temporary_folders(paths: RunPaths) -> list[str]:
+    """Return the existing folders for temporary files of the run's supervisors."""
+    named = [str(event.data.get("temporary", "")) for event in read_events(paths, ("started", "placed"))]
+    return [folder for folder in dict.fromkeys([paths.temporary, *named]) if _is_ours(folder, paths)]
+
+
+def _is_ours(folder: str, paths: RunPaths) -> bool:
+    # Records may come from another machine. Only folders that a supervisor of this user made are ever removed.
+    if folder != paths.temporary and not _OUTSIDE.fullmatch(folder):
+        return False
+    try:
+        found = os.lstat(folder)
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()

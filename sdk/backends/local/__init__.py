@@ -14,7 +14,8 @@ from typing import Any
 from ...checks import Facts, Finding, local
 from ...clock import Clock, SystemClock
 from ...errors import PodliftError
-from ...process import leftovers, namespaces, spawn
+from ...process import namespaces, spawn
+from ...process.janitor_watch import end_leftovers
 from ...records.events import Event, resume_count, source_of
 from ...records.recorder import Recorder, read_events
 from ...spec.plan import Plan
@@ -106,7 +107,7 @@ class LocalBackend:
             return Observation(supervised=not name.startswith("gone:"), detail="supervised on another machine")
         alive = spawn.alive(name)
         if not alive:
-            leftovers.end(plan.paths)
+            end_leftovers(plan.paths)
         return Observation(supervised=alive, detail=f"supervisor {name}")
 
     def logs(self, plan: Plan, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:

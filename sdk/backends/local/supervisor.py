@@ -18,8 +18,7 @@ from types import FrameType
 
 from ...clock import Clock, SystemClock
 from ...process import exit_reasons, janitor, namespaces, spawn
-from ...process.janitor_watch import JanitorWatch
-from ...process.leftovers import temporary_folders
+from ...process.janitor_watch import JanitorWatch, temporary_folders
 from ...process.pip import EnvironmentBuildError, EnvironmentStoppedError
 from ...process.redirect import start
 from ...records import summaries
