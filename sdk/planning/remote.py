@@ -65,7 +65,7 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
     try:
         copy.pull_plan()
     except MissingError:
-        raise RunNotFoundError(f"There is no such run. Received: {url!r}. Next: podlift runs --root {root}.") from None
+        raise RunNotFoundError(f"No such run. Received: {url!r}. Next: podlift runs --root {root}.") from None
     found = read_plan(paths)
     if found.run_id != run_id:
         raise CorruptRunError(

@@ -121,7 +121,7 @@ def test_a_run_that_hangs_is_ended_with_every_tasks_stacks_and_the_slow_task_is_
     status = run.wait(LIMIT_S)
     assert (status.state, status.reason, status.failure.task) == (sdk.State.FAILED, sdk.Reason.HUNG, "worker-0")
     assert "chief-0 3, worker-0 2" in status.failure.message
-    assert "worker-0 is behind" in status.failure.message
+    assert "The slowest task is worker-0" in status.failure.message
     for task in run.plan.tasks:
         assert any("in stuck_here" in line.text for line in run.logs(task=task)), task
 

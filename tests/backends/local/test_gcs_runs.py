@@ -388,7 +388,7 @@ def test_a_permission_that_is_taken_away_is_told_and_all_is_brought_when_it_is_b
     gcs.faults({"kind": "status_before", "operation": "objects.insert", "status": 403})
     run.cancel(grace_s=0)
     with pytest.raises(
-        sdk.PodliftError, match=r"not all of it could be brought to gs://mine.*permission denied \(403\)"
+        sdk.PodliftError, match=r"not all of its files could be uploaded to gs://mine.*permission denied \(403\)"
     ):
         run.wait(LIMIT_S)
     gcs.faults()

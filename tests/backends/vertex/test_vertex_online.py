@@ -64,7 +64,9 @@ def test_a_bucket_elsewhere_is_refused_offline_where_its_place_is_known(
     podlift_vertex: Cloud, plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create(podlift_vertex, "in-europe", location="EUROPE-WEST4")
-    elsewhere = r"gs://in-europe is in europe-west4, but Vertex AI needs it .*Nearest: vertex_regions=\['europe-west4'\]\.$"
+    elsewhere = (
+        r"gs://in-europe is in europe-west4, but Vertex AI needs it .*Nearest: vertex_regions=\['europe-west4'\]\.$"
+    )
     with pytest.raises(InputError, match=elsewhere):
         plan(online=None, bucket="in-europe")
     near = plan(online=None, bucket="in-europe", regions="europe-west4")

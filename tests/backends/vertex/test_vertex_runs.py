@@ -235,5 +235,5 @@ def test_the_next_region_is_asked_where_the_first_has_nothing(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:
     podlift_vertex.faults({"api": "vertex", "kind": "quota", "times": 1})
-    with pytest.raises(PodliftError, match=r"europe-west4 was not asked: the bucket lies in us-central1"):
+    with pytest.raises(PodliftError, match=r"europe-west4 was not tried: the bucket is in us-central1"):
         start(regions=("us-central1", "europe-west4"))
