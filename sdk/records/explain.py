@@ -110,7 +110,7 @@ class _Story:
     def pending(self) -> Iterator[str]:
         if self._context.cloud:
             submitted = (
-                "Its Vertex AI job was not created yet; the submitting process is still working. If that process was killed, "
+                "Its Vertex AI job has not been created yet; the submitting process is still working. If that process was killed, "
                 "podlift cancel ends the run at once and podlift resume then starts it. After 10 minutes it counts as lost."
             )
             preparing = "Its containers have started and are downloading what they need."
@@ -120,10 +120,10 @@ class _Story:
             yield MEANINGS[Reason.PREPARING]
             yield f"Output of pip: {self._context.paths.environment_log}"
         elif self._has("launched"):
-            yield "Its supervisor was launched and has not reported yet."
+            yield "Its supervisor was launched but has not reported yet."
         else:
             verb = "resumed" if self._resumed else "submitted"
-            yield f"Its supervisor was not launched yet. The process that {verb} the run does that."
+            yield f"Its supervisor has not been launched yet. The process that {verb} the run does that."
         yield from self._earlier()
 
     def running(self) -> Iterator[str]:
@@ -221,7 +221,7 @@ class _Story:
             yield f"It has been training since {self._clock(self._first_time('first_step'))}."
             yield self._continued()
         else:
-            yield "The program is running in every task. No training step was reported yet (only `fit` reports steps)."
+            yield "The program is running in every task. No training step has been reported yet (only `fit` reports steps)."
 
     def _cause(self) -> Iterator[str]:
         """The first failure so far, for a run without a verdict."""
@@ -251,15 +251,15 @@ class _Story:
         """How the other tasks failed before they were stopped."""
         stopped = self._first_time("stopping")
         failed = {event.source: event for event in self._events if event.kind == "failed" and event.source != cause}
-        echoes = [f"{task} ({error_of(event)})" for task, event in failed.items() if is_collateral(event)]
+        collateral = [f"{task} ({error_of(event)})" for task, event in failed.items() if is_collateral(event)]
         others = [f"{task} ({error_of(event)})" for task, event in failed.items() if not is_collateral(event)]
         for event in self._events:
             if event.kind == "exited" and event.time <= stopped and event.data.get("code", 0) != 0:
                 task = str(event.data.get("task"))
                 if task not in {cause, *failed}:
-                    echoes.append(f"{task} ({_ending(event.data['code'])})")
+                    collateral.append(f"{task} ({_ending(event.data['code'])})")
         yield f"Also failed: {and_more(others, _NAMED)}." if others else ""
-        yield f"Peers that failed as a consequence: {and_more(echoes, _NAMED)}." if echoes else ""
+        yield f"Peers that failed as a consequence: {and_more(collateral, _NAMED)}." if collateral else ""
 
     def _earlier(self) -> Iterator[str]:
         ends: dict[int, str] = {}

@@ -67,14 +67,14 @@ EARLIER = [
         (
             [SUBMITTED],
             True,
-            ["has been PENDING (submitted) for 1 min 30 s, since 1970-01-01 00:00:10.", "not launched yet"],
+            ["has been PENDING (submitted) for 1 min 30 s, since 1970-01-01 00:00:10.", "has not been launched yet"],
         ),
         ([SUBMITTED, LAUNCHED], True, ["has not reported yet", "Next: podlift wait REF"]),
         ([SUBMITTED, LAUNCHED, STARTED], True, ["RUNNING (training)", "Waiting for ports"]),
         ([SUBMITTED, STARTED, event("preparing", 12)], True, ["(preparing)", "/r/runs/digits-aaaaaa/environment.log"]),
         (BEGUN, True, ["Waiting for chief-0, worker-0 to reach the program", "Next: podlift logs REF -f"]),
         (ENTERED[:-1], True, ["Waiting for worker-0 to reach"]),
-        (ENTERED, True, ["No training step was reported yet"]),
+        (ENTERED, True, ["No training step has been reported yet"]),
         (STEPPED, True, ["It has been training since 1970-01-01 00:00:20."]),
         ([*STEPPED, event("done", 30, "chief-0", 1)], True, ["Done: chief-0. Waiting for worker-0."]),
         ([*STEPPED, failed("KeyError", 30, "worker-0")], True, ["worker-0 failed: KeyError: m", "worker-0.log"]),
@@ -124,7 +124,7 @@ EARLIER = [
         (
             [*RESUMED, event("launched", 51, "launcher-1", supervisor="boot:88:5")],
             True,
-            ["launched and has not", *EARLIER],
+            ["launched but has not", *EARLIER],
         ),
         ([*RESUMED, *AGAIN], True, ["RUNNING (training)", "in attempt 2", "Waiting for chief-0, worker-0", *EARLIER]),
         ([*RESUMED, *AGAIN], False, ["LOST", "It was process 88", *EARLIER]),
@@ -319,7 +319,7 @@ def test_a_run_is_explained_live_and_after_its_supervisor_was_killed_from_anywhe
     write("train.py", "import time; print('on its way', flush=True); time.sleep(600)")
     run = sdk.submit("train.py", workers=2)
     until(lambda: len([e for e in read_events(run.plan.paths) if e.kind == "entry"]) == 2)
-    assert "No training step was reported yet" in run.why()
+    assert "No training step has been reported yet" in run.why()
     supervisor = next(e for e in read_events(run.plan.paths) if e.kind == "started").data["supervisor"].split(":")[1]
     os.kill(int(supervisor), signal.SIGKILL)
     assert run.wait(LIMIT_S).state is sdk.State.LOST
