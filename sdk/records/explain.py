@@ -110,8 +110,9 @@ class _Story:
     def pending(self) -> Iterator[str]:
         if self._context.cloud:
             submitted = (
-                "Its Vertex AI job has not been created yet; the submitting process is still working. If that process was killed, "
-                "podlift cancel ends the run at once and podlift resume then starts it. After 10 minutes it counts as lost."
+                "Its Vertex AI job has not been created yet; the submitting process is still working. If that process was "
+                "killed, podlift cancel ends the run at once and podlift resume then starts it. After 10 minutes it counts "
+                "as lost."
             )
             preparing = "Its containers have started and are downloading what they need."
             in_cloud = {Reason.SUBMITTED: submitted, Reason.PREPARING: preparing}
