@@ -51,7 +51,7 @@ def decode(data: bytes | bytearray | memoryview) -> Lease:
 
 
 def take(store: Store, holder: str, clock: Clock) -> Lease:
-    """Take the lease, whoever holds it now."""
+    """Take the lease from its present holder, if it has one."""
     nonce = secrets.token_hex(8)
     for _ in range(_TRIES):
         generation, epoch = _current(store)

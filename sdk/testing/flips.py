@@ -1,4 +1,4 @@
-"""Flips the bits of a stored checkpoint, one at a time, and asks whether anybody notices."""
+"""Flips the bits of a stored checkpoint, one at a time, and checks that each flip is detected."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..storage.store import Store
 
 
 def undetected(folder: str, commit: str, *, stride: int = 1, first: int = 0) -> tuple[int, list[str]]:
-    """Flip bits in every object of a store; return how many, and a sentence for each flip that nobody noticed.
+    """Flip bits in every object of a store; return how many, and a sentence for each undetected flip.
 
     Args:
         folder: of a PosixStore; left as it was.

@@ -23,7 +23,7 @@ LONGEST_S = 1.5
 _PATIENCE = RetryPolicy(connect_s=2, read_s=0.3, total_s=30, first_s=30, wait_s=0.03)
 _LOOKING = RetryPolicy(connect_s=10, read_s=30, total_s=60, first_s=60)
 _SOME = list(range(1, 100_000, 10))
-# Everything but bytes that change after they were acknowledged: those cannot be restored by anybody.
+# Everything but bytes that change after they were acknowledged: those cannot be restored.
 _KINDS: list[dict[str, Any]] = [
     {"kind": "status_before", "status": 503},
     {"kind": "status_before", "status": 500},

@@ -98,7 +98,7 @@ def run_killed(
         through: puts faults in front of the store.
         after_s: kill it after that many seconds; None leaves that to the faults.
         at: as of PosixStore.
-        steps: how many steps it writes if nobody kills it.
+        steps: how many steps it writes unless it is killed.
         store: opens the store.
     """
     opened = store or (lambda: PosixStore(f"{folder}/store", at=at))
@@ -178,7 +178,7 @@ def _kill_named(folder: str, named: list[_Named], store: Callable[[], Store] | N
     report = KillReport()
     for attempt, (words, through, at) in enumerate(named):
         if not run_killed(folder, attempt, through, at=at, steps=6, store=store):
-            report.violations.append(f"{words}: nobody was killed")
+            report.violations.append(f"{words}: no process was killed")
         report.kills += 1
         with calm():
             report.violations += [f"{words}: {wrong}" for wrong in look(folder, store)]

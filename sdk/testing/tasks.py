@@ -55,7 +55,7 @@ def kill(run: Run, task: str) -> None:
 
 
 def preempt(run: Run, task: str) -> None:
-    """Ask a task to leave with SIGTERM, as whoever wants the machine back does.
+    """Send SIGTERM to a task, as a cloud does before it takes the machine away.
 
     Raises:
         InputError: the run has no such task, or it is not there now.

@@ -1,6 +1,6 @@
 """A program that does nothing but save checkpoints, for those who kill it. No framework is loaded.
 
-Each step's state is a function of the step, so that whoever restores it can tell whether it is wholly that step's.
+Each step's state is a function of the step, so that a restore shows whether it is wholly that step's.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def difference(checkpoint: Checkpoint) -> str | None:
 
 
 def write(store: Store, attempt: int, acks: str, *, steps: int = 1_000_000, log: Callable[[str], None] = print) -> None:
-    """Restore, and save each step after that until somebody kills this process.
+    """Restore, and save each step after that until this process is killed.
 
     Args:
         store: where to.

@@ -41,7 +41,7 @@ class Settings:
     """What was said, by flat name.
 
     Args:
-        values: of the Job and of the target; what nobody said anything about is missing.
+        values: of the Job and of the target; what was not given is missing.
         origins: who said it: a file, a variable, "argument".
         file: the project's file, "" when there is none.
         function: the entry when it is a function, not its name.
@@ -217,7 +217,7 @@ def _start(what: Entry | Job, arguments: Mapping[str, Any], variables: Mapping[s
 
 
 def _target(given: Target, problems: Problems) -> dict[str, Any]:
-    """Return what arguments say about the target; an empty one is a mistake that is told later."""
+    """Return what arguments say about the target; an empty one is reported later as a mistake."""
     found: dict[str, Any] = {}
     for name in table.TARGET:
         value = getattr(given, name)

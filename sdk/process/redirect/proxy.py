@@ -32,7 +32,7 @@ _CREDENTIALS = re.compile(rb"\r\nproxy-authorization:[ \t]*basic[ \t]+([A-Za-z0-
 _TARGET = re.compile(rb"\A([A-Z]+ )(/)")
 _PIECE = 1 << 18
 _HEAD_S, _END_S = 10.0, 5.0
-# So many clients may be without a whole head at a time; the oldest of more is cut.
+# How many clients may have sent an incomplete head at a time; beyond that the oldest is disconnected.
 _MAX_WAITING = 128
 _READY = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
