@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 import time
+from pathlib import Path
 
 from sdk.checkpoint import catalog, opening
 from sdk.checkpoint.contents import Array, Contents
@@ -11,8 +13,11 @@ from sdk.checkpoint.policy import Policy
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
 from sdk.storage.posix_store import PosixStore
-from sdk.testing import flips, kills
-from sdk.testing.gcs_kills import kill_many_on_gcs
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "programs"))
+
+import checkpoint_flips
+import checkpoint_kills
 
 TITLE = "Kills while saving, and flipped bits"
 TITLES = {"gcs": "Kills while saving to a bucket, among faults"}
@@ -32,7 +37,7 @@ def run(count: int, *, store: str = "posix", faults: float = 0.2) -> list[str]:
 def _on_gcs(count: int, faults: float) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
-        report = kill_many_on_gcs(folder, count, seed=int(time.time()), faults=faults)
+        report = checkpoint_kills.kill_many_on_gcs(folder, count, seed=int(time.time()), faults=faults)
         seconds = time.monotonic() - started
     return [
         "| kills with SIGKILL at random moments | faulty requests | acknowledged saves | violations | seconds |",
@@ -49,7 +54,7 @@ def _on_gcs(count: int, faults: float) -> list[str]:
 def _on_a_disk(count: int) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
-        report = kills.kill_many(folder, count, seed=int(time.time()))
+        report = checkpoint_kills.kill_many(folder, count, seed=int(time.time()))
         kills_s = time.monotonic() - started
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
@@ -62,7 +67,7 @@ def _on_a_disk(count: int) -> list[str]:
         f"| flipped bits, one at a time, in every object of a store | {count_of_flips} | {len(missed)} | {flips_s:.0f} |",
         "",
         "Violations: what is restored is not bitwise one step's state, is older than the last acknowledged one, or anything "
-        "that a killed writer left does not verify; a flipped bit that nobody notices.",
+        "that a killed writer left does not verify; an undetected flipped bit.",
     ]
     return [*lines, *(f"- {wrong}" for wrong in [*report.violations, *missed][:20])]
 
@@ -88,4 +93,4 @@ def _flip(folder: str) -> tuple[int, list[str]]:
     commit = ticket.wait().key
     saver.close()
     catalog.pin(store, commit, "good")
-    return flips.undetected(folder, commit)
+    return checkpoint_flips.undetected(folder, commit)

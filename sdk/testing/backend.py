@@ -1,6 +1,6 @@
-"""What every backend owes: the same cases, the same answers. Needs pytest.
+"""Contract tests for every backend. Needs pytest.
 
-Usage: `class TestMine(BackendContract): name = "mine"`, and a fixture `where` if it takes more than a root to submit to it.
+Usage: `class TestMine(BackendContract): name = "mine"`, and a fixture `where` if submitting needs more than a root.
 """
 
 from __future__ import annotations
@@ -22,24 +22,20 @@ _LIMIT_S = 120.0
 
 
 class BackendContract:
-    """Inherit, and set `name` to the backend's.
-
-    Attributes:
-        name: what `backend=` takes.
-    """
+    """Inherit, and set `name` to the value of `backend=`."""
 
     name = ""
 
     @pytest.fixture
     def where(self, tmp_path: Path) -> dict[str, Any]:
-        """Return the keywords of `submit` that say where runs go."""
+        """Return the keywords of `submit` that select the backend and the root."""
         return {"backend": self.name, "root": tmp_path / "contract-root"}
 
     @pytest.fixture
     def submit(
         self, where: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[Callable[..., Run]]:
-        """Return a function that submits a program's text; what still runs at the end is cancelled."""
+        """Return a function that submits a program's text; runs still active at the end are cancelled."""
         started: list[Run] = []
         project = tmp_path / "contract"
         project.mkdir()

@@ -1,7 +1,7 @@
-"""Faults on purpose: a store that fails, lies or kills its process at the named moment.
+"""A store with injected faults: it fails, corrupts bytes, or kills its process at a named point.
 
-Usage: `FaultyStore(store, Fault("put_new", "commits/", do="lose"))`; for another process,
-`Fault.parse("kill before put_new commits/ 2")`
+Usage: `FaultyStore(store, StoreFault("put_new", "commits/", do="lose"))`; for another process,
+`StoreFault.parse("kill before put_new commits/ 2")`
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class _Counter:
 
 @dataclass(frozen=True)
 class StoreFault:
-    """One thing that goes wrong.
+    """One fault.
 
     Args:
         op: the store's method.
-        match: a regular expression that is searched in the key.
-        do: "fail": it is not done, and raises; "lose": it is done, and raises; "kill": SIGKILL to this process; "interrupt":
-            KeyboardInterrupt; "flip" and "cut": other bytes are written or read, one bit or half of them.
+        match: a regular expression searched in the key.
+        do: "fail": raise instead of the call; "lose": raise after the call; "kill": SIGKILL to this process; "interrupt":
+            KeyboardInterrupt; "flip" and "cut": write or read corrupted bytes, with one bit flipped or half of them missing.
         when: "before" or "after" the call, for "kill" and "interrupt".
-        nth: the first matching call that it happens to.
-        times: how many calls it happens to, from there on.
-        error: what is raised by "fail" and "lose".
+        nth: the first matching call that is affected.
+        times: the number of affected calls, starting there.
+        error: what "fail" and "lose" raise.
     """
 
     op: Op
@@ -55,12 +55,12 @@ class StoreFault:
 
     @classmethod
     def parse(cls, words: str) -> StoreFault:
-        """Make one of "DO WHEN OP MATCH NTH", for another process."""
+        """Parse "DO WHEN OP MATCH NTH", from a command line."""
         do, when, op, match, nth = words.split(" ")
         return cls(op, match, do, when, int(nth))  # type: ignore[arg-type]
 
     def happens(self, op: str, key: str) -> bool:
-        """Count a call; true if it goes wrong."""
+        """Count a call; true if it is affected."""
         if op != self.op or not re.search(self.match, key):
             return False
         self._counter.calls += 1
@@ -68,17 +68,11 @@ class StoreFault:
 
     @property
     def happened(self) -> bool:
-        """True once it has happened."""
         return self._counter.calls >= self.nth
 
 
 class FaultyStore:
-    """A store in front of another one, with faults.
-
-    Args:
-        inner: the one that does the work.
-        faults: what goes wrong.
-    """
+    """A store that passes calls to another one, with faults."""
 
     def __init__(self, inner: Store, *faults: StoreFault) -> None:
         self._inner = inner
@@ -89,7 +83,7 @@ class FaultyStore:
         return self._inner.url
 
     def put_new(self, key: str, data: Sequence[Buffer], *, crc: int | None = None) -> Stat:
-        # Other bytes than the caller's get the crc that a server would find for them.
+        # Corrupted bytes get the crc that a server would compute.
         return self._writing(  # type: ignore[no-any-return]
             "put_new", key, data, lambda sent: self._inner.put_new(key, sent, crc=crc if sent is data else None)
         )
@@ -102,10 +96,10 @@ class FaultyStore:
     def get(self, key: str, *, generation: str | None = None, into: memoryview | None = None) -> Buffer:
         found, fault = self._call("get", key, lambda: self._inner.get(key, generation=generation, into=into))
         if fault and fault.do in ("flip", "cut"):
-            spoiled = _spoil(fault.do, [found])[0]
+            corrupted = _corrupted(fault.do, [found])[0]
             if into is None:
-                return spoiled
-            into[: len(spoiled)] = spoiled
+                return corrupted
+            into[: len(corrupted)] = corrupted
         return found  # type: ignore[no-any-return]
 
     def list(self, prefix: str) -> Iterator[Stat]:
@@ -124,19 +118,19 @@ class FaultyStore:
     def _writing(self, op: str, key: str, data: Sequence[Buffer], write: Callable[[Sequence[Buffer]], Any]) -> Any:
         fault = self._next(op, key)
         if fault and fault.do in ("flip", "cut"):
-            data = _spoil(fault.do, data)
-        return _through(fault, lambda: write(data))
+            data = _corrupted(fault.do, data)
+        return _apply(fault, lambda: write(data))
 
     def _call(self, op: str, key: str, call: Callable[[], Any]) -> tuple[Any, StoreFault | None]:
         fault = self._next(op, key)
-        return _through(fault, call), fault
+        return _apply(fault, call), fault
 
     def _next(self, op: str, key: str) -> StoreFault | None:
-        # Every fault counts every call.
+        # Every fault must count every call.
         return next(iter([fault for fault in self._faults if fault.happens(op, key)]), None)
 
 
-def _through(fault: StoreFault | None, call: Callable[[], Any]) -> Any:
+def _apply(fault: StoreFault | None, call: Callable[[], Any]) -> Any:
     if fault is None or fault.do in ("flip", "cut"):
         return call()
     if fault.do == "fail":
@@ -158,7 +152,7 @@ def _strike(act: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _spoil(act: str, data: Sequence[Buffer]) -> list[Buffer]:
+def _corrupted(act: str, data: Sequence[Buffer]) -> list[Buffer]:
     whole = bytearray(b"".join(data))
     if act == "cut":
         del whole[len(whole) // 2 :]
@@ -167,13 +161,13 @@ def _spoil(act: str, data: Sequence[Buffer]) -> list[Buffer]:
     return [whole]
 
 
-def kill_at(moment: str, nth: int = 1) -> Callable[[str], None]:
-    """Return what `PosixStore(path, at=...)` calls, to kill this process at the n-th time that a write is "linked", say."""
+def kill_at(point: str, nth: int = 1) -> Callable[[str], None]:
+    """Return a callback for `PosixStore(path, at=...)` that kills this process when a write reaches this point."""
     counter = _Counter()
 
     def at(passed: str) -> None:
-        counter.calls += passed == moment
-        if passed == moment and counter.calls == nth:
+        counter.calls += passed == point
+        if passed == point and counter.calls == nth:
             _strike("kill")
 
     return at

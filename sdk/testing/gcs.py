@@ -1,6 +1,6 @@
-"""A Cloud Storage for tests: the fixture `podlift_gcs` is a running emulator, empty at the start of every test.
+"""Cloud Storage for tests: the fixture `podlift_gcs` is a running emulator, empty at the start of every test.
 
-It is imported wherever podlift is installed and pytest starts, so it imports nothing that takes time.
+pytest imports it wherever podlift is installed, so it imports nothing slow.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _POOL = 64
 
 
 class Requests(NamedTuple):
-    """What was asked of the emulator since the test began: how many in all, by operation, by status, and the last ones."""
+    """The requests since the test began: the total, counts by operation and by status, and the last ones."""
 
     total: int
     operations: dict[str, int]
@@ -35,12 +35,12 @@ class Requests(NamedTuple):
 
 
 class GcsServer:
-    """An emulator in a process of its own, which ends with this one.
+    """An emulator in a child process that exits with this one.
 
     Usage: `with GcsServer(folder) as gcs: gcs.client().create_bucket("mine")`
 
     Args:
-        folder: where it keeps its data; a second server on the same folder goes on with them.
+        folder: its data; a second server on the same folder continues with it.
     """
 
     # Of `sdk.emulator.server.serve`, as JSON.
@@ -52,35 +52,28 @@ class GcsServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> GcsServer:
-        """Start it."""
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End it."""
         self.kill()
 
     @property
     def url(self) -> str:
-        """Where it is, with the token without which it answers nothing; the same after a restart."""
+        """Its address with the required token; unchanged by a restart."""
         return self._url
 
     @property
     def port(self) -> int:
-        """Its port; the same after a restart."""
+        """Its port; unchanged by a restart."""
         return self._port
 
     @property
     def running(self) -> bool:
-        """True while the process is there."""
         return self._process is not None and self._process.poll() is None
 
     def start(self) -> None:
-        """Start the process and wait until it accepts requests.
-
-        Raises:
-            RuntimeError: it does not; what it says stands on stderr.
-        """
+        """Start the process and wait until it accepts requests; RuntimeError if it fails, with its output on stderr."""
         home = str(Path(__file__).resolve().parents[2])
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (home, os.environ.get("PYTHONPATH"))))}
         command = [sys.executable, "-m", "sdk.emulator", str(self.folder.absolute()), str(self._port), self._options]
@@ -97,7 +90,7 @@ class GcsServer:
         self._port = urlsplit(self._url).port or 0
 
     def kill(self) -> None:
-        """Kill the process with SIGKILL, whatever it is doing. What it has acknowledged stays in the folder."""
+        """Kill the process with SIGKILL. Acknowledged data stays in the folder."""
         if self._process is None:
             return
         self._process.kill()
@@ -108,7 +101,7 @@ class GcsServer:
         self._process = None
 
     def client(self) -> Client:
-        """Return a client of google-cloud-storage that knows only this emulator and needs no credentials."""
+        """Return a google-cloud-storage client of this emulator, without credentials."""
         from google.auth.credentials import AnonymousCredentials
         from google.auth.transport.requests import AuthorizedSession
         from google.cloud.storage import Client
@@ -123,50 +116,45 @@ class GcsServer:
         return Client(project="podlift", credentials=credentials, _http=session, client_options=options)
 
     def faults(self, *rules: dict[str, Any]) -> None:
-        """Let these things go wrong from now on, and nothing else: `gcs.faults({"kind": "drop_after", "nth": 1})`.
+        """Inject these faults from now on, and no others: `gcs.faults({"kind": "drop_after", "nth": 1})`.
 
         Args:
-            rules: the fields of `sdk.emulator.gcs.faults.Fault`; without any, all is well again.
+            rules: the fields of a fault, see `sdk.emulator.faults`; none to remove all faults.
 
         Raises:
-            InputError: a rule is none.
+            InputError: a rule is invalid.
         """
         self.ask("POST", "/_faults", list(rules))
 
     def requests(self) -> Requests:
-        """Return what was asked so far."""
-        told = self.ask("GET", "/_requests")
-        return Requests(**{name: told[name] for name in Requests._fields})
+        answer = self.ask("GET", "/_requests")
+        return Requests(**{name: answer[name] for name in Requests._fields})
 
     def forget_requests(self) -> None:
-        """Begin to count anew."""
+        """Reset the counts of `requests`."""
         self.ask("DELETE", "/_requests")
 
     def reset(self) -> None:
-        """Remove all buckets and faults and begin to count anew; start the process if it was killed."""
+        """Remove all buckets, faults and counts; start the process if it was killed."""
         if not self.running:
             self.kill()
             self.start()
         self.ask("POST", "/_reset")
 
     def ask(self, method: str, path: str, value: Any = None) -> Any:
-        """Return the emulator's answer about itself.
-
-        Raises:
-            InputError: it refuses.
-        """
+        """Return the answer of the emulator's own endpoints; InputError if it rejects the request."""
         from ..errors import InputError
 
         body = None if value is None else json.dumps(value).encode()
         request = urllib.request.Request(self.url + path, body, method=method)  # noqa: S310
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         try:
-            with opener.open(request, timeout=_ANSWER_S) as answer:
-                return json.loads(answer.read())
+            with opener.open(request, timeout=_ANSWER_S) as response:
+                return json.loads(response.read())
         except urllib.error.HTTPError as error:
             with error:
-                told = json.loads(error.read())
-                raise InputError(told["problems"] if "problems" in told else told["error"]["message"]) from None
+                answer = json.loads(error.read())
+                raise InputError(answer["problems"] if "problems" in answer else answer["error"]["message"]) from None
 
 
 @pytest.fixture(scope="session")
@@ -178,12 +166,11 @@ def podlift_gcs_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gcs
 
 @pytest.fixture
 def podlift_gcs(podlift_gcs_server: GcsServer) -> GcsServer:
-    """A Google Cloud Storage of this test's own.
+    """An empty Google Cloud Storage for this test.
 
     Usage: `podlift_gcs.client().create_bucket("mine")`
 
-    It has `url`, `client()`, `faults(...)`, `requests()`, and `kill()` and `start()` for those who test what becomes of them
-    when the storage is gone for a while. It is empty when the test begins.
+    It has `url`, `client()`, `faults(...)`, `requests()`, and `kill()` and `start()` to simulate an outage.
     """
     podlift_gcs_server.reset()
     return podlift_gcs_server

@@ -1,7 +1,7 @@
-"""The pytest plugin: `podlift_run` runs a program for real, `podlift_drill` kills one, `podlift_gcs` is a storage for it, and
+"""The pytest plugin: `podlift_run` runs a program, `podlift_drill` kills one, `podlift_gcs` is a bucket server, and
 `podlift_vertex` a whole cloud.
 
-pytest loads this file wherever podlift is installed, so nothing but pytest is imported before a test asks for the fixture.
+pytest loads this file wherever podlift is installed, so imports happen only when a test requests a fixture.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 _TIMEOUT_S = 600.0
-# A supervisor ends its run at the time limit; this long it may take to stop the tasks and to say so.
+# How long a supervisor may take to stop the tasks at the time limit.
 _MARGIN_S = 60.0
 _CANCEL_S = 30.0
 
@@ -43,10 +43,10 @@ def podlift_run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
 
     Usage: `result = podlift_run("train.py", max_steps=20, workers=2); assert result.metrics["loss"] < 2`
 
-    The first argument is an entry, looked for in the current folder and then in pytest's rootdir; every setting of a job is a
-    keyword, `name` and `backend` too. `timeout` is "10m" by default, `backend` is "local". Runs lie below the
-    test's `tmp_path`; what is still running when the test ends is cancelled. A run that fails raises `sdk.RunFailedError`
-    with the traceback of the task.
+    The first argument is an entry, searched in the current folder and then in pytest's rootdir; every setting of a job is a
+    keyword, as are `name` and `backend`. `timeout` is "10m" by default, `backend` is "local". Runs are stored below the test's
+    `tmp_path`; runs still active when the test ends are cancelled. A failed run raises `sdk.RunFailedError` with the traceback
+    of the task.
     """
     started: list[Run] = []
 
@@ -58,10 +58,10 @@ def podlift_run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
         try:
             started.append(_submit(entry, given, tmp_path / "podlift", request.config.rootpath))
             limit_s = started[-1].plan.job["limits"]["timeout_s"]
-            # A limit of its own, for a supervisor that is stuck; None lets a run go on for ever.
+            # A limit in case the supervisor hangs; None means no limit.
             return started[-1].result(None if limit_s is None else limit_s + _MARGIN_S)
         except PodliftError as error:
-            # What failed is in the message; our own frames would only stand between it and the test.
+            # The message says what failed; our own frames would only hide it.
             raise error.with_traceback(None) from None
 
     yield run
@@ -71,13 +71,13 @@ def podlift_run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
 
 @pytest.fixture
 def podlift_drill(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., DrillReport]:
-    """Train twice undisturbed and once under kills, and return the report; see docs/how-to/drill.md.
+    """Train twice without kills and once under kills, and return the report; see docs/how-to/drill.md.
 
     Usage: `report = podlift_drill("train.py", workers=2, kills=["worker-0@step:20"]); assert report.passed, report`
 
-    The first argument is an entry, looked for as `podlift_run` does; `kills`, `seed`, `name` and every setting of a job are
-    keywords. `timeout` of each of the three runs is "10m" by default. They lie below the test's `tmp_path`. An
-    undisturbed run that fails raises `sdk.RunFailedError` with the traceback of the task.
+    The first argument is an entry, searched like that of `podlift_run`; `kills`, `seed`, `name` and every setting of a job are
+    keywords. `timeout` of each of the three runs is "10m" by default. Runs are stored below the test's `tmp_path`. If a run
+    without kills fails, `sdk.RunFailedError` has the traceback of the task.
     """
 
     def drill(entry: Any, **settings: Any) -> DrillReport:
@@ -86,9 +86,9 @@ def podlift_drill(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..
         from ..errors import PodliftError
 
         try:
-            own = {name: settings.pop(name) for name in ("kills", "seed", "name") if name in settings}
+            options = {name: settings.pop(name) for name in ("kills", "seed", "name") if name in settings}
             entry, given = _found(entry, {"timeout": _TIMEOUT_S, **settings}, request.config.rootpath)
-            return run_drill(entry, root=tmp_path / "podlift", **own, **given)
+            return run_drill(entry, root=tmp_path / "podlift", **options, **given)
         except PodliftError as error:
             raise error.with_traceback(None) from None
 
@@ -107,17 +107,17 @@ def podlift_vertex_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def podlift_vertex(podlift_vertex_server: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cloud:
-    """A Vertex AI of this test's own, with Cloud Storage and Cloud Logging, to which the whole SDK speaks.
+    """A Vertex AI for this test, with Cloud Storage and Cloud Logging, which the whole SDK uses.
 
     Usage: `run = sdk.submit("train.py", workers=3, backend=podlift_vertex.backend()); run.result()`
 
     Jobs really run, as processes of this machine. It has `backend()`, `preempt(job)`, `faults(...)`, `requests()`,
-    `entries(job)` and `jobs()`, Google's own client. It is empty when the test begins, but for the bucket in which runs live.
+    `entries(job)` and `jobs()`, Google's own client. It is empty when the test begins, except for the bucket for runs.
     """
     podlift_vertex_server.reset()
     podlift_vertex_server.make_bucket()
     monkeypatch.setenv("PODLIFT_EMULATOR", podlift_vertex_server.url)
-    # What this machine remembers of runs is the test's own too.
+    # The cache belongs to the test too.
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return podlift_vertex_server
 
@@ -132,31 +132,31 @@ def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> 
     from ..spec.setting_names import RENAMED, renamed
 
     known = sorted({*table.SETTINGS, "name", "backend"} - {"entry"})
-    strange = [
+    unknown = [
         renamed(name) if name in RENAMED else f"podlift_run has no keyword {name!r}. {nearest(name, known)}"
         for name in settings
         if name not in known
     ]
-    if strange:
-        raise InputError(strange)
-    # Nothing that the environment or the project's file says may send a test's run to a cloud or to the user's own runs.
+    if unknown:
+        raise InputError(unknown)
+    # The environment and the project's file must not send a test's run to a cloud or to the user's own root.
     target = Target(root=root, name=settings.pop("name", None), backend=settings.pop("backend", "local"))
     entry, given = _found(entry, settings, rootdir)
     return Run(launch.execute(make_plan(entry, given, target, os.environ, verb="submit"), exact=False))
 
 
 def _found(entry: Any, settings: dict[str, Any], rootdir: Path) -> tuple[Any, dict[str, Any]]:
-    """Return the entry and the settings with which it is found: in the current folder, else in `rootdir`."""
+    """Return the entry and the settings that find it: in the current folder, otherwise in `rootdir`."""
     from ..errors import InputError
     from ..packaging.entry import locate
 
     if not isinstance(entry, (str, Path)):
         return entry, settings
-    own = settings.get("project")
-    for place, project in ((str(entry), own), (str(rootdir / entry), own), (str(entry), own or str(rootdir))):
+    given = settings.get("project")
+    for path, project in ((str(entry), given), (str(rootdir / entry), given), (str(entry), given or str(rootdir))):
         with suppress(InputError):
-            locate(place, project)
-            return place, settings if project is None else {**settings, "project": project}
+            locate(path, project)
+            return path, settings if project is None else {**settings, "project": project}
     return entry, settings
 
 

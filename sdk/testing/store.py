@@ -1,4 +1,4 @@
-"""What every store owes: the same cases, the same answers. Needs pytest.
+"""Contract tests for every store. Needs pytest.
 
 Usage: `class TestMine(StoreContract):` with a fixture `store` that returns an empty one.
 """
@@ -20,11 +20,11 @@ _ODD = ["a b", "häß", "日本", "q?x", "h#x", "p%41", "plus+", "a=b", "quote'\
 
 
 class StoreContract:
-    """Inherit, and give a fixture `store`: an empty store of yours, another one for each test."""
+    """Inherit, and define a fixture `store`: an empty store, a new one for each test."""
 
     @pytest.fixture
     def store(self) -> Store:
-        raise NotImplementedError("give a fixture that returns an empty store")
+        raise NotImplementedError("define a fixture that returns an empty store")
 
     def test_an_object_comes_back_as_it_was_put(self, store: Store) -> None:
         parts: list[Buffer] = [b"abc", bytearray(b"de"), memoryview(b"-f-")[1:2], b"", memoryview(bytearray(3 << 20))]
@@ -35,7 +35,7 @@ class StoreContract:
         assert bytes(store.get("folder/x.bin")) == whole
         assert bytes(store.get("folder/x.bin", generation=put.generation)) == whole
 
-    def test_an_object_may_come_with_the_crc_that_it_must_have(self, store: Store) -> None:
+    def test_an_object_may_be_put_with_its_crc(self, store: Store) -> None:
         put = store.put_new("x", [b"abc", b"def"], crc=crc32c([b"abcdef"]))
         assert put == store.stat("x")
         assert (bytes(store.get("x")), put.crc32c) == (b"abcdef", crc32c([b"abcdef"]))
@@ -49,19 +49,19 @@ class StoreContract:
         store.put_new("many", [bytes([i % 251]) for i in range(5000)])
         assert bytes(store.get("many")) == bytes(i % 251 for i in range(5000))
 
-    def test_bytes_are_put_where_the_caller_wants_them(self, store: Store) -> None:
+    def test_bytes_are_read_into_the_memory_of_the_caller(self, store: Store) -> None:
         store.put_new("x", [b"0123456789"])
         memory = memoryview(bytearray(12))
         store.get("x", into=memory[1:11])
         assert bytes(memory) == b"\x000123456789\x00"
 
-    def test_what_exists_is_not_written_again(self, store: Store) -> None:
+    def test_an_existing_object_is_not_written_again(self, store: Store) -> None:
         put = store.put_new("x", [b"first"])
         with pytest.raises(AlreadyExistsError, match="'x'"):
             store.put_new("x", [b"second"])
         assert (bytes(store.get("x")), store.stat("x")) == (b"first", put)
 
-    def test_what_is_not_there_is_said_to_be_missing(self, store: Store) -> None:
+    def test_a_missing_object_is_reported_as_missing(self, store: Store) -> None:
         store.put_new("folder/x", [b""])
         calls: list[Callable[[str], Any]] = [store.get, store.stat, store.delete]
         for call in calls:
@@ -90,7 +90,7 @@ class StoreContract:
         assert [stat.key for stat in store.list("commits/")] == keys
 
     @pytest.mark.parametrize("name", _ODD)
-    def test_a_name_may_hold_what_urls_and_shells_do_not_like(self, store: Store, name: str) -> None:
+    def test_a_name_may_hold_special_characters_of_urls_and_shells(self, store: Store, name: str) -> None:
         store.put_new(f"odd/{name}/x", [name.encode()])
         assert [stat.key for stat in store.list("odd/")] == [f"odd/{name}/x"]
         assert bytes(store.get(f"odd/{name}/x")) == name.encode()
@@ -100,11 +100,11 @@ class StoreContract:
     @pytest.mark.parametrize(
         "key", ["", "/x", "x/", "a//b", "../x", "a/./b", ".hidden", "new\nline", "nul\0", "x" * 201]
     )
-    def test_a_name_that_is_none_is_refused(self, store: Store, key: str) -> None:
+    def test_an_invalid_name_is_rejected(self, store: Store, key: str) -> None:
         with pytest.raises(InputError, match="Invalid name of an object"):
             store.put_new(key, [b""])
 
-    def test_a_generation_tells_an_object_from_another_one_of_its_name(self, store: Store) -> None:
+    def test_a_generation_distinguishes_objects_of_the_same_name(self, store: Store) -> None:
         first = store.put_new("x", [b"same"])
         store.delete("x", generation=first.generation)
         second = store.put_new("x", [b"same"])
@@ -115,7 +115,7 @@ class StoreContract:
             store.delete("x", generation=first.generation)
         assert bytes(store.get("x", generation=second.generation)) == b"same"
 
-    def test_a_swap_needs_the_generation_that_is_there(self, store: Store) -> None:
+    def test_a_swap_needs_the_current_generation(self, store: Store) -> None:
         first = store.swap("x", [b"1"], expected=None)
         with pytest.raises(ConflictError):
             store.swap("x", [b"no"], expected=None)
@@ -125,11 +125,11 @@ class StoreContract:
         assert bytes(store.get("x", generation=second.generation)) == b"2"
         assert [stat.key for stat in store.list("")] == ["x"]
 
-    def test_of_many_who_create_an_object_one_wins(self, store: Store) -> None:
+    def test_one_of_many_creators_wins(self, store: Store) -> None:
         won = _race(lambda number: store.put_new("x", [bytes([number])]), AlreadyExistsError)
         assert [bytes([number]) for number in won] == [bytes(store.get("x"))]
 
-    def test_of_many_who_swap_an_object_one_wins(self, store: Store) -> None:
+    def test_one_of_many_swaps_wins(self, store: Store) -> None:
         first = store.swap("x", [b"first"], expected=None)
         won = _race(lambda number: store.swap("x", [bytes([number])], expected=first.generation), ConflictError)
         assert [bytes([number]) for number in won] == [bytes(store.get("x"))]
@@ -151,7 +151,7 @@ class StoreContract:
         assert len(_race(count, MissingError, racers=4)) == 4
         assert bytes(store.get("count")) == b"20"
 
-    def test_who_must_leave_soon_is_served_as_long_as_there_is_time(self, store: Store) -> None:
+    def test_calls_succeed_before_the_deadline(self, store: Store) -> None:
         first = store.put_new("x", [b"first"])
         store.set_deadline(120.0)
         store.set_deadline(60.0)

@@ -1,8 +1,8 @@
-"""Harms the tasks of a run that is going on: kills one, or asks for its machine back, as a cloud does.
+"""Kills or preempts tasks of a running run.
 
 Usage: `tasks.wait_for_step(run, 20); tasks.kill(run, "worker-0")`
 
-A drill is the better tool where it does: it kills at an exact step, and says what was lost.
+Prefer a drill where possible: it kills at an exact step and reports what was lost.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _POLL_S = 0.02
 
 
 def wait_for_step(run: Run, step: int, *, task: str | None = None, timeout_s: float = 120.0) -> None:
-    """Wait until a task has done that many training steps in the attempt that is going on.
+    """Wait until a task has done this many training steps in the current attempt.
 
     Args:
         run: the run.
-        step: how many; those of a loop of the program's own are counted over all attempts.
+        step: the steps; those of a custom loop are counted over all attempts.
         task: its name; the first one by default.
-        timeout_s: at most this long, in seconds.
+        timeout_s: the longest wait, in seconds.
 
     Raises:
-        InputError: the run has no such task, or has ended before.
-        WaitTimeoutError: it takes longer.
+        InputError: the run has no such task, or ended before that step.
+        WaitTimeoutError: `timeout_s` elapsed.
     """
     clock = SystemClock()
     name = _task(run, task or run.plan.tasks[0])
@@ -39,27 +39,19 @@ def wait_for_step(run: Run, step: int, *, task: str | None = None, timeout_s: fl
         if (last_step(run.plan.paths, status.attempts, name) or 0) >= step:
             return
         if status.state.terminal:
-            raise InputError(f"The run {run.id} is {status.state.value} and has not come to step {step}.")
+            raise InputError(f"The run {run.id} is {status.state.value} and did not reach step {step}.")
         if clock.monotonic() >= until:
-            raise WaitTimeoutError(f"{name} of {run.id} has not come to step {step} within {timeout_s} s.")
+            raise WaitTimeoutError(f"{name} of {run.id} did not reach step {step} within {timeout_s} s.")
         clock.sleep(_POLL_S)
 
 
 def kill(run: Run, task: str) -> None:
-    """Kill a task with SIGKILL, whatever it is doing.
-
-    Raises:
-        InputError: the run has no such task, or it is not there now.
-    """
+    """Kill a task with SIGKILL; InputError if the run has no such task, or it is not running."""
     _signal(run, task, signal.SIGKILL)
 
 
 def preempt(run: Run, task: str) -> None:
-    """Send SIGTERM to a task, as a cloud does before it takes the machine away.
-
-    Raises:
-        InputError: the run has no such task, or it is not there now.
-    """
+    """Send SIGTERM to a task, as a preemption does; InputError as for `kill`."""
     _signal(run, task, signal.SIGTERM)
 
 
@@ -70,12 +62,12 @@ def _signal(run: Run, task: str, number: int) -> None:
     gone = [e.data["task"] for e in read_events(run.plan.paths, ("exited",)) if e.attempt == status.attempts]
     if status.state.terminal or not started or name in gone:
         raise InputError(
-            f"{name} of {run.id} is not there now: the run is {status.state.value}, attempt {status.attempts}."
+            f"{name} of {run.id} is not running: the run is {status.state.value}, attempt {status.attempts}."
         )
     try:
         os.kill(int(started[-1].data["pids"][name]), number)
     except ProcessLookupError:
-        raise InputError(f"{name} of {run.id} has just ended.") from None
+        raise InputError(f"{name} of {run.id} has just exited.") from None
 
 
 def _task(run: Run, name: str) -> str:

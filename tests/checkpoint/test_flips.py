@@ -6,11 +6,11 @@ import random
 from pathlib import Path
 
 import pytest
+from programs.checkpoint_flips import undetected
 
 from sdk.checkpoint import catalog
 from sdk.checkpoint.contents import Array, Contents
 from sdk.storage.posix_store import PosixStore
-from sdk.testing.flips import undetected
 
 from .parts import Attempt
 

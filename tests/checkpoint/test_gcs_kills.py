@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import PROGRAMS
 
 from .test_kills import STEPS
 
@@ -24,6 +25,6 @@ def test_02_a_kill_at_a_step_of_the_protocol_loses_nothing_acknowledged(tmp_path
 
 
 def killed(folder: Path, *words: str) -> None:
-    command = [sys.executable, "-m", "sdk.testing.kills", str(folder), "--store", "gcs", *words]
+    command = [sys.executable, str(PROGRAMS / "checkpoint_kills.py"), str(folder), "--store", "gcs", *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr + "".join(p.read_text() for p in folder.glob("log"))

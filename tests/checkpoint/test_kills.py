@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import PROGRAMS
 
 # Each line is one attempt, killed there, and each begins with what the one before has left.
 STEPS = {
@@ -40,7 +41,7 @@ MOMENTS = [
 
 
 def killed(folder: Path, *words: str) -> None:
-    command = [sys.executable, "-m", "sdk.testing.kills", str(folder), *words]
+    command = [sys.executable, str(PROGRAMS / "checkpoint_kills.py"), str(folder), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr + "".join(p.read_text() for p in folder.glob("log"))
 

@@ -5,36 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from ..checkpoint import catalog, lease, restore
-from ..checkpoint.envelope import unwrap
-from ..errors import CheckpointError, CorruptObjectError
-from ..storage.posix_store import PosixStore
-from ..storage.store import Store
+from sdk.checkpoint import catalog, lease, restore
+from sdk.checkpoint.envelope import unwrap
+from sdk.errors import CheckpointError, CorruptObjectError
+from sdk.storage.posix_store import PosixStore
+from sdk.storage.store import Store
 
 
 def undetected(folder: str, commit: str, *, stride: int = 1, first: int = 0) -> tuple[int, list[str]]:
-    """Flip bits in every object of a store; return how many, and a sentence for each undetected flip.
-
-    Args:
-        folder: of a PosixStore; left as it was.
-        commit: the checkpoint that is restored each time.
-        stride: flip each so-manieth bit only.
-        first: the first of them.
-    """
+    """Flip every `stride`-th bit of every object in a PosixStore; return the number of flips, and the undetected ones."""
     store = PosixStore(folder)
     flips = 0
     missed = []
     for stat in list(store.list("")):
         path = Path(folder) / stat.key
         data = bytearray(path.read_bytes())
-        look = _look(store, stat.key, commit)
+        read = _reader(store, stat.key, commit)
         for bit in range(first % stride, 8 * len(data), stride):
             data[bit // 8] ^= 1 << bit % 8
             path.write_bytes(data)
             data[bit // 8] ^= 1 << bit % 8
             flips += 1
             try:
-                look()
+                read()
                 missed.append(f"bit {bit} of {stat.key}")
             except (CheckpointError, CorruptObjectError):
                 continue
@@ -43,8 +36,8 @@ def undetected(folder: str, commit: str, *, stride: int = 1, first: int = 0) -> 
     return flips, missed
 
 
-def _look(store: Store, key: str, commit: str) -> Callable[[], object]:
-    """Return what reads an object as its reader does."""
+def _reader(store: Store, key: str, commit: str) -> Callable[[], object]:
+    """Return a function that reads an object like its normal reader."""
     if key == commit or (key.startswith("data/") and key.endswith(".bin")):
         return lambda: restore.read(store, commit)
     if key == "LEASE.json":
