@@ -21,12 +21,16 @@ def register(name: str, make: Callable[[], Backend]) -> None:
     _registered[name] = make
 
 
+def names() -> list[str]:
+    """Return the names of all backends."""
+    return [*_TABLE, *_registered]
+
+
 def check_name(name: str) -> str:
     """Return `name` if it is a known backend."""
-    known = [*_TABLE, *_registered]
-    if name in known:
+    if name in names():
         return name
-    raise InputError(f"Unknown backend. Received: {name!r}. {nearest(name, known)}")
+    raise InputError(f"Unknown backend. Received: {name!r}. {nearest(name, names())}")
 
 
 def load(name: str) -> Backend:

@@ -16,6 +16,10 @@ def main() -> None:
     # Loading takes most of the start. An exception meanwhile may end in one of the import system's own callbacks, which
     # swallows it: a program would be submitted in spite of the Ctrl-C. Nothing has begun yet, so leave at once.
     usual = signal.getsignal(signal.SIGINT)
+    if shell := os.environ.get("_PODLIFT_COMPLETE"):
+        from .completion import answer
+
+        return answer(shell, sys.argv[1:], os.environ)
     if usual is signal.default_int_handler:
         signal.signal(signal.SIGINT, _leave)
     # Nothing that is loaded here is ever garbage: looking for some takes a tenth of a plan's time.

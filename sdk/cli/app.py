@@ -16,6 +16,7 @@ from .. import __version__
 from ..errors import InputError, PodliftError
 from ..planning.settings.merge import complaints
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
+from . import shells
 from .help import RootHelp, VerbHelp
 from .output import EXIT_DETACHED, EXIT_READER_LEFT, answer, as_json, prepare_streams, refusal, say, settle_streams
 from .verbs import MODULES, unknown
@@ -55,6 +56,15 @@ def build(words: Sequence[str] = ()) -> typer.Typer:
         version: bool = typer.Option(
             False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
         ),
+        install: str | None = typer.Option(
+            None,
+            "--install-completion",
+            metavar="[SHELL]",
+            help="Install completion for bash, zsh or fish. Default: $SHELL.",
+        ),
+        show: str | None = typer.Option(
+            None, "--show-completion", metavar="[SHELL]", help="Print the script of the completion."
+        ),
     ) -> None:
         """Package TensorFlow/Keras training code and run it unchanged.
 
@@ -72,6 +82,9 @@ def run(words: list[str]) -> int:
     try:
         if words and not words[0].startswith("-") and words[0] not in MODULES:
             raise InputError(unknown(words[0]))
+        if words and words[0] in ("--install-completion", "--show-completion"):
+            _completion(words[0], words[1] if len(words) > 1 else "")
+            raise typer.Exit
         # Not the command's own main(): that ends a broken pipe with 1, which is the code of a job that failed.
         command = typer.main.get_command(build(words))
         with command.make_context("podlift", list(words)) as context:
@@ -90,6 +103,16 @@ def run(words: list[str]) -> int:
     finally:
         reader_left = settle_streams()
     return EXIT_READER_LEFT if reader_left else code
+
+
+def _completion(option: str, named: str) -> None:
+    """Print or install the script that lets a shell complete the command."""
+    shell = shells.shell_of(named, os.environ)
+    if option == "--show-completion":
+        answer(shells.script(shell).rstrip("\n"))
+        return
+    changed = ", ".join(shells.install(shell, Path.home(), os.environ))
+    say(f"Completion for {shell} is installed: {changed}. Next: start a new shell.")
 
 
 def _complain(words: Sequence[str]) -> None:

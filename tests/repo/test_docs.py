@@ -117,10 +117,13 @@ def commands(text: str) -> Iterator[str]:
             yield span[span.index("podlift ") :] if "podlift " in span else "podlift --help"
 
 
+ROOT_OPTIONS = ("--install-completion", "--show-completion")
+
+
 def problem(command: str) -> str:
     """What podlift would not understand in a command line; "" if it would run."""
     words = shlex.split(re.split(r" [|>&] ?| 2>", command.replace("\\|", "|"))[0])[1:]
-    if not words or words[0] in ("--help", "--version", "-h") or PLACEHOLDERS & {words[0]}:
+    if not words or words[0] in ("--help", "--version", "-h", *ROOT_OPTIONS) or PLACEHOLDERS & {words[0]}:
         return ""
     for verb in words[0].split("|"):
         if verb not in verbs():

@@ -1,0 +1,199 @@
+"""Shell completion: what a shell asks at each Tab.
+
+A script runs the command with `_PODLIFT_COMPLETE` set to the shell's name and the words so far as arguments. The answer is one
+candidate per line, or FILES if the shell itself is to complete a path. Ids of runs come from the local root only; nothing here
+loads a cloud client or TensorFlow, and what needs no options is answered without loading the command either.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from .shells import SHELLS
+from .verbs import MODULES
+
+FILES = ":files"
+_OPTIONS = ("--help", "--version", "--install-completion", "--show-completion")
+# The verbs whose first argument is a run.
+_OF_RUNS = {"status", "why", "logs", "wait", "cancel", "resume", "get", "checkpoints"}
+_MOST_RUNS = 200
+# Between these, bash completes each part of a word alone.
+_BREAKS = ":="
+
+
+def answer(shell: str, words: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Print what may follow the words; never fails, as a shell has no use for an error."""
+    trim = 0
+    if shell == "bash":
+        words = _split(words[0] if words else "")
+        # Bash replaces only what follows the last break.
+        trim = max((words[-1].rfind(each) + 1 for each in _BREAKS), default=0)
+    found: list[str] = []
+    with suppress(Exception):
+        found = candidates(words, environ)
+    sys.stdout.write("".join(f"{one[trim:] if one != FILES else one}\n" for one in found))
+
+
+def _split(line: str) -> list[str]:
+    """Return the words behind the command's name; the last one, perhaps empty, is the one to complete."""
+    try:
+        words = shlex.split(line)
+    except ValueError:
+        words = line.split()
+    # Variables may be set before the command.
+    start = next((at for at, word in enumerate(words) if word.rpartition("/")[2] == "podlift"), 0)
+    words = words[start + 1 :]
+    return [*words, ""] if line[-1:].isspace() or not words else words
+
+
+def candidates(words: Sequence[str], environ: Mapping[str, str]) -> list[str]:
+    """Return what the last word may become, or [FILES]."""
+    *before, current = words
+    if not before:
+        return _fitting(_OPTIONS if current.startswith("-") else MODULES, current)
+    verb, *rest = before
+    if verb in _OPTIONS[2:]:
+        return _fitting(SHELLS, current)
+    if verb not in MODULES:
+        return []
+    if "--" in rest:
+        return [FILES]
+    if verb in _OF_RUNS and not rest and not current.startswith("-"):
+        return _runs(current, None, environ)
+    return _of_verb(verb, rest, current, environ)
+
+
+def _of_verb(verb: str, rest: list[str], current: str, environ: Mapping[str, str]) -> list[str]:
+    """Return what an option, the value of one, or an argument of a verb may become."""
+    options = [one for one in _parameters(verb) if one.param_type_name == "option" and not one.hidden]
+    named = {name: one for one in options for name in [*one.opts, *one.secondary_opts]}
+    name, equals, value = current.partition("=")
+    if equals and name in named:
+        found = _values(named[name], value, rest, environ)
+        return found if found == [FILES] else [f"{name}={one}" for one in found]
+    if rest and rest[-1] in named and not named[rest[-1]].is_flag:
+        return _values(named[rest[-1]], current, rest, environ)
+    if current.startswith("-"):
+        return _fitting(sorted(named, key=lambda one: not one.startswith("--")), current)
+    arguments = _arguments(rest, named)
+    if verb in _OF_RUNS and not arguments:
+        return _runs(current, _value_of("--root", rest), environ)
+    if verb == "diff":
+        return _runs(current, _value_of("--root", rest), environ) or [FILES]
+    return [FILES] if any(one.param_type_name == "argument" for one in _parameters(verb)) else []
+
+
+def _parameters(verb: str) -> list[Any]:
+    import typer
+
+    from .app import build
+
+    command: Any = typer.main.get_command(build([verb]))
+    return list(command.commands[verb].params)
+
+
+def _arguments(rest: list[str], named: Mapping[str, Any]) -> list[str]:
+    """Return the words that are neither options nor their values."""
+    found, value = [], False
+    for word in rest:
+        if not value and not word.startswith("-"):
+            found.append(word)
+        value = not value and word in named and not named[word].is_flag
+    return found
+
+
+def _value_of(option: str, rest: list[str]) -> str | None:
+    for at, word in enumerate(rest):
+        if word == option and at + 1 < len(rest):
+            return rest[at + 1]
+        if word.startswith(f"{option}="):
+            return word.partition("=")[2]
+    return None
+
+
+def _values(option: Any, current: str, rest: list[str], environ: Mapping[str, str]) -> list[str]:
+    """Return the values of an option."""
+    root = _value_of("--root", rest)
+    if option.name == "accelerator":
+        from ..hardware import accelerators
+
+        return _fitting(accelerators.names(), current)
+    if option.name == "backend":
+        from .. import backends
+
+        return _fitting(backends.names(), current)
+    if option.name == "state":
+        from ..status import State
+
+        return _fitting([state.value.lower() for state in State], current)
+    if option.name == "region":
+        from ..hardware import regions
+
+        return _fitting(regions.KNOWN, current)
+    if option.name == "task":
+        return _fitting(_tasks(rest, root, environ), current)
+    if option.name == "checkpoint_resume_from":
+        return _runs(current, root, environ)
+    choices = [one for one in (option.metavar or "").split("|") if one.islower()]
+    if "|" in (option.metavar or "") and (fitting := _fitting(choices, current)):
+        return fitting
+    return [FILES] if any(word in (option.metavar or "") for word in ("FILE", "FOLDER", "DIR", "PATH", "URL")) else []
+
+
+def _fitting(names: Iterable[str], current: str) -> list[str]:
+    return [name for name in names if name.startswith(current)]
+
+
+def _runs(current: str, root: str | None, environ: Mapping[str, str]) -> list[str]:
+    """Return the ids of runs in the local root, newest first; paths for what looks like one."""
+    if "/" in current or current.startswith((".", "~")):
+        return [FILES]
+    folder = _local_root(root, environ) / "runs"
+    found = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        found = [
+            (entry.stat().st_mtime, entry.name)
+            for entry in entries
+            if entry.is_dir() and not entry.name.startswith(".")
+        ]
+    names = [name for _, name in sorted(found, reverse=True)]
+    return _fitting([*names[:_MOST_RUNS], *(["latest"] if names else [])], current)
+
+
+def _tasks(rest: list[str], root: str | None, environ: Mapping[str, str]) -> list[str]:
+    """Return the names of the tasks of a run that the words name."""
+    for word in rest:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            plan = json.loads((_local_root(root, environ) / "runs" / word / "plan.json").read_bytes())
+            return [str(name) for name in plan["tasks"]]
+    return []
+
+
+def _local_root(root: str | None, environ: Mapping[str, str]) -> Path:
+    """Return the root of runs on this machine: as the command finds it, but without the checks and their imports."""
+    named = root or environ.get("PODLIFT_ROOT") or _root_of_project() or "~/.podlift"
+    return Path(named).expanduser()
+
+
+def _root_of_project() -> str | None:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+
+    for folder in [Path.cwd(), *Path.cwd().parents]:
+        for name, tables in (("podlift.toml", ()), ("pyproject.toml", ("tool", "podlift"))):
+            with suppress(OSError, ValueError):
+                table = tomllib.loads((folder / name).read_text(encoding="utf-8"))
+                for key in tables:
+                    table = table.get(key, {})
+                if isinstance(found := table.get("root"), str):
+                    return str(folder / Path(found).expanduser())
+    return None

@@ -1,0 +1,107 @@
+"""The scripts that let bash, zsh and fish complete the command, and where they are installed. `completion` answers them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..errors import InputError
+
+SHELLS = ("bash", "zsh", "fish")
+
+_SCRIPTS = {
+    "bash": """
+_podlift_complete() {
+    local line
+    COMPREPLY=()
+    while IFS= read -r line; do
+        if [[ $line == :files ]]; then
+            compopt -o default -o bashdefault 2>/dev/null
+        else
+            COMPREPLY+=("$line")
+        fi
+    done < <(_PODLIFT_COMPLETE=bash "$1" "${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
+}
+complete -o nosort -F _podlift_complete podlift 2>/dev/null || complete -F _podlift_complete podlift
+""",
+    "zsh": """#compdef podlift
+_podlift() {
+    local -a found
+    found=("${(@f)$(_PODLIFT_COMPLETE=zsh ${words[1]} "${(@Q)words[2,CURRENT]}" 2>/dev/null)}")
+    if [[ ${found[1]} == :files ]]; then
+        _files
+    elif [[ -n ${found[1]} ]]; then
+        compadd -V podlift -- "${found[@]}"
+    fi
+}
+if [[ ${funcstack[1]} == _podlift ]]; then
+    _podlift "$@"
+else
+    compdef _podlift podlift
+fi
+""",
+    "fish": """
+function __podlift_complete
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    set -l found (env _PODLIFT_COMPLETE=fish $words[1] $words[2..-1] "$current" 2>/dev/null)
+    if test "$found[1]" = :files
+        __fish_complete_path "$current"
+    else
+        printf '%s\\n' $found
+    end
+end
+complete -c podlift -f -k -a '(__podlift_complete)'
+""",
+}
+
+
+def shell_of(named: str, environ: Mapping[str, str]) -> str:
+    """Return the shell that is named, or the user's own.
+
+    Raises:
+        InputError: there is no completion for it.
+    """
+    found = named or environ.get("SHELL", "").rpartition("/")[2]
+    if found in SHELLS:
+        return found
+    received = f"Received: {found!r}. " if found else ""
+    raise InputError(f"Completion needs the name of a shell. {received}Known: {', '.join(SHELLS)}.")
+
+
+def script(shell: str) -> str:
+    """Return what a shell has to read."""
+    return _SCRIPTS[shell].lstrip("\n")
+
+
+def install(shell: str, home: Path, environ: Mapping[str, str]) -> list[str]:
+    """Write the script of a shell to its place, and return what was changed.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    if shell == "fish":
+        config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+        return [_write(config / "fish" / "completions" / "podlift.fish", script(shell))]
+    if shell == "zsh":
+        folder, start = home / ".zfunc", Path(environ.get("ZDOTDIR") or home) / ".zshrc"
+        lines = "fpath+=~/.zfunc; autoload -Uz compinit; compinit"
+        return [_write(folder / "_podlift", script(shell)), *_added(start, lines)]
+    place = home / ".bash_completions" / "podlift.sh"
+    return [_write(place, script(shell)), *_added(home / ".bashrc", f"source {shlex.quote(str(place))}")]
+
+
+def _write(place: Path, text: str) -> str:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(text, encoding="utf-8")
+    return str(place)
+
+
+def _added(place: Path, line: str) -> list[str]:
+    """Add a line to the end of a file, unless it is there already."""
+    text = place.read_text(encoding="utf-8") if place.exists() else ""
+    if line in text.splitlines():
+        return []
+    place.write_text(f"{text}{'' if not text or text.endswith(chr(10)) else chr(10)}{line}\n", encoding="utf-8")
+    return [f"one line of {place}"]

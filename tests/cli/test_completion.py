@@ -1,0 +1,244 @@
+"""Completion at a shell's Tab: what is proposed, how fast, and that bash, zsh and fish really take it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import sdk
+from sdk.cli import completion
+from sdk.cli.verbs import MODULES
+from sdk.hardware import accelerators
+
+REPO = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def runs(root: Path) -> list[str]:
+    """Folders of three runs, newest first."""
+    names = ["digits-cccccc", "mnist-bbbbbb", "digits-aaaaaa"]
+    for age, name in enumerate(names):
+        folder = root / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "plan.json").write_text(json.dumps({"tasks": ["chief-0", "worker-0"]}))
+        os.utime(folder, (1e9 - age, 1e9 - age))
+    return names
+
+
+@pytest.fixture
+def complete(root: Path) -> Callable[..., list[str]]:
+    """Ask as a script does: `complete("status", "dig")`."""
+    return lambda *words, **environ: completion.candidates(words, {"PODLIFT_ROOT": str(root), **environ})
+
+
+@pytest.fixture
+def command(tmp_path: Path) -> Path:
+    """A folder with the command `podlift` in it."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "podlift").write_text(f'#!/bin/sh\nPYTHONPATH={REPO} exec {sys.executable} -m sdk "$@"\n')
+    (folder / "podlift").chmod(0o755)
+    return folder
+
+
+def test_verbs_are_completed(complete) -> None:
+    assert complete("") == list(MODULES)
+    assert complete("s") == ["submit", "status"]
+    assert complete("--i") == ["--install-completion"]
+    assert complete("--show-completion", "") == ["bash", "zsh", "fish"]
+    assert complete("nothing", "") == []
+
+
+def test_runs_are_completed_newest_first(complete, runs: list[str], root: Path, tmp_path: Path) -> None:
+    assert complete("status", "") == [*runs, "latest"]
+    assert complete("status", "dig") == ["digits-cccccc", "digits-aaaaaa"]
+    assert complete("logs", "-f", "mn") == ["mnist-bbbbbb"]
+    assert complete("logs", "--lines", "3", "l") == ["latest"]
+    assert complete("get", "mnist-bbbbbb", "") == [":files"]
+    assert complete("wait", "./x") == [":files"]
+    assert complete("diff", "digits-aaaaaa", "m") == ["mnist-bbbbbb"]
+    assert complete("submit", "--checkpoint-resume-from", "dig") == ["digits-cccccc", "digits-aaaaaa"]
+    assert complete("logs", "mnist-bbbbbb", "--task", "w") == ["worker-0"]
+    assert complete("status", "--root", str(tmp_path / "nowhere"), "") == []
+    assert complete("status", "--root", str(root), "m", PODLIFT_ROOT="/nowhere") == ["mnist-bbbbbb"]
+
+
+def test_the_root_of_the_projects_file_is_where_runs_are_looked_for(
+    complete, runs: list[str], write, root: Path
+) -> None:
+    write("podlift.toml", 'root = "mine"\n')
+    (Path("mine") / "runs" / "own-aaaaaa").mkdir(parents=True)
+    Path("deep").mkdir()
+    os.chdir("deep")
+    assert completion.candidates(["status", "o"], {}) == ["own-aaaaaa"]
+    assert complete("status", "o") == []
+    assert completion.candidates(["status", "o"], {"PODLIFT_ROOT": "gs://bucket/podlift"}) == [], "no cloud is asked"
+
+
+def test_options_and_their_values_are_completed(complete) -> None:
+    assert complete("submit", "--accelerator", "l4") == [name for name in accelerators.names() if name.startswith("l4")]
+    assert complete("submit", "--accelerator=l4:") == ["--accelerator=l4:2", "--accelerator=l4:4", "--accelerator=l4:8"]
+    assert complete("submit", "--backend", "") == ["local", "vertex"]
+    assert complete("submit", "--checkpoint-on-busy", "b") == ["block"]
+    assert complete("runs", "--state", "run") == ["running"]
+    assert complete("accelerators", "--region", "us-central") == ["us-central1"]
+    assert complete("submit", "--checkpoint-ev") == ["--checkpoint-every"]
+    assert complete("wait", "x", "--ti") == ["--timeout"]
+    assert complete("submit", "--timeout-") == [], "an earlier name is not proposed"
+    assert complete("submit", "--code-project", "") == [":files"]
+    assert (
+        complete("submit", "")
+        == complete("submit", "--detach", "tr")
+        == complete("submit", "t.py", "--", "-")
+        == [":files"]
+    )
+    assert complete("runs", "") == []
+
+
+def test_ids_of_runs_are_there_at_once_and_nothing_heavy_is_loaded(root: Path, runs: list[str]) -> None:
+    heavy = (
+        "tensorflow",
+        "keras",
+        "pydantic",
+        "typer",
+        "rich",
+        "google",
+        "podlift.api",
+        "podlift.backends",
+        "podlift.planning",
+    )
+    code = (
+        "import sys\nbare = set(sys.modules)\nfrom sdk.cli import main\nmain()\n"
+        f"print([m for m in set(sys.modules) - bare if m.startswith({heavy!r})], file=sys.stderr)"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(REPO), "_PODLIFT_COMPLETE": "fish", "PODLIFT_ROOT": str(root)}
+    asked = [sys.executable, "-c", code, "status", "digits-a"]
+    shown = subprocess.run(asked, capture_output=True, text=True, check=True, env=environ)
+    assert (shown.stdout, shown.stderr) == ("digits-aaaaaa\n", "[]\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("podlift st", "status\n"),
+        ("podlift status mn", "mnist-bbbbbb\n"),
+        ("PODLIFT_X=1 bin/podlift status 'mn", ""),
+        ("A=1 bin/podlift status mn", "mnist-bbbbbb\n"),
+        # What stands before a break is there already.
+        ("podlift submit --accelerator l4:", "2\n4\n8\n"),
+        ("podlift submit --accelerator=l4:", "2\n4\n8\n"),
+        ("podlift submit --backend=v", "vertex\n"),
+        ("podlift submit ", ":files\n"),
+        ('podlift status "', ""),
+    ],
+)
+def test_bash_asks_with_its_whole_line(podlift, runs: list[str], line: str, said: str) -> None:
+    assert podlift(line, _PODLIFT_COMPLETE="bash") == (0, said, "")
+
+
+def typed(shell: list[str], environ: dict[str, str], keys: str, until: str, limit_s: float) -> str:
+    """Return what a terminal shows when these keys are pressed in a shell, once `until` is there."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvpe(shell[0], shell, environ)
+    shown, sent, end = "", False, time.monotonic() + limit_s
+    try:
+        while until not in shown and time.monotonic() < end:
+            if select.select([terminal], [], [], 0.2)[0]:
+                shown += os.read(terminal, 4096).decode(errors="replace")
+            elif not sent and "READY" in shown:
+                os.write(terminal, keys.encode())
+                sent = True
+    except OSError:
+        pass
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+    return shown
+
+
+def test_an_interactive_bash_takes_what_was_installed(
+    command: Path, runs, root: Path, tmp_path: Path, limit_s: float
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / ".bashrc").write_text("# mine")
+    environ = {
+        "HOME": str(home),
+        "PATH": f"{command}:/usr/bin:/bin",
+        "PODLIFT_ROOT": str(root),
+        "PS1": "READY",
+        "TERM": "dumb",
+    }
+    for _ in range(2):
+        shown = subprocess.run(
+            ["podlift", "--install-completion", "bash"], env=environ, capture_output=True, text=True, check=True
+        )
+    assert "Completion for bash is installed" in shown.stderr and "Next: start a new shell." in shown.stderr
+    assert (home / ".bashrc").read_text().splitlines() == ["# mine", f"source {home}/.bash_completions/podlift.sh"]
+    with (home / ".bashrc").open("a") as file:
+        file.write("PS1=READY\n")
+    shell = ["bash", "--rcfile", str(home / ".bashrc"), "-i"]
+    assert "status mnist-bbbbbb" in typed(shell, environ, "podlift status mn\t", "mnist-bbbbbb", limit_s)
+    assert "--accelerator h100-mega:8" in typed(
+        shell, environ, "podlift submit --accelerator h100-\t", "mega:8", limit_s
+    )
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
+def test_an_interactive_zsh_takes_what_was_installed(
+    command: Path, runs, root: Path, tmp_path: Path, limit_s: float
+) -> None:
+    environ = {"HOME": str(tmp_path), "PATH": f"{command}:/usr/bin:/bin", "PODLIFT_ROOT": str(root), "TERM": "dumb"}
+    subprocess.run(["podlift", "--install-completion", "zsh"], env=environ, capture_output=True, check=True)
+    lines = (tmp_path / ".zshrc").read_text()
+    assert lines == "fpath+=~/.zfunc; autoload -Uz compinit; compinit\n"
+    (tmp_path / ".zshrc").write_text(lines.replace("compinit\n", "compinit -u\n") + "PS1=READY\n")
+    assert "mnist-bbbbbb" in typed(["zsh", "-i"], environ, "podlift status mn\t", "mnist-bbbbbb", limit_s)
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
+def test_fish_takes_what_was_installed(command: Path, runs, root: Path, tmp_path: Path) -> None:
+    environ = {
+        "HOME": str(tmp_path),
+        "PATH": f"{command}:/usr/bin:/bin",
+        "PODLIFT_ROOT": str(root),
+        "SHELL": "/usr/bin/fish",
+    }
+    subprocess.run(["podlift", "--install-completion"], env=environ, capture_output=True, check=True)
+    Path(tmp_path, "train.py").write_text("")
+    for line, said in (
+        ("podlift status mn", "mnist-bbbbbb"),
+        ("podlift submit --accelerator l4:", "l4:2\nl4:4\nl4:8"),
+        ("podlift submit tr", "train.py"),
+    ):
+        asked = ["fish", "-c", f"complete -C '{line}'"]
+        assert subprocess.run(asked, env=environ, capture_output=True, text=True, cwd=tmp_path).stdout.strip() == said
+
+
+def test_a_shell_without_completion_is_named(here, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    shown = here("--install-completion")
+    assert (shown.code, shown.stderr) == (
+        2, "podlift: Completion needs the name of a shell. Received: 'tcsh'. Known: bash, zsh, fish.\n",
+    )  # fmt: skip
+    monkeypatch.delenv("SHELL")
+    assert "Known: bash, zsh, fish." in here("--show-completion").stderr
+    assert here("--show-completion", "zsh").stdout.startswith("#compdef podlift\n")
+
+
+def test_every_value_that_is_proposed_is_one_that_the_command_accepts(write, complete) -> None:
+    write("train.py", "print(1)")
+    for name in complete("plan", "--code-keras", ""):
+        assert sdk.plan("train.py", code_keras=name) is not None  # type: ignore[arg-type]
