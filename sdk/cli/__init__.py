@@ -12,17 +12,17 @@ _EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command; whatever goes wrong becomes a message and an exit code."""
-    # Loading takes most of the start. An exception meanwhile may end in one of the import system's own callbacks, which
-    # swallows it: a program would be submitted in spite of the Ctrl-C. Nothing has begun yet, so leave at once.
+    """Run the command; every error becomes a message and an exit code."""
+    # Imports take most of the startup. A KeyboardInterrupt there may be raised in a callback of the import system, which
+    # swallows it: the program would be submitted despite the Ctrl-C. Nothing has started yet, so exit at once.
     usual = signal.getsignal(signal.SIGINT)
     if shell := os.environ.get("_PODLIFT_COMPLETE"):
         from .completion import answer
 
         return answer(shell, sys.argv[1:], os.environ)
     if usual is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _leave)
-    # Nothing that is loaded here is ever garbage: looking for some takes a tenth of a plan's time.
+        signal.signal(signal.SIGINT, _exit)
+    # Imports create no garbage, and collecting would take a tenth of the time of a plan.
     gc.disable()
     from .app import load, run
 
@@ -33,12 +33,12 @@ def main() -> None:
     try:
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
-        # Pressed again, while the first one was being explained.
+        # Pressed again while the first one was handled.
         code = _EXIT_INTERRUPTED
     sys.exit(code)
 
 
-def _leave(*_: object) -> None:
+def _exit(*_: object) -> None:
     with suppress(OSError):
         os.write(2, b"podlift: interrupted.\n")
     os._exit(_EXIT_INTERRUPTED)

@@ -1,4 +1,4 @@
-"""The verb that shows what can be asked for: accelerators."""
+"""The verb that lists the available hardware: accelerators."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def accelerators(family: Family = None, region: Region = None, json_output: Json
     if family is not None and family not in _FAMILIES:
         problems.found.append(f"Unknown family. Received: {family!r}. {nearest(family, _FAMILIES)}")
     if region is not None and not regions.is_region(region):
-        problems.found.append(f"This is no region. Received: {region!r}. {nearest(region, regions.KNOWN)}")
+        problems.found.append(f"Not a region. Received: {region!r}. {nearest(region, regions.KNOWN)}")
     problems.raise_if_any()
     if region is not None and region not in regions.KNOWN:
-        say(f"{region!r} is no region that is known here. {nearest(region, regions.KNOWN)}")
+        say(f"{region!r} is not a known region. {nearest(region, regions.KNOWN)}")
     rows = [row for row in ROWS if family in (None, row.family) and _may_be_in(row, region)]
     where = region or regions.DEFAULT
     if json_output:
@@ -52,13 +52,13 @@ def accelerators(family: Family = None, region: Region = None, json_output: Json
     if on_terminal():
         table = Table(*header, box=None)
         for row in rows:
-            # Why a row is refused is long, and a plan says it.
+            # The reason of a refusal is long; a plan prints it.
             notes = [f"refused, nearest: {row.instead}"] if row.refused else []
             table.add_row(*map(Text, [*_line(row, where)[:-1], "; ".join(filter(None, [*notes, row.notes]))]))
         Console().print(table)
     else:
         answer("\n".join("\t".join(line) for line in [header, *(_line(row, where) for row in rows)]))
-    say(f"Prices of {where}, one machine, without its boot disk; ~ is an estimate from Compute Engine's list.")
+    say(f"Prices in {where} for one machine without its boot disk; ~ is an estimate from Compute Engine's list.")
 
 
 def _may_be_in(row: Accelerator, region: str | None) -> bool:

@@ -1,4 +1,4 @@
-"""The verb that shows, checks and keeps what was saved of a training: checkpoints."""
+"""The verb that lists, verifies and pins checkpoints: checkpoints."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..errors import InputError
 from ..spec.layout import RunPaths
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..storage.registry import open_store
+from ..text import size
 from .look import Ref
 from .output import answer, as_json, say
 from .start import Json, Root
@@ -47,7 +48,7 @@ def checkpoints(
     run = api.attach(ref, root=root)
     store = open_store(RunPaths(run.url).store)
     if pin is not None and unpin is not None:
-        raise InputError("--pin and --unpin: one at a time.")
+        raise InputError("--pin and --unpin cannot be combined.")
     if pin is not None:
         catalog.pin(store, run_checkpoints.find(RunPaths(run.url), pin).key, name)
     if unpin is not None:
@@ -69,7 +70,7 @@ def _show(found: list[CheckpointInfo], wrong: dict[str, str | None]) -> None:
         (
             str(entry.step),
             "-" if entry.created_at is None else datetime.datetime.fromtimestamp(entry.created_at).strftime("%F %T"),
-            "-" if entry.size is None else f"{entry.size / 1e6:.1f} MB",
+            "-" if entry.size is None else size(entry.size),
             entry.reason or "-",
             ", ".join(f"pinned as {name}" for name in entry.pinned),
             wrong.get(entry.key) or entry.quarantined or "; ".join(f"not exact: {text}" for text in entry.downgrades),

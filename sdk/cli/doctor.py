@@ -1,4 +1,4 @@
-"""The verb that looks at the machine: doctor."""
+"""The verb that checks the machine: doctor."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import typer
 from ..errors import InputError
 from ..planning.roots import resolve_root
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
+from ..text import counted
 from ..upkeep.doctor import Check, examine
 from .output import answer, as_json, say
 from .start import Json, Root
@@ -31,7 +32,7 @@ def doctor(root: Root = None, json_output: Json = False) -> None:
     warned = sum(not check.ok and check.level == "warning" for check in checks)
     if json_output:
         as_json({"checks": [asdict(check) for check in checks], "failed": len(failed), "exit_code": code})
-    say(f"{len(failed) or 'Nothing'} failed, {warned or 'no'} warning{'' if warned == 1 else 's'}.")
+    say(f"{len(failed) or 'Nothing'} failed, {counted(warned, 'warning') if warned else 'no warnings'}.")
     raise typer.Exit(code)
 
 
@@ -41,7 +42,7 @@ def _checks(root: str | None) -> Iterator[Check]:
         place = resolve_root(root, os.environ)
     except InputError as error:
         for problem in error.problems:
-            yield Check("root", False, "error", problem, "name a folder by --root or PODLIFT_ROOT")
+            yield Check("root", False, "error", problem, "set --root or PODLIFT_ROOT to a folder")
     yield from examine(place, os.environ)
 
 

@@ -1,4 +1,4 @@
-"""The verb that kills on purpose: drill."""
+"""The verb that tests recovery from kills: drill."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..spec.plan import Plan
 from ..status import EXIT_CANCELLED
 from .options import with_settings
 from .output import answer, as_json, refusal, say
-from .start import Asked, Env, Inputs, Json, Name, Root
+from .start import CommandLine, Env, Inputs, Json, Name, Root
 
 Words = Annotated[
     list[str] | None,
@@ -55,11 +55,11 @@ def drill(
     """
     target = Target(root=root, name=name)
     kills = tuple(kill or KILLS)
-    plan = _prepared(Asked(words or [], env or [], inputs or [], given or {}, target), kills, seed)
+    plan = _prepared(CommandLine(words or [], env or [], inputs or [], given or {}, target), kills, seed)
     try:
         report = execute(plan, kills, say, SystemClock())
     except KeyboardInterrupt:
-        say("podlift: the drill was interrupted, and its run cancelled.")
+        say("podlift: the drill was interrupted and its run cancelled.")
         if json_output:
             as_json(refusal(("interrupted",), EXIT_CANCELLED))
         raise typer.Exit(EXIT_CANCELLED) from None
@@ -70,7 +70,7 @@ def drill(
     raise typer.Exit(report.exit_code)
 
 
-def _prepared(asked: Asked, kills: tuple[str, ...], seed: int) -> Plan:
+def _prepared(asked: CommandLine, kills: tuple[str, ...], seed: int) -> Plan:
     problems = Problems()
     entry, given = asked.settings(problems)
     plan = None

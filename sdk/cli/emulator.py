@@ -1,4 +1,4 @@
-"""The verb that serves the cloud on this machine: emulator."""
+"""The verb that emulates the cloud on this machine: emulator."""
 
 from __future__ import annotations
 
@@ -74,18 +74,18 @@ def emulator(
         if denied is not None:
             say(denied)
 
-    # An ordinary user may be denied what replicas need; that is said now, and not by a job that fails later.
+    # An unprivileged user may lack what replicas need: report it now, before a job fails.
     denied = missing_isolation()
 
     try:
         places = _placed(bucket or [])
         serve(data, port=port, announce=announce, faults=rules, buckets=places, capacity=capacity, frozen=frozen)
     except KeyboardInterrupt:
-        say(f"Stopped. The data stay in {data}.")
+        say(f"Stopped. The data remain in {data}.")
 
 
 def _placed(buckets: list[str]) -> list[str]:
-    """Return the buckets with their places: jobs of Vertex AI need one in their region, so that is where one without goes."""
+    """Return the buckets with regions: the default is the region of jobs, which need a bucket there."""
     return [each if "@" in each else f"{each}@{_region()}" for each in buckets]
 
 
@@ -96,16 +96,16 @@ def _region() -> str:
         found = {**file.find(Path.cwd(), problems).values, **table.from_environment(os.environ, problems)}
         regions = table.backend_options("vertex", {"vertex_regions": found["vertex_regions"]})["regions"]
     except (KeyError, ValueError, InputError):
-        # Settings that are wrong are told by the command that needs them.
+        # The commands that need these settings report mistakes in them.
         regions = table.backend_options("vertex", {})["regions"]
     return str(regions[0])
 
 
 def _hints(data: Path) -> list[str]:
-    """Return what a shell has to say to other clients; the URL with its token is printed once."""
+    """Return shell settings for other clients; the URL with its token is printed only once."""
     token = data / "token"
     return [
-        "# That is all podlift and its tasks need. This URL lets its reader run commands as you. For other clients:",
+        "# This is all that podlift and its tasks need. Anyone with this URL can run commands as you. For other clients:",
         "export STORAGE_EMULATOR_HOST=$PODLIFT_EMULATOR   # google-cloud-storage, gcsfs",
         "export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false   # else gcsfs asks Google first, for a minute each time",
         "export CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE=$PODLIFT_EMULATOR/storage/v1/ "
@@ -115,14 +115,14 @@ def _hints(data: Path) -> list[str]:
 
 
 def _warnings() -> list[str]:
-    """Return a line where the URL has just been written into a file that other users may read."""
+    """Return a warning if stdout, and so the URL, goes to a file that other users can read."""
     try:
         about = os.fstat(sys.stdout.fileno())
     except (OSError, ValueError):
         return []
     if not stat.S_ISREG(about.st_mode) or not about.st_mode & 0o044:
         return []
-    return ["# The URL is now in a file that other users of this machine may read. Next: chmod 600 that file."]
+    return ["# The URL is now in a file that other users of this machine can read. Next: chmod 600 that file."]
 
 
 def _read(path: Path) -> bytes:

@@ -11,6 +11,7 @@ import typer
 from .. import api
 from ..run import Run
 from ..storage.trees import readable
+from ..text import counted, size
 from .look import Ref
 from .output import answer, as_json, say, summary
 from .start import Json, Root
@@ -43,7 +44,7 @@ def get(ref: Ref, dest: Dest = None, root: Root = None, json_output: Json = Fals
         as_json({**summary(run, run.status()), "dest": place, "files": paths, "collected": collected})
     elif place is not None:
         answer(place)
-    say(f"{run.id}: {_said(written)}" if there else f"{run.id}: {_nothing(run, collected)}")
+    say(f"{run.id}: {_copied(written)}" if there else f"{run.id}: {_nothing(run, collected)}")
     if there and collected is None:
         say("Some files may be missing: the supervisor was killed while it collected them.")
     skipped = collected["skipped"] if collected else []
@@ -53,19 +54,18 @@ def get(ref: Ref, dest: Dest = None, root: Root = None, json_output: Json = Fals
         say(f"not collected  {collected['skipped_count'] - _SHOWN} more. Next: --json.")
 
 
-def _said(written: list[str]) -> str:
+def _copied(written: list[str]) -> str:
     if not written:
-        return "every file was there already."
-    size_bytes = sum(os.lstat(path).st_size for path in written)
-    return f"{len(written)} file{'' if len(written) == 1 else 's'} copied, {size_bytes / 1e6:.2f} MB."
+        return "all files were already there."
+    return f"{counted(len(written), 'file')} copied, {size(sum(os.lstat(path).st_size for path in written))}."
 
 
 def _nothing(run: Run, collected: dict[str, Any] | None) -> str:
-    """Return why a run has no outputs, and where files of it may be."""
+    """Return why a run has no outputs, and where else its files may be."""
     if collected is not None:
-        return "the program has left no file in its working directory, and none in ctx.dirs.model."
+        return "the program wrote no files to its working directory or to ctx.dirs.model."
     paths = run.plan.paths
     places = (paths.work(max(run.status().attempts, 1), run.plan.tasks[0]), paths.model)
     found = [place for place in places if Path(place).is_dir() and any(Path(place).iterdir())]
-    reason = "nothing was collected: it is a run of an earlier podlift, or its supervisor was killed."
+    reason = "nothing was collected: the run is of an earlier podlift, or its supervisor was killed."
     return f"{reason} See {' and '.join(found)}." if found else f"{reason} It has no files of its own."

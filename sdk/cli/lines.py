@@ -1,4 +1,4 @@
-"""Prints log lines: as a terminal would leave them, or one by one behind the name of their task."""
+"""Prints log lines: as a terminal would show them, or each with the name of its task."""
 
 from __future__ import annotations
 
@@ -8,20 +8,16 @@ from datetime import datetime
 from ..backends.base import LogLine
 from ..clock import Clock
 
-# A progress bar is worth a line so often, where it cannot be printed over the one before.
+# How often a progress bar gets a new line if it cannot be overwritten.
 _STATE_S = 10.0
 _CLEAR_REST = "\x1b[K"
 
 
 class Printer:
-    """Prints lines on stdout, one after the other.
+    """Prints lines on stdout.
 
-    Args:
-        prefixed: each behind its task's name.
-        following: somebody waits for each line.
-        terminal: what was printed can be printed over.
-        clock: what time it is.
-        timestamps: each behind the time at which it was there.
+    `prefixed` adds the task's name and `timestamps` the time to each line, `following` flushes after each line, and on a
+    `terminal` a progress bar is overwritten in place.
     """
 
     def __init__(
@@ -36,7 +32,7 @@ class Printer:
         self._end, self._attempt = "\n", 0
 
     def show(self, line: LogLine) -> None:
-        """Print a line; the states of a progress bar only where they can be printed over, or now and then."""
+        """Print a line; updates of a progress bar only if they can be overwritten, or now and then."""
         if line.end == "\r" and not self._over and not self._is_time(line.task):
             return
         if self._prefixed:
@@ -45,16 +41,16 @@ class Printer:
         if line.attempt != self._attempt:
             self.close()
         self._attempt = line.attempt
-        # The rest of a line without an end follows behind it.
+        # A line without an end continues in the next piece.
         end = "\n" if line.end == "\r" and not self._over else line.end
         clear = _CLEAR_REST if "\r" in (end, self._end) else ""
-        # A piece of a line goes on behind the piece before.
+        # Only the first piece of a line has a time.
         time = self._time(line) if self._end else ""
         self._print(f"{time}{line.text}{clear}{end}")
         self._end = end
 
     def close(self) -> None:
-        """End the last line."""
+        """End the last line, if it has no end."""
         if self._end != "\n":
             self._print("\n")
             self._end = "\n"
@@ -75,7 +71,7 @@ class Printer:
         return f"{_stamp(line.time)} "
 
     def _print(self, text: str) -> None:
-        # A write for each line costs more than reading it.
+        # Flushing each line takes longer than reading it.
         print(text, end="", flush=self._following)
 
 
@@ -84,17 +80,12 @@ def _stamp(time: float) -> str:
 
 
 def is_whole(line: LogLine) -> bool:
-    """True for what counts as a line: no state of a progress bar, no piece of a line."""
+    """True for a complete line: neither an update of a progress bar nor a piece of a line."""
     return line.end == "\n"
 
 
 def since_then(lines: Iterable[LogLine], after: float | None) -> Iterator[LogLine]:
-    """Yield the lines that were not there before a time; one whose time nobody noted is as old as the one before it.
-
-    Args:
-        lines: in the order in which they were written.
-        after: unix time in seconds; None for all of them.
-    """
+    """Yield the lines written since a unix time, or all for None; a line without a time is as old as the one before it."""
     last: dict[str, float] = {}
     for line in lines:
         time = line.time if line.time is not None else last.get(line.task)
@@ -105,10 +96,10 @@ def since_then(lines: Iterable[LogLine], after: float | None) -> Iterator[LogLin
 
 
 def too_many(lines: Iterable[LogLine], wanted: int | None) -> int:
-    """Return how many of the lines there are before the last `wanted` ones; None is for all."""
+    """Return how many lines precede the last `wanted` ones; 0 for None."""
     count, unended = 0, False
     for line in lines:
         count += is_whole(line)
         unended = line.end == ""
-    # Last words without an end are a line too.
+    # An unfinished last line counts too.
     return 0 if wanted is None else max(0, count + unended - wanted)

@@ -1,4 +1,4 @@
-"""Draws a run that goes on, for a person at a terminal."""
+"""Draws the progress of a run on a terminal."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..run import Run
 from ..status import Status
 from ..text import duration
 from .output import numbers
-from .pace import Heads, place
+from .pace import AttemptHeadings, place
 
 
 @contextmanager
 def turning() -> Iterator[Turning | None]:
-    """Yield what draws on stderr; None where that is no terminal."""
+    """Yield a view that draws on stderr, None if that is not a terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
         yield None
@@ -32,21 +32,21 @@ def turning() -> Iterator[Turning | None]:
 
 
 class Turning:
-    """A line that turns while the run goes on, and one above it for each epoch."""
+    """A line with a spinner while the run is going, and a line above it for each epoch."""
 
     def __init__(self, live: Live) -> None:
         self._live = live
         self._spinner = Spinner("dots")
-        self._heads = Heads()
+        self._heads = AttemptHeadings()
 
     def show(self, run: Run, status: Status, fresh: list[dict[str, Any]], position: str) -> None:
         for record in fresh:
             if head := self._heads.before(record, status):
                 self._live.console.print(Text(head))
-            # As Text: a program may call a metric "[/x] loss", which is broken markup.
+            # Text, not markup: a program may name a metric "[/x] loss".
             self._live.console.print(Text(f"{place(record)} {numbers(record['metrics'])}"))
         table = Table.grid(padding=(0, 1))
-        # One line, whatever the width: the end of it is worth least.
+        # One line, whatever the width: the end is the least important.
         table.add_column()
         table.add_column(no_wrap=True, overflow="ellipsis")
         state = position or f"{status.state.value} ({status.reason.value})"

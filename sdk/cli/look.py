@@ -1,4 +1,4 @@
-"""The verbs that look at what exists, and end it: runs, status, logs, wait, cancel."""
+"""The verbs for existing runs: runs, status, why, logs, wait, cancel."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ Grace = Annotated[
     ),
 ]
 
-# Reasons that say no more than the state.
+# Reasons that add nothing to the state.
 _PLAIN = (Reason.TRAINING, Reason.DONE, Reason.CANCELLED, Reason.CHECKPOINTED, Reason.SUPERVISOR_LOST)
 
 
@@ -139,7 +139,11 @@ def status(ref: Ref, root: Root = None, json_output: Json = False) -> None:
     lines += [("finding", text) for text in now.findings]
     lines += [("directory", run.url)]
     position = None if now.state.terminal else run.progress()
-    lines += [("progress", f"{position}" + (f", {position.step} in all" if position.epoch else ""))] if position else []
+    lines += (
+        [("progress", f"{position}" + (f", step {position.step} in total" if position.epoch else ""))]
+        if position
+        else []
+    )
     lines += [("attempts", str(now.attempts)), ("tasks", ", ".join(run.plan.tasks))]
     lines += [("timings", ", ".join(f"{name} {seconds:.1f} s" for name, seconds in now.timings.items()))]
     lines += [("saved", _saved(now))]
@@ -191,7 +195,7 @@ def logs(
                 printer.show(line)
         printer.close()
     except KeyboardInterrupt:
-        say("Left the logs; the run is not touched.")
+        say("Stopped printing the logs. The run is not affected.")
         raise typer.Exit(EXIT_DETACHED) from None
     if follow_logs:
         now = run.status()
@@ -200,7 +204,7 @@ def logs(
 
 @earlier(timeout_s="--timeout")
 def wait(ref: Ref, timeout: Timeout = None, root: Root = None, json_output: Json = False) -> None:
-    """Wait for the end of a run; the exit code is the run's."""
+    """Wait for the end of a run, and exit with its exit code."""
     timeout_s = None if timeout is None else seconds("--timeout", timeout)
     run = api.attach(ref, root=root)
     shown = run.id if configured_root(root, os.environ) == run.plan.root else run.url
@@ -242,7 +246,7 @@ def _saved(status: Status) -> str:
 
 
 def _state(info: RunInfo) -> str:
-    """Return the state, and the reason where it says more."""
+    """Return the state, and the reason if that adds something."""
     if info.status is None:
         return "UNREADABLE"
     plain = info.status.reason in _PLAIN
@@ -250,12 +254,11 @@ def _state(info: RunInfo) -> str:
 
 
 def _times(info: RunInfo, now: float) -> tuple[str, str]:
-    """Return how old a run is, and how long it took or takes."""
+    """Return the age and the duration of a run."""
     took = info.duration_s(now)
     if took is None or info.status is None:
         return "-", "-"
-    # Its largest unit says enough of an age.
-    return " ".join(duration(now - info.status.created).split()[:2]), duration(took)
+    return duration(now - info.status.created, units=1), duration(took)
 
 
 def _metric(info: RunInfo) -> str:

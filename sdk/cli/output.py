@@ -1,4 +1,4 @@
-"""What the command prints: words for people on stderr, results on stdout, one JSON object for programs."""
+"""The output of the command: messages on stderr, results on stdout, one JSON object for programs."""
 
 from __future__ import annotations
 
@@ -18,45 +18,42 @@ from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INPUT, EXIT_USER, Reason, Status
 from ..text import parse_duration
 
-# Of a shell: ended by Ctrl-C. The run itself goes on.
+# The shell's code for Ctrl-C. The run itself continues.
 EXIT_DETACHED = 130
-# Of a shell, for what a closed pipe has ended: nobody reads any further.
+# The shell's code for SIGPIPE: the reader of stdout is gone.
 EXIT_READER_LEFT = 141
-# Of every object that --json prints. Keys are only added under the same number.
+# The version of every object that --json prints. Within a version, keys are only added.
 JSON_VERSION = 1
 
 
 def prepare_streams() -> None:
-    """Let every text be printed: what the terminal's encoding lacks is shown as its number."""
+    """Escape characters that the terminal's encoding lacks, so that every text can be printed."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def settle_streams() -> bool:
-    """Drop what nobody takes any more: left in the buffer, it makes the interpreter end with 120 and words of its own.
-
-    Return True where the reader of stdout has left before the end.
-    """
-    left = False
+    """Drop output for a closed stream, which would make the interpreter exit with 120; True if stdout's reader is gone."""
+    reader_gone = False
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
                 stream.flush()
         except OSError as error:
-            left = left or (stream is sys.stdout and isinstance(error, BrokenPipeError))
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
-    return left
+            reader_gone = reader_gone or (stream is sys.stdout and isinstance(error, BrokenPipeError))
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
+    return reader_gone
 
 
 def end_with_reader() -> None:
-    """End this process when the reader of stdout leaves, as `tail -f` does: what follows a run may write nothing for hours."""
+    """Exit when the reader of stdout does, as `tail -f` does: a followed run may print nothing for hours."""
 
     def watch() -> None:
         poll = select.poll()
-        # What is not asked for is told all the same: that the other end is closed.
+        # POLLERR and POLLHUP are reported even with an empty mask.
         poll.register(stdout, 0)
         poll.poll()
         os._exit(EXIT_READER_LEFT)
@@ -71,14 +68,14 @@ def end_with_reader() -> None:
 
 
 def width(stream: TextIO | None) -> int | None:
-    """Return how wide the terminal is that a stream goes to; None for what is no terminal: nothing is broken there."""
+    """Return the width of a stream's terminal; None if it is not a terminal, where lines are not wrapped."""
     return shutil.get_terminal_size().columns if stream is not None and stream.isatty() else None
 
 
 def say(text: str) -> None:
-    """Print for the person who watches; nobody watching is no reason to stop."""
+    """Print a message on stderr, if it is open."""
     try:
-        # With stderr closed, print would take stdout.
+        # With stderr closed, print would use stdout.
         if sys.stderr is not None:
             print(text, file=sys.stderr, flush=True)
     except OSError:
@@ -86,12 +83,12 @@ def say(text: str) -> None:
 
 
 def answer(text: str) -> None:
-    """Print what was asked for."""
+    """Print a result on stdout."""
     print(text, flush=True)
 
 
 def as_json(value: Any) -> None:
-    """Print one line of JSON on stdout; each object says of which version it is, as docs/reference/json.md has it."""
+    """Print one line of JSON on stdout; each object has a version, see docs/reference/json.md."""
     answer(
         json.dumps(
             [_versioned(each) for each in value] if isinstance(value, list) else _versioned(value), sort_keys=True
@@ -100,7 +97,7 @@ def as_json(value: Any) -> None:
 
 
 def _versioned(value: dict[str, Any]) -> dict[str, Any]:
-    # A plan and a report have a version of their own.
+    # Plans and reports have their own version.
     return {"version": JSON_VERSION, **value}
 
 

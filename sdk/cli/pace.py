@@ -1,4 +1,4 @@
-"""How fast a run trains, and how long it still takes: seen from outside, by looking at how far it is again and again."""
+"""The speed of a training and the time it will still take, measured from repeated readings of its progress."""
 
 from __future__ import annotations
 
@@ -9,19 +9,14 @@ from ..clock import Clock
 from ..status import Progress, Status, continuation
 from ..text import duration
 
-# A rate is that of the last seconds: what is compiled or validated counts as long as that, and no longer.
+# The rate is that of the last seconds, so that compilation or validation counts only for a while.
 _WINDOW_S = 60.0
-# A step that takes so much longer than the ones before it is worth a word: something else is going on.
+# A step that takes this much longer than the ones before is reported.
 _QUIET_S, _QUIET_STEPS = 10.0, 5.0
 
 
-class Pace:
-    """Call it at each look with what `Run.progress` says; it returns the line for a person.
-
-    Args:
-        clock: what time it is.
-        max_steps: the job's limit; None for none.
-    """
+class TrainingPace:
+    """Called with each new `Run.progress()`, returns a line with the position, the rate and the remaining time."""
 
     def __init__(self, clock: Clock, max_steps: int | None = None) -> None:
         self._clock = clock
@@ -33,7 +28,7 @@ class Pace:
             return ""
         now = self._clock.monotonic()
         if self._seen and progress.step < self._seen[-1][1]:
-            self._seen.clear()  # a further attempt, which does some steps again
+            self._seen.clear()  # another attempt, which repeats some steps
         if not self._seen or progress.step > self._seen[-1][1]:
             self._seen.append((now, progress.step))
         while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW_S:
@@ -48,12 +43,11 @@ class Pace:
         if now - last > max(_QUIET_S, _QUIET_STEPS * step_s):
             return [f"no step for {duration(now - last)}"]
         left = self._left(progress)
-        return [_rate(step_s), *([] if left is None else [f"{duration(left * step_s)} left"])]
+        return [_rate(step_s)] if left is None else [_rate(step_s), f"{duration(left * step_s)} left"]
 
     def _left(self, progress: Progress) -> int | None:
-        limits = [] if self._max_steps is None else [max(0, self._max_steps - progress.step)]
-        known = [] if progress.left is None else [progress.left]
-        return min(limits + known, default=None)
+        until_limit = None if self._max_steps is None else max(0, self._max_steps - progress.step)
+        return min((steps for steps in (until_limit, progress.left) if steps is not None), default=None)
 
 
 def _rate(step_s: float) -> str:
@@ -62,14 +56,14 @@ def _rate(step_s: float) -> str:
     return f"{1 / step_s:.3g} steps/s" if step_s > 1e-2 else f"{1 / step_s:.0f} steps/s"
 
 
-class Heads:
-    """Tells the metrics of one attempt from those of the one before, which may be of the same steps."""
+class AttemptHeadings:
+    """Separates the metrics of attempts, which may be of the same steps."""
 
     def __init__(self) -> None:
         self._attempt = 1
 
     def before(self, record: dict[str, Any], status: Status) -> str:
-        """Return the line that goes before a record, "" for none."""
+        """Return the heading before a record, "" for none."""
         attempt = record["attempt"]
         if attempt == self._attempt:
             return ""
@@ -79,7 +73,7 @@ class Heads:
 
 
 def place(record: dict[str, Any]) -> str:
-    """Return where in the training a record is: "epoch 2 step 40"."""
+    """Return the position of a record: "epoch 2 step 40"."""
     words = []
     if record.get("epoch") is not None:
         words.append(f"epoch {record['epoch'] + 1}")

@@ -1,4 +1,4 @@
-"""The verb that asks before anything is paid for: preflight."""
+"""The verb that checks a program for a TPU before anything is paid for: preflight."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..planning.settings.merge import Target
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_INPUT, EXIT_USER
 from .options import earlier, with_settings
 from .output import answer, as_json, seconds
-from .start import Asked, Env, Inputs, Json
+from .start import CommandLine, Env, Inputs, Json
 
 Words = Annotated[
     list[str] | None,
@@ -60,12 +60,12 @@ def preflight(
     from ..preflight import preflight as look
 
     problems = Problems()
-    asked = Asked(words or [], env or [], inputs or [], given or {}, Target())
+    asked = CommandLine(words or [], env or [], inputs or [], given or {}, Target())
     entry, settings = asked.settings(problems)
     accelerator = settings.pop("accelerator", None)
     with problems.collect():
         if accelerator is None:
-            raise InputError("A preflight is for a TPU. Next: --accelerator v5e-8.")
+            raise InputError("A preflight needs a TPU. Next: --accelerator v5e-8.")
     limit_s = 0.0
     with problems.collect():
         limit_s = seconds("--time-limit", time_limit)

@@ -1,4 +1,4 @@
-"""The verb that goes on with a run: resume."""
+"""The verb that restarts a run: resume."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def resume(ref: Ref, root: Root = None, code: Code = "same", detach: Detach = Fa
     before = run.status()
     difference = run.resume(code=cast("Literal['same', 'current']", code))
     if code == "current":
-        say(f"the code since: {difference}")
+        say(f"code: {difference}")
     say(continuation(before.attempts + 1, before.saved_step))
     shown = reference(run)
     if detach:

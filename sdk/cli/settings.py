@@ -1,4 +1,4 @@
-"""The verb that shows every setting, its value, and who said so: config."""
+"""The verb that lists the settings, their values and origins: config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs that begin something: submit, plan."""
+"""The verbs that start a run: submit, plan."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def submit(
     Ctrl-C stops watching; a second Ctrl-C cancels the run.
     """
     target = Target(backend=backend, root=root, name=name, online=online)
-    asked = Asked(words or [], env or [], inputs or [], given or {}, target)
+    asked = CommandLine(words or [], env or [], inputs or [], given or {}, target)
     made = _read_plan(asked) if asked.is_plan else _make(asked, "submit")
     shown = plan_text.lines(made) if verbose else plan_text.short(made)
     say(plan_text.text(shown, width(sys.stderr)))
@@ -137,7 +137,7 @@ def plan(
 ) -> None:
     """Show what submit would do, without changing anything."""
     target = Target(backend=backend, root=root, name=name, online=online)
-    made = _make(Asked(words or [], env or [], inputs or [], given or {}, target), "plan", _earlier(output))
+    made = _make(CommandLine(words or [], env or [], inputs or [], given or {}, target), "plan", _earlier(output))
     if output is not None:
         _write_plan(made, output)
     if json_output:
@@ -149,8 +149,8 @@ def plan(
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the words and options of a verb that begins something say, as text."""
+class CommandLine:
+    """The words and options of a command that starts a run, as text."""
 
     words: list[str]
     env: list[str]
@@ -160,17 +160,17 @@ class Asked:
 
     @property
     def is_plan(self) -> bool:
-        """True when a plan that was written is to be executed."""
+        """True if the first word is the file of a plan."""
         return bool(self.words) and self.words[0].endswith(".json")
 
     def settings(self, problems: Problems) -> tuple[Any, dict[str, Any]]:
-        """Return the entry and the settings; what means nothing goes to `problems`."""
+        """Return the entry and the settings; mistakes go to `problems`."""
         texts = dict(self.texts)
         entry, argv = _entry(texts.pop("entry", None), self.words)
         given = read(texts, problems)
         with problems.collect():
             if argv and "args" in texts:
-                raise InputError("--args and words behind -- are two ways to say one thing: use one.")
+                raise InputError("--args and words after -- are two ways to give arguments: use one.")
         if self.env:
             given["env"] = variables(self.env)
         if self.inputs:
@@ -180,7 +180,7 @@ class Asked:
         return entry or UNNAMED, given
 
 
-def _make(asked: Asked, verb: str, output: Path | None = None) -> Plan:
+def _make(asked: CommandLine, verb: str, output: Path | None = None) -> Plan:
     problems = Problems()
     entry, given = asked.settings(problems)
     made = None
@@ -193,7 +193,7 @@ def _make(asked: Asked, verb: str, output: Path | None = None) -> Plan:
 
 
 def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]:
-    """Return the entry and the program's argv: the entry is the first word unless it was named otherwise."""
+    """Return the entry and the program's argv: the entry is the first word unless an option or variable names it."""
     named = option or os.environ.get(table.SETTINGS["entry"].variable)
     if named:
         return named, words
@@ -202,20 +202,22 @@ def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]
 
 def _write_plan(made: Plan, output: Path) -> None:
     if output.suffix != ".json":
-        raise InputError(f"A plan's file ends in '.json': submit knows it by that. Received: {str(output)!r}.")
+        raise InputError(
+            f"The file of a plan must end in '.json', so that submit recognizes it. Received: {str(output)!r}."
+        )
     with usable("The output", output):
-        # A slip of the hand must not cost a file: `-o package.json`.
+        # Do not overwrite another file by mistake: `-o package.json`.
         if output.is_file() and not _is_plan(output.read_bytes()):
             raise InputError(
-                f"The output is there already, and is no plan. Received: {str(output)!r}. Nothing was written. Next: name "
-                "another file."
+                f"The output exists and is not a plan. Received: {str(output)!r}. Nothing was written. Next: choose another "
+                "file."
             )
         output.write_text(made.to_json() + "\n", encoding="utf-8")
     say(f"Written: {output}. Next: podlift submit {shlex.quote(str(output))}")
 
 
 def _earlier(output: Path | None) -> Path | None:
-    """Return the place of a plan that is about to be replaced: the new one would differ from it as soon as it is written."""
+    """Return the file of an earlier plan that is replaced: packaging it would change the new plan."""
     try:
         return output if output is not None and output.is_file() and _is_plan(output.read_bytes()) else None
     except (OSError, ValueError):
@@ -223,7 +225,7 @@ def _earlier(output: Path | None) -> Path | None:
 
 
 def _is_plan(data: bytes) -> bool:
-    """True for what any podlift wrote as a plan, and for what a script made to be written to."""
+    """True for a plan of any version, and for an empty file."""
     try:
         found = json.loads(data) if data.strip() else None
     except (ValueError, RecursionError):
@@ -231,13 +233,15 @@ def _is_plan(data: bytes) -> bool:
     return found is None or (isinstance(found, dict) and {"version", "run_id", "digest"} <= found.keys())
 
 
-def _read_plan(asked: Asked) -> Plan:
-    """Return the plan that `podlift plan -o` wrote: it has decided everything, and nothing may be said beside it."""
+def _read_plan(asked: CommandLine) -> Plan:
+    """Return the plan that `podlift plan -o` wrote, which cannot be combined with settings."""
     path, *more = asked.words
     beside = [*more, *asked.env, *asked.inputs, *asked.texts]
     target = {name: getattr(asked.target, name) for name in table.TARGET}
     if beside or any(value is not None for value in target.values()):
-        raise InputError(f"Nothing may be given beside a plan, which has decided everything: {path!r}. Plan again.")
+        raise InputError(
+            f"A plan cannot be combined with settings, which it already fixes: {path!r}. Next: plan again."
+        )
     refuse_inside_task("submit")
     for sentence in complaints(os.environ, Path.cwd()):
         say(f"podlift: ignored: {sentence}")
@@ -246,5 +250,5 @@ def _read_plan(asked: Asked) -> Plan:
 
 
 def reference(run: Run) -> str:
-    """Return the shortest name under which this shell finds the run again."""
+    """Return the shortest reference by which this shell finds the run."""
     return run.id if configured_root(None, os.environ) == run.plan.root else run.url

@@ -29,7 +29,7 @@ def test_every_row_is_shown_and_what_no_source_tells_is_unknown(here) -> None:
     assert table["h200:8"][4:6] == ["unknown", "unknown"]
     assert table["v6e-8"][3] == "none"
     assert table["v6e-8"][7] == "refused: TensorFlow is not supported on v6e; nearest: v5e-8"
-    assert "Prices of us-central1" in shown.stderr
+    assert "Prices in us-central1" in shown.stderr
 
 
 def test_a_family_and_a_region_leave_out_the_others(here) -> None:
@@ -60,7 +60,7 @@ def test_mistakes_are_said_at_once_and_an_unknown_region_is_a_warning(here) -> N
     shown = here("accelerators", "--family", "gpus", "--region", "us-central1-a")
     assert shown.code == 2
     assert "Unknown family. Received: 'gpus'. Did you mean 'gpu'?" in shown.stderr
-    assert "This is no region. Received: 'us-central1-a'. Did you mean 'us-central1'?" in shown.stderr
+    assert "Not a region. Received: 'us-central1-a'. Did you mean 'us-central1'?" in shown.stderr
     warned = here("accelerators", "--region", "us-centrall1", "--family", "cpu")
     assert warned.code == 0
     assert "Did you mean 'us-central1'?" in warned.stderr

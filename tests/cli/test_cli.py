@@ -64,7 +64,7 @@ def test_submit_in_the_foreground_prints_metrics_on_stdout_and_the_rest_on_stder
         "2 x cpu: chief-0, worker-0",
         "SUCCEEDED (done)",
         "step 1 loss: 0.2500",
-        "It lives in",
+        "Its directory is",
         "Next: podlift status mine-",
     ):
         assert part in shown.stderr

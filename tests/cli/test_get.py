@@ -36,9 +36,9 @@ def run(write) -> sdk.Run:
 def test_the_folder_is_the_answer_and_the_count_is_for_people(run: sdk.Run, here: Callable, tmp_path: Path) -> None:
     shown = here("get", run.id, str(tmp_path / "home"))
     assert (shown.code, shown.stdout) == (0, f"{tmp_path / 'home'}\n")
-    assert shown.stderr == f"{run.id}: 2 files copied, 0.02 MB.\n"
+    assert shown.stderr == f"{run.id}: 2 files copied, 20.0 kB.\n"
     assert (tmp_path / "home/model/m.keras").read_text() == "weights"
-    assert "every file was there already" in here("get", run.id, str(tmp_path / "home")).stderr
+    assert "all files were already there" in here("get", run.id, str(tmp_path / "home")).stderr
 
 
 def test_without_a_folder_it_is_the_runs_name_here(run: sdk.Run, here: Callable, tmp_path: Path, monkeypatch) -> None:
@@ -85,7 +85,7 @@ def test_a_run_that_left_nothing_says_so(write, here: Callable, tmp_path: Path) 
     run.wait(LIMIT_S)
     shown = here("get", run.id, str(tmp_path / "home"))
     assert (shown.code, shown.stdout) == (0, "")
-    assert "has left no file in its working directory, and none in ctx.dirs.model" in shown.stderr
+    assert "the program wrote no files to its working directory or to ctx.dirs.model" in shown.stderr
     assert not (tmp_path / "home").exists()
 
 

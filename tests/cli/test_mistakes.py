@@ -186,7 +186,7 @@ def test_ctrl_c_leaves_the_logs_with_code_130(here, monkeypatch: pytest.MonkeyPa
             raise KeyboardInterrupt
 
     monkeypatch.setattr(look.api, "attach", lambda *_, **__: Pressed())
-    assert here("logs", "x") == (130, "", "Left the logs; the run is not touched.\n")
+    assert here("logs", "x") == (130, "", "Stopped printing the logs. The run is not affected.\n")
 
 
 def test_letters_that_the_terminal_lacks_do_not_end_the_logs(write, podlift, limit_s: float) -> None:

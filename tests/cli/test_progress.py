@@ -16,7 +16,7 @@ from rich.live import Live
 import sdk
 from sdk.backends.local import uploader
 from sdk.cli import live, watch
-from sdk.cli.pace import Pace
+from sdk.cli.pace import TrainingPace
 from sdk.clock import SystemClock
 from sdk.records.recorder import position, read_position, read_progress
 from sdk.records.sync import heartbeats
@@ -118,7 +118,7 @@ def test_the_last_attempt_counts(tmp_path: Path) -> None:
 
 def test_a_pace_has_a_rate_and_the_time_that_is_left() -> None:
     clock = Hand()
-    pace = Pace(clock)
+    pace = TrainingPace(clock)
     shown = []
     for step in range(100, 131, 10):
         shown.append(pace(Progress(step=step, epoch=2, epochs=3, epoch_step=step - 100, epoch_steps=100)))
@@ -134,7 +134,7 @@ def test_a_pace_has_a_rate_and_the_time_that_is_left() -> None:
 
 def test_the_limit_of_steps_is_what_is_left() -> None:
     clock = Hand()
-    pace = Pace(clock, max_steps=20)
+    pace = TrainingPace(clock, max_steps=20)
     pace(Progress(step=0))
     clock.sleep(30)
     assert pace(Progress(step=10)) == "step 10, 3.0 s a step, 30 s left"

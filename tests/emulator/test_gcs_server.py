@@ -120,7 +120,7 @@ def test_the_command_prints_its_url_serves_and_stops(tmp_path) -> None:
     assert "export STORAGE_EMULATOR_HOST=$PODLIFT_EMULATOR " in said[1]
     assert urlsplit(url).path.strip("/") not in said[1], "the token is printed once"
     assert "export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false" in said[1]
-    assert "The data stay in" in said[1]
+    assert "The data remain in" in said[1]
 
 
 def test_json_holds_the_port_and_a_bucket_may_be_one_of_a_region(tmp_path) -> None:
