@@ -150,7 +150,7 @@ def test_ctrl_c_leaves_the_run_alone_and_says_how_to_come_back(write, in_termina
 
 def test_a_second_ctrl_c_cancels(write, in_terminal) -> None:
     write("train.py", "import time; time.sleep(600)")
-    code, shown = in_terminal("submit", "train.py", at=("training", "cancels it"))
+    code, shown = in_terminal("submit", "train.py", at=("training", "cancels the run"))
     assert code == 4, shown
     assert "Cancelling" in shown
     assert sdk.attach(sdk.runs()[0].id).status().state is sdk.State.CANCELLED

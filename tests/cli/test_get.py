@@ -96,7 +96,7 @@ def test_a_run_of_an_earlier_podlift_says_that_nothing_was_collected(here: Calla
     assert shown.code == 0
     said = json.loads(shown.stdout)
     assert (said["dest"], said["files"], said["collected"]) == (None, [], None)
-    assert "a run of an earlier podlift" in shown.stderr
+    assert "the run is of an earlier podlift" in shown.stderr
 
 
 def test_a_run_whose_supervisor_was_killed_says_where_its_files_are(

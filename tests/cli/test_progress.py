@@ -81,7 +81,7 @@ def test_a_fit_says_epoch_and_step_while_it_trains_to_every_client(write, here, 
             assert time.monotonic() < until, (run.progress(), run.why())
             time.sleep(0.05)
         assert expected.left == 6
-        assert "\nprogress   epoch 2/3 step 2/4, 6 in all\n" in here("status", run.id).stdout
+        assert "\nprogress   epoch 2/3 step 2/4, step 6 in total\n" in here("status", run.id).stdout
         found = json.loads(here("status", run.id, "--json").stdout)["progress"]
         assert found == {"step": 6, "epoch": 2, "epochs": 3, "epoch_step": 2, "epoch_steps": 4}
     finally:

@@ -48,8 +48,8 @@ def test_a_run_that_goes_on_from_another_may_name_it_in_the_same_ways(made, writ
     made("digits-aaaaaa", "digits-bbbbbb")
     write("train.py", "print(1)")
     for name, said in (
-        ("latest", "run digits-bbbbbb. Received: 'last'"),
-        ("digits-a@7", "run digits-aaaaaa. Received: '7'"),
+        ("latest", "run digits-bbbbbb has no such checkpoint. Received: 'last'"),
+        ("digits-a@7", "run digits-aaaaaa has no such checkpoint. Received: '7'"),
         ("digits", "resume_from: 2 runs have ids with this prefix"),
         ("nothing", "resume_from: No such run"),
     ):

@@ -256,5 +256,5 @@ def test_an_earlier_flag_of_a_verb_is_an_error_that_names_the_new_one(here, word
 )
 def test_every_time_span_is_written_in_the_same_way(here, words: tuple[str, ...]) -> None:
     shown = here(*words, "soon")
-    assert (shown.code, f"{words[-1]}: Must be a duration" in shown.stderr) == (2, True)
-    assert "Must be a duration" not in here(*words, "1h30m").stderr
+    assert (shown.code, f"{words[-1]}: must be a duration" in shown.stderr) == (2, True)
+    assert "must be a duration" not in here(*words, "1h30m").stderr

@@ -33,7 +33,7 @@ def test_nothing_may_be_given_beside_a_written_plan(write, here, beside: list[st
     write("train.py", "print(1)")
     here("plan", "train.py", "-o", "p.json")
     shown = here("submit", "p.json", *beside)
-    assert (shown.code, "beside a plan" in shown.stderr) == (2, True)
+    assert (shown.code, "cannot be combined with settings" in shown.stderr) == (2, True)
     assert not root.exists()
 
 

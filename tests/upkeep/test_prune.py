@@ -331,7 +331,7 @@ def test_caches_go_by_their_age(find, tmp_path: Path) -> None:
 
 
 def test_an_environment_goes_when_no_run_has_asked_for_it_for_long_and_none_uses_it(root: Path, tmp_path: Path) -> None:
-    cache, python = tmp_path / "cache", environments.Wanted(python=sys.executable)
+    cache, python = tmp_path / "cache", environments.EnvironmentSpec(python=sys.executable)
     how = {
         "cache": cache,
         "log": tmp_path / "log",

@@ -191,7 +191,7 @@ def test_a_bundle_in_a_bucket_or_here_that_has_other_bytes_is_brought_anew(gcs, 
     push.upload_bundle(str(bundle), f"{ROOT}/bundles/x.tar")
     assert bucket.blob("podlift/bundles/x.tar").download_as_bytes() == b"x" * 1000
     bundle.write_bytes(b"y" * 1000)
-    push.fetch_bundle(f"{ROOT}/bundles/x.tar", str(bundle))
+    push.download_bundle(f"{ROOT}/bundles/x.tar", str(bundle))
     assert bundle.read_bytes() == b"x" * 1000
 
 

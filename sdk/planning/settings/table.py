@@ -171,7 +171,7 @@ def read(setting: Setting, text: str) -> Any:
     if setting.is_every:
         return _every_text(*_every(text))
     if setting.is_duration:
-        return _duration(text)
+        return parse_duration(text)
     if tuple in kinds and str in kinds:
         return json.loads(text) if text.startswith("[") else text
     if str in kinds or Literal in kinds:
@@ -188,14 +188,6 @@ def _expected(kinds: set[Any]) -> str:
     if kinds & {int, float}:
         return "must be a number."
     return "must be true or false." if bool in kinds else "must be JSON."
-
-
-def _duration(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        said = str(error)
-        raise ValueError(said[:1].lower() + said[1:]) from None
 
 
 def _every(value: Any) -> tuple[int | None, float | None]:
@@ -302,7 +294,7 @@ def _fields(setting: Setting, value: Any) -> dict[str, Any]:
             value = None
         if setting.is_every:
             return dict(zip(EVERY, (None, None) if value is None else _every(value), strict=True))
-        return {setting.field: _duration(value) if setting.is_duration and isinstance(value, str) else value}
+        return {setting.field: parse_duration(value) if setting.is_duration and isinstance(value, str) else value}
     except ValueError as error:
         raise InputError(f"{setting.name}: {error} Received: {value!r}.") from None
 
