@@ -16,10 +16,9 @@ from statistics import median
 from google.cloud.storage import transfer_manager
 
 from sdk.checkpoint import opening, restore
-from sdk.checkpoint.contents import Array, Contents
+from sdk.checkpoint.contents import OBJECT_BYTES, Array, Contents
 from sdk.checkpoint.policy import Policy
 from sdk.checkpoint.saver import AsyncSaver
-from sdk.checkpoint.writing import OBJECT_BYTES
 from sdk.clock import SystemClock
 from sdk.storage.registry import open_store
 from sdk.storage.store import Store

@@ -19,8 +19,7 @@ from ..errors import (
 )
 from ..storage.store import Store
 from . import names, restore
-from .envelope import unwrap, wrap
-from .fields import Fields
+from .envelope import Fields, unwrap, wrap
 from .manifest import Manifest
 
 _PIN = re.compile(r"[a-z0-9]([a-z0-9_-]{0,39})")
@@ -28,37 +27,23 @@ _PIN = re.compile(r"[a-z0-9]([a-z0-9_-]{0,39})")
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointInfo:
-    """One checkpoint.
+    """One checkpoint; `epoch` counts writing attempts, not passes over the data."""
 
-    Attributes:
-        key: its commit.
-        step, epoch, serial: its position in the order of all; `epoch` counts writing attempts, not passes over the data.
-        created_at: unix time; like `size` (bytes) and `reason` None if its manifest cannot be read.
-        reason: "interval", "preempt", "final", "manual" or "failure".
-        pinned: the names of its pins.
-        quarantined: why it is not restored; None for a good one.
-        downgrades: what of the training's state it does not restore exactly.
-    """
-
-    key: str
+    key: str  # its commit
     step: int
     epoch: int
     serial: int
-    created_at: float | None = None
-    size: int | None = None
-    reason: str | None = None
-    pinned: tuple[str, ...] = ()
-    quarantined: str | None = None
+    created_at: float | None = None  # unix time; None, like size and reason, if its manifest cannot be read
+    size: int | None = None  # bytes
+    reason: str | None = None  # one of manifest.REASONS
+    pinned: tuple[str, ...] = ()  # names of its pins
+    quarantined: str | None = None  # why it is not restored
     metrics: Mapping[str, float]
-    downgrades: tuple[str, ...] = ()
+    downgrades: tuple[str, ...] = ()  # what of the training's state it does not restore exactly
 
 
 def list_checkpoints(store: Store, run_id: str = "") -> list[CheckpointInfo]:
-    """Return all checkpoints, the oldest first; only manifests are read.
-
-    Args:
-        run_id: the run that owns the store; checkpoints of other runs are shown as quarantined. "" for any run.
-    """
+    """Return all checkpoints, the oldest first, by their manifests. Those of a run other than `run_id` count as quarantined."""
     pinned = pins(store)
     notes = {stat.key for stat in store.list(names.QUARANTINE)}
     found = []
@@ -90,12 +75,7 @@ def list_checkpoints(store: Store, run_id: str = "") -> list[CheckpointInfo]:
 
 
 def verify(store: Store, key: str, run_id: str = "") -> str | None:
-    """Read all of one checkpoint; return what is wrong with it, or None. A good one leaves quarantine.
-
-    Raises:
-        InputError: there is no such checkpoint.
-        StoreError: it cannot be read; the checkpoint may still be good.
-    """
+    """Read all of one checkpoint; return what is wrong with it, or None. A good one leaves quarantine."""
     _check_exists(store, key)
     try:
         restore.verify(store, key, run_id)
@@ -107,11 +87,7 @@ def verify(store: Store, key: str, run_id: str = "") -> str | None:
 
 
 def pin(store: Store, key: str, name: str) -> None:
-    """Keep a checkpoint until it is unpinned; an existing pin of that name moves here.
-
-    Raises:
-        InputError: there is no such checkpoint, or the name is invalid.
-    """
+    """Keep a checkpoint until it is unpinned; an existing pin of that name moves here."""
     if not _PIN.fullmatch(name):
         raise InputError(
             f"Invalid name of a pin. Received: {name!r}. Allowed: lowercase letters, digits, - and _, at most 40 characters."
@@ -144,11 +120,7 @@ def unpin(store: Store, name: str) -> None:
 
 
 def pins(store: Store) -> dict[str, str]:
-    """Return the commit of each pin, by name.
-
-    Raises:
-        CorruptCheckpointError, CorruptObjectError: a pin is damaged, so what it keeps is unknown.
-    """
+    """Return the commit of each pin, by name. A damaged pin is an error, because what it keeps is unknown."""
     found = {}
     for stat in store.list(names.PINS):
         name = stat.key.removeprefix(names.PINS).removesuffix(".json")

@@ -22,12 +22,11 @@ from ..errors import (
 )
 from ..storage.store import Stat, Store
 from . import names
-from .contents import Contents
+from .contents import Contents, ObjectWriter, TaskObjects, decode_receipt, encode_receipt, put
 from .lease import check
 from .manifest import REASONS, Manifest, decode, encode
 from .opening import Opening
 from .retention import Retention, delete_folder
-from .writing import ObjectWriter, TaskObjects, decode_receipt, encode_receipt, put
 
 _POLL_S = 0.02
 _TRIES = 3
@@ -72,15 +71,7 @@ class SaveRequest:
 
 
 class CommitProtocol:
-    """Runs one task's saves through the protocol.
-
-    Args:
-        about: what the manifest records about the run.
-        receipts_s: how long rank 0 waits for the other tasks.
-        pool: writes several objects at once.
-        max_pending: how many objects may be queued or in flight.
-        object_bytes: the size limit of an object.
-    """
+    """Runs one task's saves through the protocol. `max_pending` bounds the objects that are queued or in flight."""
 
     def __init__(
         self,
@@ -109,13 +100,7 @@ class CommitProtocol:
         self._parent = opening.commit
 
     def save(self, save: SaveRequest) -> str:
-        """Save, and return the commit's key; when this returns on rank 0, the checkpoint is acknowledged.
-
-        Raises:
-            FencedError: another attempt has taken over.
-            CorruptCheckpointError: the receipt of another task is damaged.
-            StoreError: a write failed, or another task's receipt did not arrive.
-        """
+        """Save, and return the commit's key; when this returns on rank 0, the checkpoint is acknowledged."""
         folder = names.folder(save.checkpoint_id, self._opening.nonce)
         started = self._clock.monotonic()
         try:

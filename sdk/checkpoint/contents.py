@@ -1,25 +1,32 @@
-"""The contents of one checkpoint: named arrays and named blobs. No framework is imported here."""
+"""The contents of one checkpoint, arrays and blobs, and how one task writes them. No framework is imported here.
+
+They are packed into objects of bounded size, several at a time, without joining or copying them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from dataclasses import asdict, dataclass, field
 
-from ..errors import InputError
+from ..errors import CorruptCheckpointError, CorruptObjectError, InputError, StoreError
+from ..storage.checksums import crc32c, flat
+from ..storage.store import Stat, Store
+from . import names
+from .envelope import Fields, unwrap, wrap
+from .manifest import ALIGNMENT, ArrayEntry, BlobEntry, FileEntry, aligned, blob_of, file_of
 
+# Small enough that the first ones reach the disk while the last ones are still being hashed.
+OBJECT_BYTES = 32 << 20
+_PADDING = memoryview(bytes(ALIGNMENT))
 _BLOB = re.compile(r"[a-z0-9_.-]{1,60}")
 
 
 @dataclass(frozen=True)
 class Array:
-    """One array.
-
-    Args:
-        path: its name, unique in a checkpoint.
-        dtype: the name of its type, interpreted by the reader.
-        data: returns its bytes, C-contiguous; called once, in the background.
-    """
+    """One array; `data` returns its bytes, C-contiguous, and is called once, in the background."""
 
     path: str
     dtype: str
@@ -29,12 +36,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Contents:
-    """All of one checkpoint.
-
-    Args:
-        arrays: written by rank 0 only.
-        blobs: small states by name ("rng", "data", "callbacks"); every task writes its own.
-    """
+    """All of one checkpoint: arrays, written by rank 0 only, and small states by name, which every task writes for itself."""
 
     arrays: tuple[Array, ...] = ()
     blobs: Mapping[str, bytes] = field(default_factory=dict)
@@ -50,3 +52,155 @@ class Contents:
         ]
         if problems:
             raise InputError(problems)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskObjects:
+    """The objects that one task wrote for one checkpoint."""
+
+    files: tuple[FileEntry, ...] = ()
+    arrays: tuple[ArrayEntry, ...] = ()
+    blobs: tuple[BlobEntry, ...] = ()
+
+
+class ObjectWriter:
+    """Writes the objects of one task; `max_pending` bounds how many are queued or in flight, and so the memory."""
+
+    def __init__(self, store: Store, pool: Executor, *, max_pending: int, object_bytes: int = OBJECT_BYTES) -> None:
+        self._store = store
+        self._pool = pool
+        self._max_pending = max_pending
+        self._object_bytes = object_bytes
+
+    def write(self, contents: Contents, folder: str, rank: int) -> TaskObjects:
+        """Write everything of one task and return the objects in order; after a StoreError some may exist."""
+        arrays: list[ArrayEntry] = []
+        blobs: list[BlobEntry] = []
+        under_way: deque[tuple[str, Future[Stat]]] = deque()
+        files: list[FileEntry] = []
+
+        def oldest() -> None:
+            kind, future = under_way.popleft()
+            stat = future.result()
+            files.append(
+                FileEntry(
+                    key=stat.key,
+                    size=stat.size,
+                    crc32c=stat.crc32c,
+                    generation=stat.generation,
+                    rank=rank,
+                    kind=kind,
+                )
+            )
+
+        try:
+            for kind, chunk in self._chunks(contents, rank, arrays, blobs):
+                if len(under_way) >= self._max_pending:
+                    oldest()
+                key = names.packed(folder, rank, len(files) + len(under_way))
+                under_way.append((kind, self._pool.submit(put, self._store, key, chunk)))
+            while under_way:
+                oldest()
+        finally:
+            # After a failure no write may still be running: the objects are removed next.
+            for _, future in under_way:
+                if not future.cancel():
+                    future.exception()
+        return TaskObjects(files=tuple(files), arrays=tuple(arrays), blobs=tuple(blobs))
+
+    def _chunks(
+        self, contents: Contents, rank: int, arrays: list[ArrayEntry], blobs: list[BlobEntry]
+    ) -> Iterator[tuple[str, list[memoryview]]]:
+        if rank == 0:
+            for chunk in pack(_array_views(contents.arrays, arrays), self._object_bytes):
+                yield "arrays", chunk
+        for chunk in pack(_blob_views(contents, rank, blobs), self._object_bytes):
+            yield "blobs", chunk
+
+
+def put(store: Store, key: str, chunk: list[memoryview]) -> Stat:
+    """Create one object, or find that it exists although the store reported a failure; verifies what was stored."""
+    crc = crc32c(chunk)
+    size = sum(len(view) for view in chunk)
+    try:
+        stat = store.put_new(key, chunk, crc=crc)
+    except StoreError as error:
+        # The reply may be lost or the request repeated: what exists now decides.
+        try:
+            stat = store.stat(key)
+        except StoreError:
+            raise error from None
+        if (stat.size, stat.crc32c) != (size, crc):
+            raise
+    if (stat.size, stat.crc32c) != (size, crc):
+        raise CorruptObjectError(
+            f"{store.url} stored different bytes of {key!r} than it was given: {stat.size} bytes with crc32c "
+            f"{stat.crc32c:08x}, not {size} with {crc:08x}."
+        )
+    return stat
+
+
+def pack(views: Iterable[memoryview], limit: int) -> Iterator[list[memoryview]]:
+    """Cut a stream of buffers into chunks of `limit` bytes, the last one shorter, without copying."""
+    chunk: list[memoryview] = []
+    room = limit
+    for view in views:
+        rest = view
+        while len(rest):
+            piece, rest = rest[:room], rest[room:]
+            chunk.append(piece)
+            room -= len(piece)
+            if not room:
+                yield chunk
+                chunk, room = [], limit
+    if chunk:
+        yield chunk
+
+
+def encode_receipt(checkpoint_id: names.CheckpointId, nonce: str, rank: int, written: TaskObjects) -> bytes:
+    """Return a task's report to rank 0 about its bytes."""
+    body = {"place": list(checkpoint_id), "nonce": nonce, "rank": rank}
+    lists = {"files": [asdict(f) for f in written.files], "blobs": [asdict(b) for b in written.blobs]}
+    return wrap("receipt", {**body, **lists})
+
+
+def decode_receipt(
+    data: bytes | bytearray | memoryview, checkpoint_id: names.CheckpointId, nonce: str, rank: int
+) -> TaskObjects:
+    """Return what a task wrote for this checkpoint; CorruptCheckpointError for any other receipt."""
+    body = unwrap("receipt", data)
+    if (body.get("place"), body.get("nonce"), body.get("rank")) != (list(checkpoint_id), nonce, rank):
+        raise CorruptCheckpointError("The receipt belongs to another checkpoint, attempt or task.")
+    fields = Fields(body, "The receipt")
+    written = TaskObjects(files=fields.each("files", file_of), blobs=fields.each("blobs", blob_of))
+    if {*(file.rank for file in written.files), *(blob.rank for blob in written.blobs)} - {rank}:
+        raise CorruptCheckpointError("The receipt lists files of another task.")
+    return written
+
+
+def _array_views(arrays: Iterable[Array], entries: list[ArrayEntry]) -> Iterator[memoryview]:
+    end = 0
+    for array in arrays:
+        view = flat(_contiguous(array))
+        offset = aligned(end)
+        entries.append(
+            ArrayEntry(path=array.path, dtype=array.dtype, shape=array.shape, offset=offset, nbytes=len(view))
+        )
+        yield _PADDING[: offset - end]
+        yield view
+        end = offset + len(view)
+
+
+def _contiguous(array: Array) -> memoryview:
+    view = array.data()
+    if not view.c_contiguous:
+        raise InputError(f"The array {array.path!r} is not C-contiguous. Next: copy it before saving it.")
+    return view
+
+
+def _blob_views(contents: Contents, rank: int, entries: list[BlobEntry]) -> Iterator[memoryview]:
+    end = 0
+    for name, data in sorted(contents.blobs.items()):
+        entries.append(BlobEntry(rank=rank, name=name, offset=end, nbytes=len(data)))
+        yield memoryview(data)
+        end += len(data)

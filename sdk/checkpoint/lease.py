@@ -16,8 +16,7 @@ from ..errors import (
 )
 from ..storage.store import Store
 from . import names
-from .envelope import unwrap, wrap
-from .fields import Fields
+from .envelope import Fields, unwrap, wrap
 
 # Each lost race is won by another attempt.
 _TRIES = 1000
@@ -25,13 +24,7 @@ _TRIES = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """The right to write in one epoch; each taking begins a new one.
-
-    Attributes:
-        nonce: distinguishes this taking from every other.
-        holder: who took it, for error messages.
-        taken_at: unix time, for people; nothing depends on a clock.
-    """
+    """The right to write in one epoch; each taking begins a new one. Nothing depends on the clock of `taken_at`."""
 
     epoch: int
     nonce: str
@@ -73,11 +66,7 @@ def take(store: Store, holder: str, clock: Clock) -> Lease:
 
 
 def check(store: Store, lease: Lease) -> None:
-    """Return if the lease is still ours.
-
-    Raises:
-        FencedError: another attempt has taken it, or it is missing.
-    """
+    """Return if the lease is still ours; FencedError if another attempt has taken it, or it is missing."""
     try:
         found = decode(store.get(names.LEASE))
     except MissingError:

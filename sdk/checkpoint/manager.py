@@ -35,22 +35,15 @@ _FIRST_S, _FIRST_BYTES_PER_S = 0.05, 1e8
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPhase:
-    """A phase as a manifest describes it.
+    """A phase as a manifest describes it."""
 
-    Attributes:
-        kind: "fit" or "loop".
-        signature: hash of its variables' names, types and shapes.
-        commit: the checkpoint of its end; "" for the manifest's own phase, or if its end was not kept.
-        history: the History that `fit` returned; `epochs` are the numbers of its epochs.
-    """
-
-    kind: str
-    signature: str
+    kind: str  # "fit" or "loop"
+    signature: str  # of its variables
     finished: bool = False
-    commit: str = ""
+    commit: str = ""  # the checkpoint of its end, if that was kept; unset for the manifest's own phase
     steps: int = 0
-    history: Mapping[str, Any] | None = None
-    epochs: Sequence[int] = ()
+    history: Mapping[str, Any] | None = None  # what `fit` returned
+    epochs: Sequence[int] = ()  # the epochs of the history
 
 
 @dataclass(frozen=True)
@@ -73,8 +66,6 @@ class CheckpointManager:
     """The checkpoints of one task in one attempt. The store is opened at the first phase.
 
     Args:
-        url: the store.
-        tasks: all tasks; the first one is the chief.
         about: returns "run_id", "world", "versions" and "code" for every manifest.
         warm_start: a checkpoint of another run to start from, as `STORE#COMMIT`; "" for none.
         saved_before: a step that earlier attempts saved, according to the run's records; None if they record none.
@@ -168,11 +159,7 @@ class CheckpointManager:
         return self._opened
 
     def begin(self, kind: str, signature: str) -> StartedPhase:
-        """Begin the next phase; `signature` is that of its variables.
-
-        Raises:
-            InputError: an earlier attempt had a different phase at this position.
-        """
+        """Begin the next phase; InputError if an earlier attempt had a different one at this position."""
         opened = self._open()
         number = len(self._phases)
         mine = TrainingPhase(kind=kind, signature=signature)
@@ -216,10 +203,7 @@ class CheckpointManager:
         return replace(found, blobs={})
 
     def due(self, *, epochs: bool) -> Literal["save", "epoch"] | None:
-        """Return "save" if a checkpoint is due now, "epoch" if the end of this epoch is to be saved; asked by the chief only.
-
-        `epochs` is true if the loop has epochs and the end of this one is not to be saved already.
-        """
+        """Return "save" if a checkpoint is due now, "epoch" if the end of this epoch is to be saved. For the chief only."""
         seconds = self._clock.monotonic() - self._last_save
         if self.policy.due_by_time(seconds):
             return "save"
@@ -230,14 +214,7 @@ class CheckpointManager:
     def save(
         self, number: int, contents: Contents, *, at: Mapping[str, Any], steps: int, reason: str, **more: Any
     ) -> Ticket | None:
-        """Begin to save the state of a phase; None if the save was skipped.
-
-        Args:
-            number: the phase, from 0.
-            at: the position in the phase, as JSON.
-            steps: training steps in this phase so far.
-            more: finished, history and epochs of the phase; metrics, downgrades and leave_out of the checkpoint.
-        """
+        """Begin to save phase `number` at position `at` after `steps` of it; None if the save was skipped."""
         phase = {name: more.pop(name) for name in ("finished", "history", "epochs") if name in more}
         self._phases[number] = mine = replace(self._phases[number], steps=steps, **phase)
         self._last_save = self._clock.monotonic()
@@ -265,11 +242,7 @@ class CheckpointManager:
         return self._last[2].step if self._last is not None and acknowledged else self.restored_step
 
     def meet(self, steps: int, within_s: float) -> bool:
-        """Report that this task has all it needs to save after `steps` of the open phase; True once every task has reported so.
-
-        Raises:
-            StoreError: the report cannot be written.
-        """
+        """Report that this task can save after `steps` of the open phase; True once every task has reported so."""
         opened = self._open()
         found = opened.opening
         marks = [names.arrival(found.epoch, self.base + steps, found.nonce, rank) for rank in range(len(self.tasks))]

@@ -10,8 +10,7 @@ from typing import Any
 from ..errors import CorruptCheckpointError
 from ..storage.store import Buffer
 from . import names
-from .envelope import VERSION, unwrap, wrap
-from .fields import Fields
+from .envelope import VERSION, Fields, unwrap, wrap
 
 # Arrays are aligned to cache lines.
 ALIGNMENT = 64
@@ -56,15 +55,7 @@ class BlobEntry:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """Everything known about one checkpoint.
-
-    Attributes:
-        parent: commit key of the checkpoint that this attempt restored or committed before; None for the first.
-        position: where training stood, as JSON.
-        best: {"metric", "mode", "value", "commit"} of the best checkpoint so far, this one included.
-        keep: the end of a fit, kept longer than others.
-        downgrades: one sentence for each part of the state that is not restored exactly.
-    """
+    """Everything known about one checkpoint."""
 
     format_version: int = VERSION
     run_id: str = ""
@@ -72,7 +63,7 @@ class Manifest:
     step: int
     serial: int
     nonce: str
-    parent: str | None = None
+    parent: str | None = None  # the commit that this attempt restored or wrote before
     created_at: float = 0.0
     reason: str = "interval"
     position: Any = None
@@ -84,11 +75,11 @@ class Manifest:
     versions: Mapping[str, Any] = field(default_factory=dict)
     code: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
-    best: Mapping[str, Any] | None = None
-    keep: bool = False
+    best: Mapping[str, Any] | None = None  # metric, mode, value and commit of the best checkpoint so far
+    keep: bool = False  # the end of a fit, kept longer than others
     total_bytes: int = 0
     timings: Mapping[str, float] = field(default_factory=dict)
-    downgrades: tuple[str, ...] = ()
+    downgrades: tuple[str, ...] = ()  # a sentence for each part of the state that is not restored exactly
 
     @property
     def checkpoint_id(self) -> names.CheckpointId:
@@ -111,12 +102,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: Buffer) -> Manifest:
-    """Return the manifest in these bytes.
-
-    Raises:
-        CorruptCheckpointError: they are not a manifest, or contradict themselves.
-        FutureFormatError: a newer podlift wrote them.
-    """
+    """Return the manifest in these bytes, or raise CorruptCheckpointError or FutureFormatError."""
     body = unwrap("manifest", data)
     manifest = _parse(Fields(body, "The manifest"))
     _check(manifest)

@@ -44,10 +44,7 @@ def parse_commit(key: str) -> CheckpointId | None:
 
 
 def folder(checkpoint_id: CheckpointId, nonce: str) -> str:
-    """The folder of one checkpoint's bytes; each task computes the same name without communication.
-
-    `nonce` is that of the opening: the same in all tasks of an attempt and in no other attempt.
-    """
+    """The folder of one checkpoint's bytes; every task of an attempt computes the same one from the opening's nonce."""
     mark = crc32c([f"{nonce}/{checkpoint_id.step}/{checkpoint_id.serial}".encode()])
     return f"{DATA}e{checkpoint_id.epoch:06d}/{checkpoint_id.step:012d}-{mark:08x}/"
 

@@ -12,8 +12,7 @@ from ..clock import Clock
 from ..errors import AlreadyExistsError, CorruptCheckpointError, FencedError, MissingError, StoreError
 from ..storage.store import Store
 from . import names, restore
-from .envelope import unwrap, wrap
-from .fields import Fields
+from .envelope import Fields, unwrap, wrap
 from .lease import Lease, take
 from .manifest import Manifest
 
@@ -22,19 +21,12 @@ _POLL_S = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """What the tasks of one attempt agreed on.
-
-    Attributes:
-        epoch: part of the name of everything that the attempt writes.
-        nonce: of the lease.
-        commit: key of the checkpoint to restore; None for a fresh start.
-        run_id: the run that owns the store; "" if it belongs to no run.
-    """
+    """What the tasks of one attempt agreed on."""
 
     attempt: int
     epoch: int
-    nonce: str
-    commit: str | None = None
+    nonce: str  # of the lease
+    commit: str | None = None  # the checkpoint to restore; None for a fresh start
     manifest: Manifest | None = None
     run_id: str = ""
     _kept: list[restore.Checkpoint] = field(default_factory=list, compare=False, repr=False)
@@ -44,10 +36,7 @@ class Opening:
         return Lease(epoch=self.epoch, nonce=self.nonce)
 
     def read(self, store: Store) -> restore.Checkpoint | None:
-        """Return the checkpoint to restore, verified; None for a fresh start. Raises as `restore.read`.
-
-        The task that chose it has already read it: its first call returns that copy and drops it.
-        """
+        """Return the checkpoint to restore, verified; None for a fresh start. The first call may return the chosen copy."""
         if self.commit is None:
             return None
         return self._kept.pop() if self._kept else restore.read(store, self.commit, self.run_id)
@@ -68,12 +57,7 @@ def open_first(
     Args:
         holder: names this task in error messages.
         run_id: the run; checkpoints of other runs are rejected. "" if the store belongs to no run.
-        saved: a step that was saved according to the run's records; None if they record none.
-
-    Raises:
-        CorruptCheckpointError: checkpoints exist and none verifies, or none exists although some were saved.
-        FencedError: another task has opened this attempt.
-        StoreError: the store cannot be read or written.
+        saved: a step that was saved according to the run's records: then a store without checkpoints is an error.
     """
     lease = take(store, holder, clock)
     found = restore.newest(store, log, run_id=run_id)
@@ -103,12 +87,7 @@ def gone(run_id: str, url: str, step: int) -> str:
 
 
 def join(store: Store, attempt: int, clock: Clock, wait_s: float, *, run_id: str = "") -> Opening:
-    """Wait for the choice of the attempt's first task.
-
-    Raises:
-        StoreError: no choice appeared within `wait_s`.
-        CorruptCheckpointError: the choice is damaged.
-    """
+    """Wait up to `wait_s` for the choice of the attempt's first task."""
     until = clock.monotonic() + wait_s
     while True:
         try:

@@ -76,20 +76,13 @@ class Policy:
 
 @dataclass(frozen=True, kw_only=True)
 class Committed:
-    """One checkpoint, as retention sees it.
+    """One checkpoint, as retention sees it."""
 
-    Attributes:
-        key: of its commit.
-        keep: the end of a fit.
-        failure: saved after an exception.
-        damaged: in quarantine, or unreadable.
-    """
-
-    key: str
+    key: str  # its commit
     metrics: Mapping[str, float] = field(default_factory=dict)
-    keep: bool = False
-    failure: bool = False
-    damaged: bool = False
+    keep: bool = False  # the end of a fit
+    failure: bool = False  # saved after an exception
+    damaged: bool = False  # in quarantine, or unreadable
 
 
 def best_of(commits: Sequence[Committed], policy: Policy) -> str | None:
@@ -111,10 +104,8 @@ def retention(
 ) -> tuple[str, ...]:
     """Return the keys of the checkpoints to remove, the oldest first.
 
-    Args:
-        commits: all checkpoints, the oldest first.
-        pins: keys of pinned checkpoints.
-        restored: the checkpoint that this attempt started from, until a newer one has been verified.
+    `commits` are all checkpoints, the oldest first; `restored` is the one that this attempt started from, until a newer one has
+    been verified.
     """
     good = [commit for commit in commits if not commit.damaged]
     # A checkpoint of a failure does not count in keep_last, and stays while it is the newest.

@@ -21,8 +21,7 @@ from ..errors import (
 )
 from ..storage.store import Stat, Store
 from . import names
-from .envelope import unwrap, wrap
-from .fields import Fields
+from .envelope import Fields, unwrap, wrap
 from .manifest import FileEntry, Manifest, decode
 
 _THREADS = 8
@@ -48,16 +47,7 @@ class Checkpoint:
 
 
 def read_manifest(store: Store, commit: str, run_id: str = "") -> Manifest:
-    """Return the manifest of a commit.
-
-    Args:
-        run_id: the run that owns the store; "" to accept a checkpoint of any run.
-
-    Raises:
-        CorruptCheckpointError: it is damaged, does not belong to its name, or belongs to another run.
-        FutureFormatError: a newer podlift wrote it.
-        StoreError: it cannot be read.
-    """
+    """Return the manifest of a commit, which must belong to its name and, unless `run_id` is "", to that run."""
     manifest = decode(store.get(commit))
     if manifest.key != commit:
         raise CorruptCheckpointError(f"Its manifest is that of {manifest.key!r}.")
@@ -73,10 +63,7 @@ def read_manifest(store: Store, commit: str, run_id: str = "") -> Manifest:
 def read(store: Store, commit: str, run_id: str = "") -> Checkpoint:
     """Return a checkpoint with everything verified: sizes, checksums, generations, and that nothing is missing.
 
-    Raises:
-        CorruptCheckpointError: something differs from what was written; the message names it.
-        FutureFormatError: a newer podlift wrote it.
-        StoreError: it cannot be read; the checkpoint may still be good.
+    CorruptCheckpointError names what differs. After a StoreError the checkpoint may still be good.
     """
     with _as_corrupt(store, commit):
         manifest = read_manifest(store, commit, run_id)
@@ -109,15 +96,8 @@ def newest(
 ) -> Checkpoint | None:
     """Return the newest checkpoint that verifies; None if there has never been one.
 
-    Args:
-        log: called with a sentence for each checkpoint that does not verify.
-        on_corrupt: what to do if checkpoints exist and none verifies: "raise", or start "fresh".
-        quarantine: note those that do not verify, so that they are not tried again; not in a store of another run.
-
-    Raises:
-        CorruptCheckpointError: checkpoints exist and none verifies.
-        FutureFormatError: a newer podlift wrote the newest one.
-        StoreError: the store cannot be read. It is never treated as empty.
+    If checkpoints exist and none verifies, `on_corrupt` is to raise or to start "fresh". A store that cannot be read is never
+    treated as empty. `quarantine` notes those that do not verify, so that they are not tried again.
     """
     while True:
         notes = {stat.key for stat in store.list(names.QUARANTINE)}

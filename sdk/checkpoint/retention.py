@@ -74,12 +74,7 @@ class Retention:
         self._skipped = {*self._skipped, names.folder(checkpoint_id, self._opening.nonce)}
 
     def tidy(self) -> None:
-        """Remove what the policy does not keep, and from time to time what killed attempts left.
-
-        Raises:
-            FencedError: another attempt holds the lease; nothing was removed.
-            StoreError: something could not be removed; the next call tries again.
-        """
+        """Remove what the policy does not keep, and from time to time what killed attempts left. May be retried."""
         self._retain()
         now = self._clock.monotonic()
         if self._collected_s is None or now - self._collected_s >= _COLLECT_EVERY_S:
@@ -131,10 +126,7 @@ class Retention:
 
 
 def collect(store: Store, epoch: int) -> int:
-    """Remove the data of earlier epochs that no commit refers to; return how many objects were removed.
-
-    Only for a writer that holds the lease and has committed in its epoch.
-    """
+    """Remove the data of earlier epochs that no commit refers to. Only for the holder of the lease, after its first commit."""
     dead: dict[str, list[Stat]] = {}
     for stat in store.list(names.DATA):
         found = names.parse_data_key(stat.key)

@@ -19,11 +19,10 @@ from ..errors import InputError, PodliftError, SaveFailedError, WaitTimeoutError
 from ..storage.store import Store
 from . import names
 from .commit import CommitProtocol, SaveRequest
-from .contents import Contents
+from .contents import OBJECT_BYTES, Contents
 from .opening import Opening
 from .policy import Policy
 from .retention import Retention
-from .writing import OBJECT_BYTES
 
 _THREADS = 4
 _ABOUT = ("run_id", "world", "versions", "code")
@@ -59,12 +58,7 @@ class Ticket:
         return self.done and self._commit is None
 
     def wait(self, timeout_s: float | None = None) -> Commit:
-        """Return the commit once it is acknowledged.
-
-        Raises:
-            SaveFailedError: the save failed.
-            WaitTimeoutError: the save is still in progress, and continues.
-        """
+        """Return the commit once it is acknowledged, or raise SaveFailedError; WaitTimeoutError if the save still continues."""
         if not self._over.wait(timeout_s):
             raise WaitTimeoutError(
                 f"The checkpoint of step {self.step} was not written within {timeout_s} s; the save continues."
@@ -91,19 +85,13 @@ class Ticket:
 
 
 class AsyncSaver:
-    """Saves one task's checkpoints in a background thread.
+    """Saves one task's checkpoints in a background thread, which also calls `log` and `saved`.
 
     Args:
         rank: this task's index in `tasks`; rank 0 commits.
         about: "run_id", "world", "versions" and "code" of the manifest.
-        log: called from the background thread too.
-        saved: called in the background with the step of rank 0's first acknowledged checkpoint.
+        saved: called with the step of rank 0's first acknowledged checkpoint.
         receipts_s: how long rank 0 waits for the other tasks.
-        object_bytes: the size limit of an object.
-
-    Attributes:
-        error: why nothing is saved any more; None as long as saves succeed.
-        cost_s: the duration of the last save including the removal of old checkpoints; None before the first.
     """
 
     def __init__(
@@ -151,8 +139,8 @@ class AsyncSaver:
         self._counts, self._last_step = dict[int, int](), -1
         self._warned: set[str] = set()
         self._closed = False
-        self.error: SaveFailedError | None = None
-        self.cost_s: float | None = None
+        self.error: SaveFailedError | None = None  # why nothing is saved any more
+        self.cost_s: float | None = None  # of the last save, with the removal of old checkpoints
 
     @property
     def busy(self) -> bool:
@@ -180,14 +168,9 @@ class AsyncSaver:
             contents: what to save. Its memory must not change until the ticket is done.
             step: the training step; never less than before.
             position: the position in the training, as JSON.
-            reason: "interval", "preempt", "final", "manual" or "failure".
-            downgrades: what of the state will not be restored exactly.
+            reason: one of manifest.REASONS.
             keep: this is the end of a fit, which is kept longer than others.
             leave_out: rank 0 skips this save unconditionally.
-
-        Raises:
-            InputError: the step goes back, or something is not JSON.
-            SaveFailedError: an earlier save has failed.
         """
         self._raise_if_failed()
         serial = self._counts.get(step, 0)
@@ -219,12 +202,7 @@ class AsyncSaver:
         return ticket
 
     def wait(self, timeout_s: float | None = None) -> None:
-        """Return when no save is in progress.
-
-        Raises:
-            SaveFailedError: this save or an earlier one failed.
-            WaitTimeoutError: a save is still in progress, and continues.
-        """
+        """Return when no save is in progress; SaveFailedError if one failed, WaitTimeoutError if it still continues."""
         if self._ticket is not None and not self._ticket.settled(timeout_s):
             raise WaitTimeoutError(f"A checkpoint is still being written after {timeout_s} s; the save continues.")
         self._raise_if_failed()

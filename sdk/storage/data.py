@@ -32,15 +32,7 @@ _WEB = ("http", "https", "ftp")
 
 
 def resolve(inputs: Mapping[str, str], base: Path) -> tuple[dict[str, str], list[Finding]]:
-    """Return the locations of the inputs, each verified: absolute paths, and URLs as given.
-
-    Args:
-        inputs: a path, a pattern of paths or a URL, by name.
-        base: the folder that relative paths start from.
-
-    Raises:
-        InputError: all inputs that do not exist or cannot be read, in one error.
-    """
+    """Return absolute paths and URLs of the inputs, each verified, or one error with all that cannot be read."""
     found: dict[str, str] = {}
     problems_of: dict[str, list[str]] = {}
     findings = []
@@ -65,14 +57,7 @@ def resolve(inputs: Mapping[str, str], base: Path) -> tuple[dict[str, str], list
 def find_unreachable(
     inputs: Mapping[str, str], *, disk: bool, network: bool = True, upload_to: str = "gs://BUCKET"
 ) -> list[Finding]:
-    """Return an error for each input that tasks cannot read where they run. Pure.
-
-    Args:
-        inputs: from `resolve`.
-        disk: the tasks see this machine's disk.
-        network: the tasks reach other machines.
-        upload_to: the destination in the suggested upload command.
-    """
+    """Return an error for each input that tasks cannot read without this machine's disk or without network. Pure."""
     return [
         Finding("error", f"inputs.{name}: {text}")
         for name, location in inputs.items()

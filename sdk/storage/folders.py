@@ -27,10 +27,7 @@ def entries(folder: Path) -> list[FolderEntry]:
 
 
 def extent(path: Path) -> tuple[int, float]:
-    """Return the bytes of a file or of all files in a folder, and the unix time of the latest change.
-
-    A path that no longer exists has no bytes, and an infinite time.
-    """
+    """Return the bytes of a file or folder, and the unix time of its latest change; infinity if it no longer exists."""
     try:
         info = path.lstat()
     except FileNotFoundError:

@@ -15,11 +15,7 @@ _BUCKETS = "/gcs/"
 
 
 def open_store(url: str) -> Store:
-    """Return the store at a path or URL; `/gcs/BUCKET/x` is gs://BUCKET/x. Nothing is created before the first write.
-
-    Raises:
-        InputError: no store serves such a URL.
-    """
+    """Return the store at a path or URL; `/gcs/BUCKET/x` is gs://BUCKET/x. Nothing is created before the first write."""
     scheme, separator, rest = url.partition("://")
     kind, path = (scheme, rest) if separator else ("file", url)
     if kind == "file" and path.startswith(_BUCKETS):

@@ -15,41 +15,25 @@ _LAST_TRY_S, _NAP_S = 0.05, 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class RetryPolicy:
-    """The limits of one call, in seconds.
+    """The limits of one call, in seconds."""
 
-    Attributes:
-        connect_s: for a connection, and for each piece that is sent.
-        read_s: for an answer to begin, and for each piece of it.
-        total_s: for the call with all its retries.
-        first_s: instead of `total_s` until the store has answered once: a wrong address is reported soon.
-        wait_s: the maximum wait before the second try; it doubles with each further try.
-    """
-
-    connect_s: float = 10.0
-    read_s: float = 60.0
-    total_s: float = 600.0
-    first_s: float = 30.0
-    wait_s: float = 0.25
+    connect_s: float = 10.0  # for a connection, and for each piece that is sent
+    read_s: float = 60.0  # for an answer to begin, and for each piece of it
+    total_s: float = 600.0  # for the call with all its retries
+    first_s: float = 30.0  # instead of total_s until the store has answered once: a wrong address is reported soon
+    wait_s: float = 0.25  # the longest wait before the second try; it doubles with each further try
 
 
 class RetryState:
-    """The tries of one call.
-
-    Args:
-        limit: returns the monotonic time of the deadline; called repeatedly, because a deadline may be set later.
-
-    Attributes:
-        count: failed tries so far.
-        unsure: one of them may have taken effect although it failed.
-    """
+    """The tries of one call; `limit` returns the monotonic time of the deadline, which may be set later."""
 
     def __init__(self, clock: Clock, limit: Callable[[], float], wait_s: float) -> None:
         self._clock = clock
         self._limit = limit
         self._wait_s = wait_s
         self._started = clock.monotonic()
-        self.count = 0
-        self.unsure = False
+        self.count = 0  # failed tries
+        self.unsure = False  # one of them may have taken effect
 
     @property
     def spent_s(self) -> float:

@@ -21,17 +21,11 @@ _NAMED = 10
 
 @dataclass
 class FileTree:
-    """The content of a folder, by path relative to it.
-
-    Attributes:
-        files: regular files.
-        links: symbolic links, which are not followed, with their targets.
-        others: the reason for everything else and for what cannot be read; a folder ends with "/", and the top is "".
-    """
+    """The content of a folder, by path relative to it. Folders in `others` end with "/", and the top is ""."""
 
     files: dict[str, os.stat_result] = field(default_factory=dict)
-    links: dict[str, str] = field(default_factory=dict)
-    others: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)  # not followed, with their targets
+    others: dict[str, str] = field(default_factory=dict)  # the reason for everything else, also unreadable folders
 
 
 def walk(top: str, *, at_most: int | None = None) -> FileTree:
@@ -104,11 +98,7 @@ def copy_outputs(source: str, dest: str) -> list[str]:
 def copy_into(source: str, dest: str) -> list[str]:
     """Copy everything below `source` into the folder `dest`, and return the written paths.
 
-    A file that already exists with the same content is kept.
-
-    Raises:
-        InputError: before anything is written: a file would be overwritten, or something cannot be copied.
-        PodliftError: a write failed. Files copied so far remain.
+    A file that already exists with the same content is kept. Conflicts are reported before anything is written.
     """
     tree = walk(source)
     rejected = {**tree.others, **{path: reason for path in tree.links if (reason := inside(source, path)[1])}}

@@ -30,17 +30,11 @@ _PROTOCOLS = ("gs", "https", "http", "s3", "abfs", "az", "adl", "hdfs", "webhdfs
 
 @dataclass(frozen=True, kw_only=True)
 class LookupResult:
-    """What a probe of a URL found.
+    """What a probe of a URL found."""
 
-    Attributes:
-        problem: why it cannot be read, with the next step; "" if it can.
-        note: other useful information.
-        cause: the vendor's error.
-    """
-
-    problem: str = ""
+    problem: str = ""  # why it cannot be read, with the next step
     note: str = ""
-    cause: BaseException | None = None
+    cause: BaseException | None = None  # the vendor's error
 
 
 def probe_urls(urls: Sequence[str], *, limit_s: float = _LIMIT_S, clock: Clock | None = None) -> list[LookupResult]:

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdk.checkpoint import lease, manifest, names, opening
+from sdk.checkpoint.contents import decode_receipt
 from sdk.checkpoint.envelope import unwrap, wrap
 from sdk.checkpoint.manifest import ArrayEntry, BlobEntry, FileEntry, Manifest, decode, encode
 from sdk.checkpoint.names import CheckpointId
-from sdk.checkpoint.writing import decode_receipt
 from sdk.errors import CorruptCheckpointError, CorruptObjectError, FutureFormatError, MissingError
 from sdk.storage.posix_store import PosixStore
 

@@ -72,11 +72,7 @@ def capture(callbacks: Iterable[Any]) -> tuple[bytes, list[str]]:
 
 
 def restore(callbacks: Iterable[Any], kept: bytes) -> list[str]:
-    """Restore the callbacks; call it after `fit` has begun, which resets many of them.
-
-    Returns:
-        a sentence for each saved state whose callback no longer exists.
-    """
+    """Restore the callbacks after `fit` has reset them; return a sentence for each state whose callback no longer exists."""
     start = _LENGTH_BYTES + int.from_bytes(kept[:_LENGTH_BYTES], "little")
     header = json.loads(kept[_LENGTH_BYTES:start])
     arrays: list[Any] = []

@@ -16,10 +16,7 @@ _AHEAD = 2  # batches that the buffer would have prefetched
 
 
 def install() -> str:
-    """Make distributed datasets use plain iterators where possible; idempotent.
-
-    Returns "", or why this version of TensorFlow does not allow it. Positions are then numbers of batches.
-    """
+    """Make distributed datasets use plain iterators; return "", or why this version of TensorFlow does not allow it."""
     try:
         module = importlib.import_module(_MODULE)
         worker = module._SingleWorkerOwnedDatasetIterator

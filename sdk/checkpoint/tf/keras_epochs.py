@@ -68,10 +68,7 @@ def install() -> None:
 
 
 def build(model: Any) -> None:
-    """Create the variables that the first step of a `fit` would create; call it in `on_train_begin`.
-
-    A custom train step may create more; `run_a_step` creates those.
-    """
+    """Create the variables that the first step of a `fit` would create, in `on_train_begin`; see also `run_a_step`."""
     data = _input_of(model)
     if data is None or _is_built(model):
         return
@@ -93,13 +90,7 @@ def run_a_step(model: Any) -> None:
 def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) -> None:
     """Start the running `fit` after this batch of this epoch; call it in `on_train_begin`, after restoring everything.
 
-    Args:
-        epoch: counts from 0.
-        batch: completed batches of it.
-        state: the saved `position(model).state`; without it, as many batches of data are skipped.
-
-    Raises:
-        ValueError: this model has no running `fit`, or `state` is invalid.
+    `state` is the saved `position(model).state`; without it, as many batches of data are skipped.
     """
     data = _input_of(model)
     if data is None:
@@ -112,12 +103,7 @@ def resume_into(model: Any, epoch: int, batch: int, state: bytes | None = None) 
 
 
 def position(model: Any, taken: int | None = None, *, by_count: bool = False) -> Position:
-    """Return the data position of the running `fit`; call it after a step or an epoch.
-
-    Args:
-        taken: completed batches of the epoch; None for the last step, or between two epochs.
-        by_count: do not ask tf.data for its state.
-    """
+    """Return the data position after `taken` batches of the epoch, or after the last step or epoch."""
     data = _input_of(model)
     if data is None:
         return Position(kind="skip", state=b"", why="the data of this fit is unknown")

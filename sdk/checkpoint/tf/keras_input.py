@@ -37,13 +37,7 @@ def making_data() -> Iterator[ShuffleOrder]:
 
 
 class FitInput:
-    """The training data of one `fit`.
-
-    Attributes:
-        taken: batches of the epoch that were passed on.
-        resume: where the next epoch starts, for the hook that passes on the steps.
-        over: called when the data of an epoch is exhausted.
-    """
+    """The training data of one `fit`."""
 
     def __init__(self, epochs: Any, order: ShuffleOrder) -> None:
         self._epochs = epochs
@@ -57,9 +51,9 @@ class FitInput:
         self._between = True
         self._start = ""
         self._object: dict[str, Any] = {}
-        self.taken = 0
-        self.resume: Any = None
-        self.over: Callable[[], None] = lambda: None
+        self.taken = 0  # batches of the epoch that were passed on
+        self.resume: Any = None  # where the next epoch starts
+        self.over: Callable[[], None] = lambda: None  # called when the data of an epoch is exhausted
 
     def _traits_of(self, epochs: Any) -> Traits:
         traits = traits_of(epochs._distributed_dataset)
@@ -145,12 +139,7 @@ class FitInput:
         return not self._makes_an_iterator()
 
     def position(self, taken: int | None = None, *, by_count: bool = False) -> Position:
-        """Return the position after the last step, or between two epochs.
-
-        Args:
-            taken: after this many batches of the epoch, even if it is over.
-            by_count: do not ask tf.data for its state.
-        """
+        """Return the position after `taken` batches of the epoch, or after the last step or epoch."""
         between = self._between and not taken
         if between and self._makes_an_iterator():
             at = self._iterator_state(batches=0, iterators=self._iterators + 1, seen=0, between=True)

@@ -24,20 +24,11 @@ def load(
     rank: int = 0,
     tasks: int = 1,
 ) -> None:
-    """Assign the checkpoint's values to the variables on each local replica.
+    """Assign the checkpoint's values to the variables on each local replica, or nothing if any of them does not fit.
 
-    Works in every strategy, without communication. The caller builds what is not built yet: an optimizer without slots, a model
+    Works in every strategy, without communication. `per_replica` holds the blobs of `replica_values` by rank; without them
+    every replica gets the first replica's value. The caller builds what is not built yet: an optimizer without slots, a model
     that was never called, and metrics before the first step lack variables.
-
-    Args:
-        variables: from `variables_of`, called with the same keywords as when the checkpoint was made.
-        loaded: the checkpoint's arrays by path.
-        per_replica: the blobs of `replica_values` by rank. Without them every replica gets the first replica's value.
-        tasks: the current number of tasks.
-
-    Raises:
-        CheckpointMismatchError: a variable is missing, unexpected, or of another shape or type. Nothing was changed.
-        ValueError: a damaged blob. Nothing was changed.
     """
     _check(variables, loaded)
     decoded = {task: decode(blob) for task, blob in (per_replica or {}).items()}

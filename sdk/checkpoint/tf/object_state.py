@@ -19,8 +19,7 @@ class NotPlainError(ValueError):
 def read(value: object) -> tuple[dict[str, Any], list[str]]:
     """Return the plain attributes of an object, encoded, and the names of the others.
 
-    Plain are numbers, text, None, lists, tuples, dictionaries and sets of those, arrays of up to 8 MB, and the random
-    generators of Python and NumPy.
+    Plain are numbers, text, None, collections and arrays of up to 8 MB of those, and generators of Python and NumPy.
     """
     plain: dict[str, Any] = {}
     others: list[str] = []

@@ -30,12 +30,7 @@ _GENERATORS = ("RngReadAndSkip", "StatefulUniform", "StatefulStandardNormal", "S
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """Properties of a pipeline.
-
-    Attributes:
-        python: a Python function or generator produces its elements.
-        downgrades: one sentence for each reason why another pass may yield different elements.
-    """
+    """Whether Python produces the elements of a pipeline, and a sentence for each reason why another pass may differ."""
 
     python: bool
     downgrades: tuple[str, ...]
@@ -43,21 +38,13 @@ class Traits:
 
 @dataclass(frozen=True, kw_only=True)
 class IteratorState:
-    """The state of an iterator.
+    """The state of an iterator over a dataset."""
 
-    Attributes:
-        batches: how many were taken from it.
-        iterators: its number among the iterators of the dataset, from 1: each gets another order of a reshuffled dataset.
-        extra: what the creator of the iterator needs.
-        start: state of the random generators before its first batch, if Python produces the data.
-        state: that of tf.data, or b"".
-    """
-
-    batches: int
-    iterators: int = 1
-    extra: dict[str, Any] | None = None
-    start: str = ""
-    state: bytes = b""
+    batches: int  # how many were taken from it
+    iterators: int = 1  # its number: a reshuffled dataset gives each iterator another order
+    extra: dict[str, Any] | None = None  # what its creator needs
+    start: str = ""  # the random generators before its first batch, if Python produces the data
+    state: bytes = b""  # that of tf.data
 
     def encode(self) -> bytes:
         header = json.dumps({**asdict(self), "state": len(self.state)}).encode()
@@ -76,19 +63,12 @@ class IteratorState:
 
 @dataclass(frozen=True, kw_only=True)
 class Position:
-    """A position in the data, ready to be saved.
+    """A position in the data, ready to be saved."""
 
-    Attributes:
-        kind: "exact" with tf.data's state, "skip" with a number of batches to skip.
-        state: for a blob of this task.
-        how: for "skip", why tf.data's state is not available.
-        why: why the resumed training may differ from an uninterrupted one, or "".
-    """
-
-    kind: str
-    state: bytes
-    how: str = ""
-    why: str = ""
+    kind: str  # "exact" with tf.data's state, "skip" with a number of batches to skip
+    state: bytes  # for a blob of this task
+    how: str = ""  # for "skip", why tf.data's state is not available
+    why: str = ""  # why the resumed training may differ from an uninterrupted one
 
 
 def position_of(iterator: Any, at: IteratorState, traits: Traits) -> Position:
@@ -112,14 +92,10 @@ def position_of(iterator: Any, at: IteratorState, traits: Traits) -> Position:
 
 
 def reach(at: IteratorState, made: int, make: Callable[[], Any], iterator: Any = None) -> Any:
-    """Return an iterator at a saved state.
+    """Return an iterator at a saved state; `made` iterators exist, of which `iterator` is the unused last one.
 
     Every iterator over a dataset draws the seeds of its shuffles, so as many are created as there were. Restoring a state
     creates one more inside TensorFlow, which matters only if a shuffle was at its end; then its state is not saved.
-
-    Args:
-        made: how many iterators over the dataset this process has created.
-        iterator: the last of them, if nothing was taken from it.
     """
     too_many = max(made, 1) >= at.iterators  # the extra one
     if at.state and too_many and at.batches <= _CHEAP and randomness.global_seed() is not None:
@@ -162,10 +138,7 @@ def _sentence(error: Any) -> str:
 
 
 def _take_again(iterator: Any, batches: int, start: str) -> None:
-    """Skip batches, with Python's random generators as they were before the first of them.
-
-    A pipeline that draws from the generators leaves them where it stopped; otherwise they are restored.
-    """
+    """Skip batches with the Python generators as they were; restore those afterwards unless the pipeline draws from them."""
     if not start:
         _take(iterator, batches)
         return
@@ -205,13 +178,7 @@ def set_python(state: str) -> None:
 
 
 class ResumableIterator:
-    """The batches of one pass over a dataset, from any position.
-
-    Args:
-        data: a `tf.data.Dataset`, a distributed dataset, or any iterable.
-        skip: completed batches, if there is no `state`.
-        state: the saved `position().state`.
-    """
+    """The batches of one pass over a dataset or iterable, from a saved position or after `skip` batches."""
 
     def __init__(self, data: Any, *, skip: int = 0, state: bytes | None = None) -> None:
         made = _made(data)

@@ -31,10 +31,7 @@ class ReplicaValues:
 
 
 def replica_values(variables: Variables, *, tasks: int = 1) -> bytes:
-    """Return this task's per-replica values as a blob; `loading.load` restores it.
-
-    With several `tasks`, variables that belong to no strategy are also saved per task.
-    """
+    """Return this task's per-replica values as a blob. With several `tasks`, variables outside of strategies are included."""
     entries: list[dict[str, Any]] = []
     parts: list[memoryview] = []
     for path, variable in variables.items():
@@ -83,12 +80,7 @@ def array_of(dtype: str, shape: tuple[int, ...], data: memoryview) -> Any:
 def for_replicas(
     path: str, variable: Any, blobs: Mapping[int, Mapping[str, ReplicaValues]], rank: int, same: bool
 ) -> list[Any]:
-    """Return the value of each local replica; empty if no task saved one.
-
-    Args:
-        blobs: what each task saved.
-        same: the number of tasks is unchanged.
-    """
+    """Return the value of each local replica from what each task saved; empty if no task saved one."""
     local = components(variable)
     saved = {task: values[path] for task, values in blobs.items() if path in values}
     if not saved:

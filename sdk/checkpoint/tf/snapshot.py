@@ -22,11 +22,7 @@ _NO_NUMBERS = {tf.string: "strings", tf.variant: "a variant", tf.resource: "a re
 
 
 class Variables(dict[str, Any]):
-    """Variables by path.
-
-    `per_replica` holds the paths of those that may differ between replicas, as the moving statistics of BatchNormalization and
-    the sums of metrics do between two synchronisations; see `replicas`.
-    """
+    """Variables by path; `per_replica` are those that may differ between replicas, see `replicas`."""
 
     def __init__(self, items: Iterable[tuple[str, Any]], per_replica: Iterable[str]) -> None:
         super().__init__(items)
@@ -49,14 +45,8 @@ def variables_of(**objects: Any) -> Variables:
 
     A name is Keras's `path`, TensorFlow's own name, or the attributes that lead to the variable in a `tf.Module`. If two
     objects share a name, all names of both get their keyword as a prefix (`generator/adam/iteration`). Within an object the
-    second variable of a name is `name#2`, in the object's order.
-
-    Args:
-        objects: models (with the optimizer and metrics they are compiled with), optimizers, metrics, layers, `tf.Module`s,
-            `tf.random.Generator`s, seed generators or variables; lists and dictionaries of them.
-
-    Raises:
-        InputError: an object without variables, or a variable that cannot be saved.
+    second variable of a name is `name#2`, in the object's order. Objects are models (with their optimizer and metrics),
+    optimizers, metrics, layers, `tf.Module`s, generators, variables, and lists and dictionaries of them.
     """
     seen: set[int] = set()
     problems: list[str] = []
@@ -78,11 +68,7 @@ def variables_of(**objects: Any) -> Variables:
 
 
 def take(variables: Variables) -> tuple[Array, ...]:
-    """Return the current values of the variables; later changes do not affect them.
-
-    For a variable that differs between replicas this is the value of the task's first replica, read without communication;
-    `replicas.replica_values` saves all of them.
-    """
+    """Return the current values; later changes do not affect them. Only the first replica is read, see `replicas`."""
     # `value()` costs three times as much, which matters with thousands of variables.
     read = tf.raw_ops.ReadVariableOp
     return tuple(_array(known, read(resource=handle, dtype=dtype)) for handle, dtype, known in variables.first())
@@ -204,8 +190,7 @@ def _name(variable: Any) -> str:
 def _is_per_replica(variable: Any) -> bool:
     """Return whether replicas may hold different values of a variable that is not an optimizer's.
 
-    Keras 3 makes moving statistics mirrored variables and yet lets every replica write its own. Frozen weights are excluded:
-    they were created trainable, which their components remember.
+    Keras 3 makes moving statistics mirrored and yet lets every replica write its own. Frozen weights were created trainable.
     """
     value = variable.value if _is_keras(variable) else variable
     if not isinstance(value, tf.distribute.DistributedValues):

@@ -39,12 +39,7 @@ class GcsConnection:
 
 
 def connection() -> GcsConnection:
-    """Return the process's connection to the storage named by its environment.
-
-    Raises:
-        InputError: the environment names an emulator that does not respond.
-        google.auth.exceptions.GoogleAuthError: there are no credentials.
-    """
+    """Return the process's connection to the storage named by its environment."""
     return _connect(emulator.storage_address())
 
 
@@ -91,12 +86,7 @@ class TokenError(Exception):
 
 
 class MachineToken(requests.auth.AuthBase):
-    """Adds the access token of the machine's service account to each request of a session; thread-safe.
-
-    Args:
-        environ: `GCE_METADATA_HOST` names another server.
-        request: returns the server's answer at a URL.
-    """
+    """Adds the access token of the machine's service account to each request of a session; thread-safe."""
 
     def __init__(
         self,

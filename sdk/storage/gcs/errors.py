@@ -29,23 +29,14 @@ class OutOfTimeError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class RequestFailure:
-    """What a failed request means.
+    """What a failed request means."""
 
-    Attributes:
-        kind: what to raise.
-        text: the end of the message "Cannot write gs://bucket/x: ...", without its full stop.
-        retry: another try may succeed.
-        unsure: the request may have taken effect.
-        wait_s: how long the service asks to wait before a retry.
-        answered: the service itself reported the failure.
-    """
-
-    kind: type[StoreError]
-    text: str
-    retry: bool = False
-    unsure: bool = False
-    wait_s: float | None = None
-    answered: bool = False
+    kind: type[StoreError]  # what to raise
+    text: str  # the end of "Cannot write gs://bucket/x: ...", without its full stop
+    retry: bool = False  # another try may succeed
+    unsure: bool = False  # the request may have taken effect
+    wait_s: float | None = None  # how long the service asks to wait
+    answered: bool = False  # the service itself reported the failure
 
 
 def failure_of(error: Exception, bucket: str) -> RequestFailure | None:

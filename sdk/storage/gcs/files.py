@@ -35,30 +35,18 @@ INTERACTIVE = RetryPolicy(connect_s=5.0, read_s=10.0, total_s=20.0, first_s=15.0
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectVersion:
-    """One version of an object: `BucketFiles.delete` removes exactly this one.
-
-    Attributes:
-        name: below the root of the files.
-        crc32c: of its content; None if the service does not report it.
-        generation: the service's number for its content.
-        metageneration: the service's number for its metadata.
-        changed: unix time of the last change of either, by the service's clock.
-    """
+    """One version of an object: `BucketFiles.delete` removes exactly this one."""
 
     name: str
     size: int
     crc32c: int | None
-    generation: str
-    metageneration: str
-    changed: float
+    generation: str  # of its content
+    metageneration: str  # of its metadata
+    changed: float  # unix time of the last change of either, by the service's clock
 
 
 class BucketFiles:
-    """The files below gs://BUCKET/PREFIX: the last writer of a name wins.
-
-    Raises:
-        InputError: the URL is invalid.
-    """
+    """The files below gs://BUCKET/PREFIX: the last writer of a name wins."""
 
     def __init__(self, url: str, *, retry: RetryPolicy | None = None, clock: Clock | None = None) -> None:
         place = url.partition("://")[2]
@@ -87,14 +75,8 @@ class BucketFiles:
     def upload(self, name: str, path: str, known: ObjectInfo | None, *, new: bool = False) -> ObjectInfo:
         """Upload a file unless the bucket already has it, and return its metadata there.
 
-        Args:
-            path: the file, which must not change any more.
-            known: the metadata of the existing object; None if there is none.
-            new: keep an object that another writer created.
-
-        Raises:
-            OSError: the file cannot be read.
-            StoreError: the upload failed.
+        `known` is the metadata of the existing object, if any; `new` keeps an object that another writer created. The file must not
+        change any more.
         """
         nonce = secrets.token_hex(8)
         with _content(path) as data:
@@ -130,12 +112,7 @@ class BucketFiles:
         )
 
     def download(self, name: str, path: str) -> None:
-        """Download a file atomically.
-
-        Raises:
-            MissingError: it does not exist.
-            OSError: it cannot be written.
-        """
+        """Download a file atomically, or raise MissingError or OSError."""
         data = self.read(name)
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -206,11 +183,7 @@ class BucketFiles:
             query = {**query, "pageToken": page["nextPageToken"]}
 
     def delete(self, version: ObjectVersion) -> bool:
-        """Remove an object unless it has changed; False if it was already gone.
-
-        Raises:
-            ConflictError: it has changed.
-        """
+        """Remove an object unless it has changed (ConflictError); False if it was already gone."""
         wanted = {"ifGenerationMatch": version.generation, "ifMetagenerationMatch": version.metageneration}
         what = f"Cannot delete {self._url}/{version.name}"
         try:
@@ -240,11 +213,7 @@ class BucketFiles:
         return f"/o/{quote(self._prefix + name, safe='')}"
 
     def bucket_info(self) -> Mapping[str, Any]:
-        """Return the settings of the bucket; {} without permission to read them.
-
-        Raises:
-            StoreError: the bucket does not exist, or cannot be listed.
-        """
+        """Return the settings of the bucket, {} without permission to read them; StoreError if listing fails."""
         query = {"prefix": self._prefix, "maxResults": "1", "fields": "nextPageToken"}
         self._store.request(f"Cannot use {self._url}", lambda bucket: bucket.send("GET", "/o", query).json())
         try:
@@ -259,10 +228,7 @@ class BucketFiles:
 
 
 def check_root(url: str, *, retry: RetryPolicy) -> Mapping[str, Any]:
-    """Return the settings of the bucket of a root, or raise InputError if the root cannot be used.
-
-    The bucket does not exist, cannot be accessed, or is of a kind that cannot store write-once objects.
-    """
+    """Return the settings of the bucket of a root; InputError if it is missing, forbidden or cannot hold write-once objects."""
     try:
         about = BucketFiles(url, retry=retry).bucket_info()
     except StoreError as error:

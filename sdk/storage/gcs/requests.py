@@ -31,14 +31,7 @@ _SMALL_BYTES = 64 << 10
 
 
 class GcsStatusError(Exception):
-    """An HTTP status other than 2xx.
-
-    Args:
-        code: the status.
-        message: the service's message.
-        errors: the items of the answer, each with "reason" and "message".
-        headers: of the answer.
-    """
+    """An HTTP status other than 2xx, with the message, error items and headers of the response."""
 
     def __init__(
         self,
@@ -61,13 +54,7 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectInfo:
-    """What the service reports about an object.
-
-    Attributes:
-        crc32c: None if the service does not report it.
-        generation: the service's number.
-        nonce: of the request that wrote it; "" if another program did.
-    """
+    """What the service reports about an object; `nonce` is that of the request that wrote it."""
 
     name: str
     size: int
@@ -87,14 +74,7 @@ class BucketRequests:
     def insert(
         self, name: str, data: Sequence[Buffer], *, crc: int, nonce: str, expected: str, check: Callable[[], None]
     ) -> ObjectInfo:
-        """Upload an object in one request.
-
-        Args:
-            crc: crc32c, which the service verifies.
-            nonce: stored with the object.
-            expected: the generation to replace, "0" for none.
-            check: called before each piece; raises to abort.
-        """
+        """Upload an object in place of generation `expected` ("0" for none); `check` raises to abort between pieces."""
         about = {"name": name, "crc32c": _encode_crc(crc), "metadata": {NONCE: nonce}}
         body: Any = UploadBody(about, data, check)
         response = self.send(
@@ -110,13 +90,7 @@ class BucketRequests:
     def download(
         self, name: str, *, expected: str | None, into: memoryview | None, check: Callable[[], None]
     ) -> memoryview:
-        """Download an object in one request and return its bytes, verified against the service's crc32c.
-
-        Args:
-            expected: the required generation; None for any.
-            into: where to put the bytes.
-            check: called after each piece; raises to abort.
-        """
+        """Download an object and verify its crc32c; `check` raises to abort between pieces."""
         query = {"alt": "media"} if expected is None else {"alt": "media", "ifGenerationMatch": expected}
         # Return the stored bytes even if they are stored compressed.
         response = self.send(

@@ -27,14 +27,7 @@ _T = TypeVar("_T")
 
 
 class GcsStore:
-    """Objects below a prefix of a bucket. The network is not used before the first call.
-
-    Args:
-        location: "bucket" or "bucket/prefix".
-
-    Raises:
-        InputError: the location is invalid.
-    """
+    """Objects below "bucket" or "bucket/prefix". The network is not used before the first call."""
 
     def __init__(self, location: str, *, retry: RetryPolicy | None = None, clock: Clock | None = None) -> None:
         bucket, _, prefix = location.partition("/")
