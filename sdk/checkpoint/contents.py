@@ -6,7 +6,7 @@ They are packed into objects of bounded size, several at a time, without joining
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import asdict, dataclass, field
@@ -42,9 +42,10 @@ class Contents:
     blobs: Mapping[str, bytes] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        seen: set[str] = set()
-        twice = sorted({a.path for a in self.arrays if a.path in seen or seen.add(a.path)})  # type: ignore[func-returns-value]
-        problems = [f"Two arrays of the checkpoint have the name {path!r}." for path in twice]
+        uses = Counter(array.path for array in self.arrays)
+        problems = [
+            f"Two arrays of the checkpoint have the name {path!r}." for path, count in sorted(uses.items()) if count > 1
+        ]
         problems += [
             f"The name of a blob may hold lowercase letters, digits, dots, dashes and underscores. Received: {name!r}."
             for name in self.blobs

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from ..errors import InputError, PodliftError
+from ..text import and_more
 from . import posix
 
 _PART = ".podlift-{}.part"
@@ -103,13 +104,15 @@ def copy_into(source: str, dest: str) -> list[str]:
     tree = walk(source)
     rejected = {**tree.others, **{path: reason for path in tree.links if (reason := inside(source, path)[1])}}
     if rejected:
-        said = _some([f"{readable(path) or '.'} ({reason})" for path, reason in rejected.items()])
-        raise InputError(f"{source!r} holds what cannot be copied: {said}. Nothing was written. Next: remove it.")
+        listed = and_more([f"{readable(path) or '.'} ({reason})" for path, reason in rejected.items()], _NAMED)
+        raise InputError(
+            f"{source!r} contains files that cannot be copied: {listed}. Nothing was written. Next: remove them."
+        )
     paths = sorted([*tree.files, *tree.links])
     conflicts = _conflicts(source, dest, paths)
     if conflicts:
         raise InputError(
-            f"{dest!r} contains different files of the same name: {_some([readable(path) for path in conflicts])}. Nothing was "
+            f"{dest!r} contains different files of the same name: {and_more([readable(path) for path in conflicts], _NAMED)}. Nothing was "
             "written. Next: choose another destination, or move the files."
         )
     missing = [path for path in paths if not os.path.lexists(_join(dest, path))]
@@ -206,8 +209,3 @@ def _same(one: str, other: str) -> bool:
         return os.path.isfile(other) and filecmp.cmp(one, other, shallow=False)
     except OSError:
         return False
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

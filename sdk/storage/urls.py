@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from ..clock import Clock, SystemClock
 from ..errors import InputError, nearest
+from ..text import and_more
 
 # For one request, and for all of them together, in seconds.
 _REQUEST_S, _LIMIT_S = 15.0, 30.0
@@ -71,7 +72,7 @@ def suggest(word: str, known: Sequence[str]) -> str:
         return "The folder is empty."
     if len(known) <= _MAX_NAMES or get_close_matches(word, known, n=1):
         return nearest(word, known)
-    return f"There are {', '.join(sorted(known)[:_MAX_NAMES])} and {len(known) - _MAX_NAMES} more."
+    return f"There are {and_more(sorted(known), _MAX_NAMES)}."
 
 
 def chained(place: str) -> list[str]:
@@ -82,9 +83,12 @@ def chained(place: str) -> list[str]:
 
 def _probe(url: str, google: _Google) -> LookupResult:
     scheme = url.partition("://")[0].lower()
-    probe = google.probe if scheme == "gs" else _probe_http if scheme in ("http", "https") else _probe_fsspec
-    # A chain is fsspec's own grammar.
-    probe = _probe_fsspec if len(chained(url)) > 1 else probe
+    probe = _probe_fsspec
+    if len(chained(url)) == 1:  # a chain is fsspec's own grammar
+        if scheme == "gs":
+            probe = google.probe
+        elif scheme in ("http", "https"):
+            probe = _probe_http
     try:
         return probe(url)
     except Exception as error:  # any error of a vendor's library concerns this input only

@@ -147,7 +147,10 @@ class FitInput:
             return Position(kind="skip", state=at.encode(), why="; ".join(self._traits.downgrades))
         seen = self._epochs._steps_seen if between else self._seen
         iterators = self._iterators if between else self._entered
-        batches = 0 if between else self.taken if taken is None else taken
+        if between:
+            batches = 0
+        else:
+            batches = self.taken if taken is None else taken
         at = self._iterator_state(batches=seen + batches, iterators=iterators, seen=seen, between=False)
         if by_count:
             return Position(kind="skip", state=at.encode(), why="; ".join(self._traits.downgrades))

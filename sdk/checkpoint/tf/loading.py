@@ -71,13 +71,9 @@ def _check(variables: Variables, loaded: Mapping[str, LoadedArray]) -> None:
 
 
 def _messages(missing: list[str], extra: list[str], different: dict[str, str]) -> list[str]:
-    total = len(missing) + len(extra) + len(different)
-    listed: list[str] = []
-    for message in _each(missing, extra, different):
-        if len(listed) == _LISTED:
-            listed.append(f"and {total - _LISTED} more")
-            break
-        listed.append(message)
+    listed = list(_each(missing, extra, different))
+    if len(listed) > _LISTED:
+        listed[_LISTED:] = [f"and {len(listed) - _LISTED} more"]
     advice = "The checkpoint belongs to a different model: nothing was loaded."
     if extra:
         advice += (

@@ -75,8 +75,8 @@ class BucketFiles:
     def upload(self, name: str, path: str, known: ObjectInfo | None, *, new: bool = False) -> ObjectInfo:
         """Upload a file unless the bucket already has it, and return its metadata there.
 
-        `known` is the metadata of the existing object, if any; `new` keeps an object that another writer created. The file must not
-        change any more.
+        `known` is the metadata of the existing object, if any; `new` keeps an object that another writer created. The file
+        must not change any more.
         """
         nonce = secrets.token_hex(8)
         with _content(path) as data:
