@@ -74,12 +74,12 @@ def warm_start(text: str, locate: Callable[[str], str]) -> str:
     try:
         paths = RunPaths(locate(run))
     except InputError as error:
-        raise type(error)(f"resume_from: {error}") from None
+        raise type(error)(f"checkpoint_resume_from: {error}") from None
     if "://" in paths.url:
         return f"{paths.store}#{find(paths, step or 'last').key}"
     if not Path(paths.plan).is_file():
         raise RunNotFoundError(
-            f"resume_from: no such run. Received: {text!r}. Looked at {paths.url!r}. Next: podlift runs."
+            f"checkpoint_resume_from: no such run. Received: {text!r}. Looked at {paths.url!r}. Next: podlift runs."
         )
     # A copy of a run may be in a directory of any name.
     return f"{paths.store}#{find(paths, step or 'last', read_plan(paths).run_id).key}"

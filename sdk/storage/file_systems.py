@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from ..errors import StoreError
 
 _MEANINGS = {
-    errno.ENOSPC: "the disk is full. Free some space, or keep fewer checkpoints (keep_last)",
+    errno.ENOSPC: "the disk is full. Free some space, or keep fewer checkpoints (checkpoint_keep_last)",
     errno.EDQUOT: "your disk quota is used up. Free some space, or ask for more",
     errno.EROFS: "the file system is read-only. Choose a writable root",
     errno.EACCES: "permission denied. Choose another root, or change the folder's owner or mode",

@@ -111,9 +111,10 @@ def copy_into(source: str, dest: str) -> list[str]:
     paths = sorted([*tree.files, *tree.links])
     conflicts = _conflicts(source, dest, paths)
     if conflicts:
+        listed = and_more([readable(path) for path in conflicts], _NAMED)
         raise InputError(
-            f"{dest!r} contains different files of the same name: {and_more([readable(path) for path in conflicts], _NAMED)}. Nothing was "
-            "written. Next: choose another destination, or move the files."
+            f"{dest!r} contains different files of the same name: {listed}. Nothing was written. Next: choose another "
+            "destination, or move the files."
         )
     missing = [path for path in paths if not os.path.lexists(_join(dest, path))]
     written: list[str] = []
