@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -104,14 +105,7 @@ class History:
 def _supervise(
     plan: Plan, history: History, temporary: str, watch: JanitorWatch, recorder: Recorder, clock: Clock
 ) -> Verdict:
-    signals: list[int] = []
-
-    def remember(number: int, frame: FrameType | None) -> None:
-        signals.append(number)
-
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, remember)
-    conditions = StopConditions(plan, signals, clock, handled=history.cancel_requests)
+    conditions = StopConditions(plan, _collect_signals(), clock, handled=history.cancel_requests)
     # Outside the run's folder, an existing folder belongs to another user or run.
     Path(temporary).mkdir(mode=0o700, exist_ok=temporary == plan.paths.temporary)
     try:
@@ -125,19 +119,16 @@ def _supervise(
 
             redirected = start.start(os.environ, temporary)
             starter = replace(starter, variables={**starter.variables, **redirected})
-
-            def attempt(number: int) -> LocalGang:
-                return LocalGang(
-                    plan,
-                    number,
-                    named=named,
-                    temporary=temporary,
-                    interpreter=starter,
-                    conditions=conditions,
-                    clock=clock,
-                )
-
-            return _attempts(plan, attempt, conditions, clock, first=history.attempts + 1)
+            gang = partial(
+                LocalGang,
+                plan,
+                named=named,
+                temporary=temporary,
+                interpreter=starter,
+                conditions=conditions,
+                clock=clock,
+            )
+            return _attempts(plan, gang, conditions, clock, first=history.attempts + 1)
     except EnvironmentBuildError as error:
         reason = Reason.INFRASTRUCTURE if error.transient else Reason.USER_ERROR
         return failed(reason, Failure(task="", message=str(error), log=plan.paths.environment_log))
@@ -148,6 +139,18 @@ def _supervise(
         return requested[0]
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _collect_signals() -> list[int]:
+    """Return a list that collects the signals to terminate that this process receives from now on."""
+    signals: list[int] = []
+
+    def collect(number: int, frame: FrameType | None) -> None:
+        signals.append(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, collect)
+    return signals
 
 
 def _attempts(

@@ -130,10 +130,9 @@ def verdict(ended: EndedJob) -> dict[str, Any]:
 
 
 def _decided(ended: EndedJob) -> tuple[State, Reason, dict[str, Any] | None]:
-    attempt, events = _last_attempt(ended.events)
+    _, events = _last_attempt(ended.events)
     first = ended.tasks[0]
     done = min((event.time for event in events if event.kind == "done" and event.source == first), default=None)
-    exits = [event for event in events if event.kind == "exited" and event.data.get("code")]
     vendor = ended.job.state.removeprefix(PREFIX)
     diagnosis = diagnose.diagnose(ended.job.message, ended.job.code, provisioning=ended.provisioning)
     if vendor == "SUCCEEDED" or (vendor == "PARTIALLY_SUCCEEDED" and done is not None):
@@ -146,8 +145,13 @@ def _decided(ended: EndedJob) -> tuple[State, Reason, dict[str, Any] | None]:
     if _timed_out(ended, diagnosis):
         limit = "" if ended.timeout_s is None else f" timeout={compact_duration(ended.timeout_s)!r}."
         return State.FAILED, Reason.TIMEOUT, _failure("", f"The job exceeded its time limit.{limit}", "")
-    if vendor == "EXPIRED":
-        diagnosis = diagnose.EXPIRED
+    return _failed(ended, diagnose.EXPIRED if vendor == "EXPIRED" else diagnosis)
+
+
+def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reason, dict[str, Any] | None]:
+    """Return the verdict on a job that failed or expired."""
+    attempt, events = _last_attempt(ended.events)
+    exits = [event for event in events if event.kind == "exited" and event.data.get("code")]
     record = first_failure(events, attempt)
     silent = _silent(events, exits)
     # A failure after a cancel request may be a consequence of it.
@@ -159,11 +163,8 @@ def _decided(ended: EndedJob) -> tuple[State, Reason, dict[str, Any] | None]:
         message = f"{record.source} failed: {error_of(record)}"
         succeeded = [event for event in events if event.kind == "exited" and event.data.get("code") == 0]
         exited = [str(event.data.get("task")) for event in succeeded if event.time <= record.time]
-        return (
-            State.FAILED,
-            reason_of(record, exited),
-            _failure(record.source, message, str(record.data.get("traceback", ""))),
-        )
+        failure = _failure(record.source, message, str(record.data.get("traceback", "")))
+        return State.FAILED, reason_of(record, exited), failure
     if not diagnosis.certain and EXIT_CHECKPOINTED in [event.data["code"] for event in exits]:
         return State.CHECKPOINTED, Reason.CHECKPOINTED, None
     if not diagnosis.certain and silent:
@@ -174,11 +175,8 @@ def _decided(ended: EndedJob) -> tuple[State, Reason, dict[str, Any] | None]:
     if not diagnosis.certain and ended.last_output.startswith(PODLIFT_PREFIX):
         # podlift gave up before it started the program.
         return State.FAILED, Reason.REFUSED, _failure(task, ended.last_output.removeprefix(PODLIFT_PREFIX), "")
-    return (
-        State.FAILED,
-        diagnosis.reason,
-        _failure(task, diagnosis.message, "" if diagnosis.certain else ended.last_output),
-    )
+    failure = _failure(task, diagnosis.message, "" if diagnosis.certain else ended.last_output)
+    return State.FAILED, diagnosis.reason, failure
 
 
 def silent_replica(ended: EndedJob) -> str:
