@@ -262,7 +262,7 @@ def _identity_by_ps(pid: int) -> str | None:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU seconds of a process so far, 0 where they cannot be known."""
+    """Return the CPU seconds that a process has used, or 0 if unknown."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):

@@ -22,7 +22,7 @@ from ...spec.plan import Plan
 from ...storage import emulator, posix
 from ..base import LogLine, Observation, Request
 from . import logs, render, uploader
-from . import remote as far
+from .remote import RemoteRun, remote_run
 
 # If no supervisor was recorded within this time, its client died before starting it.
 _START_LIMIT_S = 30.0
@@ -126,9 +126,9 @@ class LocalBackend:
         except OSError as error:
             raise PodliftError(f"The run cannot be cancelled: {error}.") from error
 
-    def remote(self, plan: Plan, clock: Clock) -> far.RemoteRun | None:
+    def remote(self, plan: Plan, clock: Clock) -> RemoteRun | None:
         """Return the handle of a run in a bucket that another machine supervises."""
-        return far.of(plan, clock)
+        return remote_run(plan, clock)
 
 
 def _version(distribution: str) -> str | None:

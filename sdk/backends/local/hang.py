@@ -102,10 +102,10 @@ class HangDetector:
         steps = {task: beats for task, beats in zip(cluster.in_step(self._plan.tasks), activity.beats, strict=True)}
         slow = min(steps, key=lambda task: steps[task])
         if not any(activity.beats):
-            text = f"No output and no CPU time for {self._limit_s:g} s (hang_s), and no step was ever reported"
+            text = f"No output and no CPU time for {self._limit_s:g} s (limit_hang), and no step was ever reported"
         else:
             others = ", ".join(f"{task} {count}" for task, count in steps.items())
-            text = f"No task has finished a batch for {self._limit_s:g} s (hang_s). Batches so far: {others}"
+            text = f"No task has finished a batch for {self._limit_s:g} s (limit_hang). Batches so far: {others}"
         slowest = f" The slowest task is {slow}." if len(set(activity.beats)) > 1 else ""
         return Hang(
             task=slow, message=f"The run hangs. {text}.{slowest} The Python stacks of every task are in its log."

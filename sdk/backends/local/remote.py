@@ -20,7 +20,7 @@ _REFRESH_S, _BEAT_S, _POLL_S = 1.0, 2.0, 0.1
 _TRIES = 3
 
 
-def of(plan: Plan, clock: Clock) -> RemoteRun | None:
+def remote_run(plan: Plan, clock: Clock) -> RemoteRun | None:
     """Return the handle of a run that another machine supervises, or None if this machine does."""
     return None if not plan.local or is_owned(plan) else RemoteRun(plan, clock)
 
