@@ -25,20 +25,7 @@ _MACHINE = re.compile(
     r"PODLIFT_TPU_REPLICAS"
 )
 # Set by the shell itself.
-_SHELL = {
-    "PWD",
-    "OLDPWD",
-    "SHLVL",
-    "_",
-    "PS1",
-    "PS2",
-    "HISTFILE",
-    "LS_COLORS",
-    "LESSOPEN",
-    "LESSCLOSE",
-    "COLUMNS",
-    "LINES",
-}
+_SHELL = set("PWD OLDPWD SHLVL _ PS1 PS2 HISTFILE LS_COLORS LESSOPEN LESSCLOSE COLUMNS LINES".split())
 
 
 def body(plan: Plan) -> dict[str, Any]:
