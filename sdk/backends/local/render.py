@@ -25,7 +25,9 @@ _MACHINE = re.compile(
     r"PODLIFT_TPU_REPLICAS"
 )
 # Set by the shell itself.
-_SHELL = set("PWD OLDPWD SHLVL _ PS1 PS2 HISTFILE LS_COLORS LESSOPEN LESSCLOSE COLUMNS LINES".split())
+_SHELL = set(
+    ["PWD", "OLDPWD", "SHLVL", "_", "PS1", "PS2", "HISTFILE", "LS_COLORS", "LESSOPEN", "LESSCLOSE", "COLUMNS", "LINES"]
+)
 
 
 def body(plan: Plan) -> dict[str, Any]:
