@@ -1,4 +1,4 @@
-"""Starting what was planned, and resuming a run that has ended: the only two ways in which a run begins to run."""
+"""Executing plans and resuming ended runs."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ def _execute(made: Plan, exact: bool) -> Plan:
     backend = backends.load(made.backend)
     backend.check(backend.render(made))
     if exact:
-        members = tuple(bundle.BundleMember(*file) for file in made.files)
-        packed = bundle.Bundle(made.digest, members, generated=made.generated)
-        bundle.write(packed, Path(made.project), Path(made.bundle))
+        bundle.write(prepare.bundle_of(made), Path(made.project), Path(made.bundle))
     else:
         made = prepare.packaged(made)
     request = backend.render(made)
@@ -137,7 +135,7 @@ def _without_code(plan: Plan) -> list[str]:
     bundle_exists = Path(plan.bundle).exists()
     try:
         # A missing or damaged bundle is made again if the project still has the same files.
-        bundle.write(_packed(plan), Path(plan.project), Path(plan.bundle))
+        bundle.write(prepare.bundle_of(plan), Path(plan.project), Path(plan.bundle))
     except (InputError, OSError):
         what = "is damaged" if bundle_exists else "was removed"
         return [
@@ -200,8 +198,3 @@ def _difference(before: Sequence[Sequence[Any]], now: Sequence[Sequence[Any]]) -
         changed=tuple(sorted(path for path in new.keys() & old.keys() if new[path] != old[path])),
         removed=tuple(sorted(old.keys() - new.keys())),
     )
-
-
-def _packed(plan: Plan) -> bundle.Bundle:
-    members = tuple(bundle.BundleMember(*file) for file in plan.files)
-    return bundle.Bundle(plan.digest, members, generated=plan.generated)

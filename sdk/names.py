@@ -120,12 +120,10 @@ class _AliasLoader:
         module.__spec__ = self._spec
 
     def get_code(self, name: str) -> Any:
-        """Return the code for `python -m`."""
         loader: Any = self._found.loader
         return loader.get_code(self._found.name)
 
     def get_source(self, name: str) -> Any:
-        """Return the source, for tracebacks of `python -m`."""
         loader: Any = self._found.loader
         return loader.get_source(self._found.name)
 

@@ -35,5 +35,4 @@ def run_all(
 
 
 def errors(findings: Sequence[Sequence[str]]) -> list[str]:
-    """Return the messages of those (level, message) pairs that stop a submit."""
     return [message for level, message in findings if level == "error"]

@@ -19,7 +19,6 @@ _OWN_VARIABLES = ("PODLIFT_RUN", "PODLIFT_TASKS")
 
 
 def disk(job: Json, target: Json) -> list[Finding]:
-    """A boot disk that is too small or too large."""
     low, high = DISK_GB
     asked = target.get("disk_gb", low)
     if low <= asked <= high:
@@ -49,7 +48,6 @@ def variables(job: Json, target: Json) -> list[Finding]:
 
 
 def display_name(run_id: str) -> list[Finding]:
-    """A run's id that is too long to name a job."""
     if len(run_id) <= MAX_DISPLAY_NAME:
         return []
     return [error(f"A job's name has at most {MAX_DISPLAY_NAME} characters. Received: {len(run_id)}, {run_id!r}")]

@@ -64,7 +64,6 @@ def _region(name: str) -> str:
 
 
 def project(job: Json, target: Json) -> list[Finding]:
-    """A malformed project id."""
     asked = target.get("project")
     if asked is None or _PROJECT.fullmatch(asked):
         return []
@@ -107,7 +106,6 @@ def place(job: Json, target: Json, root: str = "") -> list[Finding]:
 
 
 def account(job: Json, target: Json) -> list[Finding]:
-    """A malformed service account."""
     asked = target.get("service_account")
     if asked is None or _ACCOUNT.fullmatch(asked):
         return []
@@ -157,7 +155,6 @@ def _release(version: str, row: Accelerator) -> str:
 
 
 def labels(job: Json, target: Json) -> list[Finding]:
-    """Labels that Google rejects, or that podlift sets."""
     asked: Mapping[str, str] = target.get("labels") or {}
     problems = [f"{key!r} is set by podlift" for key in asked if key in OWN_LABELS]
     problems += [f"the key {key!r} {why}" for key in asked if (why := _wrong(key, key=True))]

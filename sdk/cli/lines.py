@@ -50,7 +50,6 @@ class Printer:
         self._end = end
 
     def close(self) -> None:
-        """End the last line, if it has no end."""
         if self._end != "\n":
             self._print("\n")
             self._end = "\n"

@@ -246,7 +246,6 @@ def _saved(status: Status) -> str:
 
 
 def _state(info: RunInfo) -> str:
-    """Return the state, and the reason if that adds something."""
     if info.status is None:
         return "UNREADABLE"
     plain = info.status.reason in _PLAIN
@@ -254,7 +253,6 @@ def _state(info: RunInfo) -> str:
 
 
 def _times(info: RunInfo, now: float) -> tuple[str, str]:
-    """Return the age and the duration of a run."""
     took = info.duration_s(now)
     if took is None or info.status is None:
         return "-", "-"

@@ -73,7 +73,6 @@ def width(stream: TextIO | None) -> int | None:
 
 
 def say(text: str) -> None:
-    """Print a message on stderr, if it is open."""
     try:
         # With stderr closed, print would use stdout.
         if sys.stderr is not None:
@@ -83,7 +82,6 @@ def say(text: str) -> None:
 
 
 def answer(text: str) -> None:
-    """Print a result on stdout."""
     print(text, flush=True)
 
 
@@ -102,7 +100,6 @@ def _versioned(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def summary(run: Run, status: Status) -> dict[str, Any]:
-    """Return the object of `--json`."""
     position = run.progress()
     return {
         "url": run.url,
@@ -148,7 +145,6 @@ def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, Any]:
 
 
 def seconds(option: str, text: str, *, unit_required: bool = False) -> float:
-    """Return the value of an option that is a duration."""
     try:
         return parse_duration(text, unit_required=unit_required)
     except ValueError as error:
@@ -156,7 +152,6 @@ def seconds(option: str, text: str, *, unit_required: bool = False) -> float:
 
 
 def numbers(metrics: dict[str, Any], between: str = "  ") -> str:
-    """Return metrics as `name: 0.1234`."""
     return between.join(
         f"{name}: {'nan' if value is None else f'{value:.4f}'}" for name, value in sorted(metrics.items())
     )

@@ -63,7 +63,6 @@ class AttemptHeadings:
         self._attempt = 1
 
     def before(self, record: dict[str, Any], status: Status) -> str:
-        """Return the heading before a record, "" for none."""
         attempt = record["attempt"]
         if attempt == self._attempt:
             return ""
@@ -73,7 +72,6 @@ class AttemptHeadings:
 
 
 def place(record: dict[str, Any]) -> str:
-    """Return the position of a record: "epoch 2 step 40"."""
     words = []
     if record.get("epoch") is not None:
         words.append(f"epoch {record['epoch'] + 1}")

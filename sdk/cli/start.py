@@ -160,7 +160,6 @@ class CommandLine:
 
     @property
     def is_plan(self) -> bool:
-        """True if the first word is the file of a plan."""
         return bool(self.words) and self.words[0].endswith(".json")
 
     def settings(self, problems: Problems) -> tuple[Any, dict[str, Any]]:

@@ -108,5 +108,4 @@ class Plain:
 
 
 def on_terminal() -> bool:
-    """True if stdout is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()

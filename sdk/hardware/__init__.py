@@ -18,8 +18,6 @@ _US = ("us-central1",)
 
 @dataclass(frozen=True, kw_only=True)
 class PriceSource:
-    """Where a price comes from."""
-
     name: str
     date: str  # when it was read, as far as known
     fee: float  # factor to get Vertex AI's price
@@ -33,8 +31,6 @@ ENGINE_A2 = PriceSource(name="price list of Compute Engine x 1.15", date="2025-0
 
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """The price of one hour."""
-
     usd: float  # as in the source, without the fee
     kind: Provisioning
     regions: tuple[str, ...]
@@ -54,7 +50,6 @@ def rates(
     regions: tuple[str, ...] = _US,
     source: PriceSource = ENGINE,
 ) -> tuple[Rate, ...]:
-    """Return the rates of `times` units."""
     found: list[Rate] = []
     if standard is not None:
         found.append(Rate(usd=standard * times, kind="standard", regions=regions, source=source))

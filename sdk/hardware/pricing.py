@@ -144,7 +144,6 @@ def _metric(name: str | None, *, preemptible: bool) -> str | None:
 
 
 def lines(job: Mapping[str, Any], target: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return what a plan prints about money and quotas, as (label, text)."""
     found = price(job, target)
     limit = "Vertex AI's default timeout" if job["limits"].get("timeout_s") is None else "the timeout"
     at_most = "unknown" if found.cap is None else f"{money(found.cap)} at most"

@@ -37,8 +37,6 @@ _ENVIRONMENT = ("python", "tensorflow", "keras", "tf_keras")
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One difference."""
-
     section: str  # code, entry, job, target, requirements, tasks, environment, price, request or findings
     path: str  # what differs in that section; for lists of texts, the text itself
     before: Any  # JSON value in the first plan, None if absent; for code, the digest
@@ -159,7 +157,6 @@ def _changes(section: str, first: Any, second: Any, path: str = "") -> Iterator[
 
 
 def _named(items: list[Any]) -> bool:
-    """True for a request's list of variables."""
     return all(isinstance(item, Mapping) and item.keys() == {"name", "value"} for item in items)
 
 

@@ -37,8 +37,6 @@ from .settings.merge import Entry, Settings, Target, gather, missing_variables
 
 @dataclass(frozen=True, kw_only=True)
 class _PackedCode:
-    """The code of a run: its entry, its requirements, its files, and findings about them."""
-
     source: LocatedEntry
     needed: Requirements
     bundle: Bundle
@@ -256,15 +254,18 @@ def _decide(job: Job, packed: _PackedCode, facts: Facts, inputs: dict[str, str],
     )
 
 
+def bundle_of(plan: Plan) -> Bundle:
+    members = tuple(bundle.BundleMember(*file) for file in plan.files)
+    return Bundle(plan.digest, members, generated=plan.generated)
+
+
 def packaged(plan: Plan) -> Plan:
     """Write the archive of a plan that was just made, and return the plan updated to its content.
 
     Files that changed meanwhile, as logs do, are packaged as they are now. A plan from a file is executed exactly instead:
     see `bundle.write`.
     """
-    before = bundle.Bundle(
-        plan.digest, tuple(bundle.BundleMember(*file) for file in plan.files), generated=plan.generated
-    )
+    before = bundle_of(plan)
     place = RootPaths(plan.local or plan.root).bundle
     made = bundle.take(before, Path(plan.project), place, entry=plan.target if plan.kind == "script" else "")
     if made.digest == plan.digest:
@@ -313,7 +314,6 @@ def _backend(settings: Settings, problems: Problems, *, starting: bool) -> tuple
 def _root(
     backend: str, options: Mapping[str, Any], settings: Settings, environ: Mapping[str, str], problems: Problems
 ) -> str:
-    """Return the root of runs; mistakes go to `problems`."""
     given, root = settings.target.root, "/"
     with problems.collect():
         if backend in backends.IN_CLOUD:

@@ -68,7 +68,6 @@ def _named(word: str, root: str) -> str:
 
 
 def _newest(root: str) -> list[str]:
-    """Return the ids of the runs below a root, newest first."""
     if in_bucket(root):
         return [url.rpartition("/")[2] for url in remote.runs(root, None)]
     return [name for _, name, whole in sorted(candidates(RootPaths(root).runs), reverse=True) if whole]

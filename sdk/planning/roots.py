@@ -73,7 +73,6 @@ def configured_root(root: str | Path | None, environ: Mapping[str, str], backend
 
 
 def in_bucket(root: str) -> bool:
-    """True for a root in a bucket."""
     return root.startswith("gs://")
 
 

@@ -19,7 +19,6 @@ _TASKS = 4
 
 
 def lines(plan: Plan) -> list[tuple[str, str]]:
-    """Return all lines of a plan."""
     cloud = _cloud(plan) if plan.backend == "vertex" else []
     found = [*_run(plan), *cloud, *_code(plan), *_python(plan), *_program(plan)]
     return [*found, *((level, message) for level, message in plan.findings)]

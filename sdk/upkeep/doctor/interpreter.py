@@ -81,7 +81,6 @@ def machine(system: str, architecture: str, bits: int, libc: str) -> Check:
 
 
 def this_interpreter() -> list[Check]:
-    """Check the interpreter of this process, which also runs the tasks."""
     libc = " ".join(platform.libc_ver()).strip()
     return [
         python(sys.version_info[:2], sys.executable),

@@ -46,7 +46,6 @@ multiprocessing.get_context("spawn").Semaphore(1).acquire()
 
 
 def disks(root: str) -> list[Check]:
-    """Check the free space for runs, temporary files and shared memory."""
     place = Path(root)
     while not place.exists() and place != place.parent:
         place = place.parent
@@ -86,7 +85,6 @@ def _free(place: Path) -> float | None:
 
 
 def memory() -> list[Check]:
-    """Check the memory for each CPU."""
     try:
         free_bytes = _numbers(Path("/proc/meminfo"))["MemAvailable:"] * 1024.0
     except (OSError, KeyError):
@@ -125,7 +123,6 @@ def _cgroup(name: str) -> str:
 
 
 def limits() -> list[Check]:
-    """Check the limits of open files and processes."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     processes = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     for name in ("pids.max", "pids/pids.max"):
@@ -139,7 +136,6 @@ def limits() -> list[Check]:
 
 
 def limit(name: str, allowed: int, enough: int, what: str, fix: str) -> Check:
-    """Judge a limit of the kernel; -1 means unlimited."""
     if allowed == resource.RLIM_INFINITY:
         return fine(name, f"unlimited {what}")
     said = f"{allowed} {what}"
@@ -147,7 +143,6 @@ def limit(name: str, allowed: int, enough: int, what: str, fix: str) -> Check:
 
 
 def processes() -> list[Check]:
-    """Start a process that forks, as every run does."""
     try:
         command = [sys.executable, "-I", "-c", _PROGRAM]
         done = subprocess.run(
@@ -184,7 +179,6 @@ def ports() -> list[Check]:
 
 
 def names() -> list[Check]:
-    """Check the addresses of `localhost`, which tasks may use to find each other."""
     try:
         return [localhost(sorted({str(found[4][0]) for found in socket.getaddrinfo("localhost", None)}))]
     except OSError as error:
@@ -226,7 +220,6 @@ def isolation() -> list[Check]:
 
 
 def clock(now: float) -> Check:
-    """Judge the time, which orders the records."""
     if _EARLIEST <= now <= _LATEST:
         return fine("clock", "plausible")
     return bad("clock", "error", f"the unix time {now:.0f} is not plausible", "set the clock of this machine")

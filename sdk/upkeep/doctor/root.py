@@ -36,7 +36,6 @@ _SKEW_S = 5.0
 
 
 def root(path: str) -> list[Check]:
-    """Check a folder, or the folder in which it would be created."""
     parent = Path(path)
     while not os.path.lexists(parent):
         parent = parent.parent
@@ -84,7 +83,6 @@ def _times(trial: Path) -> Check:
 
 
 def skew(seconds: float) -> Check:
-    """Judge how far the disk's clock is ahead of this machine's."""
     if abs(seconds) <= _SKEW_S:
         return fine("root-clock", "agrees with this machine's")
     said = f"the disk's clock is {abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'} this machine's"
@@ -104,7 +102,6 @@ def file_system(path: str, mount: file_systems.Mount | None) -> Check:
 
 
 def bucket(url: str) -> list[Check]:
-    """Check the bucket of a root."""
     name = url.partition("://")[2].partition("/")[0]
     try:
         about = BucketFiles(url, retry=INTERACTIVE).bucket_info()

@@ -218,7 +218,6 @@ class BundleUse:
                 self.unknown = f"it is unknown which bundle '{root}/{name}' needs. Repair or remove it first"
 
     def _digests_in(self, plan: str) -> set[str] | None:
-        """Return what may be digests of bundles; None for a plan that was removed meanwhile."""
         try:
             return {digest.decode() for digest in _DIGEST.findall(bytes(self._files.read(plan)))}
         except MissingError:

@@ -29,8 +29,6 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Skipped:
-    """A thing that is kept although it may be useless, and the reason."""
-
     path: str
     why: str
 
@@ -66,8 +64,6 @@ class ChangedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class PruneScan:
-    """A search: the root, the rules, and what was skipped."""
-
     paths: RootPaths
     older_than_s: float
     keep: int

@@ -67,7 +67,6 @@ def _newest_first(scan: PruneScan, everything: list[folders.FolderEntry]) -> lis
 
 
 def is_hidden(path: Path, info: os.stat_result) -> bool:
-    """True for the name of a run that is being removed."""
     return stat.S_ISDIR(info.st_mode) and _HIDDEN_RUN.fullmatch(path.name) is not None
 
 
@@ -121,7 +120,6 @@ def remove_run(item: Candidate, plan: PrunePlan) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder of a run, under a hidden name."""
     hidden = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.pruned")
     folder.rename(hidden)
     folders.remove(hidden)
@@ -186,7 +184,6 @@ def used_digests(paths: RootPaths, removed_runs: Collection[str]) -> tuple[set[s
 
 
 def remove_bundle(item: Candidate, plan: PrunePlan, used: Collection[str], unknown: str) -> None:
-    """Remove a bundle, given what `used_digests` returned."""
     if unknown or item.name in used:
         raise ChangedError(unknown or "a run needs it")
     bundle = Path(item.path)
