@@ -1,23 +1,46 @@
-"""The checks of a plan: small pure functions (job, target, facts) -> findings."""
+"""The checks of a plan: small pure functions (job, target, facts) -> findings.
+
+Every error of a plan for Vertex AI names the nearest plan that passes the check.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding
-from . import local, vertex
+from . import local, vertex_hardware, vertex_limits, vertex_online, vertex_target
 from .strategies import strategies_in
+from .vertex_hardware import Json
 
 __all__ = ["TENSORFLOW_RANGE", "Facts", "Finding", "errors", "run_all", "strategies_in"]
 
+_VERTEX = (
+    vertex_hardware.offered,
+    vertex_hardware.one_task,
+    vertex_hardware.machine,
+    vertex_hardware.region,
+    vertex_hardware.provisioning,
+    vertex_target.regions,
+    vertex_target.project,
+    vertex_target.account,
+    vertex_target.image,
+    vertex_target.labels,
+    vertex_limits.disk,
+    vertex_limits.variables,
+    vertex_limits.shape,
+    vertex_limits.times,
+    vertex_target.replicas,
+    vertex_target.mixed,
+    vertex_limits.cost,
+)
+
 
 def run_all(
-    job: Mapping[str, Any],
+    job: Json,
     facts: Facts,
     *,
     backend: str = "local",
-    target: Mapping[str, Any] | None = None,
+    target: Json | None = None,
     root: str = "",
     run_id: str = "",
     strategies: Sequence[str] = (),
@@ -27,10 +50,16 @@ def run_all(
     `job` and `target` (such as a Vertex) are JSON; `root` and `run_id` are "" if not decided yet; `strategies` are the names
     that `strategies_in` found in the program.
     """
+    target = target or {}
     if backend == "vertex":
-        found = vertex.run(job, target or {}, facts, root=root, run_id=run_id, strategies=strategies)
+        found = [finding for check in _VERTEX for finding in check(job, target)]
+        found += vertex_hardware.tensorflow(job, target, facts)
+        found += vertex_limits.roles(job, target, strategies)
+        found += vertex_limits.display_name(run_id)
+        found += vertex_target.place(job, target, root)
+        found += vertex_online.run(job, target, facts, root)
     else:
-        found = local.run(job, target or {}, facts)
+        found = local.run(job, target, facts)
     return list({(finding.level, finding.message): finding for finding in found}.values())
 
 
