@@ -59,8 +59,8 @@ def one_task(job: Json, target: Json) -> list[Finding]:
     }
     if row.family != "tpu" or not change:
         return []
-    said = ", ".join(f"{name.rpartition('.')[2]}={asked[name.rpartition('.')[2]]!r}" for name in change)
-    return [error(f"A job with TPUs has exactly one task, whatever its topology. Received: {said}", change)]
+    received = ", ".join(f"{name.rpartition('.')[2]}={asked[name.rpartition('.')[2]]!r}" for name in change)
+    return [error(f"A job with TPUs has exactly one task, whatever its topology. Received: {received}", change)]
 
 
 def machine(job: Json, target: Json) -> list[Finding]:
@@ -95,13 +95,13 @@ def _not_for_cpu(asked: str) -> Finding:
 def _without_accelerator(asked: str, row: Accelerator) -> Finding:
     same = [other for other in accelerators.ROWS if asked in other.machines and _kind(other) == _kind(row)]
     spread = next((f" (it would take {other.hosts} of them)" for other in same if other.chips == row.chips), "")
-    said = (
+    message = (
         f"The machine type {asked!r} does not come with {row.name}{spread}: {row.name} comes with "
         f"{and_more(row.machines, _SHOWN)}"
     )
     if len(same) == 1 and not same[0].refused and asked not in machines.N1:
-        return error(said, {"resources.accelerator": same[0].name})
-    return error(said, {"vertex.machine": machines.nearest(asked, row.machines)})
+        return error(message, {"resources.accelerator": same[0].name})
+    return error(message, {"vertex.machine": machines.nearest(asked, row.machines)})
 
 
 def _kind(row: Accelerator) -> str:
@@ -131,8 +131,8 @@ def provisioning(job: Json, target: Json) -> list[Finding]:
     standard = {"vertex.provisioning": "standard"}
     if asked not in _PROVISIONING:
         near = get_close_matches(str(asked), _PROVISIONING, n=1) or ["standard"]
-        said = f"Unknown provisioning. Received: {asked!r}. Known: {', '.join(_PROVISIONING)}"
-        return [error(said, {"vertex.provisioning": near[0]})]
+        message = f"Unknown provisioning. Received: {asked!r}. Known: {', '.join(_PROVISIONING)}"
+        return [error(message, {"vertex.provisioning": near[0]})]
     # Judge the requested row: its nearest row may have one machine instead of many.
     hosts = accelerators.lookup(job["resources"]["accelerator"]).hosts
     if asked == "spot" and hosts > 1:
@@ -146,18 +146,18 @@ def _flex(job: Json, target: Json, row: Accelerator, standard: dict[str, Any]) -
         found.append(error(f"Flex-start is for GPUs, not for TPUs. Received: accelerator={row.name!r}", standard))
     elif row.flex is False:
         listed = dict.fromkeys(_kind(other) for other in accelerators.ROWS if other.flex)
-        said = f"Flex-start is offered for {', '.join(listed)}. Received: accelerator={row.name!r}"
-        found.append(error(said, standard))
+        message = f"Flex-start is offered for {', '.join(listed)}. Received: accelerator={row.name!r}"
+        found.append(error(message, standard))
     elif row.flex is None:
         found.append(warning(f"It is unknown whether flex-start is offered for {row.name}"))
     different = sorted({(pool.machine, pool.accelerator.name) for pool in accelerators.pools(job["resources"], target)})
     if len(different) > 1:
-        said = ", ".join(f"{machine} with {name}" for machine, name in different)
-        found.append(error(f"Flex-start needs the same machine in every pool. Received: {said}", standard))
+        received = ", ".join(f"{machine} with {name}" for machine, name in different)
+        found.append(error(f"Flex-start needs the same machine in every pool. Received: {received}", standard))
     timeout_s = job["limits"].get("timeout_s")
     if timeout_s is not None and timeout_s > WEEK_S:
-        said = f"Flex-start ends after 7 days. Received: timeout={compact_duration(timeout_s)!r}"
-        found.append(error(said, {"limits.timeout_s": WEEK_S}))
+        message = f"Flex-start ends after 7 days. Received: timeout={compact_duration(timeout_s)!r}"
+        found.append(error(message, {"limits.timeout_s": WEEK_S}))
     return found
 
 

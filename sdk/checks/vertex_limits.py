@@ -60,8 +60,8 @@ def shape(job: Json, target: Json) -> list[Finding]:
     """A setting of local mode that Vertex AI cannot honour."""
     if not job["code"].get("isolated"):
         return []
-    said = "code_isolated=True is for local mode: on Vertex AI the image is the environment, and requirements are added to it"
-    return [error(said, {"code.isolated": False})]
+    message = "code_isolated=True is for local mode: on Vertex AI the image is the environment, and requirements are added to it"
+    return [error(message, {"code.isolated": False})]
 
 
 def roles(job: Json, target: Json, strategies: Sequence[str] = ()) -> list[Finding]:
@@ -69,14 +69,14 @@ def roles(job: Json, target: Json, strategies: Sequence[str] = ()) -> list[Findi
     asked, found = job["resources"], []
     servers, together = asked.get("ps", 0), [name for name in strategies if name in SYNCHRONOUS]
     if servers and together and PARAMETER_SERVER not in strategies:
-        said = f"{', '.join(together)} trains without parameter servers: they would only cost money. Received: ps={servers}"
-        found.append(error(said, {"resources.ps": 0}))
+        message = f"{', '.join(together)} trains without parameter servers: they would only cost money. Received: ps={servers}"
+        found.append(error(message, {"resources.ps": 0}))
     if servers and asked.get("workers", 1) == 1:
-        said = f"Parameter servers without workers: the chief only coordinates. Received: workers=1, ps={servers}"
-        found.append(warning(f"{said}; training needs at least workers=2"))
+        message = f"Parameter servers without workers: the chief only coordinates. Received: workers=1, ps={servers}"
+        found.append(warning(f"{message}; training needs at least workers=2"))
     if int(asked.get("evaluator", False)) > 1:
-        said = f"A job has at most one evaluator. Received: evaluator={asked['evaluator']!r}"
-        found.append(error(said, {"resources.evaluator": True}))
+        message = f"A job has at most one evaluator. Received: evaluator={asked['evaluator']!r}"
+        found.append(error(message, {"resources.evaluator": True}))
     return found
 
 
@@ -97,12 +97,12 @@ def times(job: Json, target: Json) -> list[Finding]:
     exit_wait_s = limits.get("exit_wait_s", 0.0)
     if timeout_s is not None and exit_wait_s >= timeout_s:
         wait, timeout = compact_duration(exit_wait_s), compact_duration(timeout_s)
-        said = f"limit_exit_wait={wait!r} is not below the limit of the whole job: timeout={timeout!r}"
-        found.append(warning(said))
+        message = f"limit_exit_wait={wait!r} is not below the limit of the whole job: timeout={timeout!r}"
+        found.append(warning(message))
     if limits.get("grace_s", 0.0) > _NOTICE_S and target.get("provisioning") == "spot":
         grace = compact_duration(limits["grace_s"])
-        said = f"limit_grace={grace!r} is more than the notice of a spot machine: {_NOTICE_S:g} s at best"
-        found.append(warning(said))
+        message = f"limit_grace={grace!r} is more than the notice of a spot machine: {_NOTICE_S:g} s at best"
+        found.append(warning(message))
     return found
 
 
@@ -118,8 +118,8 @@ def cost(job: Json, target: Json) -> list[Finding]:
     if unknown and not job["limits"].get("allow_unknown_price"):
         where = "as flex-start" if target.get("provisioning") == "flex" else f"in {unknown.region}"
         what = joined(unknown.missing, "and")
-        said = f"max_cost_usd={most:g} cannot be enforced: no source gives the price of {what} {where}"
-        findings.append(error(said, {"limits.allow_unknown_price": True}))
+        message = f"max_cost_usd={most:g} cannot be enforced: no source gives the price of {what} {where}"
+        findings.append(error(message, {"limits.allow_unknown_price": True}))
     at_most = dearest.at_least * dearest.timeout_s / 3600
     if at_most > most:
         findings.append(_too_much(job, target, dearest, at_most, most))
@@ -129,7 +129,7 @@ def cost(job: Json, target: Json) -> list[Finding]:
 def _too_much(job: Json, target: Json, price: pricing.Price, at_most: float, most: float) -> Finding:
     fits_s = math.floor(most / price.at_least * 60) * 60.0
     least = "" if price.own is not None else "at least "
-    said = (
+    message = (
         f"Cost limit exceeded: the run may cost {least}{money(at_most)}, at {money(price.at_least)} an hour for "
         f"{duration(price.timeout_s)} in {price.region}. Received: max_cost_usd={most:g}"
     )
@@ -140,8 +140,8 @@ def _too_much(job: Json, target: Json, price: pricing.Price, at_most: float, mos
             and len(target.get("regions") or ()) <= 1
             and accelerators.lookup(job["resources"]["accelerator"]).hosts == 1
         ):
-            return error(f"{said}. Spot machines cost {money(spot)}", {"vertex.provisioning": "spot"})
+            return error(f"{message}. Spot machines cost {money(spot)}", {"vertex.provisioning": "spot"})
     if fits_s >= _LEAST_S:
-        return error(f"{said}. The limit pays for {duration(fits_s)}", {"limits.timeout_s": fits_s})
+        return error(f"{message}. The limit pays for {duration(fits_s)}", {"limits.timeout_s": fits_s})
     cents = math.ceil(at_most * 100) / 100
-    return error(f"{said}. The limit does not pay for a run of {duration(_LEAST_S)}", {"limits.max_cost_usd": cents})
+    return error(f"{message}. The limit does not pay for a run of {duration(_LEAST_S)}", {"limits.max_cost_usd": cents})

@@ -44,20 +44,20 @@ def _bucket(known: Mapping[str, Any], target: Json) -> Iterator[Finding]:
         )
         return
     yield from _place(name, about, target)
-    for said, option in (
+    for message, option in (
         (buckets.soft_delete(about), buckets.NO_SOFT_DELETE),
         (buckets.versioning(about), buckets.NO_VERSIONING),
     ):
-        if said:
-            yield Finding("warning", f"{said[0].upper()}{said[1:]}. Next: {buckets.update(name, option)}.")
+        if message:
+            yield Finding("warning", f"{message[0].upper()}{message[1:]}. Next: {buckets.update(name, option)}.")
 
 
 def _not_checked(root: str, target: Json) -> list[Finding]:
     if not root.startswith("gs://") or root.startswith("gs://<"):
         return []
     name = root.removeprefix("gs://").partition("/")[0]
-    said = f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target['regions'])})"
-    return [Finding("note", f"{said}. Next: podlift plan --online.")]
+    message = f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target['regions'])})"
+    return [Finding("note", f"{message}. Next: podlift plan --online.")]
 
 
 def _checked_before(root: str, known: Mapping[str, Any], target: Json) -> list[Finding]:
@@ -75,22 +75,22 @@ def _place(name: str, about: Mapping[str, Any], target: Json) -> Iterator[Findin
     place, kind, regions = str(about.get("location", "")).lower(), about.get("locationType"), list(target["regions"])
     create = f"gcloud storage buckets create gs://NAME --location={regions[0]}"
     if kind == "zone":
-        said = f"gs://{name} is a zonal bucket, where objects are visible before they are complete"
-        yield Finding("error", f"{said}. Next: {create}.")
+        message = f"gs://{name} is a zonal bucket, where objects are visible before they are complete"
+        yield Finding("error", f"{message}. Next: {create}.")
     elif kind in ("multi-region", "dual-region"):
-        said = (
+        message = (
             f"gs://{name} is a {kind} bucket ({place.upper()}), but training on Vertex AI needs one in a single region"
         )
-        yield Finding("error", f"{said}. Next: {create}.")
+        yield Finding("error", f"{message}. Next: {create}.")
     elif place not in regions:
-        said = f"gs://{name} is in {place}, but Vertex AI needs it in the job's region. Received: vertex_regions={regions!r}"
-        yield error(said, {"vertex.regions": [place]})
+        message = f"gs://{name} is in {place}, but Vertex AI needs it in the job's region. Received: vertex_regions={regions!r}"
+        yield error(message, {"vertex.regions": [place]})
     else:
         yield Finding("note", f"gs://{name} exists, in {place}.")
         elsewhere = [region for region in regions if region != place]
         if elsewhere:
-            said = f"gs://{name} is in {place}: the job will not be created in {', '.join(elsewhere)}"
-            yield Finding("warning", f"{said}. Next: vertex_regions={[place]!r}.")
+            message = f"gs://{name} is in {place}: the job will not be created in {', '.join(elsewhere)}"
+            yield Finding("warning", f"{message}. Next: vertex_regions={[place]!r}.")
 
 
 def _image(known: Mapping[str, Any], name: str) -> Finding:
@@ -99,8 +99,8 @@ def _image(known: Mapping[str, Any], name: str) -> Finding:
         return Finding("note", f"The image {name} was not checked: {known['error'].rstrip('.')}. Next: {describe}.")
     if not known["exists"]:
         listed = f"gcloud artifacts docker images list {name.partition('@')[0].rpartition('/')[0]}"
-        said = f"There is no image {name!r} ({known['error'].rstrip('.')})"
-        return Finding("error", f"{said}. Next: push it, or list the images: {listed}.")
+        message = f"There is no image {name!r} ({known['error'].rstrip('.')})"
+        return Finding("error", f"{message}. Next: push it, or list the images: {listed}.")
     return Finding("note", f"The image {name} exists; Vertex AI's service agent needs {_ROLE} to pull it.")
 
 
@@ -119,21 +119,21 @@ def _quotas(known: Mapping[str, Any], job: Json, target: Json) -> Iterator[Findi
             by_limit.setdefault(of_metric["limits"].get(region), []).append(region)
         for limit, regions in by_limit.items():
             yield _quota(needed, limit, ", ".join(regions), str(target.get("project")))
-    for said, metrics in unknown.items():
+    for message, metrics in unknown.items():
         listed = _command(str(target.get("project")))
-        yield Finding("note", f"Quotas were not checked: {said.rstrip('.')} ({', '.join(metrics)}). Next: {listed}.")
+        yield Finding("note", f"Quotas were not checked: {message.rstrip('.')} ({', '.join(metrics)}). Next: {listed}.")
 
 
 def _quota(needed: pricing.Quota, limit: int | None, where: str, project: str) -> Finding:
     if limit is None:
-        said = f"No limit of {needed.metric} is known for {where}; {needed.amount} are needed"
-        return Finding("note", f"{said}. Next: {_command(project)}.")
+        message = f"No limit of {needed.metric} is known for {where}; {needed.amount} are needed"
+        return Finding("note", f"{message}. Next: {_command(project)}.")
     if 0 <= limit < (needed.amount or 0):
-        said = f"The quota {needed.metric} is {limit} in {where}, but {needed.amount} are needed ({needed.what})"
+        message = f"The quota {needed.metric} is {limit} in {where}, but {needed.amount} are needed ({needed.what})"
         page = f"https://console.cloud.google.com/iam-admin/quotas?project={project}"
         return Finding(
             "warning",
-            f"{said}: Vertex AI would reject the job. Next: request more at {page}, or choose another region.",
+            f"{message}: Vertex AI would reject the job. Next: request more at {page}, or choose another region.",
         )
     amount = "unlimited" if limit < 0 else f"{limit}"
     return Finding("note", f"The quota {needed.metric} is {amount} in {where}; {needed.amount} are needed.")

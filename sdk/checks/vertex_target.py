@@ -41,8 +41,8 @@ def regions(job: Json, target: Json) -> list[Finding]:
     mended = list(dict.fromkeys(_region(name) for name in asked))
     bad = [name for name in asked if not known_regions.is_region(name)]
     if bad:
-        said = f"Not a region: {', '.join(map(repr, bad))}. A job runs in a region, not in a zone or a continent"
-        found.append(error(said, {"vertex.regions": mended}))
+        message = f"Not a region: {', '.join(map(repr, bad))}. A job runs in a region, not in a zone or a continent"
+        found.append(error(message, {"vertex.regions": mended}))
     twice = sorted({name for name in asked if asked.count(name) > 1})
     if twice:
         found.append(error(f"{', '.join(twice)} is named more than once in vertex_regions", {"vertex.regions": mended}))
@@ -91,8 +91,8 @@ def place(job: Json, target: Json, root: str = "") -> list[Finding]:
     if asked and not _BUCKET.fullmatch(bucket):
         mended = re.sub(r"[^a-z0-9._-]+", "-", bucket.partition("/")[0].lower()).strip("-._")
         change = {"vertex.bucket": mended} if _BUCKET.fullmatch(mended) else None
-        said = f"A bucket's name has lowercase letters, digits, dashes, dots and underscores. Received: {asked!r}"
-        return [error(said, change)]
+        message = f"A bucket's name has lowercase letters, digits, dashes, dots and underscores. Received: {asked!r}"
+        return [error(message, change)]
     beside = f"gs://{bucket if '/' in bucket else f'{bucket}/podlift'}" if bucket else "gs://BUCKET/podlift"
     if root and not root.startswith("gs://"):
         change = {"root": beside} if bucket else None
@@ -104,9 +104,9 @@ def place(job: Json, target: Json, root: str = "") -> list[Finding]:
             )
         )
     elif root and bucket and root.removeprefix("gs://").partition("/")[0] != bucket.partition("/")[0]:
-        said = f"Two buckets are given. Received: root={root!r}, vertex_bucket={asked!r}"
+        message = f"Two buckets are given. Received: root={root!r}, vertex_bucket={asked!r}"
         # A plan without a bucket shows a placeholder.
-        found += [] if root.startswith("gs://<") else [error(said, {"root": beside})]
+        found += [] if root.startswith("gs://<") else [error(message, {"root": beside})]
     return found
 
 
@@ -121,8 +121,8 @@ def account(job: Json, target: Json) -> list[Finding]:
     change: dict[str, Any] = {
         "vertex.service_account": f"{name}@{owner}.iam.gserviceaccount.com" if usable else None,
     }
-    said = "A job runs as a service account, not as a person" if person else "This is not a service account"
-    return [error(f"{said}: NAME@PROJECT.iam.gserviceaccount.com. Received: {asked!r}", change)]
+    message = "A job runs as a service account, not as a person" if person else "This is not a service account"
+    return [error(f"{message}: NAME@PROJECT.iam.gserviceaccount.com. Received: {asked!r}", change)]
 
 
 def image(job: Json, target: Json) -> list[Finding]:
@@ -132,8 +132,8 @@ def image(job: Json, target: Json) -> list[Finding]:
         return []
     if "://" in asked or re.search(r"\s", asked):
         mended = re.sub(r"\s", "", asked.partition("://")[2] or asked)
-        said = f"An image's name has neither a scheme nor spaces. Received: {asked!r}"
-        return [error(said, {"vertex.image": mended})]
+        message = f"An image's name has neither a scheme nor spaces. Received: {asked!r}"
+        return [error(message, {"vertex.image": mended})]
     retired = _RETIRED.match(asked)
     if retired is None:
         return []
@@ -167,8 +167,8 @@ def labels(job: Json, target: Json) -> list[Finding]:
     if not problems:
         return []
     mended = {_label(key) or "label": _label(text) for key, text in asked.items() if key not in OWN_LABELS}
-    said = "Labels are lowercase letters, digits, dashes and underscores, 64 characters at most"
-    return [error(f"{said}: {'; '.join(problems)}", {"vertex.labels": mended})]
+    message = "Labels are lowercase letters, digits, dashes and underscores, 64 characters at most"
+    return [error(f"{message}: {'; '.join(problems)}", {"vertex.labels": mended})]
 
 
 def _wrong(text: str, *, key: bool = False) -> str:
@@ -194,9 +194,9 @@ def replicas(job: Json, target: Json) -> list[Finding]:
     patched = dict(_patched(target))
     found = []
     if any(index >= MAX_POOLS for index in patched):
-        said = f"A job has at most {MAX_POOLS} pools. Received: pool {max(patched)} in raw"
+        message = f"A job has at most {MAX_POOLS} pools. Received: pool {max(patched)} in raw"
         kept = {index: pool for index, pool in patched.items() if index < MAX_POOLS}
-        found.append(error(said, {"vertex.raw": _with_pools(target, kept)}))
+        found.append(error(message, {"vertex.raw": _with_pools(target, kept)}))
     tpu = hardware(job).family == "tpu"
     for index, pool in patched.items():
         count = _number(pool.get("replicaCount"))

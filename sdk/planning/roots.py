@@ -54,19 +54,19 @@ def configured_root(root: str | Path | None, environ: Mapping[str, str], backend
     # Mistakes in the file are reported elsewhere.
     with suppress(OSError):
         file = configfile.find(Path.cwd(), Problems())
-    said = file.values
-    asked, backend = backend, backend or environ.get("PODLIFT_BACKEND") or said.get("backend") or "local"
-    place = environ.get("PODLIFT_ROOT") or said.get("root")
-    if backend in IN_CLOUD:
-        bucket = environ.get(f"PODLIFT_{backend.upper()}_BUCKET") or said.get(f"{backend}_bucket")
-        named = [name for name in (f"PODLIFT_{backend.upper()}_BUCKET", "PODLIFT_ROOT") if environ.get(name)]
-        with _sourced(", ".join(filter(None, [*named, file.place]))):
-            found = cloud_root(backend, bucket, None if place is None else str(place), explicit=False)
+    used = backend or environ.get("PODLIFT_BACKEND") or file.values.get("backend") or "local"
+    configured = environ.get("PODLIFT_ROOT") or file.values.get("root")
+    if used in IN_CLOUD:
+        variable = f"PODLIFT_{used.upper()}_BUCKET"
+        bucket = environ.get(variable) or file.values.get(f"{used}_bucket")
+        sources = [name for name in (variable, "PODLIFT_ROOT") if environ.get(name)] + [file.place]
+        with _sourced(", ".join(filter(None, sources))):
+            found = cloud_root(used, bucket, None if configured is None else str(configured), explicit=False)
         if found != NO_BUCKET:
             return found
-        if asked:
+        if backend:
             raise InputError(
-                f"Runs of {asked} live in a bucket, but none is set. Next: --root gs://BUCKET/PREFIX, or {asked}_bucket in "
+                f"Runs of {backend} live in a bucket, but none is set. Next: --root gs://BUCKET/PREFIX, or {backend}_bucket in "
                 "the project's file."
             )
     return resolve_root(None, environ)
