@@ -60,7 +60,7 @@ def shape(job: Json, target: Json) -> list[Finding]:
     """A setting of local mode that Vertex AI cannot honour."""
     if not job["code"].get("isolated"):
         return []
-    message = "code_isolated=True is for local mode: on Vertex AI the image is the environment, and requirements are added to it"
+    message = "code_isolated=True is for local mode: on Vertex AI the image is the environment, with requirements added"
     return [error(message, {"code.isolated": False})]
 
 
