@@ -286,7 +286,7 @@ def _wait_for_others(paths: RunPaths, payload: Payload) -> None:
     others = set(cluster.end_by_themselves(payload.tasks)) - {payload.tasks[0]}
     while waiting := others - finished():
         if time.monotonic() >= until:
-            _log(f"exits after exit_wait_s={payload.exit_wait_s}; not done yet: {', '.join(sorted(waiting))}")
+            _log(f"exits after limit_exit_wait={payload.exit_wait_s:g}s; not done yet: {', '.join(sorted(waiting))}")
             return
         time.sleep(poll_s)
 

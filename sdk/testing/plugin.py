@@ -152,11 +152,11 @@ def _found(entry: Any, settings: dict[str, Any], rootdir: Path) -> tuple[Any, di
 
     if not isinstance(entry, (str, Path)):
         return entry, settings
-    given = settings.get("project")
+    given = settings.get("code_project")
     for path, project in ((str(entry), given), (str(rootdir / entry), given), (str(entry), given or str(rootdir))):
         with suppress(InputError):
             locate(path, project)
-            return path, settings if project is None else {**settings, "project": project}
+            return path, settings if project is None else {**settings, "code_project": project}
     return entry, settings
 
 

@@ -77,9 +77,16 @@ def test_more_random_kills_than_steps_are_refused_once_the_steps_are_known() -> 
 def test_every_mistake_is_reported_before_anything_starts(write, root: Path) -> None:
     write("train.py", "print(1)")
     with pytest.raises(sdk.InputError) as caught:
-        run_drill("tran.py", kills=["worker-7@step:1", "x"], seed=-1, workers=2, keep_last=3, epochs=2)
+        run_drill("tran.py", kills=["worker-7@step:1", "x"], seed=-1, workers=2, checkpoint_keep_last=3, epochs=2)
     told = str(caught.value)
-    for said in ("'tran.py'", "worker-7", "'x'", "The seed", "keep_last: a drill sets this itself", "'epochs'"):
+    for said in (
+        "'tran.py'",
+        "worker-7",
+        "'x'",
+        "The seed",
+        "checkpoint_keep_last: a drill sets this itself",
+        "'epochs'",
+    ):
         assert said in told
     with pytest.raises(sdk.InputError, match="A drill needs a kill"):
         run_drill("train.py", kills=[])

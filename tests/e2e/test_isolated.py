@@ -1,4 +1,4 @@
-"""`--isolated`: the tasks run in a fresh environment made of exactly the requirements."""
+"""`--code-isolated`: the tasks run in a fresh environment made of exactly the requirements."""
 
 from __future__ import annotations
 

@@ -125,8 +125,8 @@ def test_the_time_limit_ends_the_run(pytester, run) -> None:
         import pytest, sdk
 
         def test_training(podlift_run):
-            with pytest.raises(sdk.RunFailedError, match="timeout_s=0.5"):
-                podlift_run("train.py", timeout_s=0.5, grace_s=0)
+            with pytest.raises(sdk.RunFailedError, match="timeout='0.5s'"):
+                podlift_run("train.py", timeout="0.5s", limit_grace=0)
     """)
     shown.assert_outcomes(passed=1)
 

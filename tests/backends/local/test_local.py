@@ -196,7 +196,7 @@ def test_the_chief_that_is_done_waits_for_the_others_and_no_longer_than_it_may(w
     assert said(patient, "worker-0") == ["finished"]
     assert hasty.wait(LIMIT_S).state is sdk.State.SUCCEEDED
     assert said(hasty, "worker-0") == []
-    assert any("not done: worker-0" in line.text for line in hasty.logs(task="chief-0"))
+    assert any("not done yet: worker-0" in line.text for line in hasty.logs(task="chief-0"))
     assert left_alive(hasty) == []
 
 
@@ -260,7 +260,7 @@ def test_a_run_ends_at_its_time_limit(write) -> None:
     run = sdk.submit(sdk.Job("train.py", limits=sdk.Limits(timeout_s=0.5, grace_s=0)))
     status = run.wait(LIMIT_S)
     assert (status.reason, status.exit_code) == (sdk.Reason.TIMEOUT, 1)
-    assert "timeout_s=0.5" in str(status.failure)
+    assert "timeout='0.5s'" in str(status.failure)
 
 
 def test_a_killed_supervisor_takes_its_tasks_along_and_the_run_is_lost(write) -> None:

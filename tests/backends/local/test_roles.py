@@ -107,7 +107,7 @@ def test_servers_that_never_end_are_stopped_as_soon_as_the_chief_is_done(write: 
     assert run.wait(timeout_s=LIMIT_S).state is sdk.State.SUCCEEDED
     assert run.result().metrics == {"loss": 0.5}
     assert run.plan.tasks == ["chief-0", "worker-0", "worker-1", "ps-0", "ps-1"]
-    assert "exit_wait_s" not in printed(run, "chief-0")
+    assert "limit_exit_wait" not in printed(run, "chief-0")
 
 
 def test_an_evaluator_knows_what_it_is_and_comes_to_its_own_end(write: Any) -> None:
