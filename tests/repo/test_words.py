@@ -1,0 +1,91 @@
+"""One word per thing: the field's nouns, and no home-made ones in what a person reads."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import REPO
+
+SOURCES = sorted((REPO / "sdk").rglob("*.py"))
+PAGES = [REPO / "README.md", *sorted((REPO / "docs").rglob("*.md")), *sorted((REPO / "examples").glob("*.*"))]
+MOST_COLLISIONS, MOST_DOCSTRING_LINES = 15, 5000
+# What a reader would have to decode, and the word to use.
+HOME_MADE = {
+    r"nobody|somebody|anybody|whoever": "name who: no process, another client, anyone with access",
+    r"(?:is|are|be|was|were) told": "receives, is notified",
+    r"wish(?:es)?": "cancel request",
+    r"hurry": "deadline",
+    r"forestalls?|forestalled": "tombstone",
+    r"carriers?": "uploader",
+    r"so many|so often": "this many, every N seconds",
+    r"look(?:s|ed|ing)? after": "supervises, owns",
+    r"what is left": "the rest, outputs",
+    r"of its own accord": "by itself",
+    r"by half": "partially",
+    r"wanted back": "preempted",
+    r"distant": "remote",
+}
+FORBIDDEN = re.compile(rf"\b(?:{'|'.join(HOME_MADE)})\b", re.IGNORECASE)
+
+
+def prose_of(path: Path) -> list[tuple[int, str]]:
+    """The comments and texts of a source file; every line of a page."""
+    text = path.read_text()
+    if path.suffix != ".py":
+        return list(enumerate(text.splitlines(), 1))
+    found = [(number, line.partition("#")[2]) for number, line in enumerate(text.splitlines(), 1) if "#" in line]
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.append((node.lineno, node.value))
+    return found
+
+
+@pytest.mark.parametrize("path", [*SOURCES, *PAGES], ids=lambda path: str(path.relative_to(REPO)))
+def test_what_a_person_reads_holds_no_home_made_word(path: Path) -> None:
+    found = [
+        f"{path.name}:{number}: {match.group()!r} in {text.strip()[:80]!r}"
+        for number, text in prose_of(path)
+        for match in FORBIDDEN.finditer(text)
+    ]
+    assert found == []
+
+
+def classes() -> dict[str, list[str]]:
+    """Where each class name is defined, private ones without their underscore."""
+    found = collections.defaultdict(list)
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                found[node.name.lstrip("_")].append(str(path.relative_to(REPO)))
+    return found
+
+
+def test_a_class_name_means_one_thing() -> None:
+    twice = {name: places for name, places in classes().items() if len(places) > 1}
+    assert len(twice) <= MOST_COLLISIONS, twice
+
+
+def test_docstrings_say_what_a_name_does_not() -> None:
+    lines = 0
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(
+                node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+            ) and ast.get_docstring(node):
+                text = node.body[0]
+                lines += (text.end_lineno or text.lineno) - text.lineno + 1
+    assert lines <= MOST_DOCSTRING_LINES
+
+
+def test_help_of_every_verb_uses_the_fields_words() -> None:
+    for words in (["--help"], ["submit", "--help"], ["prune", "--help"], ["emulator", "--help"]):
+        shown = subprocess.run(
+            [sys.executable, "-m", "podlift", *words], capture_output=True, text=True, check=True
+        ).stdout
+        assert FORBIDDEN.search(shown) is None, words
