@@ -17,12 +17,12 @@ def run(job: Json, target: Json, facts: Facts) -> list[Finding]:
 
 
 def _hardware(job: Json, target: Json, facts: Facts) -> list[Finding]:
-    asked = job["resources"]["accelerator"]
-    if "local" in accelerators.row(asked).backends:
+    requested = job["resources"]["accelerator"]
+    if "local" in accelerators.row(requested).backends:
         return []
     return [
         error(
-            f"Local mode has no {asked}: tasks run on this machine's CPUs; backend='vertex' has it",
+            f"Local mode has no {requested}: tasks run on this machine's CPUs; backend='vertex' has it",
             {"resources.accelerator": "cpu"},
         )
     ]

@@ -25,24 +25,24 @@ Json = Mapping[str, Any]
 
 def hardware(job: Json) -> Accelerator:
     """Return the row that a job gets; for a refused row, the nearest one that is available."""
-    asked = accelerators.lookup(job["resources"]["accelerator"])
-    return accelerators.row(asked.instead) if asked.refused else asked
+    requested = accelerators.lookup(job["resources"]["accelerator"])
+    return accelerators.row(requested.instead) if requested.refused else requested
 
 
 def offered(job: Json, target: Json) -> list[Finding]:
     """An accelerator that is not available for training, or not with TensorFlow, or only with a reservation."""
-    asked = accelerators.lookup(job["resources"]["accelerator"])
-    if asked.refused:
+    requested = accelerators.lookup(job["resources"]["accelerator"])
+    if requested.refused:
         return [
             error(
-                f"accelerator={asked.name!r} is not available: {asked.refused}",
-                {"resources.accelerator": asked.instead},
+                f"accelerator={requested.name!r} is not available: {requested.refused}",
+                {"resources.accelerator": requested.instead},
             )
         ]
-    if asked.reservation and "reservationAffinity" not in str(target.get("raw", "")):
+    if requested.reservation and "reservationAffinity" not in str(target.get("raw", "")):
         return [
             error(
-                f"{asked.name} needs a reservation, but Vertex(raw=...) sets no reservationAffinity in a machineSpec",
+                f"{requested.name} needs a reservation, but Vertex(raw=...) sets no reservationAffinity in a machineSpec",
                 {"resources.accelerator": "b200:8"},
             )
         ]
@@ -51,57 +51,59 @@ def offered(job: Json, target: Json) -> list[Finding]:
 
 def one_task(job: Json, target: Json) -> list[Finding]:
     """A TPU with more than one task: Vertex AI allows one pool with one replica."""
-    asked, row = job["resources"], hardware(job)
+    requested, row = job["resources"], hardware(job)
     change = {
         f"resources.{name}": alone
         for name, alone in (("workers", 1), ("ps", 0), ("evaluator", False))
-        if asked.get(name, alone) != alone
+        if requested.get(name, alone) != alone
     }
     if row.family != "tpu" or not change:
         return []
-    received = ", ".join(f"{name.rpartition('.')[2]}={asked[name.rpartition('.')[2]]!r}" for name in change)
+    received = ", ".join(f"{name.rpartition('.')[2]}={requested[name.rpartition('.')[2]]!r}" for name in change)
     return [error(f"A job with TPUs has exactly one task, whatever its topology. Received: {received}", change)]
 
 
 def machine(job: Json, target: Json) -> list[Finding]:
     """A machine type that is not available for training, or that does not come with this accelerator."""
-    asked, row = target.get("machine"), hardware(job)
-    if asked is None:
+    requested, row = target.get("machine"), hardware(job)
+    if requested is None:
         return []
     if row.family == "cpu":
-        return [] if machines.allowed(asked) else [_not_for_cpu(asked)]
-    if asked not in row.machines:
-        return [_without_accelerator(asked, row)]
-    if asked in machines.TIGHT:
-        return [warning(f"{asked} has so little memory that with an accelerator its logs may stop")]
+        return [] if machines.allowed(requested) else [_not_for_cpu(requested)]
+    if requested not in row.machines:
+        return [_without_accelerator(requested, row)]
+    if requested in machines.TIGHT:
+        return [warning(f"{requested} has so little memory that with an accelerator its logs may stop")]
     return []
 
 
-def _not_for_cpu(asked: str) -> Finding:
-    owners = [row for row in accelerators.ROWS if asked in row.machines and row.family != "cpu"]
-    attached = [row for row in owners if asked in machines.N1]
+def _not_for_cpu(requested: str) -> Finding:
+    owners = [row for row in accelerators.ROWS if requested in row.machines and row.family != "cpu"]
+    attached = [row for row in owners if requested in machines.N1]
     if owners and not attached:
         row = min(owners, key=lambda row: (bool(row.refused), row.hosts, row.chips))
         name = row.instead or row.name
         change: dict[str, Any] = {"resources.accelerator": name, "vertex.machine": accelerators.row(name).machine}
-        return error(f"The machine type {asked!r} includes an accelerator, but accelerator='cpu' requests none", change)
+        return error(
+            f"The machine type {requested!r} includes an accelerator, but accelerator='cpu' requests none", change
+        )
     return error(
-        f"The machine type {asked!r} is not available for training. Known: e2, n1 from n1-standard-4 on, n2, n4, c2 and m1 "
+        f"The machine type {requested!r} is not available for training. Known: e2, n1 from n1-standard-4 on, n2, n4, c2 and m1 "
         "machines",
-        {"vertex.machine": machines.nearest(asked)},
+        {"vertex.machine": machines.nearest(requested)},
     )
 
 
-def _without_accelerator(asked: str, row: Accelerator) -> Finding:
-    same = [other for other in accelerators.ROWS if asked in other.machines and _kind(other) == _kind(row)]
+def _without_accelerator(requested: str, row: Accelerator) -> Finding:
+    same = [other for other in accelerators.ROWS if requested in other.machines and _kind(other) == _kind(row)]
     spread = next((f" (it would take {other.hosts} of them)" for other in same if other.chips == row.chips), "")
     message = (
-        f"The machine type {asked!r} does not come with {row.name}{spread}: {row.name} comes with "
+        f"The machine type {requested!r} does not come with {row.name}{spread}: {row.name} comes with "
         f"{and_more(row.machines, _SHOWN)}"
     )
-    if len(same) == 1 and not same[0].refused and asked not in machines.N1:
+    if len(same) == 1 and not same[0].refused and requested not in machines.N1:
         return error(message, {"resources.accelerator": same[0].name})
-    return error(message, {"vertex.machine": machines.nearest(asked, row.machines)})
+    return error(message, {"vertex.machine": machines.nearest(requested, row.machines)})
 
 
 def _kind(row: Accelerator) -> str:
@@ -111,15 +113,15 @@ def _kind(row: Accelerator) -> str:
 def region(job: Json, target: Json) -> list[Finding]:
     """An accelerator that a region does not have, or may not have."""
     row = hardware(job)
-    asked = [name for name in target.get("regions") or () if regions.is_region(name)]
+    requested = [name for name in target.get("regions") or () if regions.is_region(name)]
     if row.regions is not None:
-        bad = [name for name in asked if name not in row.regions]
+        bad = [name for name in requested if name not in row.regions]
         if not bad:
             return []
-        left = [name for name in asked if name in row.regions] or [regions.nearby(bad[0], row.regions)]
+        left = [name for name in requested if name in row.regions] or [regions.nearby(bad[0], row.regions)]
         has = f"{row.name} is available in {', '.join(row.regions)}, not in {', '.join(bad)}"
         return [error(has, {"vertex.regions": left})]
-    doubt = [name for name in asked if name not in row.seen_in]
+    doubt = [name for name in requested if name not in row.seen_in]
     if not doubt or row.family == "cpu":
         return []
     return [warning(f"It is unknown whether {', '.join(doubt)} has {row.name}; {', '.join(row.seen_in)} has it")]
@@ -127,17 +129,17 @@ def region(job: Json, target: Json) -> list[Finding]:
 
 def provisioning(job: Json, target: Json) -> list[Finding]:
     """Spot or flex-start for hardware that is not offered that way."""
-    asked, row = target.get("provisioning", "standard"), hardware(job)
+    requested, row = target.get("provisioning", "standard"), hardware(job)
     standard = {"vertex.provisioning": "standard"}
-    if asked not in _PROVISIONING:
-        near = get_close_matches(str(asked), _PROVISIONING, n=1) or ["standard"]
-        message = f"Unknown provisioning. Received: {asked!r}. Known: {', '.join(_PROVISIONING)}"
+    if requested not in _PROVISIONING:
+        near = get_close_matches(str(requested), _PROVISIONING, n=1) or ["standard"]
+        message = f"Unknown provisioning. Received: {requested!r}. Known: {', '.join(_PROVISIONING)}"
         return [error(message, {"vertex.provisioning": near[0]})]
     # Judge the requested row: its nearest row may have one machine instead of many.
     hosts = accelerators.lookup(job["resources"]["accelerator"]).hosts
-    if asked == "spot" and hosts > 1:
+    if requested == "spot" and hosts > 1:
         return [error("TPUs on several machines are not available as spot machines", standard)]
-    return _flex(job, target, row, standard) if asked == "flex" else []
+    return _flex(job, target, row, standard) if requested == "flex" else []
 
 
 def _flex(job: Json, target: Json, row: Accelerator, standard: dict[str, Any]) -> list[Finding]:

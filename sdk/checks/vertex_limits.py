@@ -23,11 +23,11 @@ _OWN_VARIABLES = ("PODLIFT_RUN", "PODLIFT_TASKS")
 
 def disk(job: Json, target: Json) -> list[Finding]:
     low, high = DISK_GB
-    asked = target.get("disk_gb", low)
-    if low <= asked <= high:
+    requested = target.get("disk_gb", low)
+    if low <= requested <= high:
         return []
-    fits = {"vertex.disk_gb": min(max(asked, low), high)}
-    return [error(f"A boot disk has {low} to {high} GB. Received: vertex_disk_gb={asked}", fits)]
+    fits = {"vertex.disk_gb": min(max(requested, low), high)}
+    return [error(f"A boot disk has {low} to {high} GB. Received: vertex_disk_gb={requested}", fits)]
 
 
 def variables(job: Json, target: Json) -> list[Finding]:
@@ -66,16 +66,16 @@ def shape(job: Json, target: Json) -> list[Finding]:
 
 def roles(job: Json, target: Json, strategies: Sequence[str] = ()) -> list[Finding]:
     """Parameter servers that would stay unused, and more than one evaluator."""
-    asked, found = job["resources"], []
-    servers, together = asked.get("ps", 0), [name for name in strategies if name in SYNCHRONOUS]
+    requested, found = job["resources"], []
+    servers, together = requested.get("ps", 0), [name for name in strategies if name in SYNCHRONOUS]
     if servers and together and PARAMETER_SERVER not in strategies:
         message = f"{', '.join(together)} trains without parameter servers: they would only cost money. Received: ps={servers}"
         found.append(error(message, {"resources.ps": 0}))
-    if servers and asked.get("workers", 1) == 1:
+    if servers and requested.get("workers", 1) == 1:
         message = f"Parameter servers without workers: the chief only coordinates. Received: workers=1, ps={servers}"
         found.append(warning(f"{message}; training needs at least workers=2"))
-    if int(asked.get("evaluator", False)) > 1:
-        message = f"A job has at most one evaluator. Received: evaluator={asked['evaluator']!r}"
+    if int(requested.get("evaluator", False)) > 1:
+        message = f"A job has at most one evaluator. Received: evaluator={requested['evaluator']!r}"
         found.append(error(message, {"resources.evaluator": True}))
     return found
 

@@ -34,19 +34,19 @@ _GONE = {
 
 def regions(job: Json, target: Json) -> list[Finding]:
     """Regions that are malformed, repeated or unknown."""
-    asked = list(target.get("regions") or ())
-    if not asked:
+    requested = list(target.get("regions") or ())
+    if not requested:
         return [error("No region is given", {"vertex.regions": [known_regions.DEFAULT]})]
     found = []
-    mended = list(dict.fromkeys(_region(name) for name in asked))
-    bad = [name for name in asked if not known_regions.is_region(name)]
+    mended = list(dict.fromkeys(_region(name) for name in requested))
+    bad = [name for name in requested if not known_regions.is_region(name)]
     if bad:
         message = f"Not a region: {', '.join(map(repr, bad))}. A job runs in a region, not in a zone or a continent"
         found.append(error(message, {"vertex.regions": mended}))
-    twice = sorted({name for name in asked if asked.count(name) > 1})
+    twice = sorted({name for name in requested if requested.count(name) > 1})
     if twice:
         found.append(error(f"{', '.join(twice)} is named more than once in vertex_regions", {"vertex.regions": mended}))
-    for name in dict.fromkeys(asked):
+    for name in dict.fromkeys(requested):
         if known_regions.is_region(name) and name not in known_regions.KNOWN:
             near = get_close_matches(name, known_regions.KNOWN, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -69,15 +69,15 @@ def _region(name: str) -> str:
 
 
 def project(job: Json, target: Json) -> list[Finding]:
-    asked = target.get("project")
-    if asked is None or _PROJECT.fullmatch(asked):
+    requested = target.get("project")
+    if requested is None or _PROJECT.fullmatch(requested):
         return []
-    mended = re.sub(r"[^a-z0-9-]+", "-", asked.rpartition("/")[2].strip().lower()).strip("-")[:30].rstrip("-")
+    mended = re.sub(r"[^a-z0-9-]+", "-", requested.rpartition("/")[2].strip().lower()).strip("-")[:30].rstrip("-")
     change = {"vertex.project": mended} if _PROJECT.fullmatch(mended) else None
     return [
         error(
             "A project's id has 6 to 30 lowercase letters, digits and dashes, a letter first (its number works too). Received: "
-            f"{asked!r}",
+            f"{requested!r}",
             change,
         )
     ]
@@ -86,16 +86,18 @@ def project(job: Json, target: Json) -> list[Finding]:
 def place(job: Json, target: Json, root: str = "") -> list[Finding]:
     """A malformed bucket name, and a root outside the bucket."""
     found = []
-    asked = target.get("bucket")
-    bucket = (asked or "").removeprefix("gs://").strip("/")
-    if asked and not _BUCKET.fullmatch(bucket):
+    requested = target.get("bucket")
+    bucket = (requested or "").removeprefix("gs://").strip("/")
+    if requested and not _BUCKET.fullmatch(bucket):
         mended = re.sub(r"[^a-z0-9._-]+", "-", bucket.partition("/")[0].lower()).strip("-._")
         change = {"vertex.bucket": mended} if _BUCKET.fullmatch(mended) else None
-        message = f"A bucket's name has lowercase letters, digits, dashes, dots and underscores. Received: {asked!r}"
+        message = (
+            f"A bucket's name has lowercase letters, digits, dashes, dots and underscores. Received: {requested!r}"
+        )
         return [error(message, change)]
-    beside = f"gs://{bucket if '/' in bucket else f'{bucket}/podlift'}" if bucket else "gs://BUCKET/podlift"
+    expected = f"gs://{bucket if '/' in bucket else f'{bucket}/podlift'}" if bucket else "gs://BUCKET/podlift"
     if root and not root.startswith("gs://"):
-        change = {"root": beside} if bucket else None
+        change = {"root": expected} if bucket else None
         more = "" if bucket else ". Next: root='gs://BUCKET/podlift', or vertex_bucket='BUCKET'"
         found.append(
             error(
@@ -104,37 +106,37 @@ def place(job: Json, target: Json, root: str = "") -> list[Finding]:
             )
         )
     elif root and bucket and root.removeprefix("gs://").partition("/")[0] != bucket.partition("/")[0]:
-        message = f"Two buckets are given. Received: root={root!r}, vertex_bucket={asked!r}"
+        message = f"Two buckets are given. Received: root={root!r}, vertex_bucket={requested!r}"
         # A plan without a bucket shows a placeholder.
-        found += [] if root.startswith("gs://<") else [error(message, {"root": beside})]
+        found += [] if root.startswith("gs://<") else [error(message, {"root": expected})]
     return found
 
 
 def account(job: Json, target: Json) -> list[Finding]:
-    asked = target.get("service_account")
-    if asked is None or _ACCOUNT.fullmatch(asked):
+    requested = target.get("service_account")
+    if requested is None or _ACCOUNT.fullmatch(requested):
         return []
-    name = re.sub(r"[^a-z0-9-]+", "-", asked.rpartition("/")[2].partition("@")[0].lower()).strip("-")
+    name = re.sub(r"[^a-z0-9-]+", "-", requested.rpartition("/")[2].partition("@")[0].lower()).strip("-")
     owner = target.get("project") or ""
-    person = "@" in asked and "gserviceaccount" not in asked
+    person = "@" in requested and "gserviceaccount" not in requested
     usable = name and re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", owner) and not person
     change: dict[str, Any] = {
         "vertex.service_account": f"{name}@{owner}.iam.gserviceaccount.com" if usable else None,
     }
     message = "A job runs as a service account, not as a person" if person else "This is not a service account"
-    return [error(f"{message}: NAME@PROJECT.iam.gserviceaccount.com. Received: {asked!r}", change)]
+    return [error(f"{message}: NAME@PROJECT.iam.gserviceaccount.com. Received: {requested!r}", change)]
 
 
 def image(job: Json, target: Json) -> list[Finding]:
     """An image that is no longer available, or a malformed name."""
-    asked = target.get("image")
-    if asked is None:
+    requested = target.get("image")
+    if requested is None:
         return []
-    if "://" in asked or re.search(r"\s", asked):
-        mended = re.sub(r"\s", "", asked.partition("://")[2] or asked)
-        message = f"An image's name has neither a scheme nor spaces. Received: {asked!r}"
+    if "://" in requested or re.search(r"\s", requested):
+        mended = re.sub(r"\s", "", requested.partition("://")[2] or requested)
+        message = f"An image's name has neither a scheme nor spaces. Received: {requested!r}"
         return [error(message, {"vertex.image": mended})]
-    retired = _RETIRED.match(asked)
+    retired = _RETIRED.match(requested)
     if retired is None:
         return []
     kind, version = retired[1], retired[2].partition(".")[0]
@@ -144,7 +146,7 @@ def image(job: Json, target: Json) -> list[Finding]:
     gone = f"has not been available since {when}" if when else "is no longer maintained"
     return [
         error(
-            f"Google's image {asked!r} {gone}, and no prebuilt image for TensorFlow remains. Any image with Python and "
+            f"Google's image {requested!r} {gone}, and no prebuilt image for TensorFlow remains. Any image with Python and "
             "TensorFlow works, such as one made FROM tensorflow/tensorflow:*-gpu, in a registry of the same region",
             {"vertex.image": mine},
         )
@@ -160,13 +162,13 @@ def _release(version: str, row: Accelerator) -> str:
 
 
 def labels(job: Json, target: Json) -> list[Finding]:
-    asked: Mapping[str, str] = target.get("labels") or {}
-    problems = [f"{key!r} is set by podlift" for key in asked if key in OWN_LABELS]
-    problems += [f"the key {key!r} {why}" for key in asked if (why := _wrong(key, key=True))]
-    problems += [f"the value {text!r} of {key!r} {why}" for key, text in asked.items() if (why := _wrong(text))]
+    requested: Mapping[str, str] = target.get("labels") or {}
+    problems = [f"{key!r} is set by podlift" for key in requested if key in OWN_LABELS]
+    problems += [f"the key {key!r} {why}" for key in requested if (why := _wrong(key, key=True))]
+    problems += [f"the value {text!r} of {key!r} {why}" for key, text in requested.items() if (why := _wrong(text))]
     if not problems:
         return []
-    mended = {_label(key) or "label": _label(text) for key, text in asked.items() if key not in OWN_LABELS}
+    mended = {_label(key) or "label": _label(text) for key, text in requested.items() if key not in OWN_LABELS}
     message = "Labels are lowercase letters, digits, dashes and underscores, 64 characters at most"
     return [error(f"{message}: {'; '.join(problems)}", {"vertex.labels": mended})]
 
@@ -223,14 +225,14 @@ def mixed(job: Json, target: Json) -> list[Finding]:
         if not kind or not others:
             continue
         fixed = {"vertex.raw": _without(target, index, "machineSpec")}
-        beside = f"Received: {kind!r} in raw beside {', '.join(others)}"
+        received = f"Received: {kind!r} in raw beside {', '.join(others)}"
         if "TPU" in kind or hardware(job).family == "tpu":
-            found.append(error(f"A job with TPUs has one pool, without GPUs. {beside}", fixed))
+            found.append(error(f"A job with TPUs has one pool, without GPUs. {received}", fixed))
         elif apart := _apart(kind, others, target):
-            found.append(error(f"Accelerators of one job must be in one zone, but {apart}. {beside}", fixed))
+            found.append(error(f"Accelerators of one job must be in one zone, but {apart}. {received}", fixed))
         else:
             found.append(
-                warning(f"Accelerators of one job must be in one zone; it is unknown where both are. {beside}")
+                warning(f"Accelerators of one job must be in one zone; it is unknown where both are. {received}")
             )
     return found
 

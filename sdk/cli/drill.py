@@ -70,12 +70,12 @@ def drill(
     raise typer.Exit(report.exit_code)
 
 
-def _prepared(asked: CommandLine, kills: tuple[str, ...], seed: int) -> Plan:
+def _prepared(command: CommandLine, kills: tuple[str, ...], seed: int) -> Plan:
     problems = Problems()
-    entry, given = asked.settings(problems)
+    entry, given = command.settings(problems)
     plan = None
     with problems.collect():
-        plan = prepare(entry, given, asked.target, os.environ, kills=kills, seed=seed)
+        plan = prepare(entry, given, command.target, os.environ, kills=kills, seed=seed)
     problems.raise_if_any()
     if plan is None:
         raise AssertionError("a check failed without a problem")

@@ -69,7 +69,7 @@ Timestamps = Annotated[bool, typer.Option("--timestamps", help="Print the time o
 Timeout = Annotated[
     str | None,
     typer.Option(
-        "--timeout", metavar="DURATION", help="Stop waiting after this time; the run goes on.", show_default=False
+        "--timeout", metavar="DURATION", help="Stop waiting after this time; the run continues.", show_default=False
     ),
 ]
 Grace = Annotated[

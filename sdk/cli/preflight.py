@@ -60,8 +60,8 @@ def preflight(
     from ..preflight import preflight as look
 
     problems = Problems()
-    asked = CommandLine(words or [], env or [], inputs or [], given or {}, Target())
-    entry, settings = asked.settings(problems)
+    command = CommandLine(words or [], env or [], inputs or [], given or {}, Target())
+    entry, settings = command.settings(problems)
     accelerator = settings.pop("accelerator", None)
     with problems.collect():
         if accelerator is None:

@@ -104,11 +104,11 @@ def submit(
     Ctrl-C stops watching; a second Ctrl-C cancels the run.
     """
     target = Target(backend=backend, root=root, name=name, online=online)
-    asked = CommandLine(words or [], env or [], inputs or [], given or {}, target)
-    made = _read_plan(asked) if asked.is_plan else _make(asked, "submit")
+    command = CommandLine(words or [], env or [], inputs or [], given or {}, target)
+    made = _read_plan(command) if command.is_plan else _make(command, "submit")
     shown = plan_text.lines(made) if verbose else plan_text.short(made)
     say(plan_text.text(shown, width(sys.stderr)))
-    run = Run(launch.execute(made, exact=asked.is_plan))
+    run = Run(launch.execute(made, exact=command.is_plan))
     if detach:
         ref = reference(run)
         say(f"started. Next: podlift wait {ref} · podlift logs {ref} -f · podlift cancel {ref}")
@@ -142,8 +142,8 @@ def plan(
         _write_plan(made, output)
     if json_output:
         request = backends.load(made.backend).render(made)
-        asked = {"request_url": request.url} if request.url else {}
-        as_json({**json.loads(made.to_json()), "url": made.url, **asked, "request": request.body})
+        request_url = {"request_url": request.url} if request.url else {}
+        as_json({**json.loads(made.to_json()), "url": made.url, **request_url, "request": request.body})
     else:
         answer(plan_text.text(plan_text.lines(made), width(sys.stdout)))
 
@@ -179,12 +179,12 @@ class CommandLine:
         return entry or UNNAMED, given
 
 
-def _make(asked: CommandLine, verb: str, output: Path | None = None) -> Plan:
+def _make(command: CommandLine, verb: str, output: Path | None = None) -> Plan:
     problems = Problems()
-    entry, given = asked.settings(problems)
+    entry, given = command.settings(problems)
     made = None
     with problems.collect():
-        made = make_plan(entry, given, asked.target, os.environ, verb=verb, output=output)
+        made = make_plan(entry, given, command.target, os.environ, verb=verb, output=output)
     problems.raise_if_any()
     if made is None:
         raise AssertionError("a check failed without a problem")
@@ -232,12 +232,12 @@ def _is_plan(data: bytes) -> bool:
     return found is None or (isinstance(found, dict) and {"version", "run_id", "digest"} <= found.keys())
 
 
-def _read_plan(asked: CommandLine) -> Plan:
+def _read_plan(command: CommandLine) -> Plan:
     """Return the plan that `podlift plan -o` wrote, which cannot be combined with settings."""
-    path, *more = asked.words
-    beside = [*more, *asked.env, *asked.inputs, *asked.texts]
-    target = {name: getattr(asked.target, name) for name in table.TARGET}
-    if beside or any(value is not None for value in target.values()):
+    path, *more = command.words
+    settings = [*more, *command.env, *command.inputs, *command.texts]
+    target = {name: getattr(command.target, name) for name in table.TARGET}
+    if settings or any(value is not None for value in target.values()):
         raise InputError(
             f"A plan cannot be combined with settings, which it already fixes: {path!r}. Next: plan again."
         )

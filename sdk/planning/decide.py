@@ -1,4 +1,4 @@
-"""The decisions that make a plan of what was asked for and what was found."""
+"""Makes a Plan from the job, the code and the facts."""
 
 from __future__ import annotations
 

@@ -146,14 +146,14 @@ def _facts(
     """Probe this machine and, if `online`, the cloud about a `place`: the backend's own options and the root."""
     if job is None:
         return None
-    asked = job.model_dump(mode="json")
-    problems.found += missing_variables(asked["env"], environ)
+    fields = job.model_dump(mode="json")
+    problems.found += missing_variables(fields["env"], environ)
     if problems.found:
         return None
     engine = backends.load(backend)
     return replace(
-        engine.probe(asked, place[0]),
-        online=engine.probe_online(asked, *place) if online else engine.cached_facts(place[1]),
+        engine.probe(fields, place[0]),
+        online=engine.probe_online(fields, *place) if online else engine.cached_facts(place[1]),
     )
 
 
@@ -282,10 +282,10 @@ def packaged(plan: Plan) -> Plan:
     )
 
 
-def refuse_keywords(given: Mapping[str, Any], beside: str) -> None:
+def refuse_keywords(given: Mapping[str, Any], other: str) -> None:
     names = [name for name, value in given.items() if value is not None]
     if names:
-        raise InputError(f"{', '.join(names)}: cannot be combined with {beside}.")
+        raise InputError(f"{', '.join(names)}: cannot be combined with {other}.")
 
 
 def refuse_inside_task(verb: str) -> None:
