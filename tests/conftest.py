@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -20,6 +21,9 @@ _GROUPS = Path("/sys/fs/cgroup/memory")
 # A test says whether something is right; how long that takes is the machine's matter.
 settings.register_profile("podlift", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("podlift")
+# A shell starts what it puts into the background with SIGINT ignored; these tests interrupt processes.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
