@@ -17,7 +17,7 @@ from . import catalog, restore
 from .catalog import CheckpointInfo
 
 _LISTED = 10
-_PATIENCE = RetryPolicy(connect_s=5.0, read_s=10.0, total_s=15.0, first_s=15.0)
+_RETRY = RetryPolicy(connect_s=5.0, read_s=10.0, total_s=15.0, first_s=15.0)
 
 
 def newest(paths: RunPaths) -> tuple[int, float] | None:
@@ -50,7 +50,7 @@ def _may_hold(store: str) -> bool:
 
 def _open(store: str) -> Store:
     # Queries fail sooner than a training, which may wait for minutes.
-    return GcsStore(store.partition("://")[2], retry=_PATIENCE) if "://" in store else open_store(store)
+    return GcsStore(store.partition("://")[2], retry=_RETRY) if "://" in store else open_store(store)
 
 
 def find(paths: RunPaths, step: str, run_id: str | None = None) -> CheckpointInfo:
