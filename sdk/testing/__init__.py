@@ -1,1 +1,1 @@
-"""For those who test their own backends against the seams of podlift."""
+"""Tools for testing your own programs, backends and stores with podlift."""

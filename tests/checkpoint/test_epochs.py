@@ -36,7 +36,7 @@ print("history", history.history, history.epoch, flush=True)
 def trained(text: str, *kills: tuple[str, int], **job) -> sdk.Run:
     Path("train.py").write_text(text)
     plan = sdk.plan(sdk.Job("train.py", retry=sdk.Retry(infrastructure=1), **job))
-    wanted = [{"task": task, "moment": "step", "number": step} for task, step in kills]
+    wanted = [{"task": task, "point": "step", "number": step} for task, step in kills]
     run = sdk.submit(replace(plan, drill={"seed": 1, "kills": wanted}))
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why() + "\n".join(line.text for line in run.logs())
     return run

@@ -35,7 +35,7 @@ def trained(text: str, *killed: str, **job) -> sdk.Run:
     kills = []
     for kill in killed:
         moment, _, number = kill.partition(":")
-        kills.append({"task": plan.tasks[0], "moment": moment, "number": int(number)})
+        kills.append({"task": plan.tasks[0], "point": moment, "number": int(number)})
     run = sdk.submit(replace(plan, drill={"seed": 1, "kills": kills}))
     run.wait(LIMIT_S)
     return run

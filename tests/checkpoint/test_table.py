@@ -77,7 +77,7 @@ def trained(folder: Path, row: tuple[str, str, str], kill: str | None) -> tuple[
     if kill is not None:
         moment, _, number = kill.partition(":")
         victim = plan.tasks[-1] if moment == "step" else plan.tasks[0]
-        kills = [{"task": victim, "moment": moment, "number": int(number)}]
+        kills = [{"task": victim, "point": moment, "number": int(number)}]
     run = sdk.submit(replace(plan, drill={"seed": 1, "kills": kills}))
     status = run.wait(LIMIT_S)
     assert status.state is sdk.State.SUCCEEDED, run.why() + "\n" + "\n".join(line.text for line in run.logs())
