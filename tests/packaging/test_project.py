@@ -279,7 +279,7 @@ def test_the_five_largest_files_are_named(write) -> None:
         write(f"data{number}.bin", "x" * (20_000 * (number + 1)))
     shown = next(line for line in str(sdk.plan("train.py")).splitlines() if line.startswith("largest"))
     assert shown.split(None, 1)[1] == (
-        "data6.bin (0.14 MB), data5.bin (0.12 MB), data4.bin (0.10 MB), data3.bin (0.08 MB), data2.bin (0.06 MB)"
+        "data6.bin (140.0 kB), data5.bin (120.0 kB), data4.bin (100.0 kB), data3.bin (80.0 kB), data2.bin (60.0 kB)"
     )
 
 

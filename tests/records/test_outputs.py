@@ -223,7 +223,7 @@ def test_nothing_from_outside_is_left_and_what_is_not_collected_is_named(write) 
         "work/config.ini": leaves,
         "work/dangling": nothing,
         "work/folder": leaves,
-        "work/itself": "a link to a folder that it lies in",
+        "work/itself": "a link to one of its own parent folders",
         "work/loop": nothing,
         "work/pipe": "neither file nor folder",
         "work/socket": "neither file nor folder",
@@ -359,7 +359,7 @@ def test_nothing_is_overwritten_and_nothing_is_written_beside_it(
     for path, text in there.items():
         (home / path).parent.mkdir(parents=True, exist_ok=True)
         (home / path).write_text(text)
-    with pytest.raises(sdk.InputError, match="holds other files of the same name") as caught:
+    with pytest.raises(sdk.InputError, match="contains different files of the same name") as caught:
         left.download(home)
     assert said in str(caught.value)
     assert files(home) == {path: text.encode() for path, text in there.items()}
@@ -410,7 +410,7 @@ def test_a_copy_that_is_cut_short_leaves_no_half_file(write, tmp_path: Path) -> 
         capture_output=True,
         text=True,
     )
-    assert "PodliftError: The files could not all be copied: [Errno 27] File too large" in done.stderr
+    assert "PodliftError: Not all files could be copied: [Errno 27] File too large" in done.stderr
     assert "1 of 2 are in" in done.stderr
     assert files(home) == {"work/a": b"small"}
     assert run.download(home) == [str(home / "work/b")]
