@@ -42,17 +42,19 @@ def test_the_first_help_screen_shows_the_few_verbs_and_the_exit_codes(podlift, h
     shown = podlift("--help")
     assert shown.code == 0
     for verb in ("submit", "plan", "runs", "status", "logs", "wait", "cancel"):
-        assert f"\n  {verb} " in shown.stdout
-    assert "75 checkpointed" in shown.stdout
+        assert f"│ {verb} " in shown.stdout
+    assert "75 checkpointed" in " ".join(shown.stdout.split())
     assert here("--version") == (0, f"podlift {sdk.__version__}\n", "")
 
 
 def test_every_setting_is_an_option_of_submit_and_plan(here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     for verb in ("submit", "plan"):
-        shown = here(verb, "--help").stdout
-        names = [*table.SETTINGS, *table.TARGET]
-        assert [n for n in names if f"--{n.replace('_', '-')} " not in shown] == []
+        shown = here(verb, "--help-all").stdout
+        own_form = {"entry": "ENTRY", "inputs": "--input ", "env": "--env "}
+        shown = shown.replace("--[no-]", "--")
+        flags = {name: own_form.get(name, f"--{name.replace('_', '-')} ") for name in [*table.SETTINGS, *table.TARGET]}
+        assert [name for name, flag in flags.items() if flag not in shown] == []
 
 
 def test_submit_in_the_foreground_prints_metrics_on_stdout_and_the_rest_on_stderr(write, podlift) -> None:
@@ -209,6 +211,6 @@ def test_logs_that_are_followed_end_with_their_reader_although_nothing_more_is_w
 
 def test_every_time_span_is_said_to_be_one(here, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
-    shown = here("submit", "--help").stdout
+    shown = here("submit", "--help-all").stdout
     named = {name for name in table.SETTINGS if f"--{name.replace('_', '-')} DURATION" in shown}
     assert named == {"timeout", "limit_hang", "limit_grace", "limit_exit_wait"}

@@ -136,10 +136,10 @@ def test_a_program_that_takes_podlift_from_a_name_that_the_project_has_too_gets_
     [
         (
             "import sdk\nprint(sdk.VALUE)\nprint(sdk.context().task)",
-            "train.py:3 takes 'context' of podlift by the name 'sdk'",
+            "train.py:3 uses 'context' of podlift by the name 'sdk'",
         ),
-        ("from sdk import VALUE, context", "train.py:1 takes 'context' of podlift by the name 'sdk'"),
-        ("from sdk import VALUE\nimport sdk.checkpoint", "train.py:2 takes 'checkpoint' of podlift by the name 'sdk'"),
+        ("from sdk import VALUE, context", "train.py:1 uses 'context' of podlift by the name 'sdk'"),
+        ("from sdk import VALUE\nimport sdk.checkpoint", "train.py:2 uses 'checkpoint' of podlift by the name 'sdk'"),
     ],
 )
 def test_a_program_that_means_both_by_one_name_is_refused_with_the_way_out(write, text: str, said: str) -> None:

@@ -363,7 +363,7 @@ def test_roots_that_cannot_be_used_are_told_before_anything_is_written(gcs, writ
     fast = gcs.client().bucket("fast")
     fast.storage_class = "RAPID"
     gcs.client().create_bucket(fast, location="us-central1")
-    with pytest.raises(sdk.InputError, match="lies in a zonal bucket"):
+    with pytest.raises(sdk.InputError, match="is in a zonal bucket"):
         sdk.submit("train.py", root="gs://fast/podlift")
     assert objects(gcs, "") == {}
     assert not (tmp_path / "here" / "podlift" / "gs").exists()

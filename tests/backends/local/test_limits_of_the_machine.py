@@ -99,7 +99,7 @@ def test_cpu_time_that_is_used_up_is_named(write) -> None:
     write("train.py", "import resource; resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass")
     status = sdk.submit("train.py").wait(LIMIT_S)
     assert status.failure is not None
-    assert "it has used up the CPU time that it may have: 1 s (ulimit -t)" in status.failure.message
+    assert "it used up its CPU time limit: 1 s (ulimit -t)" in status.failure.message
 
 
 @pytest.fixture

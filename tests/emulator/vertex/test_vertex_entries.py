@@ -120,7 +120,7 @@ def test_pages_and_order(vertex) -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        ([], "no object"),
+        ([], "is not an object"),
         ({}, "resources such as projects"),
         ({"resourceNames": ["acme"]}, "resources such as projects"),
         ({"resourceNames": ["projects/p"], "order": "x"}, 'Unknown name "order"'),
