@@ -386,7 +386,7 @@ def test_a_stopped_janitor_is_woken_and_one_that_keeps_the_lock_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ends: bool
 ) -> None:
     monkeypatch.setattr(janitor, "_WAKE_S", 0.02)
-    monkeypatch.setattr(janitor, "_PATIENCE_S", LIMIT_S if ends else 0.1)
+    monkeypatch.setattr(janitor, "_HELD_S", LIMIT_S if ends else 0.1)
     events = str(tmp_path / "events")
     holder = tmp_path / "janitor.py"
     holder.write_text(
