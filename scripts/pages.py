@@ -255,7 +255,9 @@ def comments(thing: type) -> dict[str, str]:
 def class_fields(thing: type) -> dict[str, tuple[str, str]]:
     if issubclass(thing, BaseModel):
         # A duration is a text only as a setting; a field is a number with its unit in the name.
-        kinds = {name: KINDS.get(flat_name(thing, name), "").replace("str | float", "float") for name in thing.model_fields}
+        kinds = {
+            name: KINDS.get(flat_name(thing, name), "").replace("str | float", "float") for name in thing.model_fields
+        }
         kinds |= {"every_steps": "int | None"} if "every_steps" in kinds else {}
         return {
             name: (kinds[name] or type_text(info.annotation), default_of(info))

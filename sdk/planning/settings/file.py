@@ -69,7 +69,7 @@ def _of(home: Path, problems: Problems) -> FileSettings:
     place = str(home / _FILE) if there else f"{_TABLE} in {home / 'pyproject.toml'!s}"
     given = own if there else table
     if not isinstance(given, dict):
-        raise InputError(f"{place} is no table. Received: {given!r}.")
+        raise InputError(f"{place} is not a table. Received: {given!r}.")
     return FileSettings(place=place, values=_values(given, place, home, problems))
 
 

@@ -22,7 +22,7 @@ Entry = str | Path | Callable[..., Any]
 UNNAMED: Any = object()
 # One variable, one input more does not drop the others: these are merged name by name.
 _MERGED = ("env", "inputs")
-# What is no text among the words about the target.
+# Values about the target that are not text.
 _KINDS: dict[str, Any] = {"root": (str, PurePath), "online": bool}
 
 
