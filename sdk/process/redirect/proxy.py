@@ -328,6 +328,6 @@ def _upstream(environ: Mapping[str, str]) -> tuple[str, int] | None:
     parts = urlsplit(text if "://" in text else f"http://{text}")
     if parts.scheme != "http" or parts.hostname is None or parts.username is not None:
         raise InputError(
-            "The proxy in https_proxy cannot be combined with an emulator: it must be http://HOST:PORT. Next: unset https_proxy."
+            "The proxy in https_proxy cannot be used with an emulator: it must be http://HOST:PORT. Next: unset https_proxy."
         )
     return parts.hostname, parts.port or 80
