@@ -155,7 +155,7 @@ def test_another_run_starts_with_the_state_of_this_one(write) -> None:
     second = sdk.submit(job(checkpoints=sdk.Checkpoints(resume_from=f"{first.id}@10")))
     assert second.wait(LIMIT_S).state is sdk.State.SUCCEEDED, second.why()
     assert texts(second)[-1] == "chief-0: done 110"
-    with pytest.raises(sdk.InputError, match=r"There is no such checkpoint.*'7'.*Known steps: 10"):
+    with pytest.raises(sdk.InputError, match=r"no such checkpoint.*'7'.*Known steps: 10"):
         sdk.plan(job(checkpoints=sdk.Checkpoints(resume_from=f"{first.id}@7")))
     with pytest.raises(sdk.InputError, match="No such run"):
         sdk.plan(job(checkpoints=sdk.Checkpoints(resume_from="nobody-aaaaaa")))
