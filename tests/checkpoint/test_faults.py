@@ -5,6 +5,7 @@ Each test ends with the same question: what is restored is bitwise one acknowled
 
 from __future__ import annotations
 
+import copy
 import errno
 import signal
 import threading
@@ -83,6 +84,8 @@ FAILS = {
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=name) for name, fault in FAILS.items()])
 def test_a_save_that_fails_is_loud_for_ever_and_leaves_those_before_it(store: PosixStore, fault: StoreFault) -> None:
+    # A fault happens once, and these tests run on several stores.
+    fault = copy.deepcopy(fault)
     saved(store, 1, 2)
     attempt = Attempt(FaultyStore(store, fault), 1)
     ticket = attempt.savers[0].save(contents(3), step=3, position={"step": 3})
