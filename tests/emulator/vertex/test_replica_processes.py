@@ -346,7 +346,7 @@ def leaves(marker: str) -> dict:
 
 
 @pytest.mark.parametrize("how", ["exit", "terminate", "close"])
-def test_nobody_stays(jobs, how: str) -> None:
+def test_no_process_stays(jobs, how: str) -> None:
     marker = f"1000.{os.getpid()}{len(how)}"
     group = jobs.make(leaves(marker))
     group.start()
@@ -365,14 +365,14 @@ def test_nobody_stays(jobs, how: str) -> None:
     assert living(marker) == []
 
 
-def test_nobody_stays_when_the_emulator_is_killed(tmp_path) -> None:
+def test_no_process_stays_when_the_emulator_is_killed(tmp_path) -> None:
     marker = f"1001.{os.getpid()}"
     program = f"""
         import sys, time
         from pathlib import Path
         sys.path[:0] = [{os.path.dirname(__file__)!r}]
         from stored import serving
-        from test_replicas import Jobs, leaves
+        from test_replica_processes import Jobs, leaves
         with serving(Path({str(tmp_path)!r})) as stored:
             jobs = Jobs(stored, Path({str(tmp_path)!r}) / "jobs")
             jobs.make(leaves({marker!r})).start()
@@ -431,7 +431,7 @@ root._unshare = unshare
     assert stored.get("y").startswith(b"127.0.0.1")
 
 
-def test_where_the_system_permits_nothing_jobs_run_and_nobody_stays(jobs, stored, monkeypatch) -> None:
+def test_where_the_system_permits_nothing_jobs_run_and_no_process_stays(jobs, stored, monkeypatch) -> None:
     denied = """
 import containers.root_fs as root
 def unshare(flags):
