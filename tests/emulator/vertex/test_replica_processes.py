@@ -370,7 +370,7 @@ def test_no_process_stays_when_the_emulator_is_killed(tmp_path) -> None:
     program = f"""
         import sys, time
         from pathlib import Path
-        sys.path[:0] = [{os.path.dirname(__file__)!r}]
+        sys.path[:0] = {sys.path!r}
         from stored import serving
         from test_replica_processes import Jobs, leaves
         with serving(Path({str(tmp_path)!r})) as stored:
