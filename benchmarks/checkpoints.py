@@ -69,12 +69,13 @@ def run(count: int, *, size_mb: float = 1000, store: str = "posix") -> list[str]
 
 
 _SAID = (
-    "Medians of {count} rounds that take every way in turn, each in a process of its own. A stall is what lies between the "
-    "end of a saved step and the beginning of the next, all callbacks included; its p99 is over all saves of all rounds. "
-    "Lost: the stall and what the steps up to the next save take longer than those while nothing is saved. Memory: the peak "
-    "of the process above its peak without saves. Named: everything has its final name; only podlift has synced it by then, "
-    "for the others the files are synced afterwards, by us. The state is read from the page cache; podlift and "
-    "`CheckpointManager` compare a checksum of every byte, `.keras` that of its archive, the others none."
+    "Medians of {count} rounds, in which every way takes its turn in a process of its own. A stall is the time between the "
+    "end of a step that saves and the beginning of the next one, all callbacks included; p99 is taken over all saves of all"
+    ' rounds. "Lost per save" is the stall plus the slowdown of the steps until the next save, compared with steps while '
+    'nothing is saved. "Memory" is the process\'s peak relative to its peak without saves. "Named" is when everything has '
+    "its final name: podlift has synced the files by then; for the others the benchmark syncs them afterwards. The state is"
+    " restored from the page cache. podlift and `CheckpointManager` compare a checksum of every byte, `.keras` one of its "
+    "archive, the others none."
 )
 
 
@@ -95,9 +96,9 @@ def _in_a_bucket(count: int, size_mb: float) -> list[str]:
 
 
 _SAID_OF_A_BUCKET = (
-    'Medians of {count} rounds that take both in turn; the columns are those of the section "Checkpoints". The bucket is the '
-    "emulator's, which runs on the same cores and writes to the same disk: what it takes, a training beside the real service "
-    "keeps. Saves that were not over when the next one was due, which is left out then: {late}."
+    'Medians of {count} rounds, in which both take their turn. The columns are those of the section "Checkpoints". The '
+    "bucket is the emulator's, which uses the same cores and the same disk; with the real service that capacity stays with "
+    "the training. Saves skipped because the previous one had not finished: {late}."
 )
 
 

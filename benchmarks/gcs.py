@@ -55,7 +55,7 @@ def run(count: int, *, size_mb: float = 1000) -> list[str]:
                 found.update((_ours, _threads, _processes)[turn % 3](gcs, data))
             rounds.append(found)
     rates = {way: [size_mb / each[way] for each in rounds] for way in _WAYS}
-    lines = [f"| {size_mb:.0f} MB | MB/s, median | podlift beside it, pair by pair |", "|---|---|---|"]
+    lines = [f"| {size_mb:.0f} MB | MB/s, median | podlift relative to it, by pair |", "|---|---|---|"]
     for ours, theirs in (("save", _WAYS[1:3]), ("restore", _WAYS[4:])):
         lines.append(f"| podlift, {ours} | {median(rates[ours]):.0f} | |")
         for way in theirs:
@@ -65,11 +65,11 @@ def run(count: int, *, size_mb: float = 1000) -> list[str]:
     return [
         *lines,
         "",
-        f"A checkpoint of {_SMALL_BYTES} bytes with {_LATENCY_S * 1000:.0f} ms for each request is acknowledged after "
-        f"{median(seconds):.2f} s (median of {len(seconds)}; slowest {max(seconds):.2f} s). Its requests until then: {told}.",
+        f"A checkpoint of {_SMALL_BYTES} bytes with a latency of {_LATENCY_S * 1000:.0f} ms per request is acknowledged after "
+        f"{median(seconds):.2f} s (median of {len(seconds)}; slowest {max(seconds):.2f} s). Requests up to that point: {told}.",
         "",
-        f"Rounds: {count}. The emulator runs on the same cores. podlift's figures are whole checkpoints: verified on their way "
-        "there and back, with lease and commit; the transfer manager moves objects of the same sizes with its default of 8 "
+        f"Rounds: {count}. The emulator runs on the same cores. podlift's figures are for whole checkpoints, verified in "
+        "both directions, with lease and commit; the transfer manager moves objects of the same sizes with its default of 8 "
         "workers.",
     ]
 

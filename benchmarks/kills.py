@@ -44,9 +44,10 @@ def _on_gcs(count: int, faults: float) -> list[str]:
         "|---|---|---|---|---|",
         f"| {report.kills} | {faults:.0%} | {report.acks} | {len(report.violations)} | {seconds:.0f} |",
         "",
-        "Violations: as on a disk; a commit that is older than all that must be kept may lack its data (a create that lands "
-        "behind its own removal). Faults: errors before and behind the work, connections cut before and behind it, answers "
-        "that break off, stalls, slow transfers, bytes that change on their way there, back, and where they are stored.",
+        "Violations are defined as on a disk, except that a commit older than everything that must be kept may lack its data "
+        "(a create that takes effect after its own removal). Faults: errors and cut connections before and after the "
+        "operation, truncated answers, stalls, slow transfers, and bytes that change in transit in either "
+        "direction or in storage.",
         *(f"- {wrong}" for wrong in report.violations[:20]),
     ]
 
@@ -66,8 +67,8 @@ def _on_a_disk(count: int) -> list[str]:
         f"{len(report.violations)} | {kills_s:.0f} |",
         f"| flipped bits, one at a time, in every object of a store | {count_of_flips} | {len(missed)} | {flips_s:.0f} |",
         "",
-        "Violations: what is restored is not bitwise one step's state, is older than the last acknowledged one, or anything "
-        "that a killed writer left does not verify; an undetected flipped bit.",
+        "A violation is a restored state that is not bitwise that of one step or is older than the last acknowledged one, "
+        "data left by a killed writer that does not verify, or a flipped bit that is not detected.",
     ]
     return [*lines, *(f"- {wrong}" for wrong in [*report.violations, *missed][:20])]
 

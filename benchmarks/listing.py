@@ -35,22 +35,23 @@ def run(count: int) -> list[str]:
         for number in range(_RUNS):
             _ended(root.run(_id(number)), plan, failed=number % 5 == 0)
         rows = [
-            ("one status, a run that has ended", 20.0, _ms(count, sdk.attach(root.run(_id(1)).url).status)),
+            ("status of an ended run", 20.0, _ms(count, sdk.attach(root.run(_id(1)).url).status)),
             ("attach and status", 20.0, _ms(count, lambda: sdk.attach(root.run(_id(1)).url).status())),
             ("`sdk.runs(limit=20)`", 500.0, _ms(count, lambda: _listed(root, 20))),
             ("`sdk.runs(limit=None)`", 500.0, _ms(count, lambda: _listed(root, None))),
         ]
         _lose_summaries(root)
-        rows.append(("the same, every run without a summary", None, _ms(1, lambda: _listed(root, None))))
+        rows.append(("the same, no run has a summary", None, _ms(1, lambda: _listed(root, None))))
         _lose_plans(root)
         rows.append(("the same, every run damaged", None, _ms(1, lambda: _listed(root, None))))
         large = _large(RootPaths(f"{folder}/other").run("large-aaaaaa"), plan)
-        rows.append(("one status, 32 tasks, 10 attempts, going on", 20.0, _ms(count, large)))
+        rows.append(("status of an active run, 32 tasks, 10 attempts", 20.0, _ms(count, large)))
     lines = ["| | ms | target, ms |", "|---|---|---|"]
     lines += [
         f"| {name} | {taken:.1f} | {'-' if target is None else f'{target:.0f}'} |" for name, target, taken in rows
     ]
-    return [*lines, "", f"Medians of {count}; 2 tasks and 13 records each, every fifth one failed; in the page cache."]
+    setting = "Each run has 2 tasks and 13 records, every fifth run failed, and all files were in the page cache."
+    return [*lines, "", f"Medians of {count}. {setting}"]
 
 
 def _ms(count: int, work: Callable[[], object]) -> float:

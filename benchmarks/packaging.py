@@ -71,9 +71,12 @@ def run(count: int) -> list[str]:
         ("`tar -c . \\| sha256sum`", tar),
         ("first plan", first),
         ("second plan, nothing changed", second),
-        ("plan by another process later, nothing changed", [again]),
+        ("plan by a later process, nothing changed", [again]),
     ]
     lines = ["| | wall, s | CPU, s |", "|---|---|---|"]
     lines += [f"| {name} | {median(costs, 'wall_s'):.2f} | {median(costs, 'cpu_s'):.2f} |" for name, costs in rows]
-    lines += ["", f"Medians of {count}; the files were in the page cache. Target: 1.5 s, and 0.5 s the second time."]
+    lines += [
+        "",
+        f"Medians of {count}, with the files in the page cache. Target: 1.5 s for the first plan, 0.5 s for the second.",
+    ]
     return lines

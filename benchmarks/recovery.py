@@ -40,12 +40,13 @@ def run(count: int) -> list[str]:
         lines.append(f"| {name} | {cold:.1f} | {kill:.1f} | {own:.2f} |")
     if RAY_PYTHON:
         ratio = statistics.median(ours.kill_s / theirs.kill_s for ours, theirs in rounds)
-        lines.append(f"| podlift to Ray, pair by pair | | {ratio:.2f} | |")
-    said = "the first restart waits one second on purpose, which is in the figure."
+        lines.append(f"| podlift relative to Ray, by pair | | {ratio:.2f} | |")
+    said = "The figures include the one-second delay before a first restart."
     return [
         *lines,
         "",
-        f"Medians of {count} pairs; SIGKILL to the second worker once both have done {_STEPS} steps; {said}",
+        f"Medians of {count} pairs; SIGKILL is sent to the second worker once both workers have completed {_STEPS} steps. "
+        + said,
     ]
 
 

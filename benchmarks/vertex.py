@@ -48,10 +48,10 @@ def run(count: int) -> list[str]:
         ("bare Python, CPU", "s", median(bare, "cpu_s"), None),
         ("`podlift submit --backend vertex --detach`, a new process", "wall, s", median(submitted, "wall_s"), 2.5),
         ("the same, CPU of the process", "s", median(submitted, "cpu_s"), None),
-        ("`sdk.submit`, again in one process, with all its requests", "s", warm_s, 0.15),
+        ("`sdk.submit` again in the same process, with all its requests", "s", warm_s, 0.15),
         (f"{_LISTED} jobs, listed by Google's client", "s", listed_s, 0.5),
-        (f"memory for {_QUEUED} queued jobs and {_CLIENTS} clients that poll, at most", "MB", memory_mb, 150.0),
-        ("from a create request to the first word of its program", "ms", started_s * 1000, None),
+        (f"peak memory for {_QUEUED} queued jobs and {_CLIENTS} polling clients", "MB", memory_mb, 150.0),
+        ("from a create request to the first output of its program", "ms", started_s * 1000, None),
     ]
     lines = ["| | | median | target |", "|---|---|---|---|"]
     lines += [
@@ -62,10 +62,10 @@ def run(count: int) -> list[str]:
     return [
         *lines,
         "",
-        f"Medians of {len(plan)}, {len(submitted)}, {max(count, 7)}, {count} and {max(count, 15)}; the machine's load was "
-        f"{load:.1f} at the end. The emulator runs on the same cores, and its jobs are held in the queue, but for the last "
-        f"row. A submit of the same code uploads no bundle: its requests are {uploads}. Each of the {_CLIENTS} clients asks "
-        f"for the list and for one job in turn, as fast as it is answered: {answers / _POLLED_S:.0f} answers a second.",
+        f"Medians of {len(plan)}, {len(submitted)}, {max(count, 7)}, {count} and {max(count, 15)}; the load average at "
+        f"the end was {load:.1f}. The emulator runs on the same cores; except in the last row, its jobs are held in the queue. "
+        f"Submitting the same code again uploads no bundle; its requests are {uploads}. Each of the {_CLIENTS} clients "
+        f"alternately requests the list and one job, without pausing: {answers / _POLLED_S:.0f} answers a second.",
     ]
 
 

@@ -52,10 +52,10 @@ def run(count: int) -> list[str]:
             statistics.median(getattr(each["fork"], name) / getattr(each["spawn"], name) for each in rounds)
             for name in COLUMNS
         ]
-        lines.append(f"| {workers} | ratio, pair by pair | {' | '.join(f'{ratio:.2f}' for ratio in ratios)} |")
+        lines.append(f"| {workers} | ratio, by pair | {' | '.join(f'{ratio:.2f}' for ratio in ratios)} |")
     said = [
-        f"Medians of {count} pairs. One step of a small model; times of the last task, from the command; memory is the part",
-        "of it that falls to the tasks (PSS), after the step. A single task is forked only if that is asked for.",
+        f"Medians of {count} pairs, one step of a small model. Times run from the command until the last task gets there.",
+        "Memory is the tasks' proportional share (PSS) after the step. A single task is forked only on request.",
     ]
     return [*lines, "", *said]
 

@@ -79,7 +79,7 @@ def test_an_environment_that_cannot_be_built_is_the_users_error_with_pips_words(
 
 
 def test_a_project_can_ask_for_it_in_its_own_file(write, cache: Path) -> None:
-    write("podlift.toml", "isolated = true\n")
+    write("podlift.toml", "[code]\nisolated = true\n")
     write("train.py", "print(1)")
     plan = sdk.plan("train.py")
     assert plan.job["code"]["isolated"] is True

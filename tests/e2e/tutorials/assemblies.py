@@ -9,7 +9,7 @@ def _cells(seed: str, *numbers: int) -> tuple[Part, ...]:
     return tuple(Part(f"{seed}-{number:02d}") for number in numbers)
 
 
-_DATA = "data: generated, because the download is not possible offline"
+_DATA = "generated data instead of a download"
 _OFFLINE = Ours("import mnist_offline")
 _TF = Ours("import tensorflow as tf")
 _KERAS_FILE = "file names end in `.keras`"
@@ -70,7 +70,7 @@ _GUIDE = [
         name="guide-evaluator",
         parts=(_OFFLINE, *_cells("000", 1, 3), _DATASETS, *_cells("000", 5, 10)),
         says="Creating a new model",
-        notes=f"{_DATA}; a job of its own, with no checkpoint yet",
+        notes=f"{_DATA}; runs as a separate job, without a checkpoint",
     ),
     Program(name="guide-config", parts=(Ours("import json, os"), *_cells("000", 7))),
     Program(
@@ -132,7 +132,7 @@ _RAY = [
     Program(
         name="ray-06",
         parts=_cells("002", 6),
-        notes="needs Ray: alone it has no trainer",
+        notes="needs Ray; the trainer is defined in another cell",
         **_same(Fails("NameError", "name 'trainer' is not defined", "002-06")),
     ),
 ]
@@ -168,13 +168,13 @@ _OVERVIEW = [
         name="overview-two-gpus",
         parts=(_TF, *_cells("003", 2), Ours(_ONE)),
         says="sum 2.0",
-        notes="no GPU here: TensorFlow puts both replicas on the CPU",
+        notes="no GPU: TensorFlow places both replicas on the CPU",
     ),
     Program(name="overview-hierarchical", parts=(_TF, *_cells("003", 3), Ours(_ONE)), says="sum 1.0"),
     Program(
         name="overview-tpu",
         parts=(_TF, Ours("tpu_address = ''"), *_cells("003", 4)),
-        notes="no TPU here",
+        notes="no TPU",
         **_same(Fails("ValueError", "Please provide a TPU Name to connect to.", "003-04")),
     ),
     Program(name="overview-multi-worker", parts=(_TF, *_cells("003", 5), Ours(_GLOBAL_SUM)), workers=2, says="sum 2.0"),
@@ -183,7 +183,7 @@ _OVERVIEW = [
         parts=(_TF, *_cells("003", 6), Ours(_GLOBAL_SUM)),
         workers=2,
         says="sum 2.0",
-        notes="no GPU here: TensorFlow takes another way",
+        notes="no GPU: TensorFlow falls back to another implementation",
     ),
     Program(
         name="overview-parameter-server",
@@ -205,7 +205,7 @@ _OVERVIEW = [
 _MODULE = {"mnist_setup.py": (_OFFLINE, *_cells("004", 7))}
 _BOTH = {**_MODULE, "main.py": _cells("004", 15)}
 _SAVED = (Part("004-28", edits=(("keras-model'", "keras-model.keras'"),)), *_cells("004", 29, 30, 31))
-_FOLDERS = f"{_DATA}; /tmp is a folder of the test's"
+_FOLDERS = f"{_DATA}; /tmp is replaced by a temporary folder"
 _NO_EXTENSION = Fails("ValueError", "Invalid filepath extension for saving", "004-29")
 _SHELL_CELLS = "12 and 16 by `subprocess`; 05, 18, 20, 22, 23 and 25 left out"
 _ONE_WORKER_DATA = Part("004-08", (3, 4))
@@ -250,7 +250,7 @@ _TUTORIAL = [
         workers=2,
         cluster="chief",
         says="Epoch 3/3",
-        notes=f"{_DATA}; with a chief the program counts one worker of two: half the global batch",
+        notes=f"{_DATA}; with a chief the program counts one of two workers, which halves the global batch",
     ),
     Program(
         name="tutorial-main-alone",

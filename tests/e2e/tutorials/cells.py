@@ -43,7 +43,7 @@ def _c(number: str, first: int, last: int, title: str, technique: str, **more: o
 
 
 _MIRRORED, _MULTI, _SAVE, _BACKUP = "MirroredStrategy", "MultiWorkerMirroredStrategy", "one writer", "BackupAndRestore"
-_SUBMIT = '`sdk.submit("main.py", workers=2)` with `cluster="workers"`'
+_SUBMIT = '`sdk.submit("main.py", workers=2)` with `local_cluster="workers"`'
 _LOGS = '`for line in run.logs("worker-0")`'
 _CONFIG = "podlift sets TF_CONFIG for every task"
 

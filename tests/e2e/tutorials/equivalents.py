@@ -18,7 +18,7 @@ class Equivalent:
         workers: tasks.
         cluster: shape of the cluster.
         keras3: what happens with `keras="auto"`.
-        legacy: what happens with `keras="legacy"`.
+        legacy: what happens with `code_keras="legacy"`.
         says: must stand in the log of every task of a run that succeeds.
         notes: for the table.
         quick: run by default.
@@ -58,12 +58,12 @@ EQUIVALENTS = [
     Equivalent(file="workers_fit", technique="MultiWorkerMirroredStrategy, TF_CONFIG", workers=2, quick=True,
                says="workers=2 replicas=2"),
     Equivalent(file="workers_fit", technique="the same beside a chief", workers=2, cluster="chief",
-               says="workers=1 replicas=2", notes='counts one worker of two: such programs want `cluster="workers"`'),
+               says="workers=1 replicas=2", notes='counts one of two workers; such programs need `local_cluster="workers"`'),
     Equivalent(file="workers_save", technique="one writer, CheckpointManager", workers=2, quick=True, says="saved, restored"),
     Equivalent(file="workers_backup", technique="BackupAndRestore, each epoch", workers=2,
                says="epochs of the second training: 2 3"),
     Equivalent(file="workers_backup", args=("--every", "5"), technique="BackupAndRestore, every 5 steps", workers=2,
-               says="epochs of the second training: 1 2 3", notes="the newest backup lies in the second epoch"),
+               says="epochs of the second training: 1 2 3", notes="the newest backup is from the second epoch"),
     Equivalent(file="workers_loop", technique="custom loop, reduce over all workers", workers=2, says="loss 1."),
     Equivalent(file="report_and_keep", technique="metrics without a callback, newest model kept", workers=2, says="loss"),
     Equivalent(file="central_storage", technique="CentralStorageStrategy, one device", says="replicas=1"),

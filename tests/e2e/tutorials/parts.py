@@ -51,7 +51,7 @@ class Program:
         parts: what it is made of, in order.
         files: other files beside it, by name.
         keras3: what happens with `keras="auto"`.
-        legacy: what happens with `keras="legacy"`.
+        legacy: what happens with `code_keras="legacy"`.
         workers: tasks.
         cluster: shape of the cluster.
         network: "isolated" where the tutorial's own port numbers are used.
