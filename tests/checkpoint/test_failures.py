@@ -221,7 +221,7 @@ def test_a_save_on_the_way_out_is_given_up_in_time() -> None:
 
     said: list[str] = []
     begun = time.monotonic()
-    state = rescue.UnsavedState(stage=0, steps=3, contents=Contents(), at={})
+    state = rescue.UnsavedState(phase=0, steps=3, contents=Contents(), at={})
     rescue.save(Stuck(), state, 0.2, said.append)  # type: ignore[arg-type]
     assert time.monotonic() - begun < 5
     assert said == ["the state was not saved on the way out: it did not finish within 0.2 s"]

@@ -197,7 +197,7 @@ def test_tasks_are_harmed_from_outside_and_missing_ones_are_reported(write) -> N
         tasks.kill(run, "chief-1")
     tasks.kill(run, "chief-0")
     assert run.wait(60).reason is sdk.Reason.KILLED
-    with pytest.raises(sdk.InputError, match="not there now"):
+    with pytest.raises(sdk.InputError, match="is not running"):
         tasks.preempt(run, "chief-0")
 
 

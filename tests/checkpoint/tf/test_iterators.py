@@ -133,9 +133,10 @@ def test_where_tf_data_cannot_save_it_the_elements_are_gone_through_again(name, 
         next(feed)
     found = feed.position()
     assert (found.kind, found.why) == ("skip", "") and reason in found.how
-    expected = rest(feed)
+    # To its end: tf.data fetches an element ahead in a thread of its own, and a late draw there would disturb the second pass.
+    expected = rest(feed, 60)
     random.seed(2), np.random.seed(2)
-    assert rest(position.ResumableIterator(make(tmp_path), state=found.state)) == expected
+    assert rest(position.ResumableIterator(make(tmp_path), state=found.state), 60) == expected
 
 
 @pytest.mark.parametrize("name", INEXACT)

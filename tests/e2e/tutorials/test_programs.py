@@ -25,7 +25,7 @@ def test_a_program_has_the_documented_outcome(
     own: Equivalent, mode: str, tmp_path: Path, measurements: report.Measurements
 ) -> None:
     expected = getattr(own, mode)
-    measured = running.run(_job(own.file, own, mode), tmp_path, [])
+    measured = running.run(_job(own.file, own, mode), tmp_path, [], sdk.Local(cluster=own.cluster))
     assert measured.as_expected(expected), f"expected {expected}, got {measured}"
     silent = [task for task, log in measured.logs.items() if own.says not in log]
     assert expected or not silent, f"{own.says!r} is not in the log of {silent}"
