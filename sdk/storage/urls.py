@@ -1,6 +1,6 @@
-"""Checks whether the data at a URL exists: gs:// with Google's client, http(s) with the standard library, others with fsspec.
+"""Checks whether the data at a URL exists: gs:// with podlift's client, http(s) with the standard library, others with fsspec.
 
-Each vendor's error becomes a message here. Every request has a time limit, and many run at once.
+Every request has a time limit, and many run at once.
 """
 
 from __future__ import annotations
@@ -8,19 +8,26 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from glob import has_magic
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ..clock import Clock, SystemClock
-from ..errors import InputError, nearest
+from ..errors import AccessError, InputError, StoreError, nearest
 from ..text import and_more
+from .retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from .gcs.files import BucketFiles
+    from .gcs.store import Access
 
 # For one request, and for all of them together, in seconds.
 _REQUEST_S, _LIMIT_S = 15.0, 30.0
+_RETRY = RetryPolicy(connect_s=5.0, read_s=10.0, total_s=15.0, first_s=15.0)
 _THREADS = 16
 _LISTED = 1000
 _MAX_NAMES, _MAX_TEXT = 8, 300
@@ -46,7 +53,6 @@ def probe_urls(urls: Sequence[str], *, limit_s: float = _LIMIT_S, clock: Clock |
     for url in dict.fromkeys(urls):
         waiting.put(url)
     answers: dict[str, LookupResult] = {}
-    google = _Google()
 
     def work() -> None:
         while True:
@@ -54,7 +60,7 @@ def probe_urls(urls: Sequence[str], *, limit_s: float = _LIMIT_S, clock: Clock |
                 url = waiting.get_nowait()
             except Empty:
                 return
-            answers[url] = _probe(url, google)
+            answers[url] = _probe(url)
 
     # Daemon threads: one that hangs in a vendor's library must not keep the interpreter from exiting.
     threads = [threading.Thread(target=work, daemon=True) for _ in range(min(_THREADS, waiting.qsize()))]
@@ -81,16 +87,18 @@ def chained(place: str) -> list[str]:
     return re.split(r"::(?![^\[\]]*\])", place)
 
 
-def _probe(url: str, google: _Google) -> LookupResult:
+def _probe(url: str) -> LookupResult:
     scheme = url.partition("://")[0].lower()
     probe = _probe_fsspec
     if len(chained(url)) == 1:  # a chain is fsspec's own grammar
         if scheme == "gs":
-            probe = google.probe
+            probe = _probe_bucket
         elif scheme in ("http", "https"):
             probe = _probe_http
     try:
         return probe(url)
+    except (StoreError, InputError) as error:
+        return LookupResult(problem=str(error), cause=error)
     except Exception as error:  # any error of a vendor's library concerns this input only
         return LookupResult(problem=f"It could not be checked: {_first_line(error)}.", cause=error)
 
@@ -101,117 +109,54 @@ def _first_line(error: BaseException, text: str = "") -> str:
     return lines[0].rstrip(".: ")[:_MAX_TEXT]
 
 
-class _Google:
-    """Cloud Storage, connected at the first probe."""
+def _probe_bucket(url: str) -> LookupResult:
+    """Probe with the credentials of this machine, or without any: a public bucket needs none."""
+    from .gcs.errors import NoCredentialsError
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._client: Any = None
-        self._no_credentials: Exception | None = None
-
-    def probe(self, url: str) -> LookupResult:
-        bucket, _, path = url.partition("://")[2].partition("/")
-        if not bucket:
-            return LookupResult(problem="It names no bucket: gs://BUCKET/PATH.")
-        try:
-            client = self._connected()
-            if self._holds(client, bucket, path):
-                public = "It was read without credentials: the bucket is public." if self._no_credentials else ""
-                return LookupResult(note=public)
-            return LookupResult(problem=_missing(client, bucket, path))
-        except Exception as error:
-            return LookupResult(problem=self._sentence(error, bucket), cause=error)
-
-    def _connected(self) -> Any:
-        from google.auth import default
-        from google.auth.credentials import AnonymousCredentials
-        from google.auth.exceptions import DefaultCredentialsError
-        from google.cloud import storage  # type: ignore[import-untyped,unused-ignore]
-
-        from . import emulator
-
-        with self._lock:
-            if self._client is None:
-                credentials: Any = AnonymousCredentials()  # type: ignore[no-untyped-call,unused-ignore]
-                address = emulator.storage_address()
-                if not address:
-                    try:
-                        credentials = default()[0]
-                    except DefaultCredentialsError as error:
-                        # A public bucket needs none.
-                        self._no_credentials = error
-                # Reading needs no project, and detecting one would use the network.
-                options = {"client_options": {"api_endpoint": address}} if address else {}
-                self._client = storage.Client(project="podlift", credentials=credentials, **options)
-            return self._client
-
-    def _holds(self, client: Any, bucket: str, path: str) -> bool:
-        once: dict[str, Any] = {"timeout": _REQUEST_S, "retry": None}
-        if path and not path.endswith("/") and client.bucket(bucket).get_blob(path, **once) is not None:
-            return True
-        folder = f"{path.rstrip('/')}/" if path.strip("/") else None
-        asked = {"match_glob": path} if has_magic(path) else {"prefix": folder}
-        return any(True for _ in client.list_blobs(bucket, max_results=1, **asked, **once))
-
-    def _sentence(self, error: Exception, bucket: str) -> str:
-        from google.api_core.exceptions import Forbidden, GoogleAPICallError, NotFound, Unauthorized
-        from google.auth.exceptions import InvalidOperation, RefreshError, TransportError
-        from requests.exceptions import ConnectionError, Timeout
-
-        if isinstance(error, InputError):
-            return str(error)  # about the emulator's address
-        login = "Next: gcloud auth application-default login."
-        # Raised for anonymous credentials, which the client tries to refresh.
-        if self._no_credentials is not None and isinstance(error, (Forbidden, Unauthorized, InvalidOperation)):
-            return f"It needs credentials, and none were found ({_first_line(self._no_credentials)}). {login}"
-        if isinstance(error, (Unauthorized, InvalidOperation, RefreshError)):
-            return f"The credentials are not accepted: {_first_line(error, _message(error))}. {login}"
-        if isinstance(error, Forbidden):
+    bucket, _, path = url.partition("://")[2].partition("/")
+    if not bucket:
+        return LookupResult(problem="It names no bucket: gs://BUCKET/PATH.")
+    try:
+        return _look_up(bucket, path, "read")
+    except NoCredentialsError as error:
+        with suppress(AccessError):
+            found = _look_up(bucket, path, "anonymous")
             return (
-                f"Permission denied: {_first_line(error, _message(error))}. "
-                f"Next: ask the owner of gs://{bucket} for the role roles/storage.objectViewer."
+                found
+                if found.problem
+                else replace(found, note="It was read without credentials: the bucket is public.")
             )
-        if isinstance(error, NotFound):
-            return f"There is no bucket {bucket!r}. Next: gcloud storage ls."
-        if isinstance(error, Timeout):
-            return (
-                f"Google Cloud Storage did not respond within {_REQUEST_S:g} s. Next: check the network, or try again."
-            )
-        if isinstance(error, (ConnectionError, TransportError)):
-            # The reason is inside two errors that only count the tries.
-            reason = getattr(error.args[0], "reason", error) if error.args else error
-            return f"Google Cloud Storage cannot be reached: {_first_line(reason)}. Next: check the network."
-        if isinstance(error, GoogleAPICallError):
-            return f"Google Cloud Storage rejects the request: {error.code} {_first_line(error, _message(error))}."
-        return f"It could not be checked: {_first_line(error)}."
+        raise error
 
 
-def _message(error: Any) -> str:
-    """Return the service's own message; the client prepends the request's method and URL."""
-    details = [
-        item["message"] for item in getattr(error, "errors", ()) if isinstance(item, dict) and item.get("message")
-    ]
-    return str(details[0]) if details else str(getattr(error, "message", error))
+def _look_up(bucket: str, path: str, access: Access) -> LookupResult:
+    from .gcs.files import BucketFiles
+
+    files = BucketFiles(f"gs://{bucket}", retry=_RETRY, access=access)
+    return LookupResult() if _holds(files, path) else LookupResult(problem=_missing(files, bucket, path))
 
 
-def _missing(client: Any, bucket: str, path: str) -> str:
+def _holds(files: BucketFiles, path: str) -> bool:
+    if path and not path.endswith("/") and files.exists(path):
+        return True
+    if has_magic(path):
+        return files.any_object(pattern=path)
+    return files.any_object(prefix=f"{path.rstrip('/')}/" if path.strip("/") else "")
+
+
+def _missing(files: BucketFiles, bucket: str, path: str) -> str:
     """Return the message for a missing object, with the existing names."""
     if not path.strip("/"):
         return f"The bucket {bucket!r} is empty."
     if has_magic(path):
         return f"No object of the bucket {bucket!r} matches {path!r}."
     parent, _, name = path.rstrip("/").rpartition("/")
-    prefix = f"{parent}/" if parent else ""
-    try:
-        page = client.list_blobs(
-            bucket, prefix=prefix, delimiter="/", max_results=_LISTED, timeout=_REQUEST_S, retry=None
-        )
-        names = [blob.name for blob in page] + [found.rstrip("/") for found in page.prefixes]
-    except Exception:  # a hint is not worth a second error
-        names = []
-    others = [other for other in (found.removeprefix(prefix) for found in names) if other]
-    where = f"gs://{bucket}/{prefix}"
-    return f"There is no object of this name or below it. In {where}: {suggest(name, others)}"
+    found: list[str] = []
+    with suppress(StoreError):  # a hint is not worth a second error
+        folders, others = files.folder(parent, at_most=_LISTED)
+        found = [*folders, *others]
+    where = f"gs://{bucket}/{parent}/" if parent else f"gs://{bucket}/"
+    return f"There is no object of this name or below it. In {where}: {suggest(name, found)}"
 
 
 def _probe_http(url: str) -> LookupResult:

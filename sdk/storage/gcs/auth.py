@@ -21,6 +21,7 @@ from requests.adapters import HTTPAdapter
 from ...clock import Clock, SystemClock
 from .. import emulator
 
+GOOGLE = "https://storage.googleapis.com"
 _POOL = 64
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 _HOST = "metadata.google.internal"
@@ -38,17 +39,19 @@ class GcsConnection:
     address: str
 
 
-def connection() -> GcsConnection:
+def connection(anonymous: bool = False) -> GcsConnection:
     """Return the process's connection to the storage named by its environment."""
-    return _connect(emulator.storage_address())
+    return _connect(emulator.storage_address(), anonymous)
 
 
 @lru_cache(maxsize=8)
-def _connect(emulated: str) -> GcsConnection:
+def _connect(emulated: str, anonymous: bool) -> GcsConnection:
     if emulated:
         session, address = requests.Session(), emulated
         # Ignore proxies and .netrc.
         session.trust_env = False
+    elif anonymous:
+        session, address = requests.Session(), GOOGLE
     else:
         session, address = _authorized()
     for scheme in ("http://", "https://"):
@@ -64,7 +67,7 @@ def _authorized() -> tuple[requests.Session, str]:
         # A training image has a metadata server instead.
         session = requests.Session()
         session.auth = MachineToken()
-        return session, "https://storage.googleapis.com"
+        return session, GOOGLE
     credentials: Any = default(scopes=[_SCOPE])[0]
     authorized = AuthorizedSession(credentials)  # type: ignore[no-untyped-call,unused-ignore]
     return authorized, f"https://storage.{getattr(credentials, 'universe_domain', 'googleapis.com')}"

@@ -23,6 +23,10 @@ _UNRESOLVED = re.compile("NameResolution|name resolution|resolve|Name or service
 DAMAGED_TRIES = 3
 
 
+class NoCredentialsError(AccessError):
+    """This machine has no credentials at all."""
+
+
 class OutOfTimeError(Exception):
     """The call's time ran out while it was in progress."""
 
@@ -39,10 +43,10 @@ class RequestFailure:
     answered: bool = False  # the service itself reported the failure
 
 
-def failure_of(error: Exception, bucket: str) -> RequestFailure | None:
+def failure_of(error: Exception, bucket: str, *, writes: bool = True) -> RequestFailure | None:
     """Return what an error means; None if it comes neither from the service nor from the network."""
     if isinstance(error, GcsStatusError):
-        return _of_status(error, bucket)
+        return _of_status(error, bucket, "roles/storage.objectUser" if writes else "roles/storage.objectViewer")
     if isinstance(error, DamagedError):
         return RequestFailure(kind=CorruptObjectError, text=f"it is damaged: {error}", retry=True, answered=True)
     if isinstance(error, OutOfTimeError):
@@ -58,14 +62,14 @@ def failure_of(error: Exception, bucket: str) -> RequestFailure | None:
     return None
 
 
-def _of_status(error: GcsStatusError, bucket: str) -> RequestFailure:
+def _of_status(error: GcsStatusError, bucket: str, role: str) -> RequestFailure:
     code, message = error.code, _service_message(error)
     if code == 401:
         return RequestFailure(
             kind=AccessError, text=f"the credentials are not accepted (401): {message}. {_LOGIN[:-1]}", answered=True
         )
     if code == 403 and not _is_rate(error):
-        return RequestFailure(kind=AccessError, text=_forbidden(message, bucket), answered=True)
+        return RequestFailure(kind=AccessError, text=_forbidden(message, bucket, role), answered=True)
     if code == 404:
         if "bucket does not exist" in message:
             return RequestFailure(
@@ -91,13 +95,13 @@ def _of_status(error: GcsStatusError, bucket: str) -> RequestFailure:
     )
 
 
-def _forbidden(message: str, bucket: str) -> str:
+def _forbidden(message: str, bucket: str, role: str) -> str:
     account = _ACCOUNT.search(message)
     member = f"serviceAccount:{account[0]}" if account and account[0].endswith("gserviceaccount.com") else None
     member = member or (f"user:{account[0]}" if account else "MEMBER")
     return (
         f"permission denied (403): {message}. Next, by the bucket's owner: gcloud storage buckets add-iam-policy-binding "
-        f"gs://{bucket} --member={member} --role=roles/storage.objectUser"
+        f"gs://{bucket} --member={member} --role={role}"
     )
 
 
@@ -111,7 +115,8 @@ def _of_token(error: TokenError) -> RequestFailure:
 def _of_credentials(error: Exception, auth: Any) -> RequestFailure:
     message = _first_line(str(error))
     if isinstance(error, auth.DefaultCredentialsError):
-        return RequestFailure(kind=AccessError, text=f"no credentials were found: {message}. {_LOGIN[:-1]}")
+        text = f"no credentials were found: {message}. {_LOGIN[:-1]}"
+        return RequestFailure(kind=NoCredentialsError, text=text)
     if getattr(error, "retryable", False) or "Transport" in type(error).__name__:
         return RequestFailure(kind=StoreError, text=f"the credentials cannot be refreshed now: {message}", retry=True)
     what = "cannot be refreshed" if isinstance(error, auth.RefreshError) else "are not accepted"

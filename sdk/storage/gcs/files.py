@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -22,7 +23,7 @@ from ...errors import AccessError, ConflictError, InputError, MissingError, Stor
 from ..checksums import crc32c
 from ..retry import RetryPolicy
 from ..store import Buffer
-from .store import OBJECT_BYTES, GcsStore
+from .store import OBJECT_BYTES, Access, GcsStore
 
 if TYPE_CHECKING:
     from .requests import BucketRequests, ObjectInfo
@@ -48,9 +49,11 @@ class ObjectVersion:
 class BucketFiles:
     """The files below gs://BUCKET/PREFIX: the last writer of a name wins."""
 
-    def __init__(self, url: str, *, retry: RetryPolicy | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self, url: str, *, retry: RetryPolicy | None = None, clock: Clock | None = None, access: Access = "write"
+    ) -> None:
         place = url.partition("://")[2]
-        self._store = GcsStore(place, retry=retry, clock=clock)
+        self._store = GcsStore(place, retry=retry, clock=clock, access=access)
         self._url = self._store.url
         self._bucket, _, prefix = place.partition("/")
         self._prefix = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
@@ -138,11 +141,22 @@ class BucketFiles:
         items = [item for page, _ in self._pages(query) for item in page.get("items", ())]
         return {item["name"][len(self._prefix) :]: _time(item["timeCreated"]).timestamp() for item in items}
 
-    def folder(self, name: str) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the names of the folders and of the files directly in a folder."""
-        start = f"{self._prefix}{name}/"
+    def exists(self, name: str) -> bool:
+        return self._stat(name) is not None
+
+    def any_object(self, *, prefix: str = "", pattern: str = "") -> bool:
+        """True if an object has this prefix or matches this pattern."""
+        wanted = {"matchGlob": self._prefix + pattern} if pattern else {"prefix": self._prefix + prefix}
+        query = {**wanted, "maxResults": "1", "fields": "nextPageToken,items(name)"}
+        return any(page.get("items") for page, _ in self._pages(query))
+
+    def folder(self, name: str, *, at_most: int | None = None) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the names of the folders and of the files directly in a folder; with `at_most`, only the first ones."""
+        start = f"{self._prefix}{name}/" if name else self._prefix
         query = {"prefix": start, "delimiter": "/", "fields": "nextPageToken,prefixes,items(name)"}
-        pages = [page for page, _ in self._pages(query)]
+        if at_most is not None:
+            query["maxResults"] = str(at_most)
+        pages = [page for page, _ in islice(self._pages(query), None if at_most is None else 1)]
         folders = [found[len(start) : -1] for page in pages for found in page.get("prefixes", ())]
         files = [item["name"][len(start) :] for page in pages for item in page.get("items", ())]
         # The console creates an empty object for each folder.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ...clock import Clock, SystemClock
 from ...errors import AlreadyExistsError, ConflictError, CorruptObjectError, InputError, MissingError
@@ -23,13 +23,22 @@ if TYPE_CHECKING:
 
 OBJECT_BYTES = 64 << 20
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+# "anonymous" sends no credentials, which is enough to read a public bucket.
+Access = Literal["write", "read", "anonymous"]
 _T = TypeVar("_T")
 
 
 class GcsStore:
     """Objects below "bucket" or "bucket/prefix". The network is not used before the first call."""
 
-    def __init__(self, location: str, *, retry: RetryPolicy | None = None, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        location: str,
+        *,
+        retry: RetryPolicy | None = None,
+        clock: Clock | None = None,
+        access: Access = "write",
+    ) -> None:
         bucket, _, prefix = location.partition("/")
         if not _BUCKET.fullmatch(bucket):
             raise InputError(f"Invalid name of a bucket. Received: {bucket!r}. Expected: gs://BUCKET/PREFIX.")
@@ -37,6 +46,7 @@ class GcsStore:
         self._prefix = f"{check_key(prefix.rstrip('/'))}/" if prefix.strip("/") else ""
         self._retry = retry or RetryPolicy()
         self._clock = clock or SystemClock()
+        self._access = access
         self._answered = False
         self._until: float | None = None
 
@@ -161,7 +171,7 @@ class GcsStore:
                 self._answered = True
                 return answer
             except Exception as error:
-                failure = errors.failure_of(error, self._bucket)
+                failure = errors.failure_of(error, self._bucket, writes=self._access == "write")
                 if failure is None:
                     raise
                 self._answered = self._answered or failure.answered
@@ -179,7 +189,7 @@ class GcsStore:
 
         left_s = max(0.1, tries.left_s)
         timeout = (min(self._retry.connect_s, left_s), min(self._retry.read_s, left_s))
-        return BucketRequests(connection=connection(), bucket=self._bucket, timeout=timeout)
+        return BucketRequests(connection=connection(self._access == "anonymous"), bucket=self._bucket, timeout=timeout)
 
     def _tries(self) -> RetryState:
         started = self._clock.monotonic()
