@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..checks import Facts, Finding
 from ..clock import Clock
+from ..spec.capabilities import Capabilities
 from ..spec.plan import Plan
 from ..status import Progress, Status
 
@@ -88,26 +89,46 @@ class Remote(Protocol):
 class Backend(Protocol):
     """Runs plans. All methods but `review` and `render` may do I/O."""
 
-    def warm_up(self) -> None:
-        """Prepare for a start, for example by importing a client library in the background."""
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this backend is like, as data."""
 
-    def probe(self, job: dict[str, Any], options: Mapping[str, Any]) -> Facts:
-        """Return the facts about this environment that a plan needs, for a Job and the target, both as JSON."""
-
-    def probe_online(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
-        """Query the services that the job needs, for `Facts.online`. Failed queries are part of the result.
+    def probe(
+        self, job: dict[str, Any], options: Mapping[str, Any], *, root: str, online: bool, starting: bool
+    ) -> Facts:
+        """Return the facts about this environment that a plan needs.
 
         Args:
             job: the Job as JSON.
             options: the target (such as `Vertex`) as JSON.
             root: where the run will live.
+            online: query the services that the job needs. Failed queries are part of the result. Otherwise, `Facts.online` has
+                what is known without a request.
+            starting: the plan is executed at once: what takes time, as importing a client library, may begin in the background.
         """
 
-    def cached_facts(self, root: str) -> dict[str, Any]:
-        """Return what is known about those services without a request, for `Facts.online`. Does not block."""
+    def review(
+        self,
+        job: dict[str, Any],
+        options: Mapping[str, Any],
+        facts: Facts,
+        *,
+        root: str,
+        run_id: str,
+        strategies: Sequence[str],
+        starting: bool,
+    ) -> list[Finding]:
+        """Return what speaks against a job on this backend. Pure.
 
-    def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
-        """Return the backend's own findings. What is required to start is an error if `starting`, else a warning. Pure."""
+        Args:
+            job: the Job as JSON.
+            options: the target as JSON.
+            facts: what `probe` found.
+            root: where the run will live.
+            run_id: its id.
+            strategies: the names of distribution strategies that the program uses.
+            starting: what is required to start is an error, else a warning.
+        """
 
     def render(self, plan: Plan) -> Request:
         """Return the request that `start` will send. Pure."""

@@ -12,7 +12,7 @@ from . import local, vertex_hardware, vertex_limits, vertex_online, vertex_targe
 from .strategies import strategies_in
 from .vertex_hardware import Json
 
-__all__ = ["TENSORFLOW_RANGE", "Facts", "Finding", "errors", "run_all", "strategies_in"]
+__all__ = ["TENSORFLOW_RANGE", "Facts", "Finding", "errors", "of_local", "of_vertex", "strategies_in"]
 
 _VERTEX = (
     vertex_hardware.offered,
@@ -35,31 +35,31 @@ _VERTEX = (
 )
 
 
-def run_all(
+def of_local(job: Json, facts: Facts, *, target: Json | None = None) -> list[Finding]:
+    """Return the findings of every check of local mode; `job` and `target` are JSON."""
+    return local.run(job, target or {}, facts)
+
+
+def of_vertex(
     job: Json,
     facts: Facts,
     *,
-    backend: str = "local",
-    target: Json | None = None,
+    target: Json,
     root: str = "",
     run_id: str = "",
     strategies: Sequence[str] = (),
 ) -> list[Finding]:
-    """Return the findings of every check of a backend, in a fixed order and without duplicates.
+    """Return the findings of every check of Vertex AI, in a fixed order and without duplicates.
 
-    `job` and `target` (such as a Vertex) are JSON; `root` and `run_id` are "" if not decided yet; `strategies` are the names
-    that `strategies_in` found in the program.
+    `job` and `target` are JSON; `root` and `run_id` are "" if not decided yet; `strategies` are the names that
+    `strategies_in` found in the program.
     """
-    target = target or {}
-    if backend == "vertex":
-        found = [finding for check in _VERTEX for finding in check(job, target)]
-        found += vertex_hardware.tensorflow(job, target, facts)
-        found += vertex_limits.roles(job, target, strategies)
-        found += vertex_limits.display_name(run_id)
-        found += vertex_target.place(job, target, root)
-        found += vertex_online.run(job, target, facts, root)
-    else:
-        found = local.run(job, target, facts)
+    found = [finding for check in _VERTEX for finding in check(job, target)]
+    found += vertex_hardware.tensorflow(job, target, facts)
+    found += vertex_limits.roles(job, target, strategies)
+    found += vertex_limits.display_name(run_id)
+    found += vertex_target.place(job, target, root)
+    found += vertex_online.run(job, target, facts, root)
     return list({(finding.level, finding.message): finding for finding in found}.values())
 
 

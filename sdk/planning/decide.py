@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from .. import checks
+from .. import backends
 from ..checks import Facts, Finding
 from ..spec import cluster
 from ..spec.plan import Plan
@@ -20,6 +20,7 @@ def make_plan(
     run_id: str,
     root: str,
     backend: str,
+    starting: bool,
     source: dict[str, Any],
     bundle: dict[str, Any],
     facts: Facts,
@@ -33,15 +34,16 @@ def make_plan(
     """Decide everything about a run.
 
     `source` holds the Plan's fields about the entry, `bundle` those about the archive, `notes` earlier findings, and `preload`
-    the modules that tasks could share, with reasons against it (None if the imports were not checked).
+    the modules that tasks could share, with reasons against it (None if the imports were not checked). `starting` is True if
+    the plan is executed at once.
     """
     named = tuple(preload["strategies"]) if preload else ()
-    found = checks.run_all(
-        job, facts, backend=backend, target=options or {}, root=root, run_id=run_id, strategies=named
-    )
-    findings = [*notes, *found]
     target = dict(options or {})
-    fresh = _why_fresh(job, target, facts, preload) if backend == "local" else "each task has a machine of its own"
+    engine = backends.load(backend)
+    found = engine.review(job, target, facts, root=root, run_id=run_id, strategies=named, starting=starting)
+    findings = [*notes, *found]
+    here = engine.capabilities.runs_here
+    fresh = _why_fresh(job, target, facts, preload) if here else "each task has a machine of its own"
     if fresh and target.get("start") == "fork":
         findings.append(Finding("warning", f"local_start='fork' is ignored: {fresh}."))
     return Plan(
@@ -53,6 +55,7 @@ def make_plan(
         kwargs=kwargs,
         tasks=[task.name for task in cluster.members(job["resources"], target)],
         backend_options=target,
+        capabilities=engine.capabilities,
         facts={name: value for name, value in asdict(facts).items() if name != "dropped" and value != {}},
         dropped=list(facts.dropped),
         inputs=inputs,

@@ -71,7 +71,7 @@ def make_plan(
     problems = Problems()
     settings = gather(what, given, target, environ, problems)
     job = _job(settings, problems)
-    backend, options = _backend(settings, problems, starting=verb in ("submit", "resume"))
+    backend, options = _backend(settings, problems)
     root = _root(backend, options, settings, environ, problems)
     with problems.collect():
         if settings.target.name is not None:
@@ -79,7 +79,8 @@ def make_plan(
     local = warm = ""
     with problems.collect():
         local = _local(root, options, environ, ask=backend == "local")
-    facts = _facts(backend, job, environ, problems, (options, root), online=bool(settings.target.online))
+    online, starting = bool(settings.target.online), verb in ("submit", "resume")
+    facts = _facts(backend, job, environ, problems, (options, root), online=online, starting=starting)
     packed = None
     with problems.collect():
         excluded = _Excluded(local or root, _cache(environ), never_packaged.files_being_written(output))
@@ -100,10 +101,9 @@ def make_plan(
         raise AssertionError("a check failed without a problem")
     label = settings.target.name or ids.default_name(_named(packed.source), packed.source.home.name)
     where = {"run_id": ids.new_run_id(label), "root": root, "backend": backend, "options": options}
-    made = _decide(job, packed, facts, inputs, where)
+    made = _decide(job, packed, facts, inputs, where, starting=verb != "plan")
     made = replace(made, local=local, warm_start=warm)
     notes += _ignored(settings, backend)
-    notes += backends.load(backend).review(made, starting=verb != "plan")
     notes += preflight_cache.plan_findings(made, environ, verb)
     made = replace(made, findings=[*([note.level, note.message] for note in notes), *made.findings])
     bad = checks.errors(made.findings)
@@ -142,6 +142,7 @@ def _facts(
     place: tuple[dict[str, Any], str],
     *,
     online: bool,
+    starting: bool,
 ) -> Facts | None:
     """Probe this machine and, if `online`, the cloud about a `place`: the backend's own options and the root."""
     if job is None:
@@ -150,11 +151,7 @@ def _facts(
     problems.found += missing_variables(fields["env"], environ)
     if problems.found:
         return None
-    engine = backends.load(backend)
-    return replace(
-        engine.probe(fields, place[0]),
-        online=engine.probe_online(fields, *place) if online else engine.cached_facts(place[1]),
-    )
+    return backends.load(backend).probe(fields, place[0], root=place[1], online=online, starting=starting)
 
 
 def _package(
@@ -232,13 +229,16 @@ def _named(source: LocatedEntry) -> str:
     return f"{source.notebook.removesuffix('.ipynb')}.py" if source.notebook else source.target
 
 
-def _decide(job: Job, packed: _PackedCode, facts: Facts, inputs: dict[str, str], where: dict[str, Any]) -> Plan:
+def _decide(
+    job: Job, packed: _PackedCode, facts: Facts, inputs: dict[str, str], where: dict[str, Any], *, starting: bool
+) -> Plan:
     source, needed = packed.source, packed.needed
     return decide.make_plan(
         job=job.model_dump(mode="json"),
         argv=[] if source.function and isinstance(job.args, dict) else job.argv(),
         kwargs=job.args if isinstance(job.args, dict) else {},
         **where,
+        starting=starting,
         source=_source_data(source),
         bundle=_bundle_data(packed.bundle),
         facts=facts,
@@ -300,13 +300,11 @@ def refuse_inside_task(verb: str) -> None:
         )
 
 
-def _backend(settings: Settings, problems: Problems, *, starting: bool) -> tuple[str, dict[str, Any]]:
+def _backend(settings: Settings, problems: Problems) -> tuple[str, dict[str, Any]]:
     """Return the backend's name and its own options as JSON; mistakes go to `problems`."""
     name = settings.values.get("backend", "local")
     with problems.collect():
         backends.check_name(name)
-        if starting and not problems.found:
-            backends.load(name).warm_up()
         return name, table.backend_options(name, settings.values)
     return name, {}
 

@@ -11,6 +11,7 @@ from .. import ids
 from ..errors import CorruptRunError
 from ..hardware import accelerators
 from . import cluster
+from .capabilities import LOCAL, OF_FIRST_PLANS, Capabilities
 from .layout import RootPaths, RunPaths
 from .payload import Payload
 
@@ -53,6 +54,7 @@ class Plan:
         warm_start: the checkpoint of another run to start from, as `STORE#COMMIT`; "" for none.
         drill: the "kills" and the random "seed" of a drill; {} otherwise.
         backend_options: the backend's own options as JSON: a Local or a Vertex.
+        capabilities: what the backend is like.
         local: this machine's copy of a root in a bucket, "" for a root that is a folder; not part of the JSON.
     """
 
@@ -86,6 +88,7 @@ class Plan:
     warm_start: str = ""
     drill: dict[str, Any] = field(default_factory=dict)
     backend_options: dict[str, Any] = field(default_factory=dict)
+    capabilities: Capabilities = LOCAL
     local: str = ""
 
     @property
@@ -134,6 +137,7 @@ class Plan:
                 )
             data.pop("local", None)
             known = {item.name: data[item.name] for item in fields(Plan) if item.name in data or _required(item)}
+            known["capabilities"] = _capabilities(data)
             plan = Plan(**known)
             _check(plan)
             return replace(plan, backend_options=_options(plan))
@@ -172,7 +176,7 @@ class Plan:
             grace_s=self.job["limits"]["grace_s"],
             drill=self.drill,
             tpu=row.name if row.family == "tpu" else "",
-            tpu_stand_in=self.backend == "local",
+            tpu_stand_in=self.capabilities.tpu_stand_in,
             own_names=self.own_names,
         )
 
@@ -213,6 +217,18 @@ def _from_first(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "job": job, "backend_options": options}
 
 
+def _capabilities(data: dict[str, Any]) -> Capabilities:
+    """Return the capabilities of a plan's backend. Other versions may lack some or have more."""
+    if "capabilities" not in data:
+        return OF_FIRST_PLANS.get(data["backend"], LOCAL)
+    found = {
+        item.name: data["capabilities"][item.name] for item in fields(Capabilities) if item.name in data["capabilities"]
+    }
+    if not all(isinstance(value, bool) for value in found.values()):
+        raise TypeError(f"capabilities are {found}")
+    return Capabilities(**found)
+
+
 def _options(plan: Plan) -> dict[str, Any]:
     """Return the backend's options with the fields of this version: others may lack some or have more."""
     from .policies import BACKENDS
@@ -229,7 +245,7 @@ def _check(plan: Plan) -> None:
     kinds = {"str": str, "list": list, "dict": dict}
     for item in fields(Plan):
         value = getattr(plan, item.name)
-        if not isinstance(value, kinds[str(item.type).partition("[")[0]]):
+        if item.name != "capabilities" and not isinstance(value, kinds[str(item.type).partition("[")[0]]):
             raise TypeError(f"{item.name} is {type(value).__name__}")
     if [task.name for task in plan.members] != plan.tasks:
         raise ValueError(f"tasks are {plan.tasks}")

@@ -19,14 +19,14 @@ _TASKS = 4
 
 
 def lines(plan: Plan) -> list[tuple[str, str]]:
-    cloud = _cloud(plan) if plan.backend == "vertex" else []
+    cloud = _cloud(plan) if plan.capabilities.has_price else []
     found = [*_run(plan), *cloud, *_code(plan), *_python(plan), *_program(plan)]
     return [*found, *((level, message) for level, message in plan.findings)]
 
 
 def short(plan: Plan) -> list[tuple[str, str]]:
     """Return the lines that `submit` prints first: what, where, the price, the warnings, and how much is hidden."""
-    cloud = _cloud(plan) if plan.backend == "vertex" else []
+    cloud = _cloud(plan) if plan.capabilities.has_price else []
     # Notes may tell what rented machines cost or lack.
     findings = [(level, message) for level, message in plan.findings if level != "note" or cloud]
     found = [
@@ -116,7 +116,7 @@ def _code(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _python(plan: Plan) -> list[tuple[str, str]]:
-    if plan.backend != "local":
+    if not plan.capabilities.runs_here:
         return [("python", "that of the image; missing requirements are installed when a task starts")]
     if plan.job["code"].get("isolated", False):
         python = f"{plan.facts['python']}, a fresh environment"

@@ -60,10 +60,9 @@ class Asked:
 
     def findings(self) -> list[Finding]:
         values = self.values
-        return checks.run_all(
+        return checks.of_vertex(
             values,
             self.facts,
-            backend="vertex",
             target=values["vertex"],
             root=values["root"],
             run_id=values["run_id"],
@@ -674,12 +673,10 @@ def test_a_plan_is_refused_with_every_sentence_before_anything_is_written(write,
 
 def test_checks_of_local_mode_are_left_out_for_vertex_and_the_other_way_round() -> None:
     job = sdk.Job("train.py", resources={"workers": 100}, code={"keras": "legacy"}).model_dump(mode="json")
-    crowded = [finding.message for finding in checks.run_all(job, FACTS)]
+    crowded = [finding.message for finding in checks.of_local(job, FACTS)]
     assert any("share 2 CPUs" in message for message in crowded)
     assert any("tf_keras" in message for message in crowded)
-    there = [
-        finding.message for finding in checks.run_all(job, FACTS, backend="vertex", target=sdk.Vertex().model_dump())
-    ]
+    there = [finding.message for finding in checks.of_vertex(job, FACTS, target=sdk.Vertex().model_dump())]
     assert not set(crowded) & set(there)
 
 

@@ -7,17 +7,18 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...checks import Facts, Finding, local
+from ...checks import Facts, Finding, local, of_local
 from ...clock import Clock, SystemClock
 from ...errors import PodliftError
 from ...process import namespaces, spawn
 from ...process.janitor_watch import end_leftovers
 from ...records.events import Event, resume_count, source_of
 from ...records.recorder import Recorder, read_events
+from ...spec import capabilities
 from ...spec.plan import Plan
 from ...storage import emulator, posix
 from ..base import LogLine, Observation, Request
@@ -33,7 +34,11 @@ _supervisors: list[subprocess.Popen[bytes]] = []
 class LocalBackend:
     """The backend called "local"."""
 
-    def probe(self, job: dict[str, Any], options: Mapping[str, Any]) -> Facts:
+    capabilities = capabilities.LOCAL
+
+    def probe(
+        self, job: dict[str, Any], options: Mapping[str, Any], *, root: str, online: bool, starting: bool
+    ) -> Facts:
         """Inspect this machine, without importing TensorFlow."""
         return Facts(
             python=platform.python_version(),
@@ -46,20 +51,19 @@ class LocalBackend:
             dropped=render.dropped(os.environ, job["env"]),
         )
 
-    def probe_online(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
-        """Return nothing: there is no service to ask."""
-        return {}
-
-    def cached_facts(self, root: str) -> dict[str, Any]:
-        """Return nothing: there is no service to ask."""
-        return {}
-
-    def warm_up(self) -> None:
-        """Do nothing: the supervisor loads what it needs."""
-
-    def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
-        """Check the variables of this shell that change how tasks run."""
-        return local.tpu_replicas(plan.job, os.environ)
+    def review(
+        self,
+        job: dict[str, Any],
+        options: Mapping[str, Any],
+        facts: Facts,
+        *,
+        root: str,
+        run_id: str,
+        strategies: Sequence[str],
+        starting: bool,
+    ) -> list[Finding]:
+        """Check the job, and the variables of this shell that change how tasks run."""
+        return [*local.tpu_replicas(job, os.environ), *of_local(job, facts, target=options)]
 
     def render(self, plan: Plan) -> Request:
         """Return each task's command and environment. Ports are chosen when the tasks start."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ...checks import Facts, Finding
+from ...checks import Facts, Finding, of_vertex
 from ...clock import Clock, SystemClock
+from ...spec import capabilities
 from ...spec.plan import Plan
 from ..base import LogLine, Observation, Remote, Request
 from . import request as job_request
@@ -18,14 +19,24 @@ from . import request as job_request
 class VertexBackend:
     """The backend called "vertex". To keep planning fast, the top of this file imports only `request`."""
 
-    def warm_up(self) -> None:
-        """Start to import Google's client."""
-        from . import client
+    capabilities = capabilities.VERTEX
 
-        client.warm_up()
+    def probe(
+        self, job: dict[str, Any], options: Mapping[str, Any], *, root: str, online: bool, starting: bool
+    ) -> Facts:
+        """Query the bucket, the image and the quotas, or only the cache. Tasks do not see this machine's disk."""
+        from . import locations
 
-    def probe(self, job: dict[str, Any], options: Mapping[str, Any]) -> Facts:
-        """Return what is known offline. Tasks see neither this machine's disk nor its environment."""
+        if starting:
+            from . import client
+
+            client.warm_up()
+        if online:
+            from . import probe
+
+            found = probe.probe_online(job, options, root)
+        else:
+            found = locations.cached(root, os.environ)
         return Facts(
             python=platform.python_version(),
             executable=sys.executable,
@@ -35,25 +46,25 @@ class VertexBackend:
             cpus=os.cpu_count() or 1,
             isolation=None,
             disk=False,
+            online=found,
         )
 
-    def probe_online(self, job: dict[str, Any], options: Mapping[str, Any], root: str) -> dict[str, Any]:
-        """Query the bucket, the image and the quotas."""
-        from . import probe
-
-        return probe.probe_online(job, options, root)
-
-    def cached_facts(self, root: str) -> dict[str, Any]:
-        """Return the location of the bucket, if it is cached."""
-        from . import locations
-
-        return locations.cached(root, os.environ)
-
-    def review(self, plan: Plan, *, starting: bool) -> list[Finding]:
-        """Return missing settings, and a note on a patched request."""
+    def review(
+        self,
+        job: dict[str, Any],
+        options: Mapping[str, Any],
+        facts: Facts,
+        *,
+        root: str,
+        run_id: str,
+        strategies: Sequence[str],
+        starting: bool,
+    ) -> list[Finding]:
+        """Return missing settings, a note on a patched request, and what Vertex AI would reject."""
         return [
-            *(Finding("error" if starting else "warning", text) for text in job_request.missing(plan)),
-            *job_request.findings(plan),
+            *(Finding("error" if starting else "warning", text) for text in job_request.missing(options, root)),
+            *job_request.findings(options),
+            *of_vertex(job, facts, target=options, root=root, run_id=run_id, strategies=strategies),
         ]
 
     def render(self, plan: Plan) -> Request:

@@ -47,13 +47,12 @@ def url(plan: Plan) -> str:
     return f"https://{plan.backend_options['regions'][0]}-aiplatform.googleapis.com/v1/{parent(plan)}/customJobs"
 
 
-def missing(plan: Plan) -> list[str]:
+def missing(options: Mapping[str, Any], root: str) -> list[str]:
     """Return an error for each missing setting, for which the plan shows a placeholder."""
-    options = plan.backend_options
     unset = [
         ("project", options["project"], "vertex_project"),
         ("container image", options["image"], "vertex_image"),
-        ("bucket", not plan.root.startswith("gs://<"), "vertex_bucket"),
+        ("bucket", not root.startswith("gs://<"), "vertex_bucket"),
     ]
     return [
         f"No {what} is configured for vertex. Next: --{name.replace('_', '-')}, PODLIFT_{name.upper()}, or a table [vertex] "
@@ -63,9 +62,9 @@ def missing(plan: Plan) -> list[str]:
     ]
 
 
-def findings(plan: Plan) -> list[Finding]:
+def findings(options: Mapping[str, Any]) -> list[Finding]:
     """Return a note if the request is patched."""
-    raw = plan.backend_options["raw"]
+    raw = options["raw"]
     patched = f"The request is patched by raw=, without checks: {', '.join(_leaves(raw))}."
     return [Finding("note", patched)] if raw else []
 

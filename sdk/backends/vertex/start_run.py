@@ -31,7 +31,7 @@ _REGIONAL = "region"
 
 def check(request: Request) -> None:
     """Reject missing settings, an invalid patch, missing credentials and an unusable bucket."""
-    missing = job_request.missing(request.plan)
+    missing = job_request.missing(request.plan.backend_options, request.plan.root)
     if missing:
         raise InputError(missing)
     try:

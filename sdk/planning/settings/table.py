@@ -261,12 +261,12 @@ def job(values: Mapping[str, Any]) -> Job:
 
 
 def backend_options(backend: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value of a backend that settings describe, as JSON; {} for a backend without one.
+    """Return the value of a backend that settings describe, as JSON; for a backend without one, those of local mode.
 
     Raises:
         InputError: every mistake, each with the setting's name.
     """
-    return _part(backend, values).model_dump(mode="json") if backend in BACKENDS else {}
+    return _part(backend if backend in BACKENDS else "local", values).model_dump(mode="json")
 
 
 def _part(group: str, values: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> BaseModel:

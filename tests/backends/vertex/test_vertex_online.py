@@ -15,7 +15,7 @@ import pytest
 import sdk
 from sdk.backends.vertex import locations
 from sdk.backends.vertex import probe as online
-from sdk.checks import Facts, run_all
+from sdk.checks import Facts, of_vertex
 from sdk.cli.app import run as command
 from sdk.errors import InputError
 from sdk.storage import emulator
@@ -320,7 +320,7 @@ def test_what_is_known_of_an_image_decides(known: dict[str, Any], level: str, pa
     )  # fmt: skip
     target = sdk.Vertex(project="my-project", bucket="b-1", image=IMAGE).model_dump(mode="json")
     job = sdk.Job("train.py").model_dump(mode="json")
-    found = [each for each in run_all(job, facts, backend="vertex", target=target) if "image" in each.message.lower()]
+    found = [each for each in of_vertex(job, facts, target=target) if "image" in each.message.lower()]
     assert [each.level for each in found] == [level]
     assert part in found[0].message
 

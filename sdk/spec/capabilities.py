@@ -1,0 +1,41 @@
+"""What a backend is like, as data: everything outside a backend that differs between backends depends on this."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """The properties of a backend. The defaults are those of a backend that runs tasks on this machine.
+
+    Args:
+        runs_here: tasks are processes of this machine: they have its Python, its disk and its accelerators.
+        supervised_here: a process of the submitting machine supervises the run; else the service and its containers do.
+        needs_bucket: its machines see no folder of this one, so that its runs live in a bucket.
+        keeps_logs: the service keeps the logs; the run directory has no log files.
+        outputs_in_store: tasks write the model to the root itself, not to a folder that is collected afterwards.
+        has_price: it rents machines by the hour.
+        tpu_stand_in: CPU replicas stand in for the cores of a TPU.
+    """
+
+    runs_here: bool = True
+    supervised_here: bool = True
+    needs_bucket: bool = False
+    keeps_logs: bool = False
+    outputs_in_store: bool = False
+    has_price: bool = False
+    tpu_stand_in: bool = False
+
+
+LOCAL = Capabilities(tpu_stand_in=True)
+VERTEX = Capabilities(
+    runs_here=False,
+    supervised_here=False,
+    needs_bucket=True,
+    keeps_logs=True,
+    outputs_in_store=True,
+    has_price=True,
+)
+# Plans of podlift 0.1 do not have the capabilities of their backend.
+OF_FIRST_PLANS = {"local": LOCAL, "vertex": VERTEX}
