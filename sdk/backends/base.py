@@ -123,7 +123,7 @@ class Backend(Protocol):
         Args:
             job: the Job as JSON.
             options: the target as JSON.
-            facts: what `probe` found.
+            facts: the probed facts.
             root: where the run will live.
             run_id: its id.
             strategies: the names of distribution strategies that the program uses.
