@@ -89,7 +89,9 @@ class DrillReport:
 
     def _about_kills(self) -> Iterator[tuple[str, str]]:
         if self.attempts:
-            yield "attempts", f"{self.attempts}, {self.seconds_lost:.1f} s longer than undisturbed"
+            # On a busy machine the undisturbed trainings may be the slower ones.
+            longer = "longer" if self.seconds_lost >= 0 else "shorter"
+            yield "attempts", f"{self.attempts}, {abs(self.seconds_lost):.1f} s {longer} than undisturbed"
         for kill in self.kills:
             yield "kill", str(kill)
         for kill_missed in self.kills_missed:

@@ -271,6 +271,11 @@ def test_the_report_is_text_and_json() -> None:
     assert "/runs/c" in str(PASSED)
 
 
+@pytest.mark.parametrize(("seconds", "words"), [(4.25, "4.2 s longer than"), (-1.1, "1.1 s shorter than")])
+def test_the_report_compares_the_killed_training_with_the_undisturbed_ones(seconds: float, words: str) -> None:
+    assert words in str(replace(PASSED, seconds_lost=seconds))
+
+
 @pytest.mark.parametrize("verdict", ["not_equal", "not_reproducible", "kills_missed", "nothing_saved", "failed"])
 def test_everything_but_passed_ends_with_1_and_says_why(verdict: Any) -> None:
     report = replace(

@@ -63,7 +63,6 @@ def test_a_fit_that_is_killed_while_it_saves_ends_with_the_same_weights(write, r
     # The save before was over, since one that is due waits for it; this one may have been done just in time.
     assert kill["restored"] in (10, 15)
     assert told["steps_lost"] == kill["steps_lost"] == 15 - kill["restored"]
-    assert told["seconds_lost"] > 0
     assert len(told["weights_sha"]) == 64
     assert all(Path(url).parent == root / "runs" and "-drill-" in url for url in told["runs"].values())
     assert "attempt 1 is over: chief-0@save:3" in said
