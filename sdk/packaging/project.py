@@ -46,14 +46,20 @@ def is_private(folder: Path) -> bool:
 def read_toml(path: Path) -> dict[str, Any]:
     """Return the content of a TOML file, {} when there is none."""
     try:
-        found: dict[str, Any] = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
-        return found
+        return parse_toml(path.read_bytes(), str(path))
     except FileNotFoundError:
         return {}
     except OSError as error:
         raise InputError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
+
+
+def parse_toml(data: bytes, name: str) -> dict[str, Any]:
+    """Return the content of a TOML file; `name` is its name in messages."""
+    try:
+        found: dict[str, Any] = tomllib.loads(data.decode("utf-8-sig"))
+        return found
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{str(path)!r} is not TOML: {error}.") from None
+        raise InputError(f"{name!r} is not TOML: {error}.") from None
 
 
 def source_roots(project: Path) -> tuple[str, ...]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sysconfig
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+UV = f"{sysconfig.get_path('scripts')}/uv"
 
 SRC_LAYOUT = {
     "pyproject.toml": """
@@ -30,6 +33,7 @@ SRC_LAYOUT = {
         name = "numpy"
         version = "{version("numpy")}"
         source = {{ registry = "https://pypi.org/simple" }}
+        sdist = {{ url = "https://host.example/numpy-{version("numpy")}.tar.gz", hash = "sha256:{"ab" * 32}" }}
         """,
     "data/digits.csv": "0,0,1\n0,1,0\n1,0,0\n1,1,1\n",
     "src/digits/__init__.py": "",
@@ -63,7 +67,7 @@ def test_a_src_layout_project_with_a_lock_and_data_comes_back_with_its_model(wri
         project = write(path, text).parents[len(Path(path).parts) - 1]
     # As `pip install -e .` leaves it: the project's own folder is on the path of everything that runs here.
     (fresh.site / "__editable__.digits.pth").write_text(f"{project / 'src'}\n")
-    shown = fresh.podlift("submit", "-v", "digits.train:main", "--args", '{"epochs": 2}', "--json", cwd=project)
+    shown = fresh.podlift("submit", "-v", "digits.train:main", "--args", '{"epochs": 2}', "--json", cwd=project, UV=UV)
     assert shown.code == 0, shown.stderr
     assert "1 of uv.lock: numpy==" in shown.stderr
     run = json.loads(shown.stdout)

@@ -194,11 +194,12 @@ def test_what_an_extra_of_the_project_brings_is_a_note_with_the_way_to_ask_for_i
 
 
 def test_a_lock_names_all_there_is(world, write) -> None:
-    package = "[[package]]\nname = '{0}'\nversion = '1.0'\nsource = {{ registry = 'https://pypi.org/simple' }}\n"
-    root = (
-        "version = 1\n[[package]]\nname = 'app'\nsource = { virtual = '.' }\ndependencies = [{ name = 'acme-tools' }]\n"
-    )
-    write("uv.lock", root + package.format("acme-tools"))
+    files = f"sdist = {{ url = 'https://host.example/acme_tools-1.0.tar.gz', hash = 'sha256:{'ab' * 32}' }}\n"
+    source = f"version = '1.0'\nsource = {{ registry = 'https://pypi.org/simple' }}\n{files}"
+    package = f"[[package]]\nname = 'acme-tools'\n{source}"
+    write("pyproject.toml", "[project]\nname = 'app'\nversion = '0'\n")
+    root = "version = 1\nrequires-python = '>=3.10'\n[[package]]\nname = 'app'\nsource = { virtual = '.' }\n"
+    write("uv.lock", f"{root}dependencies = [{{ name = 'acme-tools' }}]\n{package}")
     write("train.py", "import acme, acmebase\n")
     ((level, message),) = findings()
     assert level == "warning", "what a lock leaves out is not installed, whatever is needed here"

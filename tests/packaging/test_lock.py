@@ -1,20 +1,21 @@
-"""Lock files: exact versions, under the markers of every way that leads to them."""
+"""Lock files: exact versions with their markers, from uv.lock through uv, and from the standard's pylock.toml."""
 
 from __future__ import annotations
 
-from itertools import product
+import os
+import shutil
+import subprocess
+import sysconfig
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from packaging.markers import Marker
 
 import sdk
 from sdk.packaging.requirements import lock
 from sdk.packaging.requirements.read import Requirements, gather
 
 LOCK = Path(__file__).with_name("app.uv.lock")
+SCRIPTS = sysconfig.get_path("scripts")
 
 
 def read(setting: str | tuple[str, ...] = "auto") -> Requirements:
@@ -28,7 +29,7 @@ def refused(setting: str | tuple[str, ...] = "auto") -> list[str]:
 
 
 def test_a_lock_that_uv_wrote_gives_exact_versions_with_the_markers_of_every_way_to_them(write) -> None:
-    write("pyproject.toml", "[project]\nname = 'app'\ndependencies = ['click', 'new']\n")
+    write("pyproject.toml", "[project]\nname = 'app'\nversion = '0'\ndependencies = ['click', 'new']\n")
     write("uv.lock", LOCK.read_text())
     write("../libs/common/pyproject.toml", "[project]\nname = 'common'\ndependencies = ['attrs']\n")
     found = read()
@@ -47,91 +48,170 @@ def test_a_lock_that_uv_wrote_gives_exact_versions_with_the_markers_of_every_way
         "httpx==0.28.1",
         "idna==3.20",
         "socksio==1.0.0",
-        'typing-extensions==4.16.0 ; python_full_version < "3.11" or python_full_version < "3.15"',
+        'typing-extensions==4.16.0 ; python_full_version < "3.15"',
     )
     assert [note.message for note in found.notes] == [
         "uv.lock is older than pyproject.toml, which also requires new. Next: uv lock."
     ]
 
 
-LOCKED = """
+HASH = f"sha256:{'ab' * 32}"
+LOCKED = f"""
 version = 1
+requires-python = ">=3.10"
+conflicts = [[{{ package = "app", extra = "cpu" }}, {{ package = "app", extra = "gpu" }}]]
+[manifest]
+members = ["app", "lib"]
 [[package]]
 name = "app"
-source = { virtual = "packages/app" }
+source = {{ virtual = "packages/app" }}
 dependencies = [
-    { name = "torch", marker = "extra == 'extra-3-app-cpu'" },
-    { name = "a", extra = ["x"] },
-    { name = "g" },
-    { name = "u" },
+    {{ name = "a", extra = ["x"] }},
+    {{ name = "g" }},
+    {{ name = "lib" }},
+    {{ name = "own" }},
+    {{ name = "u" }},
 ]
+[package.optional-dependencies]
+cpu = [{{ name = "torch" }}]
+gpu = [{{ name = "torch" }}]
 [[package]]
 name = "torch"
 version = "2.0"
-source = { registry = "https://torch.example/whl" }
+source = {{ registry = "https://never.example" }}
+wheels = [{{ url = "https://never.example/torch-2.0-py3-none-any.whl", hash = "{HASH}" }}]
+[[package]]
+name = "lib"
+source = {{ editable = "packages/lib" }}
+dependencies = [{{ name = "b", marker = "os_name == 'nt'" }}]
 [[package]]
 name = "a"
 version = "1.0+local"
-source = { registry = "https://torch.example/whl" }
+source = {{ registry = "https://torch.example/whl" }}
+wheels = [{{ url = "https://torch.example/a-1.0+local-py3-none-any.whl", hash = "{HASH}" }}]
 [package.optional-dependencies]
-x = [{ name = "b" }, { name = "a", extra = ["y"] }]
-y = [{ name = "c", marker = "os_name == 'nt' or extra != 'extra-3-app-cpu'" }]
+x = [{{ name = "c" }}]
 [[package]]
 name = "b"
 version = "1.0"
-source = { registry = "https://pypi.org/simple" }
-dependencies = [{ name = "a" }]
+source = {{ registry = "https://pypi.org/simple" }}
+sdist = {{ url = "https://pypi.org/b-1.0.tar.gz", hash = "{HASH}" }}
 [[package]]
 name = "c"
 version = "1.0"
-source = { registry = "https://pypi.org/simple" }
+source = {{ registry = "https://pypi.org/simple" }}
+sdist = {{ url = "https://pypi.org/c-1.0.tar.gz", hash = "{HASH}" }}
 [[package]]
 name = "g"
 version = "1.0"
-source = { git = "https://host.example/g?subdirectory=d&rev=main#abc" }
+source = {{ git = "https://host.example/g?subdirectory=d&rev=main#{"0123456789" * 4}" }}
+[[package]]
+name = "own"
+version = "1.0"
+source = {{ registry = "wheels" }}
+wheels = [{{ path = "own-1.0-py3-none-any.whl", hash = "{HASH}" }}]
 [[package]]
 name = "u"
-source = { url = "https://host.example/u-1-py3-none-any.whl" }
-[[package]]
-name = "unused"
-version = "1.0"
-source = { registry = "https://never.example" }
+version = "1"
+source = {{ url = "https://host.example/u-1-py3-none-any.whl" }}
+wheels = [{{ url = "https://host.example/u-1-py3-none-any.whl", hash = "{HASH}" }}]
 """
 
 
-def test_a_workspaces_lock_counts_for_its_members_from_wherever_packages_come(
-    write, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write("pyproject.toml", "[tool.uv.workspace]\nmembers = ['packages/*']\n")
+@pytest.fixture
+def member(write) -> Path:
+    """A member of a workspace whose lock is above it."""
+    write("pyproject.toml", "[tool.uv.workspace]\nmembers = ['packages/*']\nexclude = ['packages/other']\n")
     write("uv.lock", LOCKED)
-    member = write("packages/app/pyproject.toml", "[project]\nname = 'app'\ndependencies = ['a']\n").parent
+    write("packages/lib/pyproject.toml", "[project]\nname = 'lib'\nversion = '0'\n")
+    return write("packages/app/pyproject.toml", "[project]\nname = 'app'\nversion = '0'\ndependencies = ['a']\n").parent
+
+
+def test_a_workspaces_lock_counts_for_its_members_from_wherever_packages_come(write, member: Path) -> None:
+    write("packages/app/wheels/readme.txt")
+    write("uv.lock", LOCKED.replace('registry = "wheels"', 'registry = "packages/app/wheels"'))
     found = gather("auto", member)
+    assert found.source == "uv.lock"
     assert found.lines == (
         "a==1.0+local",
-        "b==1.0",
-        'c==1.0 ; os_name == "nt" or python_version >= "0"',
-        "g @ git+https://host.example/g@abc#subdirectory=d",
+        'b==1.0 ; os_name == "nt"',
+        "c==1.0",
+        f"g @ git+https://host.example/g@{'0123456789' * 4}#subdirectory=d",
+        "own==1.0",
         "u @ https://host.example/u-1-py3-none-any.whl",
     )
-    assert found.options == ("--extra-index-url https://torch.example/whl",)
-    other = write("elsewhere/pyproject.toml", "[project]\nname = 'other'\ndependencies = ['z']\n").parent
-    assert gather("auto", other).lines == ("z",), "the lock does not know it"
+    assert found.options == (
+        "--extra-index-url https://torch.example/whl",
+        f"--find-links {member / 'wheels'}",
+    )
+    assert found.folders == ("../lib",)
+    assert found.notes == ()
+
+
+def test_a_workspaces_lock_is_not_read_for_a_project_that_is_no_member(write, member: Path) -> None:
+    for folder in ("elsewhere", "packages/other"):
+        other = write(f"{folder}/pyproject.toml", "[project]\nname = 'other'\ndependencies = ['z']\n").parent
+        assert gather("auto", other).lines == ("z",)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("old", "new", "reason"),
     [
-        ("version = 2\n", "its version is 2"),
-        ("version = 1\n", "does not contain this project"),
-        ("version =\n", "not TOML"),
-        (LOCKED.replace("packages/app", ".").replace("//torch", "//u:S3CRET@torch"), "credentials"),
-        (LOCKED.replace("packages/app", ".").replace('version = "1.0+local"', ""), "neither a version"),
+        ("version = 1\n", "version = 2\n", "unsupported schema version (v2"),
+        ("version = 1\n", "version =\n", "TOML parse error at line 2"),
+        ('name = "app"', 'name = "apps"', "Missing workspace member `app`"),
+        ('version = "1.0+local"', "", "missing `version` field"),
+        ("host.example/u-1", "u:S3CRET@host.example/u-1", "contains credentials"),
+        ("//host.example/g", "//S3CRET@host.example/g", "contains credentials"),
+        ('registry = "wheels"', 'registry = "../wheels"', "--find-links does not name a folder of the project"),
     ],
 )
-def test_a_lock_that_cannot_be_used_says_why(write, text: str, said: str) -> None:
-    write("uv.lock", text)
-    assert said in " ".join(refused())
-    assert "S3CRET" not in " ".join(refused())
+def test_a_lock_that_cannot_be_used_says_why(write, member: Path, old: str, new: str, reason: str) -> None:
+    assert old in LOCKED
+    write("uv.lock", LOCKED.replace(old, new))
+    with pytest.raises(sdk.InputError) as caught:
+        gather("auto", member)
+    assert reason in str(caught.value)
+    assert "CRET" not in str(caught.value)
+
+
+@pytest.fixture
+def no_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = shutil.which
+    monkeypatch.delenv("UV", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name, **options: None if name == "uv" else found(name, **options))
+
+
+def test_without_uv_its_lock_is_passed_over_with_a_warning_and_refused_when_it_is_named(write, no_uv: None) -> None:
+    write("pyproject.toml", "[project]\nname = 'app'\nversion = '0'\ndependencies = ['click']\n")
+    write("uv.lock", LOCK.read_text())
+    found = read()
+    assert (found.source, found.lines) == ("pyproject.toml", ("click",))
+    (note,) = found.notes
+    assert note.level == "warning"
+    assert "pip install uv" in note.message
+    assert "uv export --format pylock.toml -o pylock.toml" in note.message
+    (problem,) = refused("uv.lock")
+    assert "uv is not installed" in problem
+
+
+def test_the_command_that_is_named_makes_a_lock_with_the_same_requirements(write, monkeypatch) -> None:
+    write("pyproject.toml", "[project]\nname = 'app'\nversion = '0'\ndependencies = ['click']\n")
+    write("uv.lock", LOCK.read_text())
+    write("../libs/common/pyproject.toml", "[project]\nname = 'common'\n")
+    command = ["uv", *["export", "--format", "pylock.toml", "-o", "pylock.toml", "--frozen", "--offline", "--quiet"]]
+    subprocess.run(command, check=True, env={**os.environ, "PATH": f"{SCRIPTS}:{os.environ['PATH']}"}, timeout=60)
+    (line,) = set(read("pylock.toml").lines) - set(read().lines)
+    assert line.startswith("iniconfig=="), "uv exports the default group dev as well"
+
+
+def test_a_uv_that_does_not_answer_is_a_mistake_of_the_lock(write, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = write("bin/uv", "#!/bin/sh\nexec sleep 60\n")
+    program.chmod(0o755)
+    write("uv.lock", LOCK.read_text())
+    monkeypatch.setenv("UV", str(program))
+    monkeypatch.setattr(lock, "_LIMIT_S", 0.2)
+    assert "timed out after 0.2 seconds" in refused()[0]
 
 
 def test_a_lock_of_the_standard_is_read_when_it_is_named(write) -> None:
@@ -144,12 +224,13 @@ def test_a_lock_of_the_standard_is_read_when_it_is_named(write) -> None:
         version = "2.0"
         marker = "python_version >= '3.10'"
         index = "https://mine.example/simple"
+        sdist = { url = "https://mine.example/numpy-2.0.tar.gz", hashes = { sha256 = "ab" } }
         [[packages]]
         name = "x"
         vcs = { type = "git", url = "https://host.example/x", commit-id = "abc" }
         [[packages]]
         name = "y"
-        archive = { url = "https://host.example/y.zip" }
+        archive = { url = "https://host.example/y.zip", subdirectory = "a", hashes = { sha256 = "ab" } }
         [[packages]]
         name = "common"
         directory = { path = "common" }
@@ -158,37 +239,30 @@ def test_a_lock_of_the_standard_is_read_when_it_is_named(write) -> None:
     assert found.lines == (
         'numpy==2.0 ; python_version >= "3.10"',
         "x @ git+https://host.example/x@abc",
-        "y @ https://host.example/y.zip",
+        "y @ https://host.example/y.zip#subdirectory=a",
     )
     assert found.options == ("--index-url https://mine.example/simple",)
     assert found.folders == ("common",)
     assert read().source == ""
-    write(
-        "pylock.toml",
-        "lock-version = '1.0'\n[[packages]]\nname='x'\nversion='1'\nmarker=\"'dev' in dependency_groups\"\n",
-    )
-    assert "depends on extras or groups" in refused("pylock.toml")[0]
 
 
-ATOMS = ["python_version < '3.11'", "python_version >= '3.11'", "os_name == 'nt'", "sys_platform == 'linux'", ""]
-EDGES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.sampled_from(ATOMS)), max_size=14)
-WORLDS = [
-    {"python_version": version, "os_name": name, "sys_platform": platform}
-    for version, name, platform in product(("3.10", "3.12"), ("nt", "posix"), ("linux", "win32"))
-]
-
-
-@given(EDGES)
-def test_a_package_is_wanted_exactly_where_some_way_leads_to_it(edges: list[tuple[int, int, str]]) -> None:
-    ways = lock.marker_paths([0], lambda node: [(end, marker) for start, end, marker in edges if start == node])
-    texts = {node: lock.joined_markers(found) for node, found in ways.items()}
-    for world in WORLDS:
-        reached, waiting = {0}, [0]
-        while waiting:
-            here = waiting.pop()
-            for start, end, marker in edges:
-                if start == here and end not in reached and (not marker or Marker(marker).evaluate(world)):
-                    reached.add(end)
-                    waiting.append(end)
-        wanted = {node for node, text in texts.items() if not text or Marker(text).evaluate(world)}
-        assert wanted == reached
+@pytest.mark.parametrize(
+    ("package", "reason"),
+    [
+        ("version='1'\nmarker=\"'dev' in dependency_groups\"", "x: its marker depends on extras or groups"),
+        ("version='one'", "Invalid version: 'one'"),
+        ("archive={path='x-1.zip'}", "hashes"),
+        ("archive={path='wheels/x-1-py3-none-any.whl', hashes={sha256='ab'}}", "there is no such folder here"),
+        ("archive={url='https://u:S3CRET@host.example/x.zip', hashes={sha256='ab'}}", "contains credentials"),
+    ],
+)
+def test_a_lock_of_the_standard_that_cannot_be_used_says_why(write, package: str, reason: str) -> None:
+    files = "" if "archive" in package else "sdist={url='https://host.example/x-1.tar.gz', hashes={sha256='ab'}}\n"
+    start = "lock-version='1.0'\ncreated-by='me'\n"
+    write("pylock.toml", f"{start}[[packages]]\nname='x'\n{package}\n{files}")
+    (problem,) = refused("pylock.toml")
+    assert problem.startswith("pylock.toml:")
+    assert reason in problem
+    assert "CRET" not in problem
+    write("pylock.toml", "lock-version='2.0'\ncreated-by='me'\npackages=[]\n")
+    assert "2.0" in refused("pylock.toml")[0]

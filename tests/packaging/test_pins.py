@@ -60,8 +60,11 @@ def test_a_requirement_that_what_is_there_satisfies_is_no_pin(write, line: str) 
 
 
 def test_a_lock_is_told_to_lock_what_is_there(write) -> None:
-    write("uv.lock", "version = 1\n[[package]]\nname = 'app'\nsource = { virtual = '.' }\ndependencies = [{ name = 'numpy' }]\n"
-          "[[package]]\nname = 'numpy'\nversion = '1.26.4'\nsource = { registry = 'https://pypi.org/simple' }\n")  # fmt: skip
+    files = f"sdist = {{ url = 'https://host.example/numpy-1.26.4.tar.gz', hash = 'sha256:{'ab' * 32}' }}\n"
+    write("pyproject.toml", "[project]\nname = 'app'\nversion = '0'\ndependencies = ['numpy']\n")
+    write("uv.lock", "version = 1\nrequires-python = '>=3.10'\n[[package]]\nname = 'app'\nsource = { virtual = '.' }\n"
+          "dependencies = [{ name = 'numpy' }]\n[[package]]\nname = 'numpy'\nversion = '1.26.4'\n"
+          "source = { registry = 'https://pypi.org/simple' }\n" + files)  # fmt: skip
     (found,) = pins(read(), BROUGHT)
     assert "uv add 'numpy==2.2.6'" in found.message
 

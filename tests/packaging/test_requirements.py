@@ -302,12 +302,13 @@ def test_the_first_file_that_says_anything_wins_and_the_others_are_named(write) 
     (note,) = read().notes
     assert (read().source, note.level) == ("", "note")
     assert "environment.yml" in note.message
-    write("pyproject.toml", "[project]\nname = 'app'\ndependencies = ['from-pyproject']\n")
+    write("pyproject.toml", "[project]\nname = 'app'\nversion = '0'\ndependencies = ['from-pyproject']\n")
     assert read().lines == ("from-pyproject",)
     write("requirements.txt", "from-file\n")
     assert read().lines == ("from-file",)
     assert "not from pyproject.toml" in read().notes[0].message
-    write("uv.lock", "version = 1\n[[package]]\nname = 'app'\nsource = { virtual = '.' }\n")
+    locked = "[[package]]\nname = 'app'\nsource = { virtual = '.' }\n"
+    write("uv.lock", f"version = 1\nrequires-python = '>=3.10'\n{locked}")
     assert read().source == "uv.lock"
     assert any("not from requirements.txt" in note.message for note in read().notes)
     assert any(

@@ -59,6 +59,10 @@ class RequirementsCollector:
         if line not in self.options:
             self.options.append(line)
 
+    def names(self) -> set[str]:
+        """Return the distributions that are required."""
+        return {canonicalize_name(requirement.name) for requirement, _ in self._requirements.values()}
+
     def lines(self) -> tuple[str, ...]:
         """Return the requirements for pip, without those that the bundle contains."""
         found = set()

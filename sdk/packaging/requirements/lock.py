@@ -1,35 +1,34 @@
-"""Reads lock files, uv.lock and the standard's pylock.toml: exact versions, and the markers under which they apply."""
+"""Reads lock files: a pylock.toml with `packaging`, and a uv.lock through `uv export`, which turns it into a pylock.toml."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from itertools import combinations
+import shutil
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
-from typing import Any, TypeVar
 
-from packaging.markers import Marker
+from packaging.pylock import Package, Pylock, PylockValidationError, is_valid_pylock_path
 from packaging.utils import canonicalize_name
 
 from ...checks import Finding
+from ...text import clipped
 from .. import project
-from ..project import table
-from .collector import RequirementsCollector
-from .pyproject import git_url, parsed
+from .collector import RequirementsCollector, redacted
+from .pyproject import dependencies
 from .requirements_txt import find_links
 
-_VERSION = 1
 _PYPI = "https://pypi.org/simple"
-# uv writes such extras for conflicts. None of them is installed, so that == never holds and != always does.
-_CONFLICT = re.compile(r"extra\s*(==|!=)\s*(['\"])[^'\"]*\2")
-_NEVER, _ALWAYS = "python_version < '0'", "python_version >= '0'"
-_COMPARISON = re.compile(r"(\w+) ?(<|>=|<=|>|==|!=) ?['\"]([^'\"]*)['\"]")
-_OPPOSITES = {"<": ">=", ">=": "<", "<=": ">", ">": "<=", "==": "!=", "!=": "=="}
-
-Node = TypeVar("Node", bound=Hashable)
-# Markers that must all hold; the empty set always does.
-MarkerSet = frozenset[str]
+_EXPORT = ("export", "--format", "pylock.toml", "--no-header", "--no-default-groups", "--frozen", "--offline")
+# It reads one file; the rest is for a slow disk.
+_LIMIT_S = 60.0
+_SHOWN = 500
+NO_UV = (
+    "uv is not installed, and only uv reads its lock file. Next: pip install uv; or run 'uv export --format pylock.toml -o "
+    "pylock.toml' where it is installed, and use that file: code_requirements='pylock.toml' (--code-requirements pylock.toml)."
+)
 
 
 def is_uv(path: Path) -> bool:
@@ -39,235 +38,111 @@ def is_uv(path: Path) -> bool:
 
 def is_pylock(path: Path) -> bool:
     """True for a lock file of the standard: pylock.toml, pylock.gpu.toml."""
-    return re.fullmatch(r"pylock(\.[^.]+)?\.toml", path.name) is not None
+    return is_valid_pylock_path(path)
 
 
-def covers(path: Path, member: Path) -> bool:
-    """True if a uv.lock was made for the project in a folder, among others."""
-    return any(
-        _local_folder(path.parent, package) == member for package in _dicts(project.read_toml(path).get("package"))
-    )
+def find_uv() -> str | None:
+    """Return the path of uv: of the `uv run` that started this, on PATH, beside Python, or where its installer puts it."""
+    # `uv run` sets UV.
+    places = [os.environ.get("PATH", ""), sysconfig.get_path("scripts"), os.path.expanduser("~/.local/bin")]
+    return shutil.which(os.environ.get("UV") or "uv", path=os.pathsep.join(places))
 
 
 def read_uv(collector: RequirementsCollector, path: Path) -> None:
     """Read what a uv.lock fixes for the project, without extras and groups: its dependencies and theirs."""
     label = collector.label(path)
-    data = project.read_toml(path)
-    if data.get("version") != _VERSION:
-        collector.refuse(label, f"its version is {data.get('version')!r}, known is {_VERSION}. Next: update podlift.")
+    uv = find_uv()
+    if uv is None:
+        collector.refuse(label, NO_UV)
         return
-    lock = _UvLock(path.parent, _dicts(data.get("package")))
-    starts = lock.at(collector.project)
-    if not starts:
-        members = _list(table(data, "manifest").get("members"))
-        starts = [index for name in members for index in lock.named(str(name))]
-    if not starts:
-        collector.refuse(label, "it does not contain this project. Next: uv lock.")
+    # A workspace's lock is above its members; uv finds it from there.
+    is_member = (collector.project / "pyproject.toml").is_file() and collector.project.is_relative_to(path.parent)
+    folder = collector.project if is_member else path.parent
+    command = [uv, *_EXPORT, "--quiet", "--no-cache", "--no-python-downloads", "--python", sys.executable]
+    try:
+        done = subprocess.run(command, cwd=folder, capture_output=True, timeout=_LIMIT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        collector.refuse(label, f"{uv} cannot be run: {error}.")
         return
-    found: dict[int, set[MarkerSet]] = {}
-    for (index, _), ways in marker_paths([(index, "") for index in starts], lock.edges).items():
-        found.setdefault(index, set()).update(ways)
-    indexes = set()
-    for index, ways in sorted(found.items()):
-        package = lock.packages[index]
-        source = table(package, "source")
-        if "registry" in source:
-            indexes.add(str(source["registry"]))
-        if index in starts:
-            collector.local_names.add(canonicalize_name(str(package.get("name"))))
-        _add(collector, label, path.parent, package, source, joined_markers(ways))
-    _add_indexes(collector, indexes, label, path.parent)
-    for index in starts:
-        _warn_if_older(collector, label, lock.packages[index])
-
-
-class _UvLock:
-    """The packages of a uv.lock as a graph: a node is a package with one of its extras, "" for none."""
-
-    def __init__(self, folder: Path, packages: list[dict[str, Any]]) -> None:
-        self.packages = packages
-        self._folder = folder
-        self._by_name: dict[str, list[int]] = {}
-        for index, package in enumerate(packages):
-            self._by_name.setdefault(canonicalize_name(str(package.get("name"))), []).append(index)
-
-    def named(self, name: str) -> list[int]:
-        return self._by_name.get(canonicalize_name(name), [])
-
-    def at(self, folder: Path) -> list[int]:
-        return [i for i, package in enumerate(self.packages) if _local_folder(self._folder, package) == folder]
-
-    def edges(self, node: tuple[int, str]) -> Iterator[tuple[tuple[int, str], str]]:
-        index, extra = node
-        package = self.packages[index]
-        wanted = table(package, "optional-dependencies").get(extra) if extra else package.get("dependencies")
-        for item in _dicts(wanted):
-            marker = _CONFLICT.sub(lambda match: _NEVER if match[1] == "==" else _ALWAYS, str(item.get("marker", "")))
-            if marker == _NEVER:
-                continue
-            for other in self.named(str(item.get("name"))):
-                meant = self.packages[other]
-                if all(item.get(key) in (None, meant.get(key)) for key in ("version", "source")):
-                    yield from (((other, str(name)), marker) for name in ["", *_list(item.get("extra"))])
-
-
-def _add(
-    collector: RequirementsCollector,
-    label: str,
-    folder: Path,
-    package: Mapping[str, Any],
-    source: Mapping[str, Any],
-    marker: str,
-) -> None:
-    """Add one package of a lock file."""
-    name, version = str(package.get("name")), package.get("version")
-    where = f"{label}: {name}"
-    local = next((str(source[kind]) for kind in ("editable", "directory", "virtual", "path") if kind in source), None)
-    if local is not None:
-        collector.local_names.add(canonicalize_name(name))
-        path = Path(os.path.normpath(folder / local))
-        if not path.is_dir():
-            collector.folder(str(path), where)
-        elif path != collector.project:
-            # Its own requirements are in the lock.
-            collector.folders.add(os.path.relpath(path, collector.project))
+    if done.returncode:
+        # The lines with a bar quote the file.
+        lines = done.stderr.decode(errors="replace").splitlines()
+        reason = " ".join(" ".join(line.split()) for line in lines if "|" not in line)
+        collector.refuse(label, f"uv cannot export it: {clipped(redacted(reason), _SHOWN)}")
         return
-    if "git" in source:
-        text = f"{name} @ {_git_url(str(source['git']))}"
-    elif "url" in source:
-        text = f"{name} @ {source['url']}"
-        if "subdirectory" in source:
-            text += f"#subdirectory={source['subdirectory']}"
-    elif version is None:
-        collector.refuse(where, "it has neither a version nor a source.")
-        return
-    else:
-        text = f"{name}=={version}"
-    collector.add(f"{text} ; {marker}" if marker else text, where)
+    _read(collector, label, done.stdout, folder)
+    _warn_if_older(collector, label)
 
 
-def _git_url(text: str) -> str:
-    """Return uv's "https://...?subdirectory=x&rev=main#commit" as pip expects it."""
-    url, _, commit = text.partition("#")
-    url, _, query = url.partition("?")
-    fields = dict(part.partition("=")[::2] for part in query.split("&"))
-    subdirectory = fields.get("subdirectory")
-    url = git_url(url, commit)
-    return f"{url}#subdirectory={subdirectory}" if subdirectory else url
-
-
-def _add_indexes(collector: RequirementsCollector, indexes: set[str], label: str, folder: Path) -> None:
-    """Add the indexes of a lock, except PyPI, which is pip's default."""
-    urls = sorted(index for index in indexes if "://" in index and index.rstrip("/") != _PYPI)
-    uses_pypi = any(index.rstrip("/") == _PYPI for index in indexes)
-    for number, url in enumerate(urls):
-        if collector.accepts_url(url, label):
-            collector.option("--extra-index-url" if uses_pypi or number else "--index-url", url)
-    for path in sorted(index for index in indexes if "://" not in index):
-        find_links(collector, path, label, folder)
-
-
-def _warn_if_older(collector: RequirementsCollector, label: str, package: Mapping[str, Any]) -> None:
+def _warn_if_older(collector: RequirementsCollector, label: str) -> None:
     """Warn if the project asks for something that the lock does not contain."""
-    locked = _dicts(table(package, "metadata").get("requires-dist"))
-    known = {canonicalize_name(str(item.get("name"))) for item in [*locked, package]}
-    asked = table(project.read_toml(collector.project / "pyproject.toml"), "project")
-    requirements = [parsed(str(text)) for text in _list(asked.get("dependencies"))]
-    new = sorted(item.name for item in requirements if item and canonicalize_name(item.name) not in known)
-    if new and asked.get("name") == package.get("name"):
+    known = collector.names() | collector.local_names
+    new = sorted(item.name for item in dependencies(collector.project) if canonicalize_name(item.name) not in known)
+    if new:
         message = f"{label} is older than pyproject.toml, which also requires {', '.join(new)}. Next: uv lock."
         collector.notes.append(Finding("warning", message))
 
 
 def read_pylock(collector: RequirementsCollector, path: Path) -> None:
     """Read what a pylock.toml fixes, without extras and groups."""
-    label = collector.label(path)
-    data = project.read_toml(path)
-    if not str(data.get("lock-version", "")).startswith("1."):
-        collector.refuse(label, f"its lock-version is {data.get('lock-version')!r}, known is '1.0'.")
+    _read(collector, collector.label(path), path.read_bytes(), path.parent)
+
+
+def _read(collector: RequirementsCollector, label: str, data: bytes, folder: Path) -> None:
+    """Read the content of a pylock.toml, whose paths are relative to `folder`."""
+    try:
+        packages = Pylock.from_dict(project.parse_toml(data, label)).packages
+    except PylockValidationError as error:
+        collector.refuse(label, f"it is not a valid lock file: {redacted(str(error))}.")
         return
     indexes = set()
-    for package in _dicts(data.get("packages")):
-        marker = str(package.get("marker", ""))
-        if re.search(r"\b(extras|dependency_groups)\b", marker):
-            collector.refuse(
-                f"{label}: {package.get('name')}",
-                "its marker depends on extras or groups, which pip does not know. Next: write the lock for one choice.",
+    for package in packages:
+        where = f"{label}: {package.name}"
+        if re.search(r"\b(extras|dependency_groups)\b", str(package.marker)):
+            mistake = (
+                "its marker depends on extras or groups, which pip does not know. Next: write the lock for one choice."
             )
-            continue
-        if isinstance(package.get("index"), str):
-            indexes.add(package["index"])
-        _add(collector, label, path.parent, package, _pylock_source(package), marker)
-    _add_indexes(collector, indexes, label, path.parent)
+            collector.refuse(where, mistake)
+        elif package.directory is not None:
+            _add_folder(collector, where, package.name, folder / package.directory.path)
+        else:
+            indexes |= {package.index} if package.index else set()
+            source = _source(package)
+            if source:
+                marker = f" ; {package.marker}" if package.marker else ""
+                collector.add(f"{package.name}{source}{marker}", where, base=folder)
+            else:
+                collector.refuse(where, "it has neither a version nor a source.")
+    _add_indexes(collector, indexes, label, folder)
 
 
-def _pylock_source(package: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the source of a package in a pylock.toml as a uv.lock would write it."""
-    vcs, archive, folder = table(package, "vcs"), table(package, "archive"), table(package, "directory").get("path")
-    if vcs:
-        query = f"?subdirectory={vcs['subdirectory']}" if "subdirectory" in vcs else ""
-        return {"git": f"{vcs.get('url')}{query}#{vcs.get('commit-id', '')}"}
-    if archive:
-        return {"url": archive["url"]} if "url" in archive else {"path": archive.get("path")}
-    return {"directory": folder} if folder else {}
+def _source(package: Package) -> str:
+    """Return what follows a package's name in a requirement, "" if the lock does not say."""
+    found = package.vcs or package.archive
+    if found is None:
+        return f"=={package.version}" if package.version else ""
+    part = f"#subdirectory={found.subdirectory}" if found.subdirectory else ""
+    if package.vcs:
+        return f" @ {package.vcs.type}+{package.vcs.url or package.vcs.path}@{package.vcs.commit_id}{part}"
+    return f" @ {found.url or found.path}{part}"
 
 
-def _local_folder(lock: Path, package: Mapping[str, Any]) -> Path | None:
-    source = table(package, "source")
-    found = next((source[kind] for kind in ("virtual", "editable", "directory") if kind in source), None)
-    return Path(os.path.normpath(lock / found)) if isinstance(found, str) else None
+def _add_folder(collector: RequirementsCollector, where: str, name: str, path: Path) -> None:
+    """Add a local project; its own requirements are in the lock."""
+    collector.local_names.add(canonicalize_name(name))
+    path = Path(os.path.normpath(path))
+    if not path.is_dir():
+        collector.folder(str(path), where)
+    elif path != collector.project:
+        collector.folders.add(os.path.relpath(path, collector.project))
 
 
-def _list(data: Any) -> list[Any]:
-    return data if isinstance(data, list) else []
-
-
-def _dicts(data: Any) -> list[dict[str, Any]]:
-    return [item for item in _list(data) if isinstance(item, dict)]
-
-
-def marker_paths(
-    starts: Iterable[Node], edges: Callable[[Node], Iterable[tuple[Node, str]]]
-) -> dict[Node, set[MarkerSet]]:
-    """Return, for each node that `starts` lead to, the sets of markers one of which must hold; an edge's may be ""."""
-    found: dict[Node, set[MarkerSet]] = {node: {frozenset()} for node in starts}
-    waiting = list(found)
-    while waiting:
-        node = waiting.pop()
-        for other, marker in edges(node):
-            ways = {way | {marker} if marker else way for way in found[node]}
-            known = found.setdefault(other, set())
-            new = _simplified(known | ways)
-            if new != known:
-                found[other] = new
-                waiting.append(other)
-    return found
-
-
-def joined_markers(ways: Iterable[MarkerSet]) -> str:
-    """Return one marker for sets of which one must hold, "" for always."""
-    simplified = _simplified(set(ways))
-    if frozenset() in simplified:
-        return ""
-    texts = sorted(" and ".join(f"({marker})" for marker in sorted(way)) for way in simplified)
-    return str(Marker(" or ".join(f"({text})" for text in texts)))
-
-
-def _simplified(ways: set[MarkerSet]) -> set[MarkerSet]:
-    """Drop each set that contains another one; join two that differ in opposite markers."""
-    while True:
-        ways = {way for way in ways if not any(other < way for other in ways)}
-        pairs = combinations(sorted(ways, key=sorted), 2)
-        pair = next(((one, other) for one, other in pairs if _are_opposites(one ^ other)), None)
-        if pair is None:
-            return ways
-        ways = ways - set(pair) | {pair[0] & pair[1]}
-
-
-def _are_opposites(markers: MarkerSet) -> bool:
-    """True for two comparisons of which always exactly one holds."""
-    found = [match for marker in sorted(markers) if (match := _COMPARISON.fullmatch(marker))]
-    if len(markers) != 2 or len(found) != 2:
-        return False
-    one, other = found
-    return (one[1], one[3]) == (other[1], other[3]) and _OPPOSITES.get(one[2]) == other[2]
+def _add_indexes(collector: RequirementsCollector, indexes: set[str], label: str, folder: Path) -> None:
+    """Add the indexes of a lock, except PyPI, which is pip's default; folders of wheels are not indexes for pip."""
+    urls = sorted(index for index in indexes if not index.startswith("file:") and index.rstrip("/") != _PYPI)
+    uses_pypi = any(index.rstrip("/") == _PYPI for index in indexes)
+    for number, url in enumerate(urls):
+        if collector.accepts_url(url, label):
+            collector.option("--extra-index-url" if uses_pypi or number else "--index-url", url)
+    for url in sorted(index for index in indexes if index.startswith("file:")):
+        find_links(collector, url, label, folder)

@@ -31,6 +31,13 @@ def optional(folder: Path) -> dict[str, tuple[str, ...]]:
     return found
 
 
+def dependencies(folder: Path) -> list[Requirement]:
+    """Return the dependencies of the project in a folder, as far as they can be parsed."""
+    items = table(project.read_toml(folder / "pyproject.toml"), "project").get("dependencies")
+    found = [parsed(item) for item in items if isinstance(item, str)] if isinstance(items, list) else []
+    return [requirement for requirement in found if requirement is not None]
+
+
 def parsed(text: str) -> Requirement | None:
     try:
         return Requirement(text)
@@ -193,13 +200,21 @@ def workspace(folder: Path) -> Path | None:
     return None
 
 
+def is_member(folder: Path) -> bool:
+    """True for a project that belongs to uv's workspace at or above it."""
+    return any(member == folder for _, member in _members(folder))
+
+
 def _members(folder: Path) -> Iterator[tuple[str, Path]]:
     top = workspace(folder)
     if top is None:
         return
-    members = table(project.read_toml(top / "pyproject.toml"), "tool", "uv", "workspace").get("members", [])
-    patterns = [pattern for pattern in members if isinstance(pattern, str)]
-    for member in [top, *(member for pattern in patterns for member in sorted(top.glob(pattern)))]:
+    settings = table(project.read_toml(top / "pyproject.toml"), "tool", "uv", "workspace")
+    found, excluded = (
+        [path for pattern in settings.get(key, []) if isinstance(pattern, str) for path in sorted(top.glob(pattern))]
+        for key in ("members", "exclude")
+    )
+    for member in [top, *(path for path in found if path not in excluded)]:
         name = table(project.read_toml(member / "pyproject.toml"), "project").get("name")
         if isinstance(name, str):
             yield canonicalize_name(name), member

@@ -136,7 +136,9 @@ def _read_first(collector: RequirementsCollector) -> str:
     """Read the first file that states requirements; return its name."""
     folder = collector.project
     uv_lock = _uv_lock(folder)
-    if uv_lock is not None:
+    if uv_lock is not None and lock.find_uv() is None:
+        collector.warn(collector.label(uv_lock), f"it is not read: {lock.NO_UV}")
+    elif uv_lock is not None:
         lock.read_uv(collector, uv_lock)
         _note_unread(collector, "uv.lock", "requirements.txt")
         return "uv.lock"
@@ -159,7 +161,7 @@ def _uv_lock(folder: Path) -> Path | None:
     if (folder / "uv.lock").is_file():
         return folder / "uv.lock"
     above = pyproject.workspace(folder)
-    if above is None or not (above / "uv.lock").is_file() or not lock.covers(above / "uv.lock", folder):
+    if above is None or not (above / "uv.lock").is_file() or not pyproject.is_member(folder):
         return None
     return above / "uv.lock"
 
