@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import support
 from hypothesis import HealthCheck, settings
 
 import sdk
@@ -35,6 +36,12 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     # Whoever tests restarts asks for them.
     monkeypatch.setenv("PODLIFT_RETRY_INFRASTRUCTURE", "0")
     monkeypatch.setenv("PODLIFT_RETRY_PREEMPTIONS", "0")
+
+
+@pytest.fixture(autouse=True)
+def _listeners_end_with_the_test() -> Iterator[None]:
+    yield
+    support.listeners.close()
 
 
 @pytest.fixture

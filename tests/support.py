@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import sdk
+from sdk import logs
 
 REPO = Path(sdk.__file__).resolve().parent.parent
 # Runs that earlier versions left, and requests to the letter.
@@ -22,6 +24,16 @@ def until(condition: Callable[[], object], what: Callable[[], object] = lambda: 
     while not condition():
         assert time.monotonic() < deadline, what()
         time.sleep(0.02)
+
+
+listeners = ExitStack()
+
+
+def heard(room: str = "") -> list[str]:
+    """Return a list that gets the messages that podlift logs in this process, or one room of it, until the test is over."""
+    lines: list[str] = []
+    listeners.enter_context(logs.heard(lines.append, room))
+    return lines
 
 
 def said(run: sdk.Run, task: str | None = None, attempt: int | None = None) -> list[str]:

@@ -16,9 +16,11 @@ import runpy, sys
 patched, script = sys.argv[1] == "patched", sys.argv[2]
 sys.argv = sys.argv[2:]
 if patched:
+    from sdk import logs
     from sdk.runtime.patches import install
+    logs.start(logs.PLAIN)
     from sdk.runtime.patches.keras_multi_worker import PATCH
-    install([PATCH], lambda line: print(line, flush=True))
+    install([PATCH])
 runpy.run_path(script, run_name="__main__")
 """
 

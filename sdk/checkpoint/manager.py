@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from ..clock import Clock
 from ..errors import InputError, MissingError
+from ..logs import logger
 from ..storage.registry import open_store
 from ..storage.store import Store
 from . import names, opening, restore
@@ -24,6 +25,8 @@ from .contents import Contents
 from .policy import Policy
 from .restore import Checkpoint
 from .saver import AsyncSaver, Ticket
+
+_log = logger("checkpoint")
 
 # One task may spend minutes importing while another has already opened the store.
 _JOIN_S = 600.0
@@ -86,14 +89,12 @@ class CheckpointManager:
         saved_before: int | None,
         saved: Callable[[int], None],
         clock: Clock,
-        log: Callable[[str], None],
     ) -> None:
         self.policy = policy
         self.run_id = run_id
         self.task = task
         self.tasks = tuple(tasks)
         self.rank = self.tasks.index(task)
-        self.log = log
         self._url = url
         self.attempt = attempt
         self._about = about
@@ -136,7 +137,6 @@ class CheckpointManager:
                     self.attempt,
                     holder,
                     self._clock,
-                    log=self.log,
                     run_id=self.run_id,
                     saved=self._saved_before,
                 )
@@ -151,7 +151,6 @@ class CheckpointManager:
                 policy=self.policy,
                 clock=self._clock,
                 about=self._about(),
-                log=self.log,
                 saved=self._saved,
             )
             phases = from_json(found.manifest.position["stages"]) if found.manifest is not None else []
@@ -186,7 +185,7 @@ class CheckpointManager:
         self._phases.append(known if last or known.finished else replace(known, finished=True))
         position = from_json(checkpoint.manifest.position["at"]) if last and checkpoint is not None else {}
         if known.finished and checkpoint is None:
-            self.log(
+            _log.info(
                 f"an earlier attempt finished phase {number + 1} of the training, and its final checkpoint was not kept: the "
                 "phase is skipped, and the variables keep their values"
             )

@@ -5,16 +5,18 @@ The first task takes the lease, chooses, and writes its choice once; the others 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from ..clock import Clock
 from ..errors import AlreadyExistsError, CorruptCheckpointError, FencedError, MissingError, StoreError
+from ..logs import logger
 from ..storage.store import Store
 from . import names, restore
 from .envelope import Fields, unwrap, wrap
 from .lease import Lease, take
 from .manifest import Manifest
+
+_log = logger("checkpoint")
 
 _POLL_S = 0.05
 
@@ -48,7 +50,6 @@ def open_first(
     holder: str,
     clock: Clock,
     *,
-    log: Callable[[str], None],
     run_id: str = "",
     saved: int | None = None,
 ) -> Opening:
@@ -60,7 +61,7 @@ def open_first(
         saved: a step that was saved according to the run's records: then a store without checkpoints is an error.
     """
     lease = take(store, holder, clock)
-    found = restore.newest(store, log, run_id=run_id)
+    found = restore.newest(store, run_id=run_id)
     if found is None and saved is not None:
         raise CorruptCheckpointError(gone(run_id, store.url, saved))
     manifest = found.manifest if found else None

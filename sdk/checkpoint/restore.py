@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,10 +19,13 @@ from ..errors import (
     MissingError,
     StoreError,
 )
+from ..logs import logger
 from ..storage.store import Stat, Store
 from . import names
 from .envelope import Fields, unwrap, wrap
 from .manifest import FileEntry, Manifest, decode
+
+_log = logger("checkpoint")
 
 _THREADS = 8
 _DAMAGES = (CorruptCheckpointError, CorruptObjectError, MissingError, ConflictError)
@@ -88,7 +91,6 @@ def verify(store: Store, commit: str, run_id: str = "") -> Manifest:
 
 def newest(
     store: Store,
-    log: Callable[[str], None],
     on_corrupt: Literal["raise", "fresh"] = "raise",
     *,
     quarantine: bool = True,
@@ -106,7 +108,7 @@ def newest(
         for commit in reversed(commits):
             if names.note(commit) in notes:
                 reasons[commit] = noted(store, commit) or "It failed verification before."
-                log(f"The checkpoint {commit!r} is in quarantine. {reasons[commit]} Trying an older one.")
+                _log.info(f"The checkpoint {commit!r} is in quarantine. {reasons[commit]} Trying an older one.")
                 continue
             try:
                 return read(store, commit, run_id)
@@ -116,16 +118,16 @@ def newest(
                     vanished = True
                     break
                 reasons[commit] = str(error)
-                log(f"{error} Trying an older one.")
+                _log.info(f"{error} Trying an older one.")
                 if quarantine:
-                    put_note(store, commit, str(error), log)
+                    put_note(store, commit, str(error))
         if not vanished:
             break
     if not commits:
         return None
     sentence = f"None of the {len(commits)} checkpoints of {store.url} can be verified; the newest is {commits[-1]!r}."
     if on_corrupt == "fresh":
-        log(f"{sentence} Training starts from the beginning.")
+        _log.info(f"{sentence} Training starts from the beginning.")
         return None
     raise CorruptCheckpointError(
         f"{sentence} {reasons[commits[-1]]} Nothing was removed. Next: restore the folder from a backup, or submit a new run."
@@ -140,13 +142,13 @@ def commits_of(store: Store) -> list[Stat]:
     return [stat for _, stat in sorted(found, key=lambda pair: pair[0])]
 
 
-def put_note(store: Store, commit: str, reason: str, log: Callable[[str], None]) -> None:
+def put_note(store: Store, commit: str, reason: str) -> None:
     """Put a checkpoint into quarantine; a failure is only logged."""
     try:
         with suppress(AlreadyExistsError):
             store.put_new(names.note(commit), [wrap("note", {"commit": commit, "reason": reason})])
     except StoreError as error:
-        log(f"The checkpoint {commit!r} could not be put into quarantine: {error}")
+        _log.info(f"The checkpoint {commit!r} could not be put into quarantine: {error}")
 
 
 def noted(store: Store, commit: str) -> str | None:

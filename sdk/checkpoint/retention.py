@@ -7,7 +7,6 @@ anything that a writer of an older epoch may still acknowledge is then older tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,12 +19,15 @@ from ..errors import (
     MissingError,
     StoreError,
 )
+from ..logs import logger
 from ..storage.store import Stat, Store
 from . import catalog, names, restore
 from .lease import check
 from .manifest import Manifest
 from .opening import Opening
 from .policy import Committed, Policy, best_of, retention
+
+_log = logger("checkpoint")
 
 _COLLECT_EVERY_S = 3600.0
 
@@ -41,14 +43,11 @@ class _Known:
 class Retention:
     """The checkpoints of a store as one attempt knows them: those it found and those it acknowledged."""
 
-    def __init__(
-        self, store: Store, opening: Opening, policy: Policy, clock: Clock, log: Callable[[str], None]
-    ) -> None:
+    def __init__(self, store: Store, opening: Opening, policy: Policy, clock: Clock) -> None:
         self._store = store
         self._opening = opening
         self._policy = policy
         self._clock = clock
-        self._log = log
         self._known: list[_Known] | None = None
         self._restored = opening.commit
         self._collected_s: float | None = None

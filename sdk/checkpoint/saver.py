@@ -16,6 +16,7 @@ from typing import Any
 
 from ..clock import Clock
 from ..errors import InputError, PodliftError, SaveFailedError, WaitTimeoutError, nearest
+from ..logs import logger
 from ..storage.store import Store
 from . import names
 from .commit import CommitProtocol, SaveRequest
@@ -23,6 +24,8 @@ from .contents import OBJECT_BYTES, Contents
 from .opening import Opening
 from .policy import Policy
 from .retention import Retention
+
+_log = logger("checkpoint")
 
 _THREADS = 4
 _ABOUT = ("run_id", "world", "versions", "code")
@@ -105,7 +108,6 @@ class AsyncSaver:
         policy: Policy,
         clock: Clock,
         about: Mapping[str, Any],
-        log: Callable[[str], None],
         saved: Callable[[int], None] = lambda step: None,
         receipts_s: float = 120.0,
         object_bytes: int = OBJECT_BYTES,
@@ -113,9 +115,9 @@ class AsyncSaver:
         _check_about(about)
         self._opening, self._policy = opening, policy
         self._rank, self._ranks = rank, len(tasks)
-        self._clock, self._log = clock, log
+        self._clock = clock
         self._saved: Callable[[int], None] | None = saved if rank == 0 else None
-        self._retention = Retention(store, opening, policy, clock, log)
+        self._retention = Retention(store, opening, policy, clock)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="podlift-write")
         self._protocol = CommitProtocol(
             store,
@@ -250,7 +252,7 @@ class AsyncSaver:
                 "Earlier checkpoints are untouched."
             )
             self.error.__cause__ = error
-            self._log(str(self.error))
+            _log.info(str(self.error))
             return
         # A save of reason "failure" removes nothing: its process is about to end, and the next attempt decides.
         if self._rank == 0 and save.reason != "failure":
@@ -263,17 +265,17 @@ class AsyncSaver:
                 self._saved = None
             except OSError as error:
                 # The checkpoint itself is safe: the record only helps to notice if it disappears.
-                self._log(f"The checkpoint of step {step} was saved, but this could not be recorded: {error}")
+                _log.info(f"The checkpoint of step {step} was saved, but this could not be recorded: {error}")
 
     def _tidy(self) -> None:
         try:
             self._retention.tidy()
         except PodliftError as error:
-            self._log(f"Old checkpoints could not be removed now; the next save tries again. {error}")
+            _log.info(f"Old checkpoints could not be removed now; the next save tries again. {error}")
         except BaseException as error:
             self.error = SaveFailedError(f"Old checkpoints could not be removed: {type(error).__name__}: {error}.")
             self.error.__cause__ = error
-            self._log(str(self.error))
+            _log.info(str(self.error))
 
     def _warn_about_metric(self, save: SaveRequest) -> None:
         """Log once why checkpoints cannot be compared by the metric of `best`."""
@@ -292,7 +294,7 @@ class AsyncSaver:
             return
         if warning not in self._warned:
             self._warned.add(warning)
-            self._log(f"{warning} (step {save.checkpoint_id.step})")
+            _log.info(f"{warning} (step {save.checkpoint_id.step})")
 
 
 def _check_about(about: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .. import logs
 from ..clock import SystemClock
 from ..drill import KILLS, execute, prepare
 from ..errors import Problems
@@ -57,7 +58,8 @@ def drill(
     kills = tuple(kill or KILLS)
     plan = _prepared(CommandLine(words or [], env or [], inputs or [], given or {}, target), kills, seed)
     try:
-        report = execute(plan, kills, say, SystemClock())
+        with logs.heard(say, "drill"):
+            report = execute(plan, kills, SystemClock())
     except KeyboardInterrupt:
         say("podlift: the drill was interrupted and its run cancelled.")
         if json_output:

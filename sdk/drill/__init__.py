@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock, SystemClock
+from ..logs import logger
 from ..planning.prepare import packaged
 from ..planning.settings.merge import Entry, Target
 from ..records.recorder import read_events
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from ..planning.settings.keywords import JobKeywords
 
+_log = logger("drill")
+
 __all__ = ["KILLS", "ArrayDifference", "DrillReport", "Killed", "UnseededCall", "execute", "prepare", "run_drill"]
 
 KILLS = ("random:3",)
@@ -40,10 +43,11 @@ def run_drill(
     seed: int = 1,
     root: str | Path | None = None,
     name: str | None = None,
-    log: Callable[[str], None] = lambda line: None,
     **settings: Unpack[JobKeywords],
 ) -> DrillReport:
     """Find out whether a training survives being killed: `run_drill("train.py", workers=2, kills=["worker-0@step:50"])`.
+
+    The logger `podlift.drill` gets a message for each event.
 
     Args:
         what: what `sdk.plan` takes.
@@ -52,7 +56,6 @@ def run_drill(
         seed: of everything random, including random kills.
         root: as for `sdk.plan`.
         name: as for `sdk.plan`.
-        log: called with a line for each event.
         **settings: settings of a job; `every_steps` is 10 by default.
 
     Raises:
@@ -61,10 +64,10 @@ def run_drill(
     """
     target = Target(root=root, name=name)
     plan = prepare(what, settings, target, os.environ, kills=kills, seed=seed)
-    return execute(plan, kills, log, SystemClock())
+    return execute(plan, kills, SystemClock())
 
 
-def execute(plan: Plan, kills: Sequence[str], log: Callable[[str], None], clock: Clock) -> DrillReport:
+def execute(plan: Plan, kills: Sequence[str], clock: Clock) -> DrillReport:
     """Run the drill that `prepare` planned.
 
     Raises:
@@ -72,14 +75,13 @@ def execute(plan: Plan, kills: Sequence[str], log: Callable[[str], None], clock:
         RunError: an undisturbed training failed.
     """
     # Packaged once, so that all its runs have the same code.
-    return _Drill(packaged(plan), kills, log, clock).report()
+    return _Drill(packaged(plan), kills, clock).report()
 
 
 class _Drill:
-    def __init__(self, plan: Plan, kills: Sequence[str], log: Callable[[str], None], clock: Clock) -> None:
+    def __init__(self, plan: Plan, kills: Sequence[str], clock: Clock) -> None:
         self._plan = plan
         self._kills = kills
-        self._log = log
         self._clock = clock
         self._urls: dict[str, str] = {}
         self._seconds: list[float] = []
@@ -116,16 +118,16 @@ class _Drill:
 
     def _train(self, plan: Plan, role: str) -> tuple[Run, Status]:
         self._urls[role] = plan.url
-        return runs.train(plan, role, self._log, self._clock)
+        return runs.train(plan, role, self._clock)
 
     def _warn(self, kills: Sequence[Kill], steps: int) -> None:
         for kill in kills:
             if kill.point == "step" and kill.number > steps:
-                self._log(f"{kill} will not happen: the training has {steps} steps")
+                _log.info(f"{kill} will not happen: the training has {steps} steps")
 
     def _killed(self, one: TrainingEnd, kills: Sequence[Kill]) -> DrillReport:
         plan = runs.with_kills(runs.named(self._plan, "kills"), kills)
-        self._log(f"kills: {', '.join(map(str, kills))}")
+        _log.info(f"kills: {', '.join(map(str, kills))}")
         run, status = self._train(plan, "killed")
         if status.state is State.CANCELLED:
             run.result()

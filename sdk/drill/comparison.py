@@ -71,7 +71,7 @@ def end_of(paths: RunPaths) -> TrainingEnd | None:
     if not in_bucket(paths.store) and not Path(paths.store).is_dir():
         return None
     store = open_store(paths.store)
-    found = restore.newest(store, lambda line: None, quarantine=False, run_id=paths.run_id)
+    found = restore.newest(store, quarantine=False, run_id=paths.run_id)
     return None if found is None else TrainingEnd(store=store, checkpoint=found)
 
 

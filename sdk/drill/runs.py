@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 from .. import ids, launch
 from ..clock import Clock
 from ..errors import PodliftError, Problems
+from ..logs import logger
 from ..planning.prepare import make_plan
 from ..planning.settings.merge import Entry, Target
 from ..records.events import Event
@@ -23,6 +24,8 @@ from ..spec.plan import Plan
 from ..status import Status
 from .kills import Kill, parse
 from .report import UnseededCall
+
+_log = logger("drill")
 
 EVERY_STEPS = 10
 # A drill compares two trainings step by step, so retention must not remove checkpoints.
@@ -102,12 +105,12 @@ def with_kills(plan: Plan, kills: Sequence[Kill]) -> Plan:
     )
 
 
-def train(plan: Plan, role: str, log: Callable[[str], None], clock: Clock) -> tuple[Run, Status]:
+def train(plan: Plan, role: str, clock: Clock) -> tuple[Run, Status]:
     """Run a plan to its end; cancel the run if that is interrupted."""
     run = Run(launch.execute(plan))
     try:
-        log(f"{role}: {run.url}")
-        status = _watch(run, log, clock)
+        _log.info(f"{role}: {run.url}")
+        status = _watch(run, clock)
         # A run in a bucket ends when everything is uploaded.
         run.wait()
         return run, status
@@ -118,17 +121,17 @@ def train(plan: Plan, role: str, log: Callable[[str], None], clock: Clock) -> tu
         raise
 
 
-def _watch(run: Run, log: Callable[[str], None], clock: Clock) -> Status:
+def _watch(run: Run, clock: Clock) -> Status:
     logged = 0
     while True:
         status = run.status()
         events = sorted(read_events(run.plan.paths, ("restored", "restarting")), key=lambda event: event.time)
         relevant = [event for event in events if event.source in (run.plan.tasks[0], "supervisor")]
         for event in relevant[logged:]:
-            log(f"{run.id}: {_describe(event, run.plan)}")
+            _log.info(f"{run.id}: {_describe(event, run.plan)}")
         logged = len(relevant)
         if status.state.terminal:
-            log(f"{run.id}: {status.state.value} after {status.timings.get('finished', 0.0):.1f} s")
+            _log.info(f"{run.id}: {status.state.value} after {status.timings.get('finished', 0.0):.1f} s")
             return status
         clock.sleep(_POLL_S)
 

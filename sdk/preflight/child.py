@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .. import names
+from .. import logs, names
 from ..clock import SystemClock
 from ..hardware import accelerators
 from ..planning.preflight_findings import PreflightReport, StoppedBy, place, tidy
@@ -40,6 +40,7 @@ _MAX_MESSAGE = 300
 
 def main(path: str) -> None:
     faulthandler.enable()
+    logs.start()
     bootstrap.die_with_parent()
     ProgramInspection(PreflightRequest.from_json(Path(path).read_text())).run()
 
@@ -57,7 +58,7 @@ class ProgramInspection:
         payload = Payload.from_json(Path(self._request.payload).read_bytes())
         self._reach("started")
         self._enter(payload)
-        install(plumbing("preflight", "the step is inspected", self._changes()), _log)
+        install(plumbing("preflight", "the step is inspected", self._changes()))
         stopped, by = self._program(payload)
         self._report = replace(self._report, stopped=stopped, stopped_by=by)
         if self._traced():
@@ -264,10 +265,6 @@ class ProgramInspection:
             feed_per_s=None if feed is None else round(feed, 1),
             layers=made.layers[:20],
         )
-
-
-def _log(sentence: str) -> None:
-    print(f"podlift: {sentence}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

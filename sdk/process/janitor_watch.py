@@ -9,10 +9,12 @@ import stat
 import sys
 import threading
 
+from ..logs import logger
 from ..records.recorder import read_events
 from ..spec.layout import RunPaths
 from . import janitor, spawn
 
+_log = logger("process")
 _CHECK_S = 0.5
 # Folders for temporary files outside the run's own folder.
 _OUTSIDE = re.compile(r"/.+/podlift-[0-9a-f]{12}")
@@ -47,15 +49,15 @@ class JanitorWatch:
                 self._check()
             except OSError as error:
                 # Perhaps no process could be started. The next check tries again.
-                sys.stderr.write(f"Checking the janitor failed: {error}\n")
+                _log.info(f"Checking the janitor failed: {error}")
 
     def _check(self) -> None:
         if not self._is_alive():
-            sys.stderr.write(f"The janitor, process {self._pid}, is gone: starting another one.\n")
+            _log.info(f"The janitor, process {self._pid}, is gone: starting another one.")
             self._pid = janitor.start_successor(self._temporary, self._events, self._lock)
             spawn.SPARED.add(self._pid)
         elif spawn.is_stopped(self._pid):
-            sys.stderr.write(f"The janitor, process {self._pid}, was stopped: waking it.\n")
+            _log.info(f"The janitor, process {self._pid}, was stopped: waking it.")
             os.kill(self._pid, signal.SIGCONT)
 
     def _is_alive(self) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from .. import names, tracebacks
+from .. import logs, names, tracebacks
 from ..clock import SystemClock
 from ..errors import CheckpointError, StoreError
 from ..records.recorder import Recorder, read_events
@@ -36,6 +36,7 @@ from .patches import Patch, chief_writes, install, keras_multi_worker, restore_t
 from .rendezvous.files import FileRendezvous, Rendezvous, StepCoordinator
 from .unpack import unpack
 
+_log = logs.logger("runtime")
 _BARRIER_POLL_S, _BUCKET_POLL_S = 0.05, 1.0
 _PR_SET_PDEATHSIG = 1
 _MAX_MESSAGE, _MAX_TRACEBACK = 2_000, 64_000
@@ -44,6 +45,7 @@ _MAX_MESSAGE, _MAX_TRACEBACK = 2_000, 64_000
 def main(payload_path: str, task: str, home: str) -> int:
     """Run one task; return the exit code of its process. `home` is the folder that holds this package."""
     die_with_parent()
+    logs.start()
     pid = os.getpid()
     # The supervisor sends this signal if the task makes no progress: all Python stacks go to the task's log.
     faulthandler.register(signal.SIGUSR2, file=2, all_threads=True)
@@ -63,7 +65,7 @@ def main(payload_path: str, task: str, home: str) -> int:
     _set_path(payload, work, home)
     import_guard.install(payload.source_dirs, work)
     together = cluster.in_step(payload.tasks)
-    coordinator = StepCoordinator(_rendezvous(payload, task, alone=len(together) == 1), _log)
+    coordinator = StepCoordinator(_rendezvous(payload, task, alone=len(together) == 1))
     checkpoint = _instrument(payload, task, coordinator, recorder, work)
     recorder.record("entry")
     code, returned, failure = _run(payload, work, checkpoint)
@@ -93,17 +95,17 @@ def _instrument(
         reporting.ProgressWriter(paths.progress(payload.attempt, task)),
         disconnected.check,
     )
-    checkpoint = auto_checkpoint.make(payload, task, coordinator, SystemClock(), _log, recorder.record, reporter.begin)
+    checkpoint = auto_checkpoint.make(payload, task, coordinator, SystemClock(), recorder.record, reporter.begin)
     context.enter(payload, task, reporter, checkpoint if takes_part else None)
-    tpu.prepare(payload, os.environ, _log)
+    tpu.prepare(payload, os.environ)
     found = [*_patches(payload, task, reporter, work), *disconnected.patches()]
     limit = None
     if payload.max_steps is not None:
-        limit = limits.Limit(payload.max_steps, _log)
+        limit = limits.Limit(payload.max_steps)
         found += limit.patches()
     if takes_part:
         found += FitHooks(checkpoint, auto=payload.checkpoints.get("auto", False), limit=limit).patches()
-    install(found, _log)
+    install(found)
     return checkpoint
 
 
@@ -121,13 +123,13 @@ def _rendezvous(payload: Payload, task: str, *, alone: bool) -> Rendezvous:
     if payload.bucket_url:
         from .rendezvous.bucket import BucketRendezvous
 
-        return BucketRendezvous(payload, task, decides=decides, alone=alone, clock=SystemClock(), log=_log)
+        return BucketRendezvous(payload, task, decides=decides, alone=alone, clock=SystemClock())
     return FileRendezvous(RunPaths(payload.run_url), payload.attempt, task, decides=decides, alone=alone)
 
 
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:
-    found = [*reporting.patches(reporter), *steps_per_execution.patches(_log)]
-    found += tpu.patches(payload, os.environ, _log)
+    found = [*reporting.patches(reporter), *steps_per_execution.patches()]
+    found += tpu.patches(payload, os.environ)
     if payload.drill:
         # After the seeds, so that the drill's own calls are not reported.
         found += seeds.patches(int(payload.drill["seed"]))
@@ -136,9 +138,9 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
     if len(payload.tasks) > 1:
         found += [keras_multi_worker.PATCH, *restore_together.patches()]
         if payload.writes == "chief" and task == payload.tasks[0]:
-            found += chief_writes.chief_patches(_log)
+            found += chief_writes.chief_patches()
         elif payload.writes == "chief" and cluster.role_of(task) != "evaluator":
-            found += chief_writes.patches(os.environ["TMPDIR"], _log, own_dirs=[str(work)])
+            found += chief_writes.patches(os.environ["TMPDIR"], own_dirs=[str(work)])
     return found
 
 
@@ -157,7 +159,7 @@ def _run(
         if code == 0:
             _print_error(error)
             return EXIT_USER, None, error
-        _log(f"the last checkpoint could not be completed: {error}")
+        _log.info(f"the last checkpoint could not be completed: {error}")
     return code, returned, failure
 
 
@@ -243,7 +245,7 @@ def _record_value(recorder: Recorder, returned: Any) -> None:
 
 def _report_finding(recorder: Recorder, text: str) -> None:
     """Add a note about the run to the log and to its status."""
-    _log(text)
+    _log.info(text)
     recorder.record("finding", text=text)
 
 
@@ -280,13 +282,15 @@ def _wait_for_others(paths: RunPaths, payload: Payload) -> None:
     if payload.bucket_url:
         from .container.records import finished_tasks
 
-        finished, poll_s = functools.partial(finished_tasks, payload, _log), _BUCKET_POLL_S
+        finished, poll_s = functools.partial(finished_tasks, payload), _BUCKET_POLL_S
     else:
         finished, poll_s = functools.partial(_finished_tasks, paths, payload), _BARRIER_POLL_S
     others = set(cluster.end_by_themselves(payload.tasks)) - {payload.tasks[0]}
     while waiting := others - finished():
         if time.monotonic() >= until:
-            _log(f"exits after limit_exit_wait={payload.exit_wait_s:g}s; not done yet: {', '.join(sorted(waiting))}")
+            _log.info(
+                f"exits after limit_exit_wait={payload.exit_wait_s:g}s; not done yet: {', '.join(sorted(waiting))}"
+            )
             return
         time.sleep(poll_s)
 
@@ -308,10 +312,6 @@ def die_with_parent() -> None:
 
 def _print_error(error: BaseException) -> None:
     _print(mask_token("".join(_lines(error)).rstrip()))
-
-
-def _log(message: str) -> None:
-    _print(f"podlift: {message}")
 
 
 def _print(text: str) -> None:

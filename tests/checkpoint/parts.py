@@ -6,6 +6,8 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+from support import heard
+
 from sdk.checkpoint import opening, restore
 from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.opening import Opening
@@ -44,15 +46,11 @@ def check(checkpoint: Checkpoint | None, ranks: int = 1) -> int:
 class Attempt:
     """One attempt of a run with tasks that live in this process."""
 
-    def __init__(
-        self, store: Store, number: int = 0, *, tasks: int = 1, log: Any = None, run_id: str = "test", **policy: Any
-    ) -> None:
+    def __init__(self, store: Store, number: int = 0, *, tasks: int = 1, run_id: str = "test", **policy: Any) -> None:
         self.store = store
         self.run_id = run_id
-        self.said: list[str] = []
-        self.opening: Opening = opening.open_first(
-            store, number, f"attempt {number}", CLOCK, log=self.said.append, run_id=run_id
-        )
+        self.said = heard("checkpoint")
+        self.opening: Opening = opening.open_first(store, number, f"attempt {number}", CLOCK, run_id=run_id)
         self.policy = Policy(**{"on_busy": "block", **policy})
         self.savers = [self.saver(rank, tasks) for rank in range(tasks)]
 
@@ -66,7 +64,6 @@ class Attempt:
             policy=self.policy,
             clock=CLOCK,
             about={"run_id": self.run_id},
-            log=self.said.append,
             receipts_s=receipts_s,
             object_bytes=OBJECT_BYTES,
         )
@@ -89,7 +86,7 @@ class Attempt:
 
 def restored(store: Store, ranks: int = 1) -> int:
     """Return the step that a new attempt would begin with, after comparing all its bytes."""
-    return check(restore.newest(store, lambda sentence: None), ranks)
+    return check(restore.newest(store), ranks)
 
 
 def files(store: PosixStore, prefix: str = "") -> list[str]:

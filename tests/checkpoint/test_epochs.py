@@ -43,7 +43,7 @@ def trained(text: str, *kills: tuple[str, int], **job) -> sdk.Run:
 
 
 def sums(run: sdk.Run) -> dict[str, str]:
-    found = restore.newest(open_store(run.plan.paths.store), print)
+    found = restore.newest(open_store(run.plan.paths.store))
     assert found is not None
     return {path: hashlib.sha256(array.data).hexdigest() for path, array in found.arrays.items()}
 

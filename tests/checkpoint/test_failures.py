@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S
+from support import LIMIT_S, heard
 
 import sdk
 from sdk.checkpoint import restore
@@ -100,7 +100,7 @@ def texts(run: sdk.Run) -> str:
 
 
 def sums(run: sdk.Run) -> dict[str, str]:
-    found = restore.newest(open_store(run.plan.paths.store), print)
+    found = restore.newest(open_store(run.plan.paths.store))
     assert found is not None
     return {path: hashlib.sha256(array.data).hexdigest() for path, array in found.arrays.items()}
 
@@ -219,10 +219,10 @@ def test_a_save_on_the_way_out_is_given_up_in_time() -> None:
         def store(self):
             threading.Event().wait()
 
-    said: list[str] = []
+    said = heard()
     begun = time.monotonic()
     state = rescue.UnsavedState(phase=0, steps=3, contents=Contents(), at={})
-    rescue.save(Stuck(), state, 0.2, said.append)  # type: ignore[arg-type]
+    rescue.save(Stuck(), state, 0.2)  # type: ignore[arg-type]
     assert time.monotonic() - begun < 5
     assert said == ["the state was not saved on the way out: it did not finish within 0.2 s"]
 
@@ -240,7 +240,6 @@ def test_tasks_meet_behind_one_step_or_not_at_all(tmp_path) -> None:
             about=dict,
             warm_start="",
             clock=SystemClock(),
-            log=print,
             saved_before=None,
             saved=print,
         )

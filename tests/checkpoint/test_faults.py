@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import heard
 
 from sdk.checkpoint import lease, opening, restore
 from sdk.checkpoint.contents import Array, Contents
@@ -184,8 +185,8 @@ def test_what_is_damaged_is_found_put_into_quarantine_and_not_restored(
     commits = saved(store, 1, 2, 3)
     newest = restore.read_manifest(store, commits[-1])
     damage(store, commits[-1], newest.files[1].key)
-    said: list[str] = []
-    assert check(restore.newest(store, said.append)) == 2
+    said = heard("checkpoint")
+    assert check(restore.newest(store)) == 2
     assert len(files(store, "quarantine/")) == 1
     assert any(commits[-1] in line and "Trying an older one" in line for line in said)
     # The next attempt goes on from there, keeps what is good, and is the newest.
@@ -198,14 +199,14 @@ def test_19_a_manifest_of_a_newer_podlift_is_an_error_and_nothing_older_is_taken
     commits = saved(store, 1, 2)
     replaced(store, commits[-1], wrap("manifest", {"format_version": 2}))
     with pytest.raises(FutureFormatError, match=r"newer podlift.*reads 1"):
-        restore.newest(store, print)
+        restore.newest(store)
     assert files(store, "quarantine/") == []
 
 
 def test_21_what_is_damaged_on_its_way_is_read_again(store: PosixStore) -> None:
     saved(store, 1, 2)
     once = StoreFault("get", r"data/.*00001\.bin", error=restore.CorruptObjectError("other bytes"))
-    assert check(restore.newest(FaultyStore(store, once), print)) == 2
+    assert check(restore.newest(FaultyStore(store, once))) == 2
     assert once.happened
 
 
@@ -213,9 +214,9 @@ def test_21_what_is_damaged_on_its_way_is_read_again(store: PosixStore) -> None:
 def test_22_a_listing_that_fails_is_an_error_and_never_a_fresh_start(store: PosixStore, prefix: str) -> None:
     saved(store, 1)
     with pytest.raises(StoreError, match="does not answer"):
-        restore.newest(FaultyStore(store, StoreFault("list", prefix)), print)
+        restore.newest(FaultyStore(store, StoreFault("list", prefix)))
     with pytest.raises(StoreError, match="does not answer"):
-        opening.open_first(FaultyStore(store, StoreFault("list", prefix)), 1, "me", CLOCK, log=print)
+        opening.open_first(FaultyStore(store, StoreFault("list", prefix)), 1, "me", CLOCK)
     assert files(store, "quarantine/") == []
     assert restored(store) == 1
 
@@ -223,7 +224,7 @@ def test_22_a_listing_that_fails_is_an_error_and_never_a_fresh_start(store: Posi
 def test_22_data_that_cannot_be_read_now_is_not_called_damaged(store: PosixStore) -> None:
     saved(store, 1, 2)
     with pytest.raises(StoreError, match="does not answer"):
-        restore.newest(FaultyStore(store, StoreFault("get", "data/", times=99)), print)
+        restore.newest(FaultyStore(store, StoreFault("get", "data/", times=99)))
     assert files(store, "quarantine/") == []
     assert restored(store) == 2
 
@@ -232,10 +233,10 @@ def test_23_if_none_verifies_it_is_an_error_unless_a_fresh_start_is_asked_for(st
     for key in saved(store, 1, 2):
         cut(path_of(store, key))
     with pytest.raises(CorruptCheckpointError, match="None of the 2 checkpoints"):
-        restore.newest(store, print)
+        restore.newest(store)
     with pytest.raises(CorruptCheckpointError, match="None of the 2 checkpoints"):
-        opening.open_first(store, 1, "me", CLOCK, log=print)
-    assert restore.newest(store, print, on_corrupt="fresh") is None
+        opening.open_first(store, 1, "me", CLOCK)
+    assert restore.newest(store, on_corrupt="fresh") is None
 
 
 def test_24_what_claims_to_be_the_latest_is_not_asked(store: PosixStore) -> None:
@@ -270,9 +271,9 @@ def test_26_of_many_attempts_at_once_the_last_one_may_write_and_all_others_are_f
 
 
 def test_26_an_attempt_that_is_opened_twice_is_opened_once(store: PosixStore) -> None:
-    opening.open_first(store, 0, "one", CLOCK, log=print)
+    opening.open_first(store, 0, "one", CLOCK)
     with pytest.raises(FencedError, match="already opened by another task"):
-        opening.open_first(store, 0, "two", CLOCK, log=print)
+        opening.open_first(store, 0, "two", CLOCK)
 
 
 def test_27_a_zombie_neither_commits_nor_removes_once_it_is_fenced(store: PosixStore) -> None:
@@ -418,7 +419,7 @@ def test_35_an_interrupt_of_the_program_leaves_no_half_of_a_checkpoint(store: Po
             ticket.wait(20)
             threading.Event().wait(0.01)
     ticket.wait(20)
-    found = restore.newest(store, print)
+    found = restore.newest(store)
     assert (found.manifest.step, bytes(found.arrays["x"].data)) == (2, b"x")
 
 

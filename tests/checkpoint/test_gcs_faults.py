@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support import heard
 
 from sdk.checkpoint import opening, restore
 from sdk.checkpoint.envelope import wrap
@@ -270,8 +271,7 @@ def test_what_is_damaged_is_found_put_into_quarantine_and_not_restored(
     good = 3 if part == "commit" and damage in (DAMAGES[name] for name in DAMAGES if name[:2] == "18") else 2
     # A commit that was removed was removed, by whomever.
     removed = part == "commit" and damage is DAMAGES["17-it-is-deleted-and-made-a-folder"]
-    said: list[str] = []
-    assert check(restore.newest(store, said.append)) == good
+    assert check(restore.newest(store)) == good
     assert len(files(store, "quarantine/")) == (good == 2 and not removed)
     saved(store, 3, number=1)
     assert restored(store) == 3
@@ -284,8 +284,8 @@ def test_15_a_bit_that_changes_where_it_is_stored_is_found(gcs: GcsServer, store
     attempt = Attempt(store, 1, keep_last=1)
     attempt.save(2)
     gcs.faults()
-    said: list[str] = []
-    assert check(restore.newest(store, said.append)) == 1
+    said = heard("checkpoint")
+    assert check(restore.newest(store)) == 1
     assert len(files(store, "quarantine/")) == 1
     assert any("Trying an older one" in line for line in said)
 
@@ -316,9 +316,9 @@ def test_22_and_25_a_page_that_fails_is_an_error_and_never_a_shorter_list(
     gcs.faults({"kind": "status_before", "operation": "objects.list", "path": path})
     hasty = GcsStore("bucket/run/store", retry=SOON_OVER)
     with pytest.raises(StoreError, match=r"Cannot list .*\(503\)"):
-        restore.newest(hasty, print)
+        restore.newest(hasty)
     with pytest.raises(StoreError, match=r"Cannot list .*\(503\)"):
-        opening.open_first(hasty, 1, "me", CLOCK, log=print)
+        opening.open_first(hasty, 1, "me", CLOCK)
     assert fired(gcs)
     gcs.faults()
     assert restored(store) == 1
@@ -458,7 +458,7 @@ def test_23_if_none_verifies_it_is_an_error(gcs: GcsServer, store: GcsStore) -> 
     for key in saved(store, 1, 2):
         foreign(gcs, store, key, b"{}")
     with pytest.raises(CorruptCheckpointError, match="None of the 2 checkpoints"):
-        restore.newest(store, print)
+        restore.newest(store)
 
 
 def test_01_a_service_that_is_gone_for_a_while_is_waited_for(gcs: GcsServer, store: GcsStore) -> None:

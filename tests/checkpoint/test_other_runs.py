@@ -55,7 +55,7 @@ def test_a_store_with_nothing_but_another_runs_checkpoints_is_refused_and_names_
     store, foreign = copied(tmp_path)
     for number in (1, 2):
         with pytest.raises(CorruptCheckpointError, match=OF_ANOTHER):
-            opening.open_first(store, number, "me", CLOCK, log=print, run_id="mine-aaaaaa")
+            opening.open_first(store, number, "me", CLOCK, run_id="mine-aaaaaa")
     for call in (restore.read, restore.verify, restore.read_manifest):
         with pytest.raises(CorruptCheckpointError, match=OF_ANOTHER):
             call(store, foreign, "mine-aaaaaa")
@@ -64,7 +64,7 @@ def test_a_store_with_nothing_but_another_runs_checkpoints_is_refused_and_names_
 
 def test_another_task_does_not_restore_another_runs_checkpoint_either(tmp_path: Path) -> None:
     store, foreign = copied(tmp_path)
-    found = opening.open_first(store, 1, "me", CLOCK, log=print)
+    found = opening.open_first(store, 1, "me", CLOCK)
     assert found.commit == foreign
     with pytest.raises(CorruptCheckpointError, match=OF_ANOTHER):
         opening.join(store, 1, CLOCK, 1.0, run_id="mine-aaaaaa")
@@ -77,8 +77,8 @@ def test_an_empty_store_is_no_fresh_start_where_the_records_know_of_a_checkpoint
     with pytest.raises(
         CorruptCheckpointError, match=r"mine-aaaaaa are missing: according to its records step 4 was saved"
     ):
-        opening.open_first(store, 2, "me", CLOCK, log=print, run_id="mine-aaaaaa", saved=4)
-    assert opening.open_first(store, 2, "me", CLOCK, log=print, run_id="mine-aaaaaa").commit is None
+        opening.open_first(store, 2, "me", CLOCK, run_id="mine-aaaaaa", saved=4)
+    assert opening.open_first(store, 2, "me", CLOCK, run_id="mine-aaaaaa").commit is None
 
 
 def test_the_first_acknowledged_checkpoint_of_an_attempt_is_told_once_and_before_its_ticket_is_done(

@@ -26,7 +26,7 @@ def test_what_was_saved_is_restored_bit_by_bit(store: PosixStore) -> None:
     assert attempt.opening.commit is None
     key = attempt.save(7, metrics={"loss": 0.5}, downgrades=["the data is skipped"], keep=True)
     attempt.close()
-    again = opening.open_first(store, 1, "again", SystemClock(), log=print)
+    again = opening.open_first(store, 1, "again", SystemClock())
     assert (again.commit, again.epoch) == (key, 2)
     checkpoint = again.read(store)
     assert check(checkpoint) == 7
@@ -39,7 +39,7 @@ def test_an_array_may_be_larger_than_an_object_and_starts_aligned(store: PosixSt
     attempt = Attempt(store)
     attempt.save(1)
     attempt.close()
-    checkpoint = restore.newest(store, print)
+    checkpoint = restore.newest(store)
     assert len(checkpoint.manifest.stream("arrays")) > 2
     assert all(array.offset % 64 == 0 for array in checkpoint.manifest.arrays)
     assert check(checkpoint) == 1
@@ -50,7 +50,7 @@ def test_all_tasks_join_what_the_first_one_chose_and_have_their_own_blobs_back(s
     attempt.save(1)
     key = attempt.save(2)
     attempt.close()
-    first = opening.open_first(store, 1, "first", SystemClock(), log=print)
+    first = opening.open_first(store, 1, "first", SystemClock())
     joined = [opening.join(store, 1, SystemClock(), 10) for _ in range(2)]
     assert all(other == first for other in joined)
     assert {check(other.read(store), 3) for other in (first, *joined)} == {2}
@@ -60,7 +60,7 @@ def test_all_tasks_join_what_the_first_one_chose_and_have_their_own_blobs_back(s
 def test_those_who_join_wait_for_the_first_task_and_not_for_ever(store: PosixStore) -> None:
     with pytest.raises(StoreError, match="did not choose a checkpoint within 0 s"):
         opening.join(store, 0, SystemClock(), 0)
-    late = threading.Timer(0.1, lambda: opening.open_first(store, 0, "late", SystemClock(), log=print))
+    late = threading.Timer(0.1, lambda: opening.open_first(store, 0, "late", SystemClock()))
     late.start()
     assert opening.join(store, 0, SystemClock(), 20).epoch == 1
     late.join()
@@ -99,7 +99,7 @@ def test_two_saves_of_one_step_are_two_checkpoints_and_the_later_one_counts(stor
     last = attempt.save(4, reason="final")
     attempt.close()
     assert last.endswith("000000000004-000001.json")
-    assert restore.newest(store, print).manifest.reason == "final"
+    assert restore.newest(store).manifest.reason == "final"
 
 
 def test_all_mistakes_of_a_save_are_said_at_once_and_nothing_is_written(store: PosixStore) -> None:
@@ -126,7 +126,7 @@ def test_what_the_program_changes_after_a_save_is_not_in_it(store: PosixStore) -
     go.set()
     ticket.wait(20)
     attempt.close()
-    manifest = restore.newest(store, print).manifest
+    manifest = restore.newest(store).manifest
     assert (manifest.position, manifest.metrics) == ({"batches": [1]}, {"loss": 1.0})
 
 

@@ -82,7 +82,7 @@ def trained(folder: Path, row: tuple[str, str, str], kill: str | None) -> tuple[
     status = run.wait(LIMIT_S)
     assert status.state is sdk.State.SUCCEEDED, run.why() + "\n" + "\n".join(line.text for line in run.logs())
     assert status.attempts == 1 + len(kills), "the kill has happened"
-    found = restore.newest(open_store(run.plan.paths.store), print)
+    found = restore.newest(open_store(run.plan.paths.store))
     assert found is not None
     assert found.manifest.reason == "final"
     sums = {path: hashlib.sha256(array.data).hexdigest()[:16] for path, array in found.arrays.items()}

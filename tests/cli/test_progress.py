@@ -181,8 +181,8 @@ def test_a_container_says_every_ten_seconds_how_far_the_run_is(bucket, tmp_path:
         "gs://mine/podlift/runs/digits-aaaaaa",
         Hand(),
     )
-    first = ContainerUploader(paths, url, clock, print, task="chief-0", resumes=2)
-    other = ContainerUploader(paths, url, clock, print)
+    first = ContainerUploader(paths, url, clock, task="chief-0", resumes=2)
+    other = ContainerUploader(paths, url, clock)
     task = runtime.ProgressWriter(paths.progress(1, "chief-0"))
     task.epoch(2, 5, 100)
     task.step(107, 7)

@@ -168,7 +168,7 @@ def trained(
     paths = RunPaths(str(folder))
     store = open_store(paths.store)
     clock = SystemClock()
-    opened = opening.open_first(store, 1, "test", clock, log=print)
+    opened = opening.open_first(store, 1, "test", clock)
     saver = AsyncSaver(
         store,
         opened,
@@ -178,7 +178,6 @@ def trained(
         policy=Policy(keep_last=100, on_busy="block"),
         clock=clock,
         about={"run_id": folder.name},
-        log=print,
     )
     for step in range(1, steps + 1):
         data = struct.pack(f"{len(kernel)}f", *(value if step > 1 else 0.0 for value in kernel))

@@ -62,7 +62,7 @@ def test_a_damaged_record_is_reported_and_not_repaired(tmp_path: Path, name: str
 
 def test_checkpoints_of_the_first_format_are_read() -> None:
     store = open_store(str(Path(__file__).parent / "store-1"))
-    found = restore.newest(store, print)
+    found = restore.newest(store)
     assert found is not None
     assert (found.manifest.format_version, found.manifest.step, found.manifest.position["at"]["batch"]) == (1, 4, 4)
     total = found.arrays["total"]

@@ -22,6 +22,7 @@ from typing import Any
 
 import checkpoint_writer as writer
 
+from sdk import logs
 from sdk.checkpoint import catalog, names, restore
 from sdk.errors import PodliftError
 from sdk.storage.gcs.store import GcsStore
@@ -119,14 +120,8 @@ def run_killed(
     if child == 0:
         code = 1
         try:
-            with open(f"{folder}/log", "a") as log:
-                writer.write(
-                    through(opened()),
-                    attempt,
-                    f"{folder}/acks",
-                    steps=steps,
-                    log=lambda line: print(line, file=log, flush=True),
-                )
+            with open(f"{folder}/log", "a") as log, logs.heard(lambda line: print(line, file=log, flush=True)):
+                writer.write(through(opened()), attempt, f"{folder}/acks", steps=steps)
             code = 0
         finally:
             os._exit(code)
@@ -154,7 +149,8 @@ def _check(store: Store, acks: str) -> list[str]:
     acked = max(promised, default=None)
     try:
         # A kill damages nothing: a skipped checkpoint is a violation too.
-        found = restore.newest(store, wrong.append, quarantine=False)
+        with logs.heard(wrong.append):
+            found = restore.newest(store, quarantine=False)
         entries = catalog.list_checkpoints(store)
     except PodliftError as error:
         return [*wrong, str(error)]

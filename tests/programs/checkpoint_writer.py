@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
 
 from sdk.checkpoint import opening
 from sdk.checkpoint.contents import Array, Contents
@@ -42,10 +41,10 @@ def difference(checkpoint: Checkpoint) -> str | None:
     return None
 
 
-def write(store: Store, attempt: int, acks: str, *, steps: int = 1_000_000, log: Callable[[str], None] = print) -> None:
+def write(store: Store, attempt: int, acks: str, *, steps: int = 1_000_000) -> None:
     """Restore, then save every step until killed; `acks` gets a durable line for each acknowledged checkpoint."""
     clock = SystemClock()
-    opened = opening.open_first(store, attempt, f"writer {os.getpid()}", clock, log=log)
+    opened = opening.open_first(store, attempt, f"writer {os.getpid()}", clock)
     start = opened.manifest.step if opened.manifest else 0
     saver = AsyncSaver(
         store,
@@ -56,7 +55,6 @@ def write(store: Store, attempt: int, acks: str, *, steps: int = 1_000_000, log:
         policy=Policy(keep_last=2, best="loss", on_busy="block"),
         clock=clock,
         about={"run_id": "writer"},
-        log=log,
         object_bytes=OBJECT_BYTES,
     )
     handle = os.open(acks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)

@@ -16,7 +16,7 @@ TASK = json.loads(os.environ["TF_CONFIG"])["task"]["type"]
 from sdk.runtime.patches import chief_writes, install, restore_together  # noqa: E402
 
 cures = [] if "alone" in MODE else restore_together.patches()
-install([*cures, *(chief_writes.patches(TEMP, print) if TASK == "worker" else [])], print)
+install([*cures, *(chief_writes.patches(TEMP) if TASK == "worker" else [])])
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402

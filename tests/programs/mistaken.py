@@ -12,8 +12,8 @@ TASK = json.loads(os.environ["TF_CONFIG"])["task"]
 
 from sdk.runtime.patches import chief_writes, install  # noqa: E402
 
-cures = chief_writes.chief_patches(print) if TASK["type"] == "chief" else chief_writes.patches(TEMP, print)
-install(cures, print)
+cures = chief_writes.chief_patches() if TASK["type"] == "chief" else chief_writes.patches(TEMP)
+install(cures)
 
 import tensorflow as tf  # noqa: E402
 

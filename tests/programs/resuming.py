@@ -37,7 +37,7 @@ assert fit(backup(double_checkpoint=True), Stop()) == "interrupted"
 before = {path.name: path.read_bytes() for path in (SHARED / "backup").iterdir()}
 assert len(before) == 4
 
-install(chief_writes.patches(str(TEMP), print), print)
+install(chief_writes.patches(str(TEMP)))
 assert fit(backup(double_checkpoint=True)) == [1, 2, 3], "the file before the damaged one is after epoch 0"
 assert {path.name: path.read_bytes() for path in (SHARED / "backup").iterdir()} == before
 

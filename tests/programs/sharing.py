@@ -17,10 +17,13 @@ CLUSTER = json.loads(os.environ.get("TF_CONFIG", "{}"))
 TASK = CLUSTER.get("task", {}).get("type", "worker")
 LINES = []
 if TASK == "worker":
+    from sdk import logs
     from sdk.runtime.patches import chief_writes, install
 
     os.umask(0o077)  # tells its files from the chief's
-    install(chief_writes.patches(str(TEMP), LINES.append), lambda line: print(line, flush=True))
+    logs.start(logs.PLAIN)
+    logs.heard(LINES.append).__enter__()
+    install(chief_writes.patches(str(TEMP)))
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np  # noqa: E402

@@ -15,7 +15,7 @@ LAYERS = [
     ("names", "published"),
     ("status",),
     ("errors",),
-    ("ids", "clock", "text"),
+    ("ids", "clock", "text", "logs"),
     ("tracebacks",),
     ("hardware",),
     ("spec",),

@@ -13,7 +13,7 @@ import pytest
 import task_processes
 from hypothesis import given
 from hypothesis import strategies as st
-from support import PROGRAMS
+from support import PROGRAMS, heard
 
 from sdk.runtime.patches.task_files import ChiefFiles, TaskFiles, as_text, copy_path, is_own_already
 
@@ -112,10 +112,7 @@ def test_only_paths_count_as_paths(given, text):
 
 @pytest.fixture
 def files(tmp_path):
-    lines = []
-    return SimpleNamespace(
-        task=TaskFiles(str(tmp_path / "temp"), lines.append), lines=lines, shared=tmp_path / "shared"
-    )
+    return SimpleNamespace(task=TaskFiles(str(tmp_path / "temp")), lines=heard(), shared=tmp_path / "shared")
 
 
 def save(files, name):
@@ -135,7 +132,7 @@ def test_a_task_reads_the_shared_file_until_it_has_saved_its_own(files):
 
 def test_a_new_process_reads_the_shared_file_although_a_copy_is_left_from_a_kill(files, tmp_path):
     save(files, "model.keras")
-    assert TaskFiles(str(tmp_path / "temp"), print).source(files.shared / "model.keras") == files.shared / "model.keras"
+    assert TaskFiles(str(tmp_path / "temp")).source(files.shared / "model.keras") == files.shared / "model.keras"
 
 
 def test_a_folder_around_its_copies_is_not_taken_for_a_copy(files):
@@ -167,8 +164,8 @@ def test_at_exit_only_the_copies_go(files, tmp_path):
     ],
 )
 def test_the_chief_writes_the_shared_file_whatever_the_program_takes_it_for(asked, written):
-    lines = []
-    chief = ChiefFiles(lines.append)
+    lines = heard()
+    chief = ChiefFiles()
     assert chief.target(asked) == chief.target(asked) == written
     assert len(lines) == (asked != written)
 
@@ -356,7 +353,7 @@ def test_tflite_conversion_still_finds_the_model_that_it_saves_in_between(tmp_pa
     script.write_text(
         "import sys, keras, tensorflow as tf\n"
         "from sdk.runtime.patches import chief_writes, install\n"
-        "install(chief_writes.patches(sys.argv[1], print), print)\n"
+        "install(chief_writes.patches(sys.argv[1]))\n"
         "model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])\n"
         "assert tf.lite.TFLiteConverter.from_keras_model(model).convert()\n"
         "model.export(sys.argv[2], verbose=False)\n"

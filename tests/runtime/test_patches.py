@@ -5,6 +5,7 @@ import importlib.util
 import sys
 
 import pytest
+from support import heard
 
 from sdk.runtime.patches import Patch, install
 
@@ -24,7 +25,7 @@ def awaited(tmp_path, monkeypatch):
         needed=lambda module: True,
         apply=lambda module: seen.append(module.ready),
     )
-    install([patch], lambda line: None)
+    install([patch])
     yield seen
     sys.modules.pop("awaited_by_a_cure", None)
 
@@ -45,14 +46,14 @@ def test_a_search_that_imports_nothing_does_not_use_up_the_cure(awaited):
 def test_a_cure_that_breaks_does_not_break_the_users_import(tmp_path, monkeypatch):
     (tmp_path / "curable_thing.py").write_text("VALUE = 1")
     monkeypatch.syspath_prepend(str(tmp_path))
-    lines = []
+    lines = heard()
 
     def broken(module):
         raise KeyError("upstream moved it")
 
     always = lambda module: True  # noqa: E731
     cure = Patch(name="mine", why="because", module="curable_thing", applies=always, needed=always, apply=broken)
-    install([cure], lines.append)
+    install([cure])
     import curable_thing
 
     assert curable_thing.VALUE == 1

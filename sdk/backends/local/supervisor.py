@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from ... import logs
 from ...clock import Clock, SystemClock
 from ...process import exit_reasons, janitor, namespaces, spawn
 from ...process.janitor_watch import JanitorWatch, temporary_folders
@@ -47,6 +48,7 @@ def main(url: str) -> None:
     # A client may ignore SIGCHLD, which is inherited. Here that would hide how a task ended.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     emulator.skip_check()
+    logs.start(logs.PLAIN)
     paths, clock = RunPaths(url), SystemClock()
     temporary = _temporary(paths)
     history = History.of(read_events(paths, ("resumed",)))

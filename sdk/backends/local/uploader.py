@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from ... import logs
 from ...clock import Clock, SystemClock
 from ...errors import AccessError, ConflictError, PodliftError
 from ...process import spawn
@@ -35,6 +36,7 @@ from ...storage import emulator, posix
 from ...storage.gcs.store import GcsStore
 from . import watchdog
 
+_log = logs.logger("backends.local")
 _POLL_S = 0.25
 _HEARTBEAT_S, _CANCEL_REQUESTS_S = 10.0, 2.0
 _LOG_AGAIN_S = 600.0
@@ -95,6 +97,7 @@ def _locked(paths: RunPaths) -> Iterator[bool]:
 def main(folder: str) -> None:
     """Upload the run in this folder until all of it is in its bucket."""
     emulator.skip_check()
+    logs.start(logs.DATED)
     paths = RunPaths(folder)
     while not is_uploaded(paths):
         with _locked(paths) as alone:
@@ -115,7 +118,7 @@ class Uploader:
         self._plan = read_plan(paths)
         self._backend = LocalBackend()
         self._store = GcsStore(self._plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
-        self._pusher = Pusher(paths, self._plan.url, clock, _log)
+        self._pusher = Pusher(paths, self._plan.url, clock)
         self._done = threading.Event()
         self._replaced = threading.Event()
         self._heartbeat = Heartbeat(self._store)
@@ -148,7 +151,7 @@ class Uploader:
             except (PodliftError, OSError) as error:
                 failures += 1
                 failing_since = self._clock.monotonic() if failures == 1 else failing_since
-                _log(f"upload failed, {failures} times in a row: {error}")
+                _log.info(f"upload failed, {failures} times in a row: {error}")
                 # A missing permission is not worth waiting for.
                 if over and (isinstance(error, AccessError) or self._clock.monotonic() - failing_since > _GIVE_UP_S):
                     return
@@ -209,7 +212,7 @@ class Uploader:
 
     def _replace(self, why: str) -> None:
         """End the run here: it continues elsewhere."""
-        _log(f"{why}: the run ends here")
+        _log.info(f"{why}: the run ends here")
         self._replaced.set()
         if self._is_supervised():
             self._request_cancel(b'{"grace_s": 0}')
@@ -240,12 +243,7 @@ class PeriodicAction:
         # The same failure repeated for days must not fill the disk.
         if text != self._logged[0] or now - self._logged[1] >= _LOG_AGAIN_S:
             self._logged = (text, now)
-            _log(f"{self._name} failed: {text}")
-
-
-def _log(text: str) -> None:
-    sys.stderr.write(f"{time.strftime('%F %T')} {text}\n")
-    sys.stderr.flush()
+            _log.info(f"{self._name} failed: {text}")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, ConflictError, MissingError, StoreError
+from ...logs import logger
 from ...spec.layout import RunPaths
 from ...storage import posix
 from ...storage.checksums import crc32c, sha256
@@ -29,6 +30,8 @@ from ..recorder import read_file
 
 if TYPE_CHECKING:
     from ...storage.gcs.requests import ObjectInfo
+
+_log = logger("records")
 
 KEYS = RunPaths("")
 SYNC_RETRY = RetryPolicy(connect_s=5.0, read_s=30.0, total_s=60.0, first_s=30.0)
@@ -52,13 +55,10 @@ class Pusher:
     share are uploaded by others.
     """
 
-    def __init__(
-        self, paths: RunPaths, url: str, clock: Clock, log: Callable[[str], None], *, one_task: bool = False
-    ) -> None:
+    def __init__(self, paths: RunPaths, url: str, clock: Clock, *, one_task: bool = False) -> None:
         self._paths = paths
         self._one_task = one_task
         self._clock = clock
-        self._log = log
         self._store = GcsStore(url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
         self._files = BucketFiles(url, retry=_FILES_RETRY, clock=clock)
         self._existing: set[str] = set()
@@ -195,7 +195,7 @@ class Pusher:
 
     def _upload(self, name: str, info: os.stat_result, existing: ObjectInfo | None) -> None:
         if not _is_object_name(name):
-            self._log(f"not uploaded: {name!r} cannot be the name of an object")
+            _log.info(f"not uploaded: {name!r} cannot be the name of an object")
             return
         try:
             self._files.upload(name, f"{self._paths.url}/{name}", existing)
@@ -203,7 +203,7 @@ class Pusher:
             return
         except PermissionError as error:
             # The program made it unreadable, so a retry does not help.
-            self._log(f"not uploaded: {name}: {error}")
+            _log.info(f"not uploaded: {name}: {error}")
         self._uploaded[name] = _version(info)
 
     def _update_index(self, links: Mapping[str, str], modes: Sequence[str]) -> None:

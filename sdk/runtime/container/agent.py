@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import posixpath
-import sys
 import tarfile
 import threading
 import traceback
@@ -19,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ... import logs
 from ...clock import Clock, SystemClock
 from ...errors import AccessError, InputError, PodliftError
 from ...process.redirect import start
@@ -38,6 +38,7 @@ from .membership import Membership, MembershipRendezvous
 from .task_process import TaskProcess
 from .uploader import ContainerUploader
 
+_log = logs.logger("runtime")
 _KEYS = RunPaths("")
 # Upload limits. A preempted machine has some 15 s left, part of which the task has used.
 _PREEMPTED_S, _NORMAL_S = 8.0, 120.0
@@ -47,6 +48,7 @@ _NO_RETRY = {"user_errors": 0, "infrastructure": 0, "preemptions": 0}
 
 def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: str) -> int:
     """Run the task of this container and return the container's exit code."""
+    logs.start(errors_apart=True)
     try:
         payload = Payload.from_json(json.dumps({"version": VERSION, **launch_spec["payload"]}))
         task = identity.task_of(os.environ, payload.tasks)
@@ -54,9 +56,9 @@ def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: s
         store = open_store(launch_spec["run"])
         if _is_cancelled(store, job - 1):
             # Needed even if no client watches the run: a job may start after the process that created it has ended.
-            _print("the run was cancelled: its program is not started")
+            _log.info("the run was cancelled: its program is not started")
             return EXIT_CANCELLED
-        rendezvous = MembershipRendezvous(store, task, payload.tasks, job, SystemClock(), _print)
+        rendezvous = MembershipRendezvous(store, task, payload.tasks, job, SystemClock())
         membership = rendezvous.form()
         paths = RunPaths(posixpath.join(home, "runs", payload.run_id))
         payload = replace(
@@ -72,14 +74,14 @@ def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: s
         dirs = ContainerDirs(home=home, installed=installed, paths=paths)
         return Agent(payload, task, dirs, store, rendezvous, membership, launch_spec.get("retry") or _NO_RETRY).run()
     except AccessError as error:
-        _print_error(str(error))
+        _log.error(str(error))
         return EXIT_INFRASTRUCTURE
     except InputError as error:
-        _print_error(str(error))
+        _log.error(str(error))
         return error.exit_code
     except PodliftError as error:
         # Another try may succeed: Vertex AI restarts the job up to three times.
-        _print_error(str(error))
+        _log.error(str(error))
         return exit_codes.RESTART
     except Exception:  # a full disk, or a bug in podlift: the program has not failed
         traceback.print_exc()
@@ -127,7 +129,6 @@ class Agent:
             self._paths,
             self._payload.bucket_url,
             self._clock,
-            _print,
             task=self._task if self._is_first else "",
             resumes=self._payload.resumes,
         )
@@ -162,9 +163,9 @@ class Agent:
             try:
                 self._replaced = self._rendezvous.replaced(self._membership)
             except (PodliftError, ValueError, LookupError) as error:
-                _print(f"cannot check for replaced containers now: {error}")
+                _log.info(f"cannot check for replaced containers now: {error}")
             if self._replaced:
-                _print(f"{', '.join(self._replaced)} was restarted: this attempt cannot continue")
+                _log.info(f"{', '.join(self._replaced)} was restarted: this attempt cannot continue")
                 process.kill()
                 return
 
@@ -201,7 +202,7 @@ class Agent:
         except PodliftError as error:
             denied = _upload_failed(error) or denied
         suffix = f": {why}" if why else ""
-        _print(f"{self._task} ended with {code}; this container exits with {exit_code}{suffix}")
+        _log.info(f"{self._task} ended with {code}; this container exits with {exit_code}{suffix}")
         return EXIT_INFRASTRUCTURE if denied else exit_code
 
     def _decide(self, code: int, reason: Reason, step: int | None, *, collateral: bool) -> tuple[bool, str]:
@@ -256,17 +257,9 @@ def environment(own: Mapping[str, str], payload: Payload, task: str, scratch: st
 
 def _upload_failed(error: PodliftError) -> bool:
     """Report it, and return whether access was denied, which no restart changes."""
-    _print_error(f"this task's records and outputs could not be uploaded: {error}")
+    _log.error(f"this task's records and outputs could not be uploaded: {error}")
     return isinstance(error, AccessError)
 
 
 def _is_cancelled(store: Store, resumes: int) -> bool:
     return next(iter(store.list(f"{_KEYS.control}/{resumes:04d}-")), None) is not None
-
-
-def _print(text: str) -> None:
-    print(f"podlift: {text}", flush=True)  # noqa: T201
-
-
-def _print_error(text: str) -> None:
-    print(f"podlift: {text}", file=sys.stderr, flush=True)  # noqa: T201

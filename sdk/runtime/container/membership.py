@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, CorruptRunError, MissingError, StoreError
+from ...logs import logger
 from ...spec.layout import RunPaths
 from ...storage.store import Store
+
+_log = logger("runtime")
 
 _KEYS = RunPaths("")
 _POLL_S = 0.5
@@ -55,15 +58,12 @@ def choose(
 class MembershipRendezvous:
     """One container's side of forming attempts. `job` is the number of the vendor's job, from 1."""
 
-    def __init__(
-        self, store: Store, task: str, tasks: Sequence[str], job: int, clock: Clock, log: Callable[[str], None]
-    ) -> None:
+    def __init__(self, store: Store, task: str, tasks: Sequence[str], job: int, clock: Clock) -> None:
         self._store = store
         self._task = task
         self._tasks = tasks
         self._job = job
         self._clock = clock
-        self._log = log
         self.nonce = secrets.token_hex(8)
         self.memberships: list[Membership] = []
         self._known: dict[str, MemberContainer] = {}
@@ -90,7 +90,7 @@ class MembershipRendezvous:
                 missing = [self._tasks[0]]
             if missing != waiting:
                 waiting = missing
-                self._log(f"waiting for {', '.join(missing)}")
+                _log.info(f"waiting for {', '.join(missing)}")
             if self._clock.monotonic() >= until:
                 raise StoreError(self._timed_out(missing, wait_s))
             self._clock.sleep(_POLL_S)

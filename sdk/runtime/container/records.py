@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from ...errors import StoreError
+from ...logs import logger
 from ...records.events import Event, parse
 from ...records.sync.push import SYNC_RETRY
 from ...spec.layout import RunPaths
 from ...spec.payload import Payload
 from ...storage.gcs.store import GcsStore
 from ...storage.store import Store
+
+_log = logger("runtime")
 
 _KEYS = RunPaths("")
 _AGENT = "agent"
@@ -32,7 +35,7 @@ def read(store: Store, kinds: Sequence[str], attempts: Sequence[int]) -> list[Ev
     return found
 
 
-def finished_tasks(payload: Payload, log: Callable[[str], None]) -> set[str]:
+def finished_tasks(payload: Payload) -> set[str]:
     """Return the tasks of the attempt that are done or whose process ended; none if the bucket cannot be read."""
     found = set()
     try:
@@ -43,7 +46,7 @@ def finished_tasks(payload: Payload, log: Callable[[str], None]) -> set[str]:
             elif kind == "exited" and source.startswith(f"{_AGENT}-"):
                 found.add(payload.tasks[int(source.rpartition("-")[2])])
     except StoreError as error:
-        log(f"cannot read whether the other tasks are done: {error}")
+        _log.info(f"cannot read whether the other tasks are done: {error}")
     return found
 
 

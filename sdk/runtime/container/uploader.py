@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import asdict
 
 from ...clock import Clock
 from ...errors import AccessError
+from ...logs import logger
 from ...records.recorder import position
 from ...records.sync.heartbeats import Heartbeat
 from ...records.sync.push import SYNC_RETRY, Pusher
 from ...spec.layout import RunPaths
 from ...storage.gcs.store import GcsStore
+
+_log = logger("runtime")
 
 _EVERY_S, _BEAT_S = 1.0, 10.0
 
@@ -27,15 +29,12 @@ class ContainerUploader:
         resumes: how often the run was resumed.
     """
 
-    def __init__(
-        self, paths: RunPaths, url: str, clock: Clock, log: Callable[[str], None], *, task: str = "", resumes: int = 0
-    ) -> None:
+    def __init__(self, paths: RunPaths, url: str, clock: Clock, *, task: str = "", resumes: int = 0) -> None:
         self._task, self._resumes, self._paths = task, resumes, paths
         self._heartbeat = Heartbeat(GcsStore(url.partition("://")[2], retry=SYNC_RETRY, clock=clock))
         self._last_beat = clock.monotonic()
         self._clock = clock
-        self._log = log
-        self._pusher = Pusher(paths, url, clock, log, one_task=True)
+        self._pusher = Pusher(paths, url, clock, one_task=True)
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="podlift-uploader", daemon=True)
         self._last_warning = ""
@@ -77,4 +76,4 @@ class ContainerUploader:
         # Not the same sentence once a second.
         if text.partition(" It was tried")[0] != self._last_warning:
             self._last_warning = text.partition(" It was tried")[0]
-            self._log(text)
+            _log.info(text)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from ...logs import logger
 from ...records.events import SAVED, saved_step
 from ...records.recorder import read_events
 from ...spec import cluster
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from ...clock import Clock
     from ...spec.payload import Payload
     from .rescue import UnsavedState
+
+_log = logger("runtime")
 
 Capture = Callable[[], tuple[dict[str, bytes], dict[str, Any]]]
 
@@ -45,14 +48,12 @@ class AutoCheckpoint:
         coordinator: StepCoordinator,
         *,
         grace_s: float,
-        log: Callable[[str], None],
         record: Callable[..., None],
         resumed: Callable[[int], None],
         kill_points: KillPoints,
     ) -> None:
         self.manager = manager
         self.coordinator = coordinator
-        self.log = log
         self.record = record
         self.resumed = resumed
         self.kill_points = kill_points
@@ -90,7 +91,7 @@ class AutoCheckpoint:
         if begun.number == 0 and self.manager.attempt > 1 and self.manager.rank == 0:
             step = self.manager.restored_step
             self.record("continued", step=step)
-            self.log(continuation(self.manager.attempt, step))
+            _log.info(continuation(self.manager.attempt, step))
 
     def end(self) -> None:
         """End the current phase. Needed for custom loops, which do not tell when they are over."""
@@ -121,18 +122,18 @@ class AutoCheckpoint:
         try:
             self._unsaved = None if phase is None or not phase.has_moved else phase.state()
         except Exception as error:
-            self.log(f"the unsaved state of the training cannot be saved: {type(error).__name__}: {error}")
+            _log.info(f"the unsaved state of the training cannot be saved: {type(error).__name__}: {error}")
 
     def rescue(self, state: UnsavedState | None, within_s: float) -> None:
         """Save the state that an exception left, and finish all saves, within that many seconds."""
         from . import rescue
 
-        rescue.save(self.manager, state, within_s, self.log)
+        rescue.save(self.manager, state, within_s)
 
     def log_once(self, sentence: str) -> None:
         if sentence not in self._logged:
             self._logged.add(sentence)
-            self.log(sentence)
+            _log.info(sentence)
 
     def set_deadline(self) -> None:
         """Limit every request to the store to the time that this task still has."""
@@ -141,7 +142,7 @@ class AutoCheckpoint:
     def exit_for_restart(self) -> NoReturn:
         """End this task, whose state is being saved, with the exit code that asks for a restart."""
         self.manager.wait(self._grace_s)
-        self.log("the state is saved: this task exits, to be restarted")
+        _log.info("the state is saved: this task exits, to be restarted")
         sys.exit(EXIT_CHECKPOINTED)
 
 
@@ -150,7 +151,6 @@ def make(
     task: str,
     coordinator: StepCoordinator,
     clock: Clock,
-    log: Callable[[str], None],
     record: Callable[..., None],
     resumed: Callable[[int], None],
 ) -> AutoCheckpoint:
@@ -179,11 +179,10 @@ def make(
         saved_before=_saved_before(paths, payload),
         saved=lambda step: record("saved", step=step),
         clock=clock,
-        log=log,
     )
     kill_points = KillPoints(paths, payload.attempt, task, payload.drill.get("kills", ()))
     return AutoCheckpoint(
-        manager, coordinator, grace_s=payload.grace_s, log=log, record=record, resumed=resumed, kill_points=kill_points
+        manager, coordinator, grace_s=payload.grace_s, record=record, resumed=resumed, kill_points=kill_points
     )
 
 
@@ -276,7 +275,7 @@ class PhaseCheckpoints:
         if self.at:
             self._auto.resumed(self._manager.base + self.steps)
         self._auto.record("restored", step=step, phase=number)
-        self._auto.log(f"restored {what} of phase {number} of the training from the checkpoint of step {step}")
+        _log.info(f"restored {what} of phase {number} of the training from the checkpoint of step {step}")
         size = checkpoint.manifest.world.get("size")
         if self.at and size != tasks:
             self.downgrade(
@@ -289,7 +288,7 @@ class PhaseCheckpoints:
         """Log once why the training will not continue exactly as if it had never been interrupted."""
         if sentence not in self._downgrades:
             self._downgrades.append(sentence)
-            self._auto.log(f"not exact: {sentence}")
+            _log.info(f"not exact: {sentence}")
 
     def stepped(self, count: int = 1, *, hold: bool = False) -> Action | None:
         """Call `count`, then `settle`."""

@@ -16,11 +16,14 @@ from types import ModuleType
 from typing import Any
 
 from ...errors import CheckpointMismatchError
+from ...logs import logger
 from ...status import EXIT_CHECKPOINTED
 from ..patches import CALLBACK_LISTS, Function, Patch, around, plumbing, steps_done
 from .auto_checkpoint import AutoCheckpoint, PhaseCheckpoints
 from .limits import Limit
 from .rescue import UnsavedState, bounded
+
+_log = logger("runtime")
 
 # Limits of a state kept in memory: up to the next step, and beyond it, where the step copies everything it changes.
 _KEPT_BYTES, _KEPT_LONG_BYTES = 256_000_000, 32_000_000
@@ -77,7 +80,7 @@ class FitHooks:
                 return original(model, *args, **options)
             except BaseException as error:
                 if self._fit is not None and self._fit.model is model and not _is_intended(error):
-                    self._checkpoint.keep_unsaved(self._fit.unsaved_state(self._checkpoint.log))
+                    self._checkpoint.keep_unsaved(self._fit.unsaved_state())
                 raise
             finally:
                 # A `fit` that failed must not prevent checkpoints of the next one.
@@ -158,7 +161,7 @@ class FitHooks:
             return True
         # If both restored, each would undo the other's work, and the program has chosen this one.
         if self._auto and any(type(callback).__name__ == "BackupAndRestore" for callback in callbacks.callbacks):
-            self._checkpoint.log(
+            _log.info(
                 "this fit has a BackupAndRestore callback, so podlift makes no checkpoints of it. Without the callback podlift "
                 "protects it against a kill at any instant (docs/how-to/checkpoints.md)"
             )
@@ -168,7 +171,7 @@ class FitHooks:
     def _begin(self, callbacks: Any) -> None:
         if not self._logged:
             self._logged = True
-            self._checkpoint.log("fit has checkpoints: its state is saved, and restored when the run is restarted")
+            _log.info("fit has checkpoints: its state is saved, and restored when the run is restarted")
         self._fit = _SavedFit(self._checkpoint, callbacks)
         steps = self._fit.start()
         if self._limit is not None:
@@ -309,7 +312,7 @@ class _SavedFit:
             self._kept = self._phase.state(lambda: self._capture(taken, by_count=True))
             self._spent_s += time.thread_time() - begun
 
-    def unsaved_state(self, log: Callable[[str], None]) -> UnsavedState | None:
+    def unsaved_state(self) -> UnsavedState | None:
         """Return the state that an exception left: the one between two steps, or the one before."""
         phase, found = self._phase, [self._kept]
         clean = self._kept is not None and self._kept.steps == phase.steps
@@ -322,7 +325,7 @@ class _SavedFit:
                     )
                 found[:] = [phase.state(lambda: self._capture(self._batch))]
             except Exception as error:
-                log(f"the unsaved state of the training cannot be saved: {type(error).__name__}: {error}")
+                _log.info(f"the unsaved state of the training cannot be saved: {type(error).__name__}: {error}")
 
         if phase.has_moved and not (phase.in_step or self._legacy or clean):
             bounded(take, _CAPTURE_S)

@@ -13,7 +13,10 @@ from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from ...logs import logger
 from ..patches import CALLBACK_LISTS, Function, Patch, around, plumbing, steps_done
+
+_log = logger("runtime")
 
 _MODELS = {"keras.src.trainers.trainer": "Trainer", "tf_keras.src.engine.training": "Model"}
 
@@ -40,9 +43,8 @@ class Limit:
     If a callback ends `fit` before the validation, the validation follows one training step later.
     """
 
-    def __init__(self, max_steps: int, log: Callable[[str], None]) -> None:
+    def __init__(self, max_steps: int) -> None:
         self._max_steps = max_steps
-        self._log = log
         self._fits: WeakKeyDictionary[Any, _LimitedFit] = WeakKeyDictionary()
 
     def resume(self, model: Any, steps: int) -> None:
@@ -131,7 +133,7 @@ class Limit:
         fit.done += steps_done(model, fit.begun, last, fit.steps) - fit.begun
         if fit.done >= self._max_steps and not fit.ending:
             fit.ending = True
-            self._log(f"fit ends after {fit.done} steps: max_steps={self._max_steps}")
+            _log.info(f"fit ends after {fit.done} steps: max_steps={self._max_steps}")
         if fit.ending:
             model.stop_training = True
 

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import PodliftError
+from ...logs import logger
 from ...status import continuation
 
 if TYPE_CHECKING:
     from ...checkpoint.contents import Contents
     from ...checkpoint.manager import CheckpointManager
+
+_log = logger("runtime")
 
 # Tasks that fail alike reach the same step within moments. One that hangs in a collective never does.
 _MEET_S, _MEET_SHARE = 5.0, 0.8
@@ -42,7 +45,7 @@ def bounded(call: Callable[[], None], within_s: float) -> bool:
     return not thread.is_alive()
 
 
-def save(manager: CheckpointManager, state: UnsavedState | None, within_s: float, log: Callable[[str], None]) -> None:
+def save(manager: CheckpointManager, state: UnsavedState | None, within_s: float) -> None:
     """Save the state, if any, finish the saves in progress, and log where a further attempt would begin."""
     until = time.monotonic() + within_s
     problems: list[str] = []
@@ -61,11 +64,11 @@ def save(manager: CheckpointManager, state: UnsavedState | None, within_s: float
     ended = bounded(work, within_s)
     problem = problems[0] if problems else f"it did not finish within {within_s:.1f} s"
     if problem:
-        log(f"the state was not saved on the way out: {problem}")
+        _log.info(f"the state was not saved on the way out: {problem}")
     elif state is not None:
-        log(f"saved on the way out, at step {manager.base + state.steps}")
+        _log.info(f"saved on the way out, at step {manager.base + state.steps}")
     if manager.rank == 0 and ended:
-        log(continuation(manager.attempt + 1, manager.saved_step))
+        _log.info(continuation(manager.attempt + 1, manager.saved_step))
 
 
 def _save(manager: CheckpointManager, state: UnsavedState, until: float) -> str:

@@ -15,6 +15,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
+from ...logs import logger
+
+_log = logger("runtime")
+
 Function = Callable[..., Any]
 # The modules whose CallbackList drives `fit` in Keras 3 and in tf_keras.
 CALLBACK_LISTS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
@@ -42,41 +46,40 @@ def plumbing(name: str, why: str, changes: Mapping[str, Callable[[ModuleType], N
     return [Patch(name=name, why=why, module=module, apply=change, quiet=True) for module, change in changes.items()]
 
 
-def install(patches: Sequence[Patch], log: Callable[[str], None]) -> None:
+def install(patches: Sequence[Patch]) -> None:
     """Run each patch once its module is imported, or now if it already is. Each applied cure logs one line."""
     waiting: dict[str, list[Patch]] = {}
     for patch in patches:
         if patch.module in sys.modules:
-            _run(patch, sys.modules[patch.module], log)
+            _run(patch, sys.modules[patch.module])
         else:
             waiting.setdefault(patch.module, []).append(patch)
     if waiting:
-        sys.meta_path.insert(0, _AfterImport(waiting, log))
+        sys.meta_path.insert(0, _AfterImport(waiting))
 
 
-def _run(patch: Patch, module: ModuleType, log: Callable[[str], None]) -> None:
+def _run(patch: Patch, module: ModuleType) -> None:
     try:
-        _cure(patch, module, log)
+        _cure(patch, module)
     except Exception as error:
         # The program's import continues: without the cure it fails only where upstream fails.
-        log(f"patch {patch.name} failed and may be applied in part: {type(error).__name__}: {error}")
+        _log.info(f"patch {patch.name} failed and may be applied in part: {type(error).__name__}: {error}")
 
 
-def _cure(patch: Patch, module: ModuleType, log: Callable[[str], None]) -> None:
+def _cure(patch: Patch, module: ModuleType) -> None:
     if not patch.applies(module):
-        log(f"patch {patch.name}: not applied, this version is not supported ({patch.why})")
+        _log.info(f"patch {patch.name}: not applied, this version is not supported ({patch.why})")
     elif patch.needed(module):
         patch.apply(module)
         if not patch.quiet:
-            log(f"patch {patch.name}: {patch.why}")
+            _log.info(f"patch {patch.name}: {patch.why}")
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
     """Finds the patched modules the usual way and runs their patches after the module's own code."""
 
-    def __init__(self, waiting: dict[str, list[Patch]], log: Callable[[str], None]) -> None:
+    def __init__(self, waiting: dict[str, list[Patch]]) -> None:
         self._waiting = waiting
-        self._log = log
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -92,7 +95,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         def exec_module(module: ModuleType) -> None:
             execute(module)
             for patch in self._waiting.pop(fullname, ()):
-                _run(patch, module, self._log)
+                _run(patch, module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -17,8 +17,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ...logs import logger
 from . import Patch
 from .task_files import ChiefFiles, PathRedirection, TaskFiles, as_text
+
+_log = logger("runtime")
 
 Function = Callable[..., Any]
 # Makes a wrapper from the task's `PathRedirection`; those that keep or drop copies need `TaskFiles`.
@@ -32,9 +35,9 @@ class Hook:
     wrap: Wrap
 
 
-def patches(temp_dir: str, log: Callable[[str], None], own_dirs: Sequence[str] = ()) -> list[Patch]:
+def patches(temp_dir: str, own_dirs: Sequence[str] = ()) -> list[Patch]:
     """Return the cure for a task that is not the chief."""
-    files = TaskFiles(temp_dir, log)
+    files = TaskFiles(temp_dir)
     for own_dir in own_dirs:
         files.leave_alone(own_dir)
     watch = Patch(
@@ -45,24 +48,24 @@ def patches(temp_dir: str, log: Callable[[str], None], own_dirs: Sequence[str] =
         apply=functools.partial(_watch, files),
         quiet=True,
     )
-    return [watch, *_patches(files, _hooks(), log)]
+    return [watch, *_patches(files, _hooks())]
 
 
-def chief_patches(log: Callable[[str], None]) -> list[Patch]:
+def chief_patches() -> list[Patch]:
     """Return the cure for the chief: it writes the shared files even if the program treats another task as the chief."""
     saving = {"save_model", "save_weights", "Model.export", "save"}
     hooks = {package: [hook for hook in all_ if hook.name in saving] for package, all_ in _hooks().items()}
-    return _patches(ChiefFiles(log), hooks, log)
+    return _patches(ChiefFiles(), hooks)
 
 
-def _patches(files: PathRedirection, hooks: dict[str, list[Hook]], log: Callable[[str], None]) -> list[Patch]:
+def _patches(files: PathRedirection, hooks: dict[str, list[Hook]]) -> list[Patch]:
     return [
         Patch(
             name=f"chief-writes ({package})",
             why="only the chief writes shared paths (keras#20585; asked for by TensorFlow's multi-worker guide)",
             module=package,
             applies=_applies,
-            apply=functools.partial(_apply, hooks[package], files, log),
+            apply=functools.partial(_apply, hooks[package], files),
             quiet=True,  # the first redirected write logs a line
         )
         for package in hooks
@@ -74,11 +77,13 @@ def _applies(module: ModuleType) -> bool:
     return module.__name__ != "keras" or str(getattr(module, "__version__", "")).startswith("3.")
 
 
-def _apply(hooks: Sequence[Hook], files: PathRedirection, log: Callable[[str], None], module: ModuleType) -> None:
+def _apply(hooks: Sequence[Hook], files: PathRedirection, module: ModuleType) -> None:
     missing = [hook for hook in hooks if not _install(hook, files, module.__name__)]
     if missing:
         names = ", ".join(f"{hook.module}.{hook.name}" for hook in missing)
-        log(f"Not found in {module.__name__} {getattr(module, '__version__', '?')}: {names}. All tasks write there.")
+        _log.info(
+            f"Not found in {module.__name__} {getattr(module, '__version__', '?')}: {names}. All tasks write there."
+        )
 
 
 def _install(hook: Hook, files: PathRedirection, package: str) -> bool:

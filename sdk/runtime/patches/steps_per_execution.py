@@ -9,11 +9,14 @@ docs/explanation/decisions/steps-per-execution.md.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
+from ...logs import logger
 from . import Function, Patch, around, keras_version, version
+
+_log = logger("runtime")
 
 _TENSORFLOW = ((2, 16), (2, 21))
 _KERAS = ((3, 11), (3, 15))  # before 3.11 an epoch yields one number per execution, not the first and the last step
@@ -24,7 +27,7 @@ _WHY = (
 )
 
 
-def patches(log: Callable[[str], None]) -> list[Patch]:
+def patches() -> list[Patch]:
     """Return the cures of both. The first one logs a line only when a loop needs it, which is rare."""
     return [
         Patch(
@@ -33,7 +36,7 @@ def patches(log: Callable[[str], None]) -> list[Patch]:
             module="tensorflow",
             applies=lambda tf: _TENSORFLOW[0] <= version(tf.__version__) <= _TENSORFLOW[1],
             needed=_loses_late_values,
-            apply=lambda tf: _keep_late_values(log),
+            apply=lambda tf: _keep_late_values(),
             quiet=True,
         ),
         Patch(
@@ -61,7 +64,7 @@ def _loses_late_values(tf: ModuleType) -> bool:
     return value.graph is branch
 
 
-def _keep_late_values(log: Callable[[str], None]) -> None:
+def _keep_late_values() -> None:
     """Capture such values in the function around a loop or a branch, which is called."""
     kind, logged = _func_graph().FuncGraph, False
 
@@ -75,7 +78,7 @@ def _keep_late_values(log: Callable[[str], None]) -> None:
             return original(graph, *args, **options)
         if not logged:
             logged = True
-            log(f"patch steps-per-execution: {_WHY}")
+            _log.info(f"patch steps-per-execution: {_WHY}")
         with function.as_default():
             return original(function, *args, **options)
 

@@ -7,9 +7,13 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
+
+from ...logs import logger
+
+_log = logger("runtime")
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 # The folder that TensorFlow's multi-worker tutorial gives each task; its maker also deletes it.
@@ -84,8 +88,8 @@ class ChiefFiles:
     save to a folder that it then deletes, while podlift redirects what worker 0 saves: no task would write the file.
     """
 
-    def __init__(self, log: Callable[[str], None]) -> None:
-        self._log: Callable[[str], None] | None = log
+    def __init__(self) -> None:
+        self._announced = False
 
     def target(self, path: Any) -> Any:
         """Return the shared path for one in the tutorial's folder for workers, and every other path unchanged."""
@@ -93,11 +97,11 @@ class ChiefFiles:
         shared = without_tutorial_folder(text) if text else text
         if text is None or shared == text:
             return path
-        if self._log is not None:
-            self._log(
+        if not self._announced:
+            self._announced = True
+            _log.info(
                 f"This task is the chief, although the program treats it as a worker: it saves {text} to {shared}."
             )
-            self._log = None
         return shared
 
     def source(self, path: Any) -> Any:
@@ -110,10 +114,9 @@ class ChiefFiles:
 class TaskFiles:
     """The copies that one task writes instead of the shared files. They are deleted when the process exits."""
 
-    def __init__(self, temp_dir: str, log: Callable[[str], None]) -> None:
+    def __init__(self, temp_dir: str) -> None:
         own = local_path(temp_dir, str(Path.cwd()))
         self._root = str(Path(own, _FOLDER))
-        self._log = log
         self._own = {own}
         self._complete: set[str] = set()
         self._owner: int | None = None
@@ -167,7 +170,7 @@ class TaskFiles:
     def _announce(self, path: str) -> None:
         self._owner = os.getpid()
         atexit.register(self._remove)
-        self._log(
+        _log.info(
             f"This task is not the chief: what it saves to {path} and to other shared paths goes to a temporary "
             'folder, and the chief writes the shared files. To write from all tasks: Code(writes="all") or --code-writes all.'
         )

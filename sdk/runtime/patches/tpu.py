@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from ...clock import SystemClock
 from ...hardware import Accelerator, accelerators
+from ...logs import logger
 from ...spec.payload import Payload
 from ..tpu import host
 from . import Function, Patch, around, keras_multi_worker, version
+
+_log = logger("runtime")
 
 _TENSORFLOW = ((2, 16), (2, 21))
 _REPLICAS = "PODLIFT_TPU_REPLICAS"
 _EMULATOR = "PODLIFT_EMULATOR"
 
 
-def prepare(payload: Payload, environ: MutableMapping[str, str], log: Callable[[str], None]) -> None:
+def prepare(payload: Payload, environ: MutableMapping[str, str]) -> None:
     """Prepare this process for its TPU, if it has one, before TensorFlow is imported."""
     if not payload.tpu:
         return
@@ -30,7 +33,7 @@ def prepare(payload: Payload, environ: MutableMapping[str, str], log: Callable[[
             if environ.get(name) == value:
                 del environ[name]
         return
-    host.prepare(row, environ, payload.bucket_url or payload.run_url, SystemClock(), log)
+    host.prepare(row, environ, payload.bucket_url or payload.run_url, SystemClock())
 
 
 def _has_stand_in(payload: Payload, environ: Mapping[str, str]) -> bool:
@@ -38,15 +41,15 @@ def _has_stand_in(payload: Payload, environ: Mapping[str, str]) -> bool:
     return payload.tpu_stand_in or bool(environ.get(_EMULATOR))
 
 
-def patches(payload: Payload, environ: Mapping[str, str], log: Callable[[str], None]) -> list[Patch]:
+def patches(payload: Payload, environ: Mapping[str, str]) -> list[Patch]:
     """Return the patches for a task on a TPU; none for other tasks."""
     if not payload.tpu:
         return []
     row = accelerators.row(payload.tpu)
     if _has_stand_in(payload, environ):
         replicas, names = accelerators.replicas(row, environ.get(_REPLICAS, "")), _names(environ)
-        return [_stand_in(row, replicas, names, log), _advice(log), keras_multi_worker.TPU]
-    return [_real(row, log), _advice(log), keras_multi_worker.TPU]
+        return [_stand_in(row, replicas, names), _advice(), keras_multi_worker.TPU]
+    return [_real(row), _advice(), keras_multi_worker.TPU]
 
 
 def _names(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -58,13 +61,13 @@ def _names(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in found if name))
 
 
-def _stand_in(row: Accelerator, replicas: int, names: Sequence[str], log: Callable[[str], None]) -> Patch:
+def _stand_in(row: Accelerator, replicas: int, names: Sequence[str]) -> Patch:
     def apply(tf: ModuleType) -> None:
         from ..tpu import devices, install
 
         system = devices.system_of(row, replicas=replicas, names=names)
         install.install(system)
-        log(
+        _log.info(
             f"{row.name} is a stand-in here: {system.cores} logical CPU devices of this machine are its replicas. Results are "
             "right, but the time of a step tells nothing about a TPU (docs/how-to/tpu.md)"
         )
@@ -79,7 +82,7 @@ def _stand_in(row: Accelerator, replicas: int, names: Sequence[str], log: Callab
     )
 
 
-def _real(row: Accelerator, log: Callable[[str], None]) -> Patch:
+def _real(row: Accelerator) -> Patch:
     def apply(tf: ModuleType) -> None:
         util: Any = importlib.import_module("tensorflow.python.tpu.tpu_strategy_util")
 
@@ -93,13 +96,13 @@ def _real(row: Accelerator, log: Callable[[str], None]) -> Patch:
                     f"{[device.name for device in tf.config.list_physical_devices()]}. A v5e needs a TensorFlow built for TPUs "
                     "(the package tensorflow-tpu) and libtpu.so: see docs/how-to/tpu.md."
                 ) from error
-            log(f"{row.name} is the TPU of this machine")
+            _log.info(f"{row.name} is the TPU of this machine")
             return found
 
     return Patch(name="tpu-host", why="a missing TPU is reported clearly", module="tensorflow", apply=apply, quiet=True)
 
 
-def _advice(log: Callable[[str], None]) -> Patch:
+def _advice() -> Patch:
     def apply(module: ModuleType) -> None:
         logged = False
 
@@ -110,7 +113,7 @@ def _advice(log: Callable[[str], None]) -> Patch:
             advice = [] if logged else _advise(model)
             if advice:
                 logged = True
-                log(f"for a TPU: {'; '.join(advice)}")
+                _log.info(f"for a TPU: {'; '.join(advice)}")
             return result
 
     return Patch(

@@ -9,18 +9,20 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, MissingError, PodliftError, StoreError
+from ...logs import logger
 from ...spec.layout import RunPaths
 from ...spec.payload import Payload
 from ...storage.registry import open_store
 from ...storage.retry import RetryPolicy
 from ...storage.store import Store
 from .files import SAVING, Action, Due, ScheduledAction, nothing_due
+
+_log = logger("runtime")
 
 _KEYS = RunPaths("")
 # The training time between two entries. The first entries are one, two, four ... steps apart.
@@ -68,7 +70,6 @@ class BucketRendezvous:
         decides: bool,
         alone: bool,
         clock: Clock,
-        log: Callable[[str], None],
         store: Store | None = None,
     ) -> None:
         self._payload = payload
@@ -76,7 +77,6 @@ class BucketRendezvous:
         self._decides = decides
         self._alone = alone
         self._clock = clock
-        self._log = log
         self._store = store
         self.count = 0
         self.save_due: Due = nothing_due
@@ -150,7 +150,7 @@ class BucketRendezvous:
                 self._error = None
             except Exception as error:  # the training goes on until it needs what this thread reads
                 if self._error is None:
-                    self._log(f"cannot synchronize with the other tasks: {type(error).__name__}: {error}")
+                    _log.info(f"cannot synchronize with the other tasks: {type(error).__name__}: {error}")
                 self._error = error
             interval_s = _WRITER_S if self._decides else _READER_S
             self._clock.sleep(_WAITING_S if self._waiting else interval_s)
@@ -204,7 +204,7 @@ class BucketRendezvous:
             except StoreError as error:
                 # The other tasks wait for an entry at this step, so writing it is retried until it works.
                 self._error = error
-                self._log(f"cannot publish to the other tasks what to do after step {at}: {error}")
+                _log.info(f"cannot publish to the other tasks what to do after step {at}: {error}")
                 if self._closed:
                     return
                 self._clock.sleep(_REQUEST_S)

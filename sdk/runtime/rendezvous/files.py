@@ -21,8 +21,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Literal, Protocol
 
+from ...logs import logger
 from ...spec.layout import RunPaths
 from ...storage import posix
+
+_log = logger("runtime")
 
 # "epoch": the end of the epoch that this step belongs to is saved.
 Action = Literal["save", "epoch", "stop", "preempt"]
@@ -140,9 +143,8 @@ class FileRendezvous:
 class StepCoordinator:
     """Counts the steps of one task and returns the action after each; `rendezvous` is None outside any run."""
 
-    def __init__(self, rendezvous: Rendezvous | None, log: Callable[[str], None]) -> None:
+    def __init__(self, rendezvous: Rendezvous | None) -> None:
         self._rendezvous = rendezvous
-        self._log = log
         self._count = 0
         self._next: ScheduledAction | None = None
         self._exit_action: Action | None = None
@@ -173,7 +175,7 @@ class StepCoordinator:
             return None
         if action not in SAVING:
             self._exit_action = action
-            self._log(f"{_SENTENCES[action]} {max(at, self._count)}")
+            _log.info(f"{_SENTENCES[action]} {max(at, self._count)}")
         return action
 
     def handle_sigterm(self) -> None:

@@ -11,6 +11,9 @@ from pathlib import Path
 
 from ...clock import Clock
 from ...hardware import Accelerator
+from ...logs import logger
+
+_log = logger("runtime")
 
 _LIBRARY = "TF_PLUGGABLE_DEVICE_LIBRARY_PATH"
 _XLA_FLAGS = "TF_XLA_FLAGS"
@@ -21,14 +24,12 @@ WAIT_S = 300.0
 _POLL_S = 1.0
 
 
-def prepare(
-    row: Accelerator, environ: MutableMapping[str, str], run: str, clock: Clock, log: Callable[[str], None]
-) -> None:
-    set_variables(row, environ, run, log)
-    wait(clock, log)
+def prepare(row: Accelerator, environ: MutableMapping[str, str], run: str, clock: Clock) -> None:
+    set_variables(row, environ, run)
+    wait(clock)
 
 
-def set_variables(row: Accelerator, environ: MutableMapping[str, str], run: str, log: Callable[[str], None]) -> None:
+def set_variables(row: Accelerator, environ: MutableMapping[str, str], run: str) -> None:
     """Set the variables that TensorFlow reads at its import, unless the job sets them.
 
     Compiled programs are cached in the run's directory `run`, for the next attempt.
@@ -39,12 +40,12 @@ def set_variables(row: Accelerator, environ: MutableMapping[str, str], run: str,
     if library and not Path(library).exists():
         found = _libtpu()
         if found is None:
-            log(
+            _log.info(
                 f"{library} does not exist, and the package libtpu is not installed: TensorFlow will find no TPU. Next: use an "
                 "image that has both tensorflow-tpu and libtpu"
             )
         else:
-            log(f"{_LIBRARY} is set to {found}: {library} does not exist in this image")
+            _log.info(f"{_LIBRARY} is set to {found}: {library} does not exist in this image")
             environ[_LIBRARY] = found
     if _CACHE_FLAG not in environ.get(_XLA_FLAGS, ""):
         cache = f"{run.rstrip('/')}/xla"
@@ -64,7 +65,7 @@ def chips() -> list[str]:
     return sorted(str(path) for pattern in _CHIPS for path in Path("/dev").glob(pattern.removeprefix("/dev/")))
 
 
-def wait(clock: Clock, log: Callable[[str], None], present: Callable[[], Sequence[str]] = chips) -> bool:
+def wait(clock: Clock, present: Callable[[], Sequence[str]] = chips) -> bool:
     """Wait at most `WAIT_S` seconds until the machine has a chip; return whether it has.
 
     TensorFlow searches for devices once per process, so a program that starts too early never finds them.
@@ -72,13 +73,13 @@ def wait(clock: Clock, log: Callable[[str], None], present: Callable[[], Sequenc
     until, logged = clock.monotonic() + WAIT_S, False
     while not present():
         if clock.monotonic() >= until:
-            log(
+            _log.info(
                 f"no TPU appeared within {WAIT_S:g} s. Expected: {' or '.join(_CHIPS)}. The program starts anyway, and "
                 "fails at initialize_tpu_system() if TensorFlow finds none either"
             )
             return False
         if not logged:
             logged = True
-            log(f"waiting for the TPU, at most {WAIT_S:g} s")
+            _log.info(f"waiting for the TPU, at most {WAIT_S:g} s")
         clock.sleep(_POLL_S)
     return True

@@ -272,14 +272,14 @@ def test_what_cannot_be_uploaded_never_counts_as_uploaded(gcs, write, monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr(GcsStore, "swap", refuse)
         with pytest.raises(sdk.errors.StoreError, match=r"keeps writing outputs.json of") as caught:
-            Pusher(run.plan.paths, f"{ROOT}/runs/other-aaaaaa", SystemClock(), print).push(last=True)
+            Pusher(run.plan.paths, f"{ROOT}/runs/other-aaaaaa", SystemClock()).push(last=True)
     # For an uploader this would mean that the run goes on elsewhere.
     assert not isinstance(caught.value, sdk.errors.ConflictError)
     log = Path(run.plan.paths.log(1, "chief-0"))
     log.unlink()
     log.symlink_to(log)
     with pytest.raises(OSError, match="symbolic links"):
-        Pusher(run.plan.paths, f"{ROOT}/runs/other-aaaaaa", SystemClock(), print).push(last=True)
+        Pusher(run.plan.paths, f"{ROOT}/runs/other-aaaaaa", SystemClock()).push(last=True)
 
 
 def test_an_action_that_fails_is_repeated_when_it_is_due_and_logged_again_when_the_failure_changes(capsys) -> None:

@@ -115,7 +115,7 @@ def test_a_run_that_was_cancelled_goes_on_where_it_was(write) -> None:
         run.resume()
     store.with_name("aside").rename(store)
     # A newer one of another run, copied into its store, is passed over.
-    theirs = replace(restore.newest(open_store(str(store)), print).manifest, run_id="other-aaaaaa", epoch=9)
+    theirs = replace(restore.newest(open_store(str(store))).manifest, run_id="other-aaaaaa", epoch=9)
     open_store(str(store)).put_new(theirs.key, [manifest.encode(theirs)])
     run.resume()
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
@@ -144,7 +144,7 @@ def test_after_the_bug_is_fixed_training_goes_on_with_the_current_code(write) ->
     assert texts(again)[-1] == "chief-0: done 45150"
     assert "changed train.py" in again.why()
     assert again.plan.digest != sdk.Plan.from_json(Path(run.plan.paths.plan).read_bytes(), "plan").digest
-    assert restore.newest(open_store(again.plan.paths.store), print).manifest.code["digest"] == again.plan.digest
+    assert restore.newest(open_store(again.plan.paths.store)).manifest.code["digest"] == again.plan.digest
 
 
 @pytest.mark.full

@@ -10,6 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support import heard
 
 from sdk.spec.layout import RunPaths
 from sdk.storage.gcs.store import GcsStore
@@ -173,9 +174,9 @@ def test_members_that_do_not_come_are_named(cloud: Cloud, write, monkeypatch) ->
 
     write("train.py", HELLO)
     plan = cloud.plan("train.py", resources={"workers": 3})
-    said: list[str] = []
-    first = MembershipRendezvous(cloud.store(plan), "chief-0", plan.tasks, 1, SystemClock(), said.append)
-    worker = MembershipRendezvous(cloud.store(plan), "worker-1", plan.tasks, 1, SystemClock(), said.append)
+    said = heard()
+    first = MembershipRendezvous(cloud.store(plan), "chief-0", plan.tasks, 1, SystemClock())
+    worker = MembershipRendezvous(cloud.store(plan), "worker-1", plan.tasks, 1, SystemClock())
     with pytest.raises(StoreError, match="chief-0 did not start an attempt with this container within 0 s"):
         worker.form(0)
     with pytest.raises(StoreError, match="worker-0 did not start within 0 s, and no attempt was started"):
@@ -193,7 +194,7 @@ def test_a_member_that_was_replaced_is_noticed_and_one_that_was_replaced_before_
     store = GcsStore(plan.url.partition("://")[2])
 
     def one(task: str) -> MembershipRendezvous:
-        return MembershipRendezvous(store, task, plan.tasks, 1, SystemClock(), lambda line: None)
+        return MembershipRendezvous(store, task, plan.tasks, 1, SystemClock())
 
     for _ in range(2):
         with pytest.raises(StoreError):

@@ -235,7 +235,7 @@ def test_in_lockstep_all_tasks_do_the_same_after_the_same_step_whenever_the_entr
 ) -> None:
     draw = random.Random(seed)
     papers = [Paper() for _ in range(tasks)]
-    coordinators = [StepCoordinator(paper, lambda line: None) for paper in papers]
+    coordinators = [StepCoordinator(paper) for paper in papers]
     done: list[dict[int, str]] = [{} for _ in range(tasks)]
     counts, ahead, entries, now = [0] * tasks, Lookahead(), [], 0.0
     # Some threads come late all the time.

@@ -113,7 +113,7 @@ def payload(**more):
 
 def test_only_local_mode_and_the_emulator_have_a_stand_in():
     def kinds(environ, **more):
-        return [patch.name for patch in tpu.patches(payload(**more), environ, print)]
+        return [patch.name for patch in tpu.patches(payload(**more), environ)]
 
     assert kinds({}) == []
     assert kinds({}, tpu="v5e-8", tpu_stand_in=True)[0] == "tpu-stand-in"
@@ -139,8 +139,8 @@ def test_several_tasks_on_tpus_are_refused_here_as_they_are_on_vertex_ai(tmp_pat
 
 
 def test_a_host_of_v5e_gets_the_variables_of_its_chips_and_a_cache_in_the_run(tmp_path):
-    environ, lines = {}, []
-    host.set_variables(accelerators.row("v5e-8"), environ, str(tmp_path), lines.append)
+    environ = {}
+    host.set_variables(accelerators.row("v5e-8"), environ, str(tmp_path))
     assert environ["NEXT_PLUGGABLE_DEVICE_USE_C_API"] == "true"
     assert environ["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"].endswith("libtpu.so")
     assert environ["TF_XLA_FLAGS"] == f"--tf_xla_persistent_cache_directory={tmp_path}/xla"
@@ -149,13 +149,13 @@ def test_a_host_of_v5e_gets_the_variables_of_its_chips_and_a_cache_in_the_run(tm
 
 def test_an_emulated_machine_has_no_library_of_chips_to_load():
     environ = {**dict(accelerators.row("v5e-8").env), "PODLIFT_EMULATOR": "http://127.0.0.1:1"}
-    tpu.prepare(payload(tpu="v5e-8"), environ, print)
+    tpu.prepare(payload(tpu="v5e-8"), environ)
     assert environ == {"PODLIFT_EMULATOR": "http://127.0.0.1:1"}
 
 
 def test_variables_that_the_job_has_set_stay(tmp_path):
     environ = {"TF_XLA_FLAGS": "--tf_xla_persistent_cache_directory=/mine", "NEXT_PLUGGABLE_DEVICE_USE_C_API": "false"}
-    host.set_variables(accelerators.row("v5e-8"), environ, str(tmp_path), lambda line: None)
+    host.set_variables(accelerators.row("v5e-8"), environ, str(tmp_path))
     assert environ["TF_XLA_FLAGS"] == "--tf_xla_persistent_cache_directory=/mine"
     assert environ["NEXT_PLUGGABLE_DEVICE_USE_C_API"] == "false"
 
