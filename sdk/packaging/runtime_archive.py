@@ -26,7 +26,7 @@ from ..storage.checksums import sha256
 from .audit.installed import Installed
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-_ENTRYPOINT = "runtime/container/entrypoint.py"
+_LOADER, _ENTRYPOINT = "storage/gcs/download.py", "runtime/container/entrypoint.py"
 # HTTP and fast checksums. Their own requirements are added.
 _WANTED = ("requests", "google-crc32c")
 _COMPILED = ("google-crc32c",)
@@ -69,8 +69,13 @@ def runtime_archive(cache: Path) -> RuntimeArchive:
     return RuntimeArchive(digest=digest, path=path)
 
 
+def loader() -> str:
+    """Return the command of a container: Python that downloads the entrypoint and runs it if its sha256 is the planned one."""
+    return (_PACKAGE / _LOADER).read_text()
+
+
 def entrypoint_file() -> tuple[str, bytes]:
-    """Return the sha256 and the bytes of the file that a container runs first."""
+    """Return the sha256 and the bytes of the file that the loader runs."""
     data = (_PACKAGE / _ENTRYPOINT).read_bytes()
     return hashlib.sha256(data).hexdigest(), data
 

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from ..errors import InputError
+from .gcs.download import with_scheme
 
 EMULATOR = "PODLIFT_EMULATOR"
 # For buckets, any emulator of Cloud Storage works.
@@ -63,7 +64,7 @@ def _read(name: str, environ: Mapping[str, str]) -> str:
     given = environ.get(name, "").strip()
     if not given:
         return ""
-    found = (given if "://" in given else f"http://{given}").rstrip("/")
+    found = with_scheme(given)
     parts = _split(found)
     if parts is None:
         example = "http://127.0.0.1:9000/TOKEN" if name == EMULATOR else "http://127.0.0.1:9000"

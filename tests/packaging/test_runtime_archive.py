@@ -16,7 +16,7 @@ import pytest
 
 import sdk
 from sdk import InputError
-from sdk.packaging.runtime_archive import entrypoint_file, runtime_archive
+from sdk.packaging.runtime_archive import entrypoint_file, loader, runtime_archive
 
 HOME = Path(sdk.__file__).parent
 
@@ -96,15 +96,12 @@ def test_a_package_whose_files_are_not_listed_is_named(tmp_path: Path, monkeypat
         runtime_archive(tmp_path)
 
 
-def test_the_entrypoint_is_one_file_for_any_python_that_podlift_may_meet() -> None:
+def test_the_loader_and_the_entrypoint_are_one_file_each_for_any_python_that_podlift_may_meet() -> None:
     digest, text = entrypoint_file()
     assert hashlib.sha256(text).hexdigest() == digest
-    # A Python that is too old has to come as far as the sentence that says so.
-    ast.parse(text, feature_version=(3, 8))
-    imported = {
-        name.name.split(".")[0]
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Import)
-        for name in node.names
-    }
-    assert imported <= sys.stdlib_module_names
+    for stage in (text, loader().encode()):
+        # A Python that is too old has to come as far as the sentence that says so.
+        tree = ast.parse(stage, feature_version=(3, 8))
+        imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
+        imported |= {node.module or "." for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert {name.split(".")[0] for name in imported} <= {*sys.stdlib_module_names, "__future__"}

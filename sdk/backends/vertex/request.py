@@ -16,7 +16,7 @@ from typing import Any
 from ... import checks, ids
 from ...checks import Finding
 from ...hardware import accelerators
-from ...runtime.container.loader import LOADER
+from ...packaging.runtime_archive import loader
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
 
@@ -147,7 +147,7 @@ def _machine(pool: accelerators.Pool) -> dict[str, Any]:
 
 def _command(row: accelerators.Accelerator) -> list[str]:
     """Return the command of a container. If the machine has a setup script, a shell sources it first."""
-    start = ["python3", "-c", LOADER]
+    start = ["python3", "-c", loader()]
     return start if row.script is None else ["bash", "-c", _WITH_SCRIPT, row.script, *start]
 
 

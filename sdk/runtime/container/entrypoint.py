@@ -1,13 +1,12 @@
 """A container's entrypoint: downloads the launch spec and what it names, checks the image, hands over to the agent.
 
-It is one file, fetched by its digest, that needs the standard library only. It must also run under a Python that is too old
-for everything else, in order to report that. Nothing is unpacked or imported unless its sha256 is the planned one.
+It is one file that needs the standard library only. The container's command, `storage/gcs/download.py`, fetches it by
+its digest and calls `main`. It must also run under a Python that is too old for everything else, in order to report that.
+Nothing is unpacked or imported unless its sha256 is the planned one.
 """
 
 from __future__ import annotations
 
-import hashlib
-import http.client
 import importlib
 import json
 import os
@@ -19,25 +18,22 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
-import urllib.error
-import urllib.request
 import warnings
 from pathlib import Path, PurePosixPath
-from typing import Any, TextIO
-from urllib.parse import quote
+from typing import Any, BinaryIO, Callable, TextIO  # noqa: UP035
 
 _INFRASTRUCTURE, _RESTART = 3, 134
 _VERSION = 1
 _TENSORFLOWS = ["tensorflow", "tensorflow-cpu", "tensorflow-tpu", "tensorflow-gpu", "tensorflow-rocm", "tf-nightly"]
-_TOKEN = "/computeMetadata/v1/instance/service-accounts/default/token"  # noqa: S105
-_WAITS_S = (1, 2, 4, 8, 16)
 _CHUNK = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 # They would change what pip installs, or where.
 _HIDDEN_FROM_PIP = re.compile(r"PIP_(TARGET|PREFIX|ROOT|USER|DRY_RUN|REPORT|REQUIREMENT|EDITABLE|CONSTRAINT|GROUP)")
 _PIP = ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--no-color", "--quiet"]
 _SHOWN_LINES = 15
+
+# Writes an object with this key and sha256 into an open file.
+Fetch = Callable[[str, str, BinaryIO], None]
 
 
 class EntrypointError(Exception):
@@ -48,20 +44,20 @@ class EntrypointError(Exception):
         self.code = code
 
 
-def main(bucket: str, key: str, digest: str) -> int:
+def main(fetch: Fetch, key: str, digest: str) -> int:
     """Run the launch spec with that key and sha256; return the exit code of the container."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(_RESTART))
     home = Path(tempfile.mkdtemp(prefix="podlift-"))
     try:
-        spec = json.loads(fetch(bucket, key, digest, home / "launch_spec.json").read_bytes())
+        spec = json.loads(fetched(fetch, {"key": key, "sha256": digest}, home / "launch_spec.json").read_bytes())
         if spec.get("version") != _VERSION:
             raise EntrypointError(
                 f"The launch spec has version {spec.get('version')!r}. This entrypoint reads {_VERSION}."
             )
         check_python(spec)
         runtime = home / "runtime"
-        unpack(fetch(bucket, spec["runtime"]["key"], spec["runtime"]["sha256"], home / "runtime.tar"), runtime)
-        bundle = fetch(bucket, spec["bundle"]["key"], spec["bundle"]["sha256"], home / "bundle.tar")
+        unpack(fetched(fetch, spec["runtime"], home / "runtime.tar"), runtime)
+        bundle = fetched(fetch, spec["bundle"], home / "bundle.tar")
         installed = install(spec["requirements"], home)
         set_path(runtime, installed)
         check_tensorflow(spec)
@@ -81,79 +77,10 @@ def say(text: str, stream: TextIO | None = None) -> None:
     print(f"podlift: {text}", file=stream or sys.stdout, flush=True)
 
 
-def fetch(bucket: str, key: str, digest: str, target: Path) -> Path:
-    """Download an object and check its sha256."""
-    problem, damaged = "", ""
-    for number, wait_s in enumerate((*_WAITS_S, 0)):
-        # FUSE may show an object late or damaged although the service has it.
-        for source in ([_from_fuse] if number == 0 else []) + [_from_api]:
-            try:
-                found = source(bucket, key, target)
-            except urllib.error.HTTPError as error:
-                if error.code in (401, 403, 404):
-                    raise EntrypointError(_denied(bucket, key, error)) from None
-                problem = f"the service responded {error.code} {error.reason}"
-            except (OSError, http.client.HTTPException, ValueError, KeyError) as error:
-                if source is _from_api:
-                    problem = f"{type(error).__name__}: {error}"
-            else:
-                if found == digest:
-                    return target
-                problem = f"it has sha256 {found}, and {digest} was planned"
-                if found == damaged:
-                    raise EntrypointError(f"gs://{bucket}/{key} cannot be downloaded: {problem}.")
-                damaged = found
-        time.sleep(wait_s)
-    raise EntrypointError(f"gs://{bucket}/{key} cannot be downloaded: {problem}.", _RESTART)
-
-
-def _denied(bucket: str, key: str, error: urllib.error.HTTPError) -> str:
-    message = error.read(2000).decode("utf-8", "replace").strip()
-    try:
-        message = json.loads(message)["error"]["message"]
-    except (ValueError, LookupError, TypeError):
-        pass
-    if error.code == 404:
-        return f"gs://{bucket}/{key} does not exist (404): {message}. It was removed. Next: submit the run again."
-    return (
-        f"gs://{bucket}/{key} cannot be read ({error.code}): {message}. Next: give the job's service account "
-        f"roles/storage.objectUser on gs://{bucket}."
-    )
-
-
-def _from_fuse(bucket: str, key: str, target: Path) -> str:
-    with open(f"/gcs/{bucket}/{key}", "rb") as source:
-        return _copy(source, target)
-
-
-def _from_api(bucket: str, key: str, target: Path) -> str:
-    address = os.environ.get("PODLIFT_EMULATOR") or os.environ.get("STORAGE_EMULATOR_HOST") or ""
-    headers = {}
-    if not address:
-        address, host = "https://storage.googleapis.com", os.environ.get("GCE_METADATA_HOST")
-        with _open(f"http://{host or 'metadata.google.internal'}{_TOKEN}", {"Metadata-Flavor": "Google"}) as answer:
-            headers = {"Authorization": f"Bearer {json.loads(answer.read())['access_token']}"}
-    address = address if "//" in address else f"http://{address}"
-    url = f"{address.rstrip('/')}/storage/v1/b/{quote(bucket, safe='')}/o/{quote(key, safe='')}?alt=media"
-    with _open(url, headers) as answer:
-        return _copy(answer, target)
-
-
-def _open(url: str, headers: Any) -> Any:
-    # A proxy does not lead to the metadata server or to an emulator.
-    handlers = [urllib.request.ProxyHandler({})] if url.startswith("http:") else []
-    return urllib.request.build_opener(*handlers).open(urllib.request.Request(url, headers=headers), timeout=60)  # noqa: S310
-
-
-def _copy(source: Any, target: Path) -> str:
-    digest = hashlib.sha256()
+def fetched(fetch: Fetch, wanted: Any, target: Path) -> Path:
     with target.open("wb") as file:
-        while True:
-            data = source.read(_CHUNK)
-            if not data:
-                return digest.hexdigest()
-            digest.update(data)
-            file.write(data)
+        fetch(wanted["key"], wanted["sha256"], file)
+    return target
 
 
 def unpack(archive: Path, target: Path) -> None:
@@ -313,7 +240,3 @@ def check_checksums(runtime: Path) -> None:
             f"archive is for Python {about['python']} on {about['platform']}. Next: pip install google-crc32c in the image, "
             "or add it to the requirements."
         )
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:4]))

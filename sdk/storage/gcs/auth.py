@@ -8,24 +8,25 @@ comes from the metadata server of the machine.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from http.client import HTTPException
 from typing import Any
+from urllib.error import HTTPError
 
 import requests
 from requests.adapters import HTTPAdapter
 
 from ...clock import Clock, SystemClock
 from .. import emulator
+from .download import GOOGLE, open_url, token_url
 
-GOOGLE = "https://storage.googleapis.com"
 _POOL = 64
 _SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
-_HOST = "metadata.google.internal"
-_PATH = "/computeMetadata/v1/instance/service-accounts/default/token"
 _TIMEOUT_S = 10.0
 # A token that expires this soon is replaced: the metadata server has a new one by then.
 _EARLY_S = 240.0
@@ -97,8 +98,7 @@ class MachineToken(requests.auth.AuthBase):
         clock: Clock | None = None,
         request: Callable[[str], Mapping[str, Any]] | None = None,
     ) -> None:
-        host = (os.environ if environ is None else environ).get("GCE_METADATA_HOST", "").strip() or _HOST
-        self._url = f"http://{host}{_PATH}"
+        self._url = token_url(os.environ if environ is None else environ)
         self._clock = clock or SystemClock()
         self._request = request or _request_token
         self._lock = threading.Lock()
@@ -125,17 +125,14 @@ class MachineToken(requests.auth.AuthBase):
 
 
 def _request_token(url: str) -> Mapping[str, Any]:
-    session = requests.Session()
-    # The metadata server is not reachable through a proxy.
-    session.trust_env = False
     try:
-        with session.get(url, headers={"Metadata-Flavor": "Google"}, timeout=_TIMEOUT_S) as response:
-            if response.status_code == 200:
-                found: Mapping[str, Any] = response.json()
-                return found
-            answer = response.text.strip()[:200]
-            raise TokenError(f"{url} returned {response.status_code} {answer}", again=response.status_code >= 429)
-    except requests.RequestException as error:
+        with open_url(url, {"Metadata-Flavor": "Google"}, _TIMEOUT_S) as response:
+            found: Mapping[str, Any] = json.load(response)
+            return found
+    except HTTPError as error:
+        answer = error.read(200).decode("utf-8", "replace").strip()
+        raise TokenError(f"{url} returned {error.code} {answer}", again=error.code >= 429) from error
+    except (OSError, HTTPException) as error:
         raise TokenError(f"{url} cannot be reached ({type(error).__name__})", again=True) from error
     except ValueError:
         raise TokenError(f"{url} did not return a token", again=False) from None

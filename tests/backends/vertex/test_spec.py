@@ -21,7 +21,7 @@ import sdk
 from sdk.backends.vertex import VertexBackend, request
 from sdk.checks import Facts, Finding
 from sdk.hardware import accelerators
-from sdk.runtime.container.loader import LOADER
+from sdk.packaging.runtime_archive import loader
 from sdk.spec import cluster
 from sdk.spec.plan import Plan
 
@@ -97,7 +97,7 @@ def bodies(base: Plan) -> dict[str, dict[str, Any]]:
     rows = {f"row {row.name}": request.render(of_row(base, row)) for row in ROWS}
     shapes = {name: request.render(planned(base, *shape)) for name, shape in SHAPES.items()}
     return {
-        name: json.loads(json.dumps(body).replace(json.dumps(LOADER), '"<loader>"'))
+        name: json.loads(json.dumps(body).replace(json.dumps(loader()), '"<loader>"'))
         for name, body in {**rows, **shapes}.items()
     }
 
@@ -172,7 +172,7 @@ def test_the_command_is_the_loader_and_its_arguments_name_what_it_fetches(base: 
     stage, order = "a" * 64, "b" * 64
     body = request.render(planned(base, {}, {}), number=2, entrypoint=stage, spec_digest=order)
     container = body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]
-    assert container["command"] == ["python3", "-c", LOADER]
+    assert container["command"] == ["python3", "-c", loader()]
     run = "podlift/runs/digits-aaaaaa"
     assert container["args"] == [
         "my-bucket",
@@ -183,7 +183,7 @@ def test_the_command_is_the_loader_and_its_arguments_name_what_it_fetches(base: 
     ]
     assert body["labels"]["podlift-job"] == "2"
     # Kubernetes expands $(NAME) in commands and arguments as it does in variables.
-    assert "$" not in LOADER + "".join(container["args"])
+    assert "$" not in loader() + "".join(container["args"])
 
 
 def commands(base: Plan, accelerator: str, **resources: Any) -> list[list[str]]:
@@ -196,7 +196,7 @@ def test_machines_with_rdma_have_their_script_for_nccl_read_first_and_others_do_
     assert {row.name for row in ROWS if row.script} == {"h200:8", "b200:8", "gb200:4"}
     for row in ROWS:
         (command, *_) = commands(base, row.name)
-        assert command[-3:] == ["python3", "-c", LOADER]
+        assert command[-3:] == ["python3", "-c", loader()]
         assert command[:-3] == [] or command[3] == "/usr/local/gib/scripts/set_nccl_env.sh"
         # No word of the user's stands in what the shell reads.
         assert "$(" not in "".join(command[:-3])
@@ -205,7 +205,7 @@ def test_machines_with_rdma_have_their_script_for_nccl_read_first_and_others_do_
 def test_parameter_servers_beside_such_machines_start_as_anywhere(base: Plan) -> None:
     chief, workers, servers = commands(base, "h200:8", workers=2, ps=1)
     assert chief == workers != servers
-    assert servers == ["python3", "-c", LOADER]
+    assert servers == ["python3", "-c", loader()]
 
 
 @pytest.mark.parametrize("there", [True, False])

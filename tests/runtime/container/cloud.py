@@ -13,10 +13,9 @@ from pathlib import Path
 
 import sdk
 from sdk.packaging import bundle
-from sdk.packaging.runtime_archive import entrypoint_file, runtime_archive
+from sdk.packaging.runtime_archive import entrypoint_file, loader, runtime_archive
 from sdk.process.ports import PortReservation
 from sdk.records.events import Event, parse
-from sdk.runtime.container.loader import LOADER
 from sdk.spec import cluster
 from sdk.spec.layout import RootPaths, RunPaths
 from sdk.spec.plan import Plan
@@ -132,7 +131,7 @@ class Cloud:
             **env,
         }
         with log.open("wb") as output:
-            command = [python, "-c", LOADER, *words]
+            command = [python, "-c", loader(), *words]
             process = subprocess.Popen(command, env=found, cwd=temporary, stdout=output, stderr=output)
         self._started.append(Container(process, log))
         return self._started[-1]

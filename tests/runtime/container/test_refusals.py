@@ -109,9 +109,11 @@ def test_a_first_stage_that_is_another_or_gone_is_not_run(cloud: Cloud, write) -
     plan = cloud.plan("train.py")
     words = cloud.order(plan)
     wrong = [words[0], words[1], "0" * 64, *words[3:]]
-    assert f"gs://{BUCKET}/{words[1]} cannot be run: it has another sha256 than 0000" in refused(cloud, plan, wrong)
+    assert f"gs://{BUCKET}/{words[1]} cannot be downloaded: it has sha256 {words[2]}, and 0000" in refused(
+        cloud, plan, wrong
+    )
     gone = [words[0], "podlift/entrypoints/none.py", *words[2:]]
-    assert "podlift/entrypoints/none.py cannot be run: HTTP Error 404" in refused(cloud, plan, gone)
+    assert "podlift/entrypoints/none.py does not exist (404): " in refused(cloud, plan, gone)
 
 
 def test_a_bucket_without_read_permission_is_a_message_and_not_a_traceback(cloud: Cloud, write) -> None:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdk.errors import InputError
+from sdk.packaging.runtime_archive import loader
 from sdk.records.events import Event
 from sdk.runtime.container import exit_codes, identity
-from sdk.runtime.container.loader import LOADER
 from sdk.runtime.container.membership import MemberContainer, Membership, choose
 from sdk.runtime.rendezvous.bucket import AHEAD_S, Lookahead
 from sdk.runtime.rendezvous.files import StepCoordinator
@@ -272,6 +272,6 @@ def test_in_lockstep_all_tasks_do_the_same_after_the_same_step_whenever_the_entr
 
 
 def test_the_loader_is_short_and_nothing_in_it_is_expanded_by_vertex_ai() -> None:
-    assert len(LOADER) <= 1500
-    assert "$(" not in LOADER
-    compile(LOADER, "loader", "exec")
+    # It is in the request once for each pool of machines, whose limit is 100,000 characters.
+    assert len(loader()) <= 6000
+    assert "$(" not in loader()
