@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..status import Reason, State
+from ..storage.retry import backoff
 
 # This many consecutive attempts ending at the same step count as a crash loop.
 LOOP = 3
@@ -114,4 +115,4 @@ def _delay(history: Sequence[EndedAttempt], budget: Budget) -> float:
         row += 1
         if index and (ended.step or 0) > (history[index - 1].step or 0):
             break
-    return min(_FIRST_DELAY_S * 2.0 ** (row - 1), _LONGEST_DELAY_S)
+    return backoff(row, _FIRST_DELAY_S, _LONGEST_DELAY_S)

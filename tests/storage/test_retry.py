@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdk.clock import SystemClock
-from sdk.storage.retry import RetryState
+from sdk.storage.retry import Retries
 
 
 class Fast(SystemClock):
@@ -26,7 +26,7 @@ class Fast(SystemClock):
 @given(st.floats(0, 100), st.floats(0.01, 5), st.one_of(st.none(), st.floats(0, 200)))
 def test_no_try_begins_behind_the_end(total_s: float, wait_s: float, asked_s: float | None) -> None:
     clock = Fast()
-    tries = RetryState(clock, lambda: total_s, wait_s)
+    tries = Retries(clock, wait_s, limit=lambda: total_s)
     while tries.again(asked_s):
         assert clock.time < total_s
         clock.time += 0.01
@@ -36,7 +36,7 @@ def test_no_try_begins_behind_the_end(total_s: float, wait_s: float, asked_s: fl
 
 def test_a_store_is_asked_as_long_as_there_is_time_and_ever_more_seldom() -> None:
     clock = Fast()
-    tries = RetryState(clock, lambda: 600.0, 0.25)
+    tries = Retries(clock, 0.25, limit=lambda: 600.0)
     while tries.again(None):
         pass
     assert clock.time > 599
@@ -45,7 +45,7 @@ def test_a_store_is_asked_as_long_as_there_is_time_and_ever_more_seldom() -> Non
 
 def test_who_asks_to_wait_is_waited_for_if_there_is_time() -> None:
     clock = Fast()
-    tries = RetryState(clock, lambda: 10.0, 0.1)
+    tries = Retries(clock, 0.1, limit=lambda: 10.0)
     assert tries.again(4.0)
     assert clock.time >= 4
     assert not tries.again(60.0)
@@ -61,7 +61,7 @@ def test_a_sleeper_sees_that_it_has_to_hurry() -> None:
             until[0] = 5.0
 
     clock = Hurried()
-    assert not RetryState(clock, lambda: until[0], 0.1).again(100.0)
+    assert not Retries(clock, 0.1, limit=lambda: until[0]).again(100.0)
     assert clock.time < 1
 
 
@@ -69,7 +69,7 @@ def test_two_that_failed_together_do_not_come_back_together_and_none_waits_longe
     waits = []
     for _ in range(50):
         clock = Fast()
-        tries = RetryState(clock, lambda: 600.0, 1.0)
+        tries = Retries(clock, 1.0, limit=lambda: 600.0)
         assert tries.again(None)
         waits.append(clock.time)
     assert max(waits) <= 1.0

@@ -34,6 +34,7 @@ from ...spec.layout import RunPaths
 from ...spec.plan import Plan
 from ...storage import emulator, posix
 from ...storage.gcs.store import GcsStore
+from ...storage.retry import Retries
 from . import watchdog
 
 _log = logs.logger("backends.local")
@@ -43,7 +44,7 @@ _LOG_AGAIN_S = 600.0
 _RESUMED = re.compile(r"events/0000\.client-(\d+)\.000001\.resumed\.json")
 # After the end of the run, uploads are retried for this long. The next client continues.
 _GIVE_UP_S = 900.0
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 30.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 1.0, 30.0
 _uploaders: list[subprocess.Popen[bytes]] = []
 
 
@@ -134,14 +135,14 @@ class Uploader:
             thread.join(SYNC_RETRY.total_s)
 
     def _push_all(self) -> None:
-        failures, failing_since = 0, 0.0
+        tries = None
         while not self._replaced.is_set():
             number = known_resumes(self._paths)
             # Asked first, so that everything written before the end is uploaded.
             over = not self._is_supervised()
             try:
                 self._pusher.push(last=over)
-                failures = 0
+                tries = None
                 if over and number == known_resumes(self._paths):
                     self._finish(number)
                     return
@@ -149,13 +150,12 @@ class Uploader:
                 self._replace(str(error))
                 return
             except (PodliftError, OSError) as error:
-                failures += 1
-                failing_since = self._clock.monotonic() if failures == 1 else failing_since
-                _log.info(f"upload failed, {failures} times in a row: {error}")
+                tries = tries or Retries(self._clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
+                _log.info(f"upload failed, {tries.count + 1} times in a row: {error}")
                 # A missing permission is not worth waiting for.
-                if over and (isinstance(error, AccessError) or self._clock.monotonic() - failing_since > _GIVE_UP_S):
+                if over and (isinstance(error, AccessError) or tries.spent_s > _GIVE_UP_S):
                     return
-                self._clock.sleep(min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2 ** min(failures, 10)))
+                tries.again()
             self._clock.sleep(_POLL_S)
 
     def _is_supervised(self) -> bool:

@@ -11,8 +11,9 @@ import sys
 import time
 
 # A process that keeps dying at once is not restarted for ever. The next client reports why.
-_SHORT_S, _MOST_SHORT = 10.0, 5
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0
+_SHORT_S = 10.0
+# Before each restart of a row of them.
+_WAITS_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 def main(command: list[str]) -> int:
@@ -25,12 +26,12 @@ def main(command: list[str]) -> int:
         if code >= 0:
             return code
         short = short + 1 if time.monotonic() - started < _SHORT_S else 0
-        if short > _MOST_SHORT:
+        if short == len(_WAITS_S):
             sys.stderr.write(f"Killed by signal {-code} soon after its start, {short} times in a row: not restarted.\n")
             return 1
         sys.stderr.write(f"Killed by signal {-code}: restarted.\n")
         sys.stderr.flush()
-        time.sleep(min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**short))
+        time.sleep(_WAITS_S[short])
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from ...clock import Clock, SystemClock
 from ...errors import InputError, MissingError, PodliftError
 from ...storage import emulator
+from ...storage.retry import Retries
 from .states import VendorJob, state_name
 
 _WRITE_S, _READ_S = 60.0, 20.0
@@ -151,17 +152,15 @@ class JobClient:
 
     def _read(self, call: Callable[[], _T]) -> _T:
         """Call an idempotent function, with retries."""
-        until, wait_s = self._clock.monotonic() + _RETRY_S, _FIRST_WAIT_S
+        tries = Retries.within(_RETRY_S, self._clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
         while True:
             try:
                 with _translated_errors():
                     return call()
             except (VertexRejectedError, OutcomeUnknownError) as error:
                 busy = isinstance(error, OutcomeUnknownError) or error.status == 429
-                if not busy or self._clock.monotonic() + wait_s > until:
+                if not busy or not tries.again():
                     raise
-            self._clock.sleep(wait_s)
-            wait_s = min(2 * wait_s, _LONGEST_WAIT_S)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ some seconds before the last entry of the previous poll. Entries that were seen 
 from __future__ import annotations
 
 import json
-import time as clocktime
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,9 +14,10 @@ from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Any, Protocol
 
-from ...clock import Clock
+from ...clock import Clock, SystemClock
 from ...errors import AccessError, InputError, PodliftError, StoreError, nearest
 from ...storage import emulator
+from ...storage.retry import Retries
 from ..base import LogLine
 from .client import credentials
 from .states import PODLIFT_PREFIX
@@ -29,7 +29,7 @@ _PAGE = 1000
 # Lines and characters of a replica's last output in a verdict.
 _LAST_LINES, _LAST_CHARACTERS = 30, 4000
 _TIMEOUT_S = 30.0
-_TRIES, _WAIT_S = 6, 2.0
+_RETRY_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 60.0, 2.0, 30.0
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 
 Query = Callable[[dict[str, Any]], Mapping[str, Any]]
@@ -235,20 +235,20 @@ def _session(emulated: str) -> Any:
     return AuthorizedSession(credentials())  # type: ignore[no-untyped-call,unused-ignore]
 
 
-def query(body: dict[str, Any]) -> Mapping[str, Any]:
+def query(body: dict[str, Any], clock: Clock | None = None) -> Mapping[str, Any]:
     """Send one request for entries, with retries."""
     import requests
     from google.auth.exceptions import GoogleAuthError
 
-    problem = ""
-    for failures in range(_TRIES):
-        if failures:
-            clocktime.sleep(min(_WAIT_S * 2 ** (failures - 1), 30.0))
+    tries = Retries.within(_RETRY_S, clock or SystemClock(), _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
+    again = True
+    while again:
         try:
             url = f"{emulator.checked_address() or _ADDRESS}/v2/entries:list"
             response = _session(emulator.address()).post(url, json=body, timeout=_TIMEOUT_S)
         except requests.RequestException as error:
             problem = emulator.mask_token(f"{type(error).__name__}: {error}")
+            again = tries.again()
             continue
         except GoogleAuthError as error:
             raise AccessError(
@@ -259,6 +259,5 @@ def query(body: dict[str, Any]) -> Mapping[str, Any]:
         problem = f"{response.status_code} {response.text[:300]}"
         if response.status_code in (401, 403):
             raise AccessError(f"The logs cannot be read: {problem}. This requires roles/logging.viewer on the project.")
-        if response.status_code not in _BUSY:
-            break
+        again = response.status_code in _BUSY and tries.again()
     raise StoreError(f"The logs cannot be read: {problem}. Next: try again.")

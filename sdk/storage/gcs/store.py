@@ -15,7 +15,7 @@ from ...clock import Clock, SystemClock
 from ...errors import AlreadyExistsError, ConflictError, CorruptObjectError, InputError, MissingError
 from .. import emulator
 from ..checksums import crc32c, flat
-from ..retry import RetryPolicy, RetryState
+from ..retry import Retries, RetryPolicy
 from ..store import DAMAGED, Buffer, Stat, check_key
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class GcsStore:
         what = f"Cannot list {self.url}/{prefix}"
         return self._call(self._tries(), what, lambda bucket: bucket.page(self._prefix + prefix, token))
 
-    def _call(self, tries: RetryState, what: str, call: Callable[[BucketRequests], _T]) -> _T:
+    def _call(self, tries: Retries, what: str, call: Callable[[BucketRequests], _T]) -> _T:
         """Send a request until it succeeds or a retry cannot help."""
         from . import errors
 
@@ -183,7 +183,7 @@ class GcsStore:
                 after = f" Tried {tries.count} times in {tries.spent_s:.0f} s." if tries.count > 1 else ""
                 raise failure.kind(emulator.mask_token(f"{what}: {failure.text}.{after}")) from error
 
-    def _requests(self, tries: RetryState) -> BucketRequests:
+    def _requests(self, tries: Retries) -> BucketRequests:
         from .auth import connection
         from .requests import BucketRequests
 
@@ -191,16 +191,16 @@ class GcsStore:
         timeout = (min(self._retry.connect_s, left_s), min(self._retry.read_s, left_s))
         return BucketRequests(connection=connection(self._access == "anonymous"), bucket=self._bucket, timeout=timeout)
 
-    def _tries(self) -> RetryState:
+    def _tries(self) -> Retries:
         started = self._clock.monotonic()
 
         def limit() -> float:
             until = started + (self._retry.total_s if self._answered else self._retry.first_s)
             return until if self._until is None else min(until, self._until)
 
-        return RetryState(self._clock, limit, self._retry.wait_s)
+        return Retries(self._clock, self._retry.wait_s, limit=limit)
 
-    def _time_check(self, tries: RetryState) -> Callable[[], None]:
+    def _time_check(self, tries: Retries) -> Callable[[], None]:
         def check() -> None:
             from .errors import OutOfTimeError
 

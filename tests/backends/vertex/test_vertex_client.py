@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from sdk import InputError
-from sdk.backends.vertex import client
+from sdk.backends.vertex import client, logs
 from sdk.backends.vertex.client import JobClient, OutcomeUnknownError, VertexRejectedError, to_custom_job
 from sdk.backends.vertex.create_job import JobCreation, JobRequest
-from sdk.errors import MissingError
+from sdk.errors import MissingError, StoreError
 from sdk.storage import emulator
 from sdk.storage.posix_store import PosixStore
 
@@ -180,7 +180,8 @@ def test_a_read_is_sent_again_with_waits(server: Server, jobs: JobClient, status
     server.script = [(status, "busy"), (status, "busy"), (200, JOB)]
     assert jobs.get(NAME).state == "JOB_STATE_RUNNING"
     assert len(server.asked) == 3
-    assert jobs._clock.now() == 1.5
+    # Each wait is of random length, up to 0.5 s and 1 s.
+    assert 0 < jobs._clock.now() <= 1.5
 
 
 def test_a_read_that_never_succeeds_ends(server: Server, jobs: JobClient) -> None:
@@ -244,3 +245,24 @@ def test_a_server_that_is_not_there_leaves_it_open(monkeypatch: pytest.MonkeyPat
 def test_a_body_that_google_does_not_know_is_refused_before_it_is_sent() -> None:
     with pytest.raises(InputError, match="no field named"):
         to_custom_job({**BODY, "jobSpeck": {}})
+
+
+def test_a_request_for_log_lines_is_sent_again_with_waits(server: Server) -> None:
+    server.script = [(503, "busy"), (429, "busy"), (200, {"entries": []})]
+    clock = Clock()
+    assert logs.query({"filter": ""}, clock) == {"entries": []}
+    assert len(server.asked) == 3
+    assert 0 < clock.now() <= 6.0
+
+
+def test_a_request_for_log_lines_ends_in_time_and_is_not_sent_again_if_it_was_rejected(server: Server) -> None:
+    server.script = [(503, "busy")]
+    clock = Clock()
+    with pytest.raises(StoreError, match="503"):
+        logs.query({"filter": ""}, clock)
+    assert 50 < clock.now() <= 60
+    server.asked.clear()
+    server.script = [(400, "wrong")]
+    with pytest.raises(StoreError, match="400"):
+        logs.query({"filter": ""}, clock)
+    assert len(server.asked) == 1
