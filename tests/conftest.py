@@ -9,13 +9,16 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 import support
 from hypothesis import HealthCheck, settings
+from packaging.requirements import Requirement
 
 import sdk
+from sdk.packaging.project import parse_toml
 
 _GROUPS = Path("/sys/fs/cgroup/memory")
 
@@ -25,6 +28,18 @@ settings.load_profile("podlift")
 # A shell starts what it puts into the background with SIGINT ignored; these tests interrupt processes.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_configure() -> None:
+    """Stop at once if a dependency is missing: a supervisor without it fails in ways that do not name it."""
+    wanted = parse_toml(Path(__file__).parents[1].joinpath("pyproject.toml").read_bytes(), "pyproject.toml")["project"]
+    lines = [Requirement(line) for line in (*wanted["dependencies"], *wanted["optional-dependencies"]["dev"][1:])]
+    lines = [line for line in lines if line.marker is None or line.marker.evaluate()]
+    missing = [line.name for line in lines if not list(metadata.distributions(name=line.name))]
+    if missing:
+        pytest.exit(
+            f"Not installed: {', '.join(missing)}. Next: .venv/bin/pip install -e '.[tf,jobs,dev]'.", returncode=2
+        )
 
 
 @pytest.fixture(autouse=True)

@@ -118,7 +118,9 @@ def _wait(process: processes.Process, began: float, limits: PreflightLimits) -> 
 
 
 def _memory(pid: int) -> int:
+    import psutil
+
     try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
         return 0

@@ -1,4 +1,7 @@
-"""Child processes: identity, liveness, start and end."""
+"""Child processes: identity, liveness, start and end.
+
+A task in a container imports this module without psutil, which only the functions for the supervisor and the client use.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ import ctypes
 import hashlib
 import os
 import platform
-import pwd
 import signal
 import subprocess
 import sys
@@ -31,7 +33,7 @@ def identity(pid: int) -> str | None:
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return None if _BOOT_ID.exists() else _identity_by_ps(pid)
+        return None if _BOOT_ID.exists() else _identity_by_psutil(pid)
     # The command in the second field may contain spaces and parentheses: count the fields after it.
     after = stat.rpartition(")")[2].split()
     if after[0] in "ZX":
@@ -138,9 +140,11 @@ def is_exiting(process: Process) -> bool:
 
 def is_stopped(pid: int) -> bool:
     """True for a process that SIGSTOP or a debugger has stopped (Linux only)."""
+    import psutil
+
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
-    except (FileNotFoundError, ProcessLookupError):
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    except psutil.Error:
         return False
 
 
@@ -173,18 +177,13 @@ def end_orphans() -> list[int]:
 
 def described(pid: int) -> str:
     """Return a process's id, with its command and user if they are known."""
+    import psutil
+
     try:
-        owner = os.stat(f"/proc/{pid}").st_uid
-        return f"{pid} ({Path(f'/proc/{pid}/comm').read_text().strip()}, of user {_user(owner)})"
-    except OSError:
+        process = psutil.Process(pid)
+        return f"{pid} ({process.name()}, of user {process.username()})"
+    except psutil.Error:
         return str(pid)
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return str(number)
 
 
 def _all_pids() -> list[int]:
@@ -212,9 +211,11 @@ def end_group(process: Process) -> None:
     A tracker removes the shared memory that its group has left as soon as the other processes are gone. Nothing else
     knows who created a segment in /dev/shm.
     """
+    import psutil
+
     until = time.monotonic() + _TRACKERS_S
-    while _BOOT_ID.exists() and time.monotonic() < until:
-        members = [pid for pid in _all_pids() if _group_of(pid) == str(process.pid)]
+    while time.monotonic() < until:
+        members = [pid for pid in psutil.pids() if _group_of(pid) == process.pid]
         trackers = [pid for pid in members if _is_tracker(pid)]
         if not trackers:
             break
@@ -225,20 +226,20 @@ def end_group(process: Process) -> None:
     signal_group(process, signal.SIGKILL)
 
 
-def _group_of(pid: int) -> str | None:
-    """Return the group of a process, or None if it is gone or a zombie."""
+def _group_of(pid: int) -> int | None:
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+        return os.getpgid(pid)
+    except OSError:
         return None
-    return None if fields[0] in "ZX" else fields[2]
 
 
 def _is_tracker(pid: int) -> bool:
+    import psutil
+
     try:
-        return b"resource_tracker import main" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return False
+        return any("resource_tracker import main" in word for word in psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return False  # gone, or a zombie
 
 
 def _boot() -> str:
@@ -252,19 +253,24 @@ def _machine() -> str:
     return hashlib.sha256(known + platform.node().encode()).hexdigest()[:12]
 
 
-def _identity_by_ps(pid: int) -> str | None:
-    found = subprocess.run(
-        ["/bin/ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
-    ).stdout.split(maxsplit=1)
-    if not found or found[0].startswith("Z"):
+def _identity_by_psutil(pid: int) -> str | None:
+    import psutil
+
+    # Not on Linux, where this time moves with the system clock: docs/explanation/decisions/processes.md.
+    try:
+        process = psutil.Process(pid)
+        gone = process.status() == psutil.STATUS_ZOMBIE
+        return None if gone else f"{_boot()}:{pid}:{process.create_time()}"
+    except psutil.Error:
         return None
-    return f"{_boot()}:{pid}:{found[1].strip().replace(':', '.')}"
 
 
 def cpu_s(pid: int) -> float:
     """Return the CPU seconds that a process has used, or 0 if unknown."""
+    import psutil
+
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return float(times.user + times.system)

@@ -105,3 +105,37 @@ def test_the_loader_and_the_entrypoint_are_one_file_each_for_any_python_that_pod
         imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.Import) for name in node.names}
         imported |= {node.module or "." for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
         assert {name.split(".")[0] for name in imported} <= {*sys.stdlib_module_names, "__future__"}
+
+
+_IMPORT_ALL = """
+import importlib, pkgutil, sys
+
+class Blocker:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in sys.argv[1].split():
+            raise ModuleNotFoundError(f"{name} is blocked", name=name)
+
+sys.meta_path.insert(0, Blocker())
+count = 0
+for room in ("runtime", "checkpoint", "storage", "records", "process"):
+    package = importlib.import_module(f"sdk.{room}")
+    for module in pkgutil.walk_packages(package.__path__, f"sdk.{room}."):
+        try:
+            importlib.import_module(module.name)
+            count += 1
+        except ModuleNotFoundError as error:
+            if error.name not in ("numpy", "tensorflow", "keras", "tf_keras"):
+                print(module.name, error)
+print(count)
+"""
+_OF_THE_CLIENT = "psutil pydantic pydantic_core packaging pathspec click typer rich google fsspec tomli starlette"
+
+
+def test_what_a_task_imports_needs_the_standard_library_alone(tmp_path: Path) -> None:
+    """TensorFlow and NumPy are blocked because they take seconds: what imports them runs beside them."""
+    blocked = f"{_OF_THE_CLIENT} numpy tensorflow keras tf_keras"
+    command = [sys.executable, "-c", _IMPORT_ALL, blocked]
+    shown = subprocess.run(command, cwd=HOME.parent, capture_output=True, text=True, timeout=60).stdout.split("\n")
+    *failed, count, end = shown
+    assert (failed, end) == ([], "")
+    assert int(count) > 80

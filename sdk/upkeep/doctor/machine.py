@@ -85,10 +85,9 @@ def _free(place: Path) -> float | None:
 
 
 def memory() -> list[Check]:
-    try:
-        free_bytes = _numbers(Path("/proc/meminfo"))["MemAvailable:"] * 1024.0
-    except (OSError, KeyError):
-        return []
+    import psutil
+
+    free_bytes = float(psutil.virtual_memory().available)
     # A container's limit is in a different file in each version of cgroups; its page cache can be reclaimed.
     for limit, used, cached in _CGROUP_MEMORY:
         with suppress(OSError, ValueError, KeyError):
