@@ -20,7 +20,7 @@ def cpu(): u = resource.getrusage(resource.RUSAGE_SELF); return u.ru_utime + u.r
 for line in sys.stdin:
     wall, used = time.perf_counter(), cpu()
     plan = sdk.plan("train.py")
-    print(time.perf_counter() - wall, cpu() - used, len(plan.files), flush=True)
+    print(time.perf_counter() - wall, cpu() - used, len(plan.code.files), flush=True)
 """
 
 

@@ -25,7 +25,7 @@ class Journal:
     def render(self, plan: sdk.Plan) -> Request:
         """Pure: what `start` will do, as printable data."""
         request = self._local.render(plan)
-        return replace(request, body={**request.body, "journal": f"{plan.run_id} {plan.digest[:12]}"})
+        return replace(request, body={**request.body, "journal": f"{plan.run_id} {plan.code.digest[:12]}"})
 
     def start(self, request: Request) -> None:
         """Idempotent: a second call for the same run starts nothing."""

@@ -7,16 +7,17 @@ import enum
 import importlib
 import inspect
 import re
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import typer
-from pydantic import BaseModel
 
 import sdk
 from sdk.cli.app import build
 from sdk.planning.settings import merge, table
+from sdk.spec.values import Value
 
 # What a user may import beside `sdk`, module by module.
 MODULES: dict[str, tuple[str, ...]] = {
@@ -224,7 +225,7 @@ def about_class(name: str, thing: type, level: int) -> list[str]:
     if issubclass(thing, enum.Enum):
         return [*lines, ", ".join(code(member.value) for member in thing)]
     lines += rows(("Field", "Type", "Default", ""), list(fields(thing, doc)))
-    if issubclass(thing, (BaseModel, enum.Enum, BaseException)):
+    if issubclass(thing, (Value, enum.Enum, BaseException)):
         return lines
     for inner, value in members(thing):
         short = f"{name.rpartition('.')[2]}.{inner}"
@@ -253,16 +254,12 @@ def comments(thing: type) -> dict[str, str]:
 
 
 def class_fields(thing: type) -> dict[str, tuple[str, str]]:
-    if issubclass(thing, BaseModel):
+    if issubclass(thing, Value):
+        hints, members = typing.get_type_hints(thing), {one.name: one for one in dataclasses.fields(thing)}
         # A duration is a text only as a setting; a field is a number with its unit in the name.
-        kinds = {
-            name: KINDS.get(flat_name(thing, name), "").replace("str | float", "float") for name in thing.model_fields
-        }
+        kinds = {name: KINDS.get(flat_name(thing, name), "").replace("str | float", "float") for name in members}
         kinds |= {"every_steps": "int | None"} if "every_steps" in kinds else {}
-        return {
-            name: (kinds[name] or type_text(info.annotation), default_of(info))
-            for name, info in thing.model_fields.items()
-        }
+        return {name: (kinds[name] or type_text(hints[name]), default_of(one)) for name, one in members.items()}
     if dataclasses.is_dataclass(thing):
         return {one.name: (type_text(one.type), default_of(one)) for one in dataclasses.fields(thing) if one.repr}
     return {}
@@ -275,7 +272,7 @@ def default_of(info: Any) -> str:
         value = factory()
     if value is dataclasses.MISSING or "Undefined" in repr(value):
         return ""
-    return f"{type(value).__name__}()" if isinstance(value, BaseModel) else repr(value)
+    return f"{type(value).__name__}()" if isinstance(value, Value) else repr(value)
 
 
 def flat_name(thing: type, name: str) -> str:

@@ -20,10 +20,9 @@ from .planning import prepare, remote
 from .planning.settings.merge import Target, missing_variables
 from .records.events import Event, resume_count, saved_step, source_of
 from .records.recorder import Recorder
-from .spec.job import Job
+from .spec.code import PackedFile
 from .spec.layout import RunPaths
 from .spec.plan import Plan
-from .spec.policies import BACKENDS, Code
 from .status import Reason, State, Status
 from .storage import posix
 from .text import and_more
@@ -58,7 +57,7 @@ def _execute(made: Plan, exact: bool) -> Plan:
     backend = backends.load(made.backend)
     backend.check(backend.render(made))
     if exact:
-        bundle.write(prepare.bundle_of(made), Path(made.project), Path(made.bundle))
+        bundle.write(prepare.bundle_of(made), Path(made.code.project), Path(made.bundle))
     else:
         made = prepare.packaged(made)
     request = backend.render(made)
@@ -82,17 +81,17 @@ def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock
     problems = _not_resumable(plan, status) or _without_checkpoints(plan, events)
     if not problems and code == "same":
         problems = _without_code(plan)
-    problems += missing_variables(plan.job["env"], os.environ)
+    problems += missing_variables(plan.job, os.environ)
     if problems:
         raise InputError(problems)
     data: dict[str, Any] = {"attempts": status.attempts, "cancel_requests": len(posix.list_names(plan.paths.control))}
     difference = CodeDifference()
     if code == "current":
         plan, difference = _current(plan)
-        data |= {"plan": _revised(plan, events), "code": {"digest": plan.digest, "difference": str(difference)}}
-    elif plan.local and plan.backend == "local" and not Path(plan.facts["executable"]).exists():
+        data |= {"plan": _revised(plan, events), "code": {"digest": plan.code.digest, "difference": str(difference)}}
+    elif plan.local and plan.backend == "local" and not Path(plan.facts.executable).exists():
         # Python has another path on this machine.
-        plan = replace(plan, facts={**plan.facts, "executable": sys.executable})
+        plan = replace(plan, facts=replace(plan.facts, executable=sys.executable))
         data |= {"plan": _revised(plan, events)}
     backend = backends.load(plan.backend)
     request = backend.render(plan)
@@ -135,7 +134,7 @@ def _without_code(plan: Plan) -> list[str]:
     bundle_exists = Path(plan.bundle).exists()
     try:
         # A missing or damaged bundle is made again if the project still has the same files.
-        bundle.write(prepare.bundle_of(plan), Path(plan.project), Path(plan.bundle))
+        bundle.write(prepare.bundle_of(plan), Path(plan.code.project), Path(plan.bundle))
     except (InputError, OSError):
         what = "is damaged" if bundle_exists else "was removed"
         return [
@@ -173,26 +172,25 @@ def _adopt(plan: Plan, resumes: int) -> None:
 
 def _current(plan: Plan) -> tuple[Plan, CodeDifference]:
     """Package the project's current code, and return the plan with it and the difference."""
-    if plan.generated:
-        written = ", ".join(plan.generated)
+    if plan.code.generated:
+        written = ", ".join(plan.code.generated)
         raise InputError(
             f"The current code of the run {plan.run_id} is unknown: it came from a notebook or a function in memory "
             f"({written}). Next: submit it again with checkpoint_resume_from={plan.run_id!r}."
         )
-    entry = plan.target if plan.kind == "module" else f"{plan.target}:{plan.function}"
-    if plan.kind == "script":
-        entry = os.path.join(plan.project, plan.target)
-    given = {name: value for name, value in plan.job.items() if name not in ("entry", "code")}
-    job = Job(entry, code=Code(**{**plan.job["code"], "project": plan.project}), **given)
-    target = Target(backend=BACKENDS[plan.backend](**plan.backend_options), root=plan.root, name=None)
+    entry = plan.code.program if plan.code.kind == "module" else f"{plan.code.program}:{plan.code.function}"
+    if plan.code.kind == "script":
+        entry = os.path.join(plan.code.project, plan.code.program)
+    job = replace(plan.job, entry=entry, code=replace(plan.job.code, project=plan.code.project))
+    target = Target(backend=replace(plan.target), root=plan.root, name=None)
     made = prepare.make_plan(job, {}, target, {}, verb="resume")
     made = replace(made, run_id=plan.run_id, root=plan.root, local=plan.local, warm_start=plan.warm_start)
     made = prepare.packaged(made)
-    return made, _difference(plan.files, made.files)
+    return made, _difference(plan.code.files, made.code.files)
 
 
-def _difference(before: Sequence[Sequence[Any]], now: Sequence[Sequence[Any]]) -> CodeDifference:
-    old, new = ({file[0]: (file[2], file[3]) for file in files} for files in (before, now))
+def _difference(before: Sequence[PackedFile], now: Sequence[PackedFile]) -> CodeDifference:
+    old, new = ({file.path: (file.sha256, file.executable) for file in files} for files in (before, now))
     return CodeDifference(
         added=tuple(sorted(new.keys() - old.keys())),
         changed=tuple(sorted(path for path in new.keys() & old.keys() if new[path] != old[path])),

@@ -160,7 +160,7 @@ class Run:
                 self.plan.tasks,
                 self._clock.now(),
                 cloud=self._cloud,
-                generated=bool(self.plan.generated),
+                generated=bool(self.plan.code.generated),
             )
             return explain(events, status, context)
 
@@ -308,7 +308,7 @@ class Run:
             grace_s: seconds between SIGTERM and SIGKILL; by default those of the job.
         """
         if not self.status().state.terminal:
-            grace_s = self.plan.job["limits"]["grace_s"] if grace_s is None else grace_s
+            grace_s = self.plan.job.limits.grace_s if grace_s is None else grace_s
             if self._remote is not None:
                 self._remote.cancel(grace_s)
             else:

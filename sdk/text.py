@@ -8,6 +8,7 @@ from collections.abc import Sequence
 _UNITS_S = {"w": 7 * 86400, "d": 86400, "h": 3600, "m": 60, "s": 1}
 _DURATION = re.compile("".join(rf"(?:([0-9]+(?:\.[0-9]+)?)\s*{unit})?\s*" for unit in _UNITS_S))
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+SHOWN = 300
 _SIZES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
@@ -88,3 +89,12 @@ def joined(words: Sequence[str], last: str) -> str:
 def clipped(text: str, limit: int) -> str:
     """Return at most `limit` characters of a text, with "..." for the rest."""
     return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def shown(value: object) -> str:
+    """Return a value's repr, clipped to the length of a message; its type if it has no repr."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__qualname__}"
+    return clipped(text, SHOWN)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..checks import Facts, Finding
 from ..clock import Clock
 from ..spec.capabilities import Capabilities
+from ..spec.job import Job
 from ..spec.plan import Plan
+from ..spec.policies import Target
 from ..status import Progress, Status
 
 
@@ -93,14 +95,12 @@ class Backend(Protocol):
     def capabilities(self) -> Capabilities:
         """What this backend is like, as data."""
 
-    def probe(
-        self, job: dict[str, Any], options: Mapping[str, Any], *, root: str, online: bool, starting: bool
-    ) -> Facts:
+    def probe(self, job: Job, target: Target, *, root: str, online: bool, starting: bool) -> Facts:
         """Return the facts about this environment that a plan needs.
 
         Args:
-            job: the Job as JSON.
-            options: the target (such as `Vertex`) as JSON.
+            job: what to run.
+            target: the options of the backend, such as a `Vertex`.
             root: where the run will live.
             online: query the services that the job needs. Failed queries are part of the result. Otherwise, `Facts.online` has
                 what is known without a request.
@@ -109,8 +109,8 @@ class Backend(Protocol):
 
     def review(
         self,
-        job: dict[str, Any],
-        options: Mapping[str, Any],
+        job: Job,
+        target: Target,
         facts: Facts,
         *,
         root: str,
@@ -121,8 +121,8 @@ class Backend(Protocol):
         """Return what speaks against a job on this backend. Pure.
 
         Args:
-            job: the Job as JSON.
-            options: the target as JSON.
+            job: what to run.
+            target: the options of the backend.
             facts: the probed facts.
             root: where the run will live.
             run_id: its id.

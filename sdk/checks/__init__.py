@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding
+from ..spec.job import Job
+from ..spec.policies import Local, Vertex
 from . import local, vertex_hardware, vertex_limits, vertex_online, vertex_target
 from .strategies import strategies_in
-from .vertex_hardware import Json
 
 __all__ = ["TENSORFLOW_RANGE", "Facts", "Finding", "errors", "of_local", "of_vertex", "strategies_in"]
 
@@ -35,24 +36,23 @@ _VERTEX = (
 )
 
 
-def of_local(job: Json, facts: Facts, *, target: Json | None = None) -> list[Finding]:
-    """Return the findings of every check of local mode; `job` and `target` are JSON."""
-    return local.run(job, target or {}, facts)
+def of_local(job: Job, facts: Facts, *, target: Local | None = None) -> list[Finding]:
+    """Return the findings of every check of local mode."""
+    return local.run(job, target or Local(), facts)
 
 
 def of_vertex(
-    job: Json,
+    job: Job,
     facts: Facts,
     *,
-    target: Json,
+    target: Vertex,
     root: str = "",
     run_id: str = "",
     strategies: Sequence[str] = (),
 ) -> list[Finding]:
     """Return the findings of every check of Vertex AI, in a fixed order and without duplicates.
 
-    `job` and `target` are JSON; `root` and `run_id` are "" if not decided yet; `strategies` are the names that
-    `strategies_in` found in the program.
+    `root` and `run_id` are "" if not decided yet; `strategies` are the names that `strategies_in` found in the program.
     """
     found = [finding for check in _VERTEX for finding in check(job, target)]
     found += vertex_hardware.tensorflow(job, target, facts)
@@ -63,5 +63,5 @@ def of_vertex(
     return list({(finding.level, finding.message): finding for finding in found}.values())
 
 
-def errors(findings: Sequence[Sequence[str]]) -> list[str]:
-    return [message for level, message in findings if level == "error"]
+def errors(findings: Sequence[Finding]) -> list[str]:
+    return [finding.message for finding in findings if finding.level == "error"]

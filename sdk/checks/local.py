@@ -8,16 +8,18 @@ from ..errors import InputError
 from ..hardware import accelerators
 from ..spec import cluster
 from ..spec.findings import TENSORFLOW_RANGE, Facts, Finding, error
-from .vertex_hardware import Json, one_task
+from ..spec.job import Job
+from ..spec.policies import Local
+from .vertex_hardware import one_task
 
 
-def run(job: Json, target: Json, facts: Facts) -> list[Finding]:
+def run(job: Job, target: Local, facts: Facts) -> list[Finding]:
     checks = (_hardware, _one_task, _tensorflow, _legacy_keras, _isolation, _open_ports, _crowding, _cloud_settings)
     return [finding for check in checks for finding in check(job, target, facts)]
 
 
-def _hardware(job: Json, target: Json, facts: Facts) -> list[Finding]:
-    requested = job["resources"]["accelerator"]
+def _hardware(job: Job, target: Local, facts: Facts) -> list[Finding]:
+    requested = job.resources.accelerator
     if "local" in accelerators.row(requested).backends:
         return []
     return [
@@ -28,14 +30,14 @@ def _hardware(job: Json, target: Json, facts: Facts) -> list[Finding]:
     ]
 
 
-def _one_task(job: Json, target: Json, facts: Facts) -> list[Finding]:
+def _one_task(job: Job, target: Local, facts: Facts) -> list[Finding]:
     # The TPU stand-in follows Vertex AI's rule.
-    return one_task(job, target)
+    return one_task(job)
 
 
-def tpu_replicas(job: Json, environ: Mapping[str, str]) -> list[Finding]:
+def tpu_replicas(job: Job, environ: Mapping[str, str]) -> list[Finding]:
     """Check the number of replicas that the caller's environment requests."""
-    row = accelerators.row(job["resources"]["accelerator"])
+    row = accelerators.row(job.resources.accelerator)
     if row.family != "tpu" or "local" not in row.backends:
         return []
     try:
@@ -45,8 +47,8 @@ def tpu_replicas(job: Json, environ: Mapping[str, str]) -> list[Finding]:
     return []
 
 
-def _tensorflow(job: Json, target: Json, facts: Facts) -> list[Finding]:
-    if job["code"].get("isolated"):
+def _tensorflow(job: Job, target: Local, facts: Facts) -> list[Finding]:
+    if job.code.isolated:
         return []
     if facts.tensorflow is None:
         return [
@@ -69,24 +71,24 @@ def _tensorflow(job: Json, target: Json, facts: Facts) -> list[Finding]:
     ]
 
 
-def _legacy_keras(job: Json, target: Json, facts: Facts) -> list[Finding]:
-    if job["code"]["keras"] != "legacy" or facts.tf_keras is not None:
+def _legacy_keras(job: Job, target: Local, facts: Facts) -> list[Finding]:
+    if job.code.keras != "legacy" or facts.tf_keras is not None:
         return []
     return [
         Finding("error", "code_keras='legacy' needs tf_keras, which is not installed. Next: pip install 'podlift[tf]'.")
     ]
 
 
-def _isolation(job: Json, target: Json, facts: Facts) -> list[Finding]:
-    if target.get("network") != "isolated" or facts.isolation is None:
+def _isolation(job: Job, target: Local, facts: Facts) -> list[Finding]:
+    if target.network != "isolated" or facts.isolation is None:
         return []
     return [
         Finding("error", f"local_network='isolated' is not available here: {facts.isolation} Use local_network='host'.")
     ]
 
 
-def _open_ports(job: Json, target: Json, facts: Facts) -> list[Finding]:
-    if len(cluster.members(job["resources"], target)) == 1 or target.get("network") == "isolated":
+def _open_ports(job: Job, target: Local, facts: Facts) -> list[Finding]:
+    if len(cluster.members(job.resources, target)) == 1 or target.network == "isolated":
         return []
     return [
         Finding(
@@ -97,8 +99,8 @@ def _open_ports(job: Json, target: Json, facts: Facts) -> list[Finding]:
     ]
 
 
-def _crowding(job: Json, target: Json, facts: Facts) -> list[Finding]:
-    tasks = len(cluster.members(job["resources"], target))
+def _crowding(job: Job, target: Local, facts: Facts) -> list[Finding]:
+    tasks = len(cluster.members(job.resources, target))
     if tasks <= 4 * facts.cpus:
         return []
     return [
@@ -109,7 +111,7 @@ def _crowding(job: Json, target: Json, facts: Facts) -> list[Finding]:
     ]
 
 
-def _cloud_settings(job: Json, target: Json, facts: Facts) -> list[Finding]:
-    if job["limits"].get("max_cost_usd") is None:
+def _cloud_settings(job: Job, target: Local, facts: Facts) -> list[Finding]:
+    if job.limits.max_cost_usd is None:
         return []
     return [Finding("note", "max_cost_usd: ignored in local mode, where there are no cloud machines.")]

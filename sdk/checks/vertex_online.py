@@ -8,13 +8,14 @@ from typing import Any
 
 from ..hardware import pricing
 from ..spec.findings import Facts, Finding, error
+from ..spec.job import Job
+from ..spec.policies import Vertex
 from . import buckets
-from .vertex_hardware import Json
 
 _ROLE = "roles/artifactregistry.reader"
 
 
-def run(job: Json, target: Json, facts: Facts, root: str = "") -> list[Finding]:
+def run(job: Job, target: Vertex, facts: Facts, root: str = "") -> list[Finding]:
     known = facts.online
     if "bucket" not in known:
         found = _not_checked(root, target)
@@ -22,18 +23,18 @@ def run(job: Json, target: Json, facts: Facts, root: str = "") -> list[Finding]:
         found = _checked_before(root, known["bucket"], target)
     else:
         found = [*_bucket(known["bucket"], target)]
-    found += [_image(known["image"], str(target.get("image")))] if "image" in known else []
+    found += [_image(known["image"], str(target.image))] if "image" in known else []
     return [*found, *_quotas(known.get("quotas", {}), job, target)]
 
 
-def _bucket(known: Mapping[str, Any], target: Json) -> Iterator[Finding]:
+def _bucket(known: Mapping[str, Any], target: Vertex) -> Iterator[Finding]:
     name, about = known["name"], known["about"]
     if known["exists"] is None:
         yield Finding("note", f"The bucket gs://{name} was not checked. {known['error']}")
         return
     if not known["exists"]:
         # The default location is multi-regional, which training does not accept.
-        create = f"gcloud storage buckets create gs://{name} --location={target['regions'][0]}"
+        create = f"gcloud storage buckets create gs://{name} --location={target.regions[0]}"
         missing = f"There is no bucket gs://{name}. Next: {create}, or gcloud storage ls."
         yield Finding("error", missing if known["status"] == 404 else str(known["error"]))
         return
@@ -52,27 +53,27 @@ def _bucket(known: Mapping[str, Any], target: Json) -> Iterator[Finding]:
             yield Finding("warning", f"{message[0].upper()}{message[1:]}. Next: {buckets.update(name, option)}.")
 
 
-def _not_checked(root: str, target: Json) -> list[Finding]:
+def _not_checked(root: str, target: Vertex) -> list[Finding]:
     if not root.startswith("gs://") or root.startswith("gs://<"):
         return []
     name = root.removeprefix("gs://").partition("/")[0]
-    message = f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target['regions'])})"
+    message = f"It was not checked whether gs://{name} exists, in a region of the job ({', '.join(target.regions)})"
     return [Finding("note", f"{message}. Next: podlift plan --online.")]
 
 
-def _checked_before(root: str, known: Mapping[str, Any], target: Json) -> list[Finding]:
+def _checked_before(root: str, known: Mapping[str, Any], target: Vertex) -> list[Finding]:
     """A bucket that was checked before, or one of an emulator."""
     when = f" Checked on {known['seen']}; podlift plan --online checks again." if known["seen"] else ""
     return [replace(finding, message=finding.message + when) for finding in place(root, known["about"], target)]
 
 
-def place(root: str, about: Mapping[str, Any], target: Json) -> list[Finding]:
+def place(root: str, about: Mapping[str, Any], target: Vertex) -> list[Finding]:
     """Check the kind and the region of a root's bucket; `about` is its resource in Cloud Storage."""
     return [*_place(root.removeprefix("gs://").partition("/")[0], about, target)]
 
 
-def _place(name: str, about: Mapping[str, Any], target: Json) -> Iterator[Finding]:
-    place, kind, regions = str(about.get("location", "")).lower(), about.get("locationType"), list(target["regions"])
+def _place(name: str, about: Mapping[str, Any], target: Vertex) -> Iterator[Finding]:
+    place, kind, regions = str(about.get("location", "")).lower(), about.get("locationType"), list(target.regions)
     create = f"gcloud storage buckets create gs://NAME --location={regions[0]}"
     if kind == "zone":
         message = f"gs://{name} is a zonal bucket, where objects are visible before they are complete"
@@ -104,10 +105,10 @@ def _image(known: Mapping[str, Any], name: str) -> Finding:
     return Finding("note", f"The image {name} exists; Vertex AI's service agent needs {_ROLE} to pull it.")
 
 
-def _quotas(known: Mapping[str, Any], job: Json, target: Json) -> Iterator[Finding]:
+def _quotas(known: Mapping[str, Any], job: Job, target: Vertex) -> Iterator[Finding]:
     """A quota that is lower than the job needs, in each region that it may run in."""
     unknown: dict[str, list[str]] = {}
-    for needed in pricing.quotas(job, target):
+    for needed in pricing.quotas(target.rental(job.resources, job.limits)):
         of_metric = known.get(needed.metric or "")
         if of_metric is None or needed.amount is None:
             continue
@@ -115,12 +116,12 @@ def _quotas(known: Mapping[str, Any], job: Json, target: Json) -> Iterator[Findi
             unknown.setdefault(of_metric["error"], []).append(str(needed.metric))
             continue
         by_limit: dict[int | None, list[str]] = {}
-        for region in target["regions"]:
+        for region in target.regions:
             by_limit.setdefault(of_metric["limits"].get(region), []).append(region)
         for limit, regions in by_limit.items():
-            yield _quota(needed, limit, ", ".join(regions), str(target.get("project")))
+            yield _quota(needed, limit, ", ".join(regions), str(target.project))
     for message, metrics in unknown.items():
-        listed = _command(str(target.get("project")))
+        listed = _command(str(target.project))
         yield Finding("note", f"Quotas were not checked: {message.rstrip('.')} ({', '.join(metrics)}). Next: {listed}.")
 
 

@@ -10,10 +10,11 @@ from typing import Any
 
 from ..hardware import Accelerator
 from ..hardware import regions as known_regions
-from ..hardware.accelerators import ROWS, pools
-from ..hardware.pricing import first_region
+from ..hardware.accelerators import ROWS
 from ..spec.findings import Finding, error, warning
-from .vertex_hardware import Json, hardware, supported
+from ..spec.job import Job
+from ..spec.policies import Vertex
+from .vertex_hardware import hardware, supported
 
 MAX_LABEL = 64
 MAX_POOLS = 4
@@ -32,11 +33,9 @@ _GONE = {
 }  # fmt: skip
 
 
-def regions(job: Json, target: Json) -> list[Finding]:
+def regions(job: Job, target: Vertex) -> list[Finding]:
     """Regions that are malformed, repeated or unknown."""
-    requested = list(target.get("regions") or ())
-    if not requested:
-        return [error("No region is given", {"vertex.regions": [known_regions.DEFAULT]})]
+    requested = list(target.regions)
     found = []
     mended = list(dict.fromkeys(_region(name) for name in requested))
     bad = [name for name in requested if not known_regions.is_region(name)]
@@ -68,8 +67,8 @@ def _region(name: str) -> str:
     return near[0] if near else known_regions.DEFAULT
 
 
-def project(job: Json, target: Json) -> list[Finding]:
-    requested = target.get("project")
+def project(job: Job, target: Vertex) -> list[Finding]:
+    requested = target.project
     if requested is None or _PROJECT.fullmatch(requested):
         return []
     mended = re.sub(r"[^a-z0-9-]+", "-", requested.rpartition("/")[2].strip().lower()).strip("-")[:30].rstrip("-")
@@ -83,10 +82,10 @@ def project(job: Json, target: Json) -> list[Finding]:
     ]
 
 
-def place(job: Json, target: Json, root: str = "") -> list[Finding]:
+def place(job: Job, target: Vertex, root: str = "") -> list[Finding]:
     """A malformed bucket name, and a root outside the bucket."""
     found = []
-    requested = target.get("bucket")
+    requested = target.bucket
     bucket = (requested or "").removeprefix("gs://").strip("/")
     if requested and not _BUCKET.fullmatch(bucket):
         mended = re.sub(r"[^a-z0-9._-]+", "-", bucket.partition("/")[0].lower()).strip("-._")
@@ -112,12 +111,12 @@ def place(job: Json, target: Json, root: str = "") -> list[Finding]:
     return found
 
 
-def account(job: Json, target: Json) -> list[Finding]:
-    requested = target.get("service_account")
+def account(job: Job, target: Vertex) -> list[Finding]:
+    requested = target.service_account
     if requested is None or _ACCOUNT.fullmatch(requested):
         return []
     name = re.sub(r"[^a-z0-9-]+", "-", requested.rpartition("/")[2].partition("@")[0].lower()).strip("-")
-    owner = target.get("project") or ""
+    owner = target.project or ""
     person = "@" in requested and "gserviceaccount" not in requested
     usable = name and re.fullmatch(r"[a-z][a-z0-9-]{4,28}[a-z0-9]", owner) and not person
     change: dict[str, Any] = {
@@ -127,9 +126,9 @@ def account(job: Json, target: Json) -> list[Finding]:
     return [error(f"{message}: NAME@PROJECT.iam.gserviceaccount.com. Received: {requested!r}", change)]
 
 
-def image(job: Json, target: Json) -> list[Finding]:
+def image(job: Job, target: Vertex) -> list[Finding]:
     """An image that is no longer available, or a malformed name."""
-    requested = target.get("image")
+    requested = target.image
     if requested is None:
         return []
     if "://" in requested or re.search(r"\s", requested):
@@ -142,7 +141,7 @@ def image(job: Json, target: Json) -> list[Finding]:
     kind, version = retired[1], retired[2].partition(".")[0]
     when = _GONE.get((kind, version))
     release = _release(version, hardware(job))
-    mine = f"{first_region(target)}-docker.pkg.dev/{target.get('project') or 'PROJECT'}/images/tensorflow:{release}"
+    mine = f"{target.regions[0]}-docker.pkg.dev/{target.project or 'PROJECT'}/images/tensorflow:{release}"
     gone = f"has not been available since {when}" if when else "is no longer maintained"
     return [
         error(
@@ -161,8 +160,8 @@ def _release(version: str, row: Accelerator) -> str:
     return ".".join(map(str, min(max(wanted, low), high)))
 
 
-def labels(job: Json, target: Json) -> list[Finding]:
-    requested: Mapping[str, str] = target.get("labels") or {}
+def labels(job: Job, target: Vertex) -> list[Finding]:
+    requested: Mapping[str, str] = target.labels
     problems = [f"{key!r} is set by podlift" for key in requested if key in OWN_LABELS]
     problems += [f"the key {key!r} {why}" for key in requested if (why := _wrong(key, key=True))]
     problems += [f"the value {text!r} of {key!r} {why}" for key, text in requested.items() if (why := _wrong(text))]
@@ -191,7 +190,7 @@ def _label(text: str) -> str:
     return "".join(char if _fits(char) else "-" for char in text.lower())[:MAX_LABEL]
 
 
-def replicas(job: Json, target: Json) -> list[Finding]:
+def replicas(job: Job, target: Vertex) -> list[Finding]:
     """Pools that Vertex AI rejects: too many, several chiefs, several evaluators, a second replica of a TPU."""
     patched = dict(_patched(target))
     found = []
@@ -213,9 +212,9 @@ def replicas(job: Json, target: Json) -> list[Finding]:
     return found
 
 
-def mixed(job: Json, target: Json) -> list[Finding]:
+def mixed(job: Job, target: Vertex) -> list[Finding]:
     """Accelerators of several kinds in one job, which must be in one zone."""
-    own = {pool.index: pool.accelerator.type for pool in pools(job["resources"], target)}
+    own = {pool.index: pool.accelerator.type for pool in target.pools(job.resources)}
     # Some TPUs are named by their machine type alone.
     own[0] = own[0] or (hardware(job).name if hardware(job).family == "tpu" else None)
     found = []
@@ -237,18 +236,18 @@ def mixed(job: Json, target: Json) -> list[Finding]:
     return found
 
 
-def _apart(kind: str, others: list[str], target: Json) -> str:
+def _apart(kind: str, others: list[str], target: Vertex) -> str:
     """Return why no region of the target has all kinds, "" if one may have."""
     for name in (kind, *others):
         known = next((row.regions for row in ROWS if row.type == name and row.regions is not None), None)
-        if known is not None and not set(known) & set(target.get("regions") or ()):
+        if known is not None and not set(known) & set(target.regions):
             return f"{name} is in {', '.join(known)} only"
     return ""
 
 
-def _patched(target: Json) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _patched(target: Vertex) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """Yield the pools that raw changes, with their index; Vertex AI rejects malformed ones."""
-    spec = (target.get("raw") or {}).get("jobSpec")
+    spec = target.raw.get("jobSpec")
     named = spec.get("workerPoolSpecs") if isinstance(spec, Mapping) else None
     if isinstance(named, list):
         named = {str(index): pool for index, pool in enumerate(named)}
@@ -270,9 +269,9 @@ def _kind(pool: Mapping[str, Any]) -> str:
     return kind if isinstance(kind, str) else ""
 
 
-def _with_pools(target: Json, kept: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+def _with_pools(target: Vertex, kept: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
     """Return raw with these pools only, in the form (list or object) that it has."""
-    raw = copy.deepcopy(dict(target["raw"]))
+    raw: dict[str, Any] = copy.deepcopy(target.raw)
     whole = isinstance(raw["jobSpec"]["workerPoolSpecs"], list)
     pools = {index: dict(pool) for index, pool in kept.items()}
     raw["jobSpec"]["workerPoolSpecs"] = (
@@ -281,7 +280,7 @@ def _with_pools(target: Json, kept: Mapping[int, Mapping[str, Any]]) -> dict[str
     return raw
 
 
-def _without(target: Json, index: int, name: str) -> dict[str, Any]:
+def _without(target: Vertex, index: int, name: str) -> dict[str, Any]:
     kept = {
         place: {key: value for key, value in pool.items() if (place, key) != (index, name)}
         for place, pool in _patched(target)

@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import Problems, nearest
-from ..hardware import pricing, regions
-from ..hardware.accelerators import ROWS, Accelerator
+from ..hardware import Provisioning, pricing, regions
+from ..hardware.accelerators import ROWS, Accelerator, pools
 from .output import answer, as_json, say
 from .start import Json
 from .watch import on_terminal
@@ -65,9 +65,8 @@ def _may_be_in(row: Accelerator, region: str | None) -> bool:
     return region is None or row.regions is None or region in row.regions
 
 
-def _price(row: Accelerator, region: str, provisioning: str) -> pricing.Price:
-    job = {"resources": {"accelerator": row.name}, "limits": {}}
-    return pricing.price(job, {"provisioning": provisioning}, region)
+def _price(row: Accelerator, region: str, provisioning: Provisioning) -> pricing.Price:
+    return pricing.price(pricing.Rental(pools=pools(row.name), provisioning=provisioning), region)
 
 
 def _line(row: Accelerator, region: str) -> list[str]:

@@ -14,6 +14,7 @@ import typer
 
 from ..errors import InputError, Problems
 from ..planning.settings import file, table
+from ..spec.policies import Vertex
 from .output import answer, as_json, say
 from .start import Json
 
@@ -94,11 +95,10 @@ def _region() -> str:
     try:
         problems = Problems()
         found = {**file.find(Path.cwd(), problems).values, **table.from_environment(os.environ, problems)}
-        regions = table.backend_options("vertex", {"vertex_regions": found["vertex_regions"]})["regions"]
+        return Vertex(regions=found["vertex_regions"]).regions[0]
     except (KeyError, ValueError, InputError):
         # The commands that need these settings report mistakes in them.
-        regions = table.backend_options("vertex", {})["regions"]
-    return str(regions[0])
+        return Vertex().regions[0]
 
 
 def _hints(data: Path) -> list[str]:

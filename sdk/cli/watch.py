@@ -51,7 +51,7 @@ def conclude(run: Run, status: Status, ref: str, *, quiet: bool = False) -> int:
 
 
 def _watch(run: Run, shows: Shows) -> Status:
-    seen, pace = 0, TrainingPace(SystemClock(), run.plan.job["limits"].get("max_steps"))
+    seen, pace = 0, TrainingPace(SystemClock(), run.plan.job.limits.max_steps)
     while True:
         status = run.status()
         records = run.metrics()

@@ -15,11 +15,12 @@ from ..records.recorder import read_events
 from ..run import Run
 from ..spec.job import Job
 from ..spec.layout import RunPaths
+from ..spec.payload import Kill
 from ..spec.plan import Plan
 from ..status import State, Status
 from . import comparison, losses, runs
 from .comparison import ArrayDifference, TrainingEnd
-from .kills import Kill, parse
+from .kills import parse
 from .losses import Killed
 from .report import DrillReport, UnseededCall, Verdict
 
@@ -91,7 +92,7 @@ class _Drill:
         one = self._undisturbed("undisturbed")
         if one is None:
             return DrillReport(verdict="nothing_saved", **self._common())
-        tasks, seed = self._plan.tasks, self._plan.drill["seed"]
+        tasks, seed = self._plan.tasks, runs.drill_of(self._plan).seed
         kills = parse(self._kills, tasks, steps=one.steps, seed=seed)
         self._warn(kills, one.steps)
         other = self._undisturbed("again")
@@ -152,8 +153,8 @@ class _Drill:
 
     def _common(self, one: TrainingEnd | None = None) -> dict[str, Any]:
         return {
-            "every_steps": self._plan.job["checkpoints"]["every_steps"],
-            "seed": self._plan.drill["seed"],
+            "every_steps": self._plan.job.checkpoints.every_steps,
+            "seed": runs.drill_of(self._plan).seed,
             "weights_sha": None if one is None else comparison.digest(one.checkpoint),
             "steps": 0 if one is None else one.steps,
             "sources": tuple(self._sources),

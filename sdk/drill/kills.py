@@ -5,32 +5,14 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from ..errors import InputError, nearest
+from ..spec.payload import Kill, KillPoint
 
-KillPoint = Literal["step", "epoch", "save", "validation"]
 _KILL_POINTS = get_args(KillPoint)
 _KILL = re.compile(r"([a-z]+-\d+)@([a-z]+):(\d+)")
 _RANDOM = re.compile(r"random:(\d+)")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kill:
-    """One kill of a task by SIGKILL.
-
-    "step": after that training step of the run. "epoch": after that epoch of the task, before its state is saved. "save":
-    once the task has begun that many checkpoints, while the last one is being written. "validation": at the first batch of
-    that validation. Epochs, saves and validations are counted over all attempts, repeated ones included.
-    """
-
-    task: str
-    point: KillPoint
-    number: int  # from 1
-
-    def __str__(self) -> str:
-        return f"{self.task}@{self.point}:{self.number}"
 
 
 def parse(texts: Sequence[str], tasks: Sequence[str], *, steps: int | None = None, seed: int = 0) -> tuple[Kill, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..records.events import Event
-from .kills import Kill
+from ..spec.payload import Kill
 
 
 @dataclass(frozen=True, kw_only=True)

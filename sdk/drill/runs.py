@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,11 @@ from ..records.recorder import read_events
 from ..run import Run
 from ..spec import cluster
 from ..spec.job import Job
+from ..spec.payload import Drill, Kill
 from ..spec.plan import Plan
+from ..spec.policies import Retry
 from ..status import Status
-from .kills import Kill, parse
+from .kills import parse
 from .report import UnseededCall
 
 _log = logger("drill")
@@ -77,17 +79,16 @@ def _tasks(made: Plan | None, given: Mapping[str, Any], kills: Sequence[str]) ->
 
 
 def _undisturbed(made: Plan, seed: int) -> Plan:
-    job = made.job
-    saved = job["checkpoints"]
-    every = EVERY_STEPS if saved["every_steps"] is None else saved["every_steps"]
-    job = {
-        **job,
-        "checkpoints": {**saved, "every_steps": every, "on_busy": "block", "keep_last": _KEPT},
-        "retry": {**job["retry"], "user_errors": 0, "infrastructure": 0, "preemptions": 0},
+    saved = made.job.checkpoints
+    every = EVERY_STEPS if saved.every_steps is None else saved.every_steps
+    job = replace(
+        made.job,
+        checkpoints=replace(saved, every_steps=every, on_busy="block", keep_last=_KEPT),
+        retry=Retry(user_errors=0, infrastructure=0, preemptions=0),
         # It determines the order of sets of strings.
-        "env": {"PYTHONHASHSEED": str(seed), **job["env"]},
-    }
-    return replace(made, job=job, drill={"seed": seed, "kills": []})
+        env={"PYTHONHASHSEED": str(seed), **made.job.env},
+    )
+    return replace(made, job=job, drill=Drill(seed=seed))
 
 
 def named(plan: Plan, role: str) -> Plan:
@@ -99,10 +100,14 @@ def named(plan: Plan, role: str) -> Plan:
 
 def with_kills(plan: Plan, kills: Sequence[Kill]) -> Plan:
     """Return the plan with these kills, and with as many restarts."""
-    retry = {**plan.job["retry"], "infrastructure": len(kills)}
-    return replace(
-        plan, job={**plan.job, "retry": retry}, drill={**plan.drill, "kills": [asdict(kill) for kill in kills]}
-    )
+    job = replace(plan.job, retry=replace(plan.job.retry, infrastructure=len(kills)))
+    return replace(plan, job=job, drill=Drill(seed=drill_of(plan).seed, kills=tuple(kills)))
+
+
+def drill_of(plan: Plan) -> Drill:
+    if plan.drill is None:
+        raise ValueError(f"The run {plan.run_id} is not part of a drill.")
+    return plan.drill
 
 
 def train(plan: Plan, role: str, clock: Clock) -> tuple[Run, Status]:
@@ -141,14 +146,14 @@ def _describe(event: Event, plan: Plan) -> str:
         return f"attempt {event.attempt} continues from step {event.data['step']}"
     hit = [index for index, kill in done(plan).items() if kill["attempt"] == event.attempt]
     if hit:
-        return f"attempt {event.attempt} is over: {', '.join(str(Kill(**plan.drill['kills'][index])) for index in hit)}"
+        return f"attempt {event.attempt} is over: {', '.join(str(drill_of(plan).kills[index]) for index in hit)}"
     failure = event.data.get("failure") or {}
     return f"attempt {event.attempt} is over: {failure.get('message', event.data['reason'])}"
 
 
 def done(plan: Plan) -> dict[int, dict[str, Any]]:
     """Return the tasks' files about their kills, by the kill's index in the plan."""
-    files = {index: Path(plan.paths.kill(index)) for index in range(len(plan.drill["kills"]))}
+    files = {index: Path(plan.paths.kill(index)) for index in range(len(drill_of(plan).kills))}
     return {index: json.loads(file.read_bytes()) for index, file in files.items() if file.exists()}
 
 

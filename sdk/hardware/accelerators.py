@@ -5,9 +5,8 @@ Adding hardware is adding a row. Nothing else in the package may branch on an ac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from ..errors import InputError, nearest
 from ..text import joined
@@ -102,23 +101,21 @@ class Pool:
     accelerator: Accelerator  # in each machine
 
 
-def pools(resources: Mapping[str, Any], target: Mapping[str, Any]) -> tuple[Pool, ...]:
-    """Return the non-empty pools of a Job's resources on a target, both as JSON.
+def pools(
+    accelerator: str = "cpu", workers: int = 1, ps: int = 0, evaluator: bool = False, *, machine: str | None = None
+) -> tuple[Pool, ...]:
+    """Return the non-empty pools of a job; `machine` replaces the default machine of the accelerator.
 
     The evaluator has the hardware of the workers. Parameter servers have the default machine without an accelerator; in a job
     without accelerators, they have the machine of the workers.
     """
-    hardware = lookup(resources.get("accelerator", "cpu"))
-    machine = target.get("machine") or hardware.machine or machines.DEFAULT
+    hardware = lookup(accelerator)
+    machine = machine or hardware.machine or machines.DEFAULT
     plain = hardware.family == "cpu"
     every = (
-        ("chief", 0, 1, machine, hardware),
-        ("worker", 1, resources.get("workers", 1) - 1, machine, hardware),
-        ("ps", 2, resources.get("ps", 0), machine if plain else machines.DEFAULT, _CPU),
-        ("evaluator", 3, int(resources.get("evaluator", False)), machine, hardware),
+        Pool(role="chief", index=0, replicas=1, machine=machine, accelerator=hardware),
+        Pool(role="worker", index=1, replicas=workers - 1, machine=machine, accelerator=hardware),
+        Pool(role="ps", index=2, replicas=ps, machine=machine if plain else machines.DEFAULT, accelerator=_CPU),
+        Pool(role="evaluator", index=3, replicas=int(evaluator), machine=machine, accelerator=hardware),
     )
-    return tuple(
-        Pool(role=role, index=index, replicas=replicas, machine=machine, accelerator=accelerator)  # type: ignore[arg-type]
-        for role, index, replicas, machine, accelerator in every
-        if replicas > 0
-    )
+    return tuple(pool for pool in every if pool.replicas)

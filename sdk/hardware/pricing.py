@@ -5,13 +5,12 @@ A price is known only if each of its parts is known. Otherwise the known parts a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from ..text import duration, joined, money
 from . import Provisioning, Rate, machines, regions
-from .accelerators import Pool, pools
+from .accelerators import Pool
 
 CURRENCY = "USD"
 # Vertex AI's limit for a job without a timeout.
@@ -20,6 +19,17 @@ _METRIC = "aiplatform.googleapis.com/custom_model_training_"
 # The CPU quota of each machine family; the CPUs of a2 and a3 machines are not limited.
 _CPU_QUOTAS = {"n1": "cpus", "e2": "cpus", "n2": "n2_cpus"}
 _PROVISIONING_WORDS = {"standard": "on demand", "spot": "on spot", "flex": "as flex-start"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rental:
+    """The machines that a job rents, and for how long."""
+
+    pools: tuple[Pool, ...]
+    regions: tuple[str, ...] = (regions.DEFAULT,)  # where it may run; the first is preferred
+    provisioning: Provisioning = "standard"
+    disk_gb: int = 100  # of each machine
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,16 +59,15 @@ class Quota:
     what: str
 
 
-def price(job: Mapping[str, Any], target: Mapping[str, Any], region: str | None = None) -> Price:
-    """Return what a job costs in a region, by default the first of the target's."""
-    region = region or first_region(target)
-    provisioning: Provisioning = target.get("provisioning", "standard")
-    parts = [part for pool in pools(job["resources"], target) for part in _parts(pool)]
-    own = [(what, _rate(rates, provisioning, region), times) for what, rates, times in parts]
+def price(rented: Rental, region: str | None = None) -> Price:
+    """Return what a job costs in a region, by default the first of its own."""
+    region = region or rented.regions[0]
+    parts = [part for pool in rented.pools for part in _parts(pool)]
+    own = [(what, _rate(rates, rented.provisioning, region), times) for what, rates, times in parts]
     found = [rate for _, rate, _ in own if rate]
     missing = tuple(dict.fromkeys(what for what, rate, _ in own if rate is None))
     at_least = sum(rate.on_vertex * times for _, rate, times in own if rate)
-    timeout_s = job["limits"].get("timeout_s") or DEFAULT_TIMEOUT_S
+    timeout_s = rented.timeout_s or DEFAULT_TIMEOUT_S
     return Price(
         region=region,
         per_hour=_sum(parts, "standard", region),
@@ -77,10 +86,6 @@ def price(job: Mapping[str, Any], target: Mapping[str, Any], region: str | None 
 def of_row(pool: Pool, region: str, kind: Provisioning) -> float | None:
     """Return the price of one machine of a pool for one hour; None if unknown."""
     return _sum([(what, rates, 1) for what, rates, _ in _parts(pool)], kind, region)
-
-
-def first_region(target: Mapping[str, Any]) -> str:
-    return next(iter(target.get("regions") or ()), regions.DEFAULT)
 
 
 _PricePart = tuple[str, tuple[Rate, ...], int]
@@ -110,12 +115,12 @@ def _sum(parts: list[_PricePart], kind: Provisioning, region: str) -> float | No
     return total
 
 
-def quotas(job: Mapping[str, Any], target: Mapping[str, Any]) -> list[Quota]:
+def quotas(rented: Rental) -> list[Quota]:
     """Return the quotas that a job counts against, in every region that it may run in."""
-    preemptible = target.get("provisioning", "standard") in ("spot", "flex")
+    preemptible = rented.provisioning in ("spot", "flex")
     totals: dict[tuple[str | None, str], int | None] = {}
-    for pool in pools(job["resources"], target):
-        for name, what, each in _quotas_of_machine(pool, target.get("disk_gb", 100)):
+    for pool in rented.pools:
+        for name, what, each in _quotas_of_machine(pool, rented.disk_gb):
             metric = _metric(name, preemptible=preemptible)
             before = totals.get((metric, what), 0)
             totals[metric, what] = None if each is None or before is None else before + each * pool.replicas
@@ -143,14 +148,14 @@ def _metric(name: str | None, *, preemptible: bool) -> str | None:
     return None if name.startswith("tpu") or name == "n2_cpus" else f"{_METRIC}preemptible_{name}"
 
 
-def lines(job: Mapping[str, Any], target: Mapping[str, Any]) -> list[tuple[str, str]]:
-    found = price(job, target)
-    limit = "Vertex AI's default timeout" if job["limits"].get("timeout_s") is None else "the timeout"
+def lines(rented: Rental) -> list[tuple[str, str]]:
+    found = price(rented)
+    limit = "Vertex AI's default timeout" if rented.timeout_s is None else "the timeout"
     at_most = "unknown" if found.cap is None else f"{money(found.cap)} at most"
     return [
-        ("price", "; ".join(_hourly(found, target.get("provisioning", "standard")))),
+        ("price", "; ".join(_hourly(found, rented.provisioning))),
         ("cap", f"{at_most}, for {duration(found.timeout_s)}: {limit}"),
-        *(("quota", _quota(quota)) for quota in quotas(job, target)),
+        *(("quota", _quota(quota)) for quota in quotas(rented)),
     ]
 
 

@@ -19,6 +19,7 @@ from typing import BinaryIO
 from .. import text
 from ..checks import Finding
 from ..errors import InputError
+from ..spec.code import PackedFile
 from ..storage import posix
 from ..storage.checksums import sha256
 from . import bundle_cache, never_packaged, tree
@@ -35,21 +36,11 @@ _LOOK_SUFFIXES = {".json", ".pem", ".key", ".p8", ".yaml", ".yml", ".txt", ".log
 
 
 @dataclass(frozen=True)
-class BundleMember:
-    """A file of a bundle, or an empty folder."""
-
-    path: str  # with "/"; that of a folder ends in it
-    size: int
-    sha256: str  # "" for a folder
-    executable: bool = False
-
-
-@dataclass(frozen=True)
 class Bundle:
     """An archive, which need not be written yet."""
 
     digest: str  # sha256 of the uncompressed archive
-    members: tuple[BundleMember, ...]  # sorted by path
+    members: tuple[PackedFile, ...]  # sorted by path
     left_out: tuple[str, ...] = ()  # "path (reason)"
     generated: Mapping[str, str] = field(default_factory=dict)  # text of the files that podlift generates, by path
     notes: tuple[Finding, ...] = ()
@@ -79,7 +70,7 @@ def build(
     secrets, unreadable = sorted([*files.secrets, *index.secrets]), [*files.unreadable, *skipped.unreadable]
     return Bundle(
         digest=index.digest,
-        members=tuple(BundleMember(*member) for member in index.members),
+        members=tuple(PackedFile(*member) for member in index.members),
         left_out=tuple(left_out),
         generated=entry.generated,
         notes=(*files.notes, *_warnings(secrets, unreadable)),
@@ -252,7 +243,7 @@ def _place(folder: Path, put: Callable[[Path], Path]) -> None:
         raise
 
 
-def _write_part(bundle: Bundle, project: Path, part: Path) -> tuple[str, tuple[BundleMember, ...], _SkippedFiles]:
+def _write_part(bundle: Bundle, project: Path, part: Path) -> tuple[str, tuple[PackedFile, ...], _SkippedFiles]:
     skipped = _SkippedFiles()
     with part.open("xb") as file:
         sink = _HashingFile(file)
@@ -262,7 +253,7 @@ def _write_part(bundle: Bundle, project: Path, part: Path) -> tuple[str, tuple[B
     return sink.hash.hexdigest(), members, skipped
 
 
-def _changed(bundle: Bundle, members: Sequence[BundleMember], skipped: _SkippedFiles) -> str:
+def _changed(bundle: Bundle, members: Sequence[PackedFile], skipped: _SkippedFiles) -> str:
     now = {member.path: member for member in members}
     gone = {path: f"{path} (removed)" for path in skipped.gone}
     changed = [gone.get(old.path, old.path) for old in bundle.members if old != now.get(old.path)]
@@ -280,7 +271,7 @@ def _pack(
     sink: _HashingFile,
     skipped: _SkippedFiles,
     suspects: Collection[str] = (),
-) -> Iterator[BundleMember]:
+) -> Iterator[PackedFile]:
     """Write an archive as `tarfile` would, without its copies of every header and file."""
     for path in paths:
         if path.endswith("/"):
@@ -288,7 +279,7 @@ def _pack(
                 skipped.gone.append(path)
                 continue
             sink.write(_header(path, tarfile.DIRTYPE, 0, executable=True))
-            yield BundleMember(path, 0, "")
+            yield PackedFile(path, 0, "")
             continue
         found = (generated[path].encode(), False) if path in generated else _read(project, path, skipped)
         if found is None:
@@ -300,7 +291,7 @@ def _pack(
         sink.write(_header(path, tarfile.REGTYPE, len(data), executable=executable))
         sink.write(data)
         sink.write(bytes(-len(data) % tarfile.BLOCKSIZE))
-        yield BundleMember(path, len(data), hashlib.sha256(data).hexdigest(), executable)
+        yield PackedFile(path, len(data), hashlib.sha256(data).hexdigest(), executable)
     end = 2 * tarfile.BLOCKSIZE
     sink.write(bytes(end + -(sink.size + end) % tarfile.RECORDSIZE))
 

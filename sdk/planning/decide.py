@@ -2,92 +2,90 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from typing import Any
 
 from .. import backends
 from ..checks import Facts, Finding
+from ..packaging.audit.environment import Preload
 from ..spec import cluster
+from ..spec.code import PackedCode
+from ..spec.job import Job
 from ..spec.plan import Plan
+from ..spec.policies import Local, Target
+
+NOT_CHECKED = Preload(blocked_by="the program's imports were not checked")
 
 
 def make_plan(
     *,
-    job: dict[str, Any],
+    job: Job,
     argv: Sequence[str],
     kwargs: dict[str, Any],
     run_id: str,
     root: str,
     backend: str,
     starting: bool,
-    source: dict[str, Any],
-    bundle: dict[str, Any],
+    target: Target,
+    code: PackedCode,
     facts: Facts,
     inputs: dict[str, str],
-    requirements: dict[str, Any],
     notes: Sequence[Finding] = (),
-    preload: Mapping[str, Any] | None = None,
+    preload: Preload = NOT_CHECKED,
     warm_start: str = "",
-    options: Mapping[str, Any] | None = None,
+    local: str = "",
 ) -> Plan:
     """Decide everything about a run.
 
-    `source` holds the Plan's fields about the entry, `bundle` those about the archive, `notes` earlier findings, and `preload`
-    the modules that tasks could share, with reasons against it (None if the imports were not checked). `starting` is True if
-    the plan is executed at once.
+    `notes` are earlier findings; `preload` holds the modules that tasks could share, with reasons against it. `starting` is
+    True if the plan is executed at once.
     """
-    named = tuple(preload["strategies"]) if preload else ()
-    target = dict(options or {})
     engine = backends.load(backend)
-    found = engine.review(job, target, facts, root=root, run_id=run_id, strategies=named, starting=starting)
-    findings = [*notes, *found]
+    found = engine.review(
+        job, target, facts, root=root, run_id=run_id, strategies=preload.strategies, starting=starting
+    )
     here = engine.capabilities.runs_here
     fresh = _why_fresh(job, target, facts, preload) if here else "each task has a machine of its own"
-    if fresh and target.get("start") == "fork":
-        findings.append(Finding("warning", f"local_start='fork' is ignored: {fresh}."))
+    if fresh and isinstance(target, Local) and target.start == "fork":
+        found.append(Finding("warning", f"local_start='fork' is ignored: {fresh}."))
     return Plan(
         run_id=run_id,
         root=root,
         backend=backend,
+        target=target,
         job=job,
+        code=code,
         argv=list(argv),
         kwargs=kwargs,
-        tasks=[task.name for task in cluster.members(job["resources"], target)],
-        backend_options=target,
+        tasks=[task.name for task in cluster.members(job.resources, target)],
         capabilities=engine.capabilities,
-        facts={name: value for name, value in asdict(facts).items() if name != "dropped" and value != {}},
-        dropped=list(facts.dropped),
+        facts=facts,
+        findings=(*notes, *found),
         inputs=inputs,
-        requirements=requirements,
-        preload=[] if fresh or preload is None else list(preload["modules"]),
+        preload=[] if fresh else list(preload.modules),
         fresh=fresh,
-        own_names=list(preload["own_names"]) if preload else [],
+        own_names=list(preload.own_names),
         warm_start=warm_start,
-        findings=[[finding.level, finding.message] for finding in findings],
-        **source,
-        **bundle,
+        local=local,
     )
 
 
-def _why_fresh(
-    job: Mapping[str, Any], target: Mapping[str, Any], facts: Facts, preload: Mapping[str, Any] | None
-) -> str:
+def _why_fresh(job: Job, target: Target, facts: Facts, preload: Preload) -> str:
     """Return why each task starts a Python of its own, "" if tasks are forked from one."""
-    start = target.get("start", "auto")
-    if start == "spawn":
+    if not isinstance(target, Local):
+        return "each task has a machine of its own"
+    if target.start == "spawn":
         return "local_start='spawn'"
-    if preload is None:
-        return "the program's imports were not checked"
-    backend = job["env"].get("KERAS_BACKEND", "tensorflow")
-    if preload["blocked_by"] or backend != "tensorflow":
-        return str(preload["blocked_by"]) or "KERAS_BACKEND is not tensorflow"
-    if start == "auto" and preload["doubt"]:
-        return str(preload["doubt"])
-    if facts.tensorflow is None and not job["code"]["isolated"]:
+    if preload.blocked_by:
+        return preload.blocked_by
+    if job.env.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+        return "KERAS_BACKEND is not tensorflow"
+    if target.start == "auto" and preload.doubt:
+        return preload.doubt
+    if facts.tensorflow is None and not job.code.isolated:
         return "TensorFlow is not installed"
-    if job["resources"]["accelerator"] != "cpu":
+    if job.resources.accelerator != "cpu":
         return "forking is not tested with an accelerator"
-    if start == "auto" and len(cluster.members(job["resources"], target)) == 1:
+    if target.start == "auto" and len(cluster.members(job.resources, target)) == 1:
         return "a single task has no imports to share"
     return ""

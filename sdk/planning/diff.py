@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..hardware import pricing
-from ..spec.job import Job
 from ..spec.plan import Plan
+from ..spec.policies import Vertex
 from ..text import clipped
 
 # Replaces both run ids when requests are compared: a different id is not a difference.
@@ -56,18 +56,19 @@ _SIGNS = {"added": "+", "removed": "-", "changed": "~"}
 
 def compare(first: Plan, second: Plan, bodies: tuple[Any, Any]) -> list[Change]:
     """Return the differences, the most important first; `bodies` are the requests rendered for the `anonymous` plans."""
+    old, new = (json.loads(plan.to_json()) for plan in (first, second))
     return [
         *_code(first, second),
-        *_changes("entry", _fields(first, _ENTRY), _fields(second, _ENTRY)),
-        *_changes("job", _job(first), _job(second)),
-        *_changes("target", _target(first), _target(second)),
+        *_changes("entry", _chosen(old, _ENTRY), _chosen(new, _ENTRY)),
+        *_changes("job", old["job"], new["job"]),
+        *_changes("target", _target(first, old), _target(second, new)),
         *_requirements(first, second),
         *_members("tasks", first.tasks, second.tasks),
-        *_changes("environment", _environment(first.facts), _environment(second.facts)),
+        *_changes("environment", _chosen(old["facts"], _ENVIRONMENT), _chosen(new["facts"], _ENVIRONMENT)),
         *_members("price", _price(first), _price(second)),
         *_changes("request", bodies[0], bodies[1]),
         *_members(
-            "findings", *([f"{level}: {message}" for level, message in plan.findings] for plan in (first, second))
+            "findings", *([f"{each.level}: {each.message}" for each in plan.findings] for plan in (first, second))
         ),
     ]
 
@@ -85,45 +86,36 @@ def as_json(changes: Sequence[Change]) -> dict[str, Any]:
     return found
 
 
-def _fields(plan: Plan, names: Sequence[str]) -> dict[str, Any]:
-    return {name: getattr(plan, name) for name in names}
+def _chosen(data: Mapping[str, object], names: Sequence[str]) -> dict[str, object]:
+    return {name: data[name] for name in names}
 
 
-def _environment(facts: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: facts.get(name) for name in _ENVIRONMENT}
-
-
-def _job(plan: Plan) -> dict[str, Any]:
-    """Return the Job; fields that an earlier podlift did not write have their defaults."""
-    defaults = Job("none").model_dump(mode="json")
-    return {
-        name: {**default, **plan.job.get(name, {})} if isinstance(default, dict) else plan.job.get(name, default)
-        for name, default in defaults.items()
-    }
-
-
-def _target(plan: Plan) -> dict[str, Any]:
+def _target(plan: Plan, data: Mapping[str, Any]) -> dict[str, object]:
     name = plan.run_id.rpartition("-")[0]
-    return {"backend": plan.backend, "root": plan.root, "name": name, **plan.backend_options}
+    return {"backend": plan.backend, "root": plan.root, "name": name, **data["backend_options"]}
 
 
 def _price(plan: Plan) -> list[str]:
-    lines = [] if plan.backend == "local" else pricing.lines(plan.job, plan.backend_options)
-    return [f"{label}: {text}" for label, text in lines]
+    if not isinstance(plan.target, Vertex):
+        return []
+    return [
+        f"{label}: {text}" for label, text in pricing.lines(plan.target.rental(plan.job.resources, plan.job.limits))
+    ]
 
 
 def _code(first: Plan, second: Plan) -> Iterator[Change]:
-    old, new = ({file[0]: file for file in plan.files} for plan in (first, second))
+    old, new = ({file.path: file for file in plan.code.files} for plan in (first, second))
     for path in sorted(old.keys() | new.keys()):
         before, after = old.get(path), new.get(path)
-        if before is None or after is None or before[2:] != after[2:]:
+        if before is None or after is None or (before.sha256, before.executable) != (after.sha256, after.executable):
             kind = "added" if before is None else "removed" if after is None else "changed"
-            yield Change(section="code", path=path, before=before and before[2], after=after and after[2], kind=kind)
+            digests = [file and file.sha256 for file in (before, after)]
+            yield Change(section="code", path=path, before=digests[0], after=digests[1], kind=kind)
 
 
 def _requirements(first: Plan, second: Plan) -> Iterator[Change]:
     for name in ("lines", "options", "constraints"):
-        old, new = (plan.requirements.get(name, []) for plan in (first, second))
+        old, new = (getattr(plan.code.requirements, name) for plan in (first, second))
         yield from _members("requirements", old, new, prefix="" if name == "lines" else f"{name}: ")
 
 

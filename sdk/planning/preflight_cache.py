@@ -8,6 +8,7 @@ import os
 import platform
 import shlex
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from .. import __version__
@@ -41,7 +42,7 @@ def plan_findings(plan: Plan, environ: Mapping[str, str], verb: str) -> list[Fin
     Args:
         verb: the command that plans; "preflight" itself gets no findings.
     """
-    row = accelerators.row(plan.job["resources"]["accelerator"])
+    row = accelerators.row(plan.job.resources.accelerator)
     if row.family != "tpu" or verb == "preflight":
         return []
     command = f"podlift preflight {shlex.quote(_entry(plan))} --accelerator {row.name}"
@@ -58,7 +59,7 @@ def plan_findings(plan: Plan, environ: Mapping[str, str], verb: str) -> list[Fin
 
 
 def _entry(plan: Plan) -> str:
-    return f"{plan.target}:{plan.function}" if plan.function else plan.target
+    return f"{plan.code.program}:{plan.code.function}" if plan.code.function else plan.code.program
 
 
 def _place(plan: Plan, environ: Mapping[str, str], *, strict: bool) -> Path | None:
@@ -66,10 +67,10 @@ def _place(plan: Plan, environ: Mapping[str, str], *, strict: bool) -> Path | No
         "podlift": __version__,
         "python": platform.python_version(),
         "versions": {name: Installed().versions.get(name) for name in ("tensorflow", "keras")},
-        "program": [plan.digest, plan.target, plan.function, plan.argv, plan.kwargs],
-        "keras": plan.job["code"]["keras"],
-        "env": plan.job["env"],
-        "accelerator": plan.job["resources"]["accelerator"],
+        "program": [plan.code.digest, plan.code.program, plan.code.function, plan.argv, plan.kwargs],
+        "keras": plan.job.code.keras,
+        "env": asdict(plan.job)["env"],
+        "accelerator": plan.job.resources.accelerator,
         "strict": strict,
     }
     key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,17 @@ from ..packaging.paths import usable
 from ..packaging.requirements import read
 from ..packaging.requirements.read import Requirements
 from ..runtime.context import inside_task
+from ..spec.code import PackedCode, PackedRequirements
 from ..spec.job import Job
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
-from ..spec.policies import BACKENDS
+from ..spec.policies import BACKENDS, Local, Target, Vertex
 from ..storage import cache, data
 from ..storage.gcs import files as gcs_files
 from . import decide, preflight_cache, references
 from .roots import check_writable, cloud_root, in_bucket, resolve_root
-from .settings import table
-from .settings.merge import Entry, Settings, Target, gather, missing_variables
+from .settings import merge, table
+from .settings.merge import Entry, Settings, gather, missing_variables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +57,7 @@ class _Excluded:
 def make_plan(
     what: Entry | Job,
     given: Mapping[str, Any],
-    target: Target,
+    target: merge.Target,
     environ: Mapping[str, str],
     *,
     verb: str = "plan",
@@ -90,7 +91,7 @@ def make_plan(
     with problems.collect(), usable("The current folder", "."):
         if job is not None and job.inputs:
             inputs, notes = data.resolve(job.inputs, Path.cwd())
-            network = options.get("network") != "isolated"
+            network = not isinstance(options, Local) or options.network != "isolated"
             notes += data.find_unreachable(inputs, disk=facts is None or facts.disk, network=network)
     with problems.collect():
         if job is not None and job.checkpoints.resume_from is not None:
@@ -100,12 +101,11 @@ def make_plan(
     if job is None or packed is None or facts is None:
         raise AssertionError("a check failed without a problem")
     label = settings.target.name or ids.default_name(_named(packed.source), packed.source.home.name)
-    where = {"run_id": ids.new_run_id(label), "root": root, "backend": backend, "options": options}
-    made = _decide(job, packed, facts, inputs, where, starting=verb != "plan")
-    made = replace(made, local=local, warm_start=warm)
+    made = _decide(job, backend, options, packed, facts, inputs, label, root, starting=verb != "plan")
+    made = replace(made, warm_start=warm, local=local)
     notes += _ignored(settings, backend)
     notes += preflight_cache.plan_findings(made, environ, verb)
-    made = replace(made, findings=[*([note.level, note.message] for note in notes), *made.findings])
+    made = replace(made, findings=(*notes, *made.findings))
     bad = checks.errors(made.findings)
     if bad:
         raise InputError(settings.sourced(bad))
@@ -139,7 +139,7 @@ def _facts(
     job: Job | None,
     environ: Mapping[str, str],
     problems: Problems,
-    place: tuple[dict[str, Any], str],
+    place: tuple[Target, str],
     *,
     online: bool,
     starting: bool,
@@ -147,11 +147,10 @@ def _facts(
     """Probe this machine and, if `online`, the cloud about a `place`: the backend's own options and the root."""
     if job is None:
         return None
-    fields = job.model_dump(mode="json")
-    problems.found += missing_variables(fields["env"], environ)
+    problems.found += missing_variables(job, environ)
     if problems.found:
         return None
-    return backends.load(backend).probe(fields, place[0], root=place[1], online=online, starting=starting)
+    return backends.load(backend).probe(job, place[0], root=place[1], online=online, starting=starting)
 
 
 def _package(
@@ -159,7 +158,7 @@ def _package(
     job: Job | None,
     excluded: _Excluded,
     facts: Facts | None,
-    options: Mapping[str, Any],
+    options: Target,
     *,
     elsewhere: bool,
 ) -> _PackedCode | None:
@@ -203,9 +202,7 @@ def _package(
             ),
             kwargs=kwargs,
             args=() if job is None or isinstance(job.args, dict) else job.args or (),
-            chief=options.get("cluster") != "workers"
-            and job is not None
-            and job.resources.workers + job.resources.ps > 1,
+            chief=options.shape != "workers" and job is not None and job.resources.workers + job.resources.ps > 1,
             servers=job is not None and job.resources.ps > 0,
             left_out=packed.left_out,
         )
@@ -230,33 +227,61 @@ def _named(source: LocatedEntry) -> str:
 
 
 def _decide(
-    job: Job, packed: _PackedCode, facts: Facts, inputs: dict[str, str], where: dict[str, Any], *, starting: bool
+    job: Job,
+    backend: str,
+    target: Target,
+    packed: _PackedCode,
+    facts: Facts,
+    inputs: dict[str, str],
+    label: str,
+    root: str,
+    *,
+    starting: bool,
 ) -> Plan:
-    source, needed = packed.source, packed.needed
     return decide.make_plan(
-        job=job.model_dump(mode="json"),
-        argv=[] if source.function and isinstance(job.args, dict) else job.argv(),
+        job=job,
+        argv=[] if packed.source.function and isinstance(job.args, dict) else job.argv(),
         kwargs=job.args if isinstance(job.args, dict) else {},
-        **where,
+        run_id=ids.new_run_id(label),
+        root=root,
+        backend=backend,
         starting=starting,
-        source=_source_data(source),
-        bundle=_bundle_data(packed.bundle),
+        target=target,
+        code=_code(packed),
         facts=facts,
         inputs=inputs,
-        requirements={
-            "source": needed.source,
-            "lines": list(needed.lines),
-            "options": list(needed.options),
-            "constraints": list(needed.constraints),
-        },
         notes=packed.notes,
-        preload=asdict(packed.preload),
+        preload=packed.preload,
+    )
+
+
+def _code(packed: _PackedCode) -> PackedCode:
+    source, made, needed = packed.source, packed.bundle, packed.needed
+    outside = {source.project / part for part in (source.base, *source.parts)}
+    return PackedCode(
+        kind=source.kind,
+        program=source.target,
+        function=source.function,
+        project=str(source.project),
+        roots=list(source.roots),
+        only=source.file if source.alone else "",
+        cwd=source.cwd,
+        outside=[] if source.alone else sorted(map(str, outside)),
+        digest=made.digest,
+        files=made.members,
+        left_out=list(made.left_out),
+        generated=dict(made.generated),
+        requirements=PackedRequirements(
+            source=needed.source,
+            lines=list(needed.lines),
+            options=list(needed.options),
+            constraints=list(needed.constraints),
+        ),
     )
 
 
 def bundle_of(plan: Plan) -> Bundle:
-    members = tuple(bundle.BundleMember(*file) for file in plan.files)
-    return Bundle(plan.digest, members, generated=plan.generated)
+    return Bundle(plan.code.digest, plan.code.files, generated=plan.code.generated)
 
 
 def packaged(plan: Plan) -> Plan:
@@ -267,19 +292,15 @@ def packaged(plan: Plan) -> Plan:
     """
     before = bundle_of(plan)
     place = RootPaths(plan.local or plan.root).bundle
-    made = bundle.take(before, Path(plan.project), place, entry=plan.target if plan.kind == "script" else "")
-    if made.digest == plan.digest:
+    entry = plan.code.program if plan.code.kind == "script" else ""
+    made = bundle.take(before, Path(plan.code.project), place, entry=entry)
+    if made.digest == plan.code.digest:
         return plan
     now = {member.path: member for member in made.members}
     changed = ", ".join(member.path for member in before.members if now.get(member.path) != member)
-    note = ["note", f"Changed while the plan was made, and packaged with the later content: {changed}."]
-    return replace(
-        plan,
-        digest=made.digest,
-        files=_bundle_data(made)["files"],
-        left_out=[*plan.left_out, *made.left_out],
-        findings=[*plan.findings, note],
-    )
+    note = Finding("note", f"Changed while the plan was made, and packaged with the later content: {changed}.")
+    code = replace(plan.code, digest=made.digest, files=made.members, left_out=[*plan.code.left_out, *made.left_out])
+    return replace(plan, code=code, findings=(*plan.findings, note))
 
 
 def refuse_keywords(given: Mapping[str, Any], other: str) -> None:
@@ -300,23 +321,26 @@ def refuse_inside_task(verb: str) -> None:
         )
 
 
-def _backend(settings: Settings, problems: Problems) -> tuple[str, dict[str, Any]]:
-    """Return the backend's name and its own options as JSON; mistakes go to `problems`."""
+def _backend(settings: Settings, problems: Problems) -> tuple[str, Target]:
+    """Return the backend's name and its target; mistakes go to `problems`."""
     name = settings.values.get("backend", "local")
     with problems.collect():
         backends.check_name(name)
-        return name, table.backend_options(name, settings.values)
-    return name, {}
+        return name, table.target(name, settings.values)
+    return name, Target()
 
 
-def _root(
-    backend: str, options: Mapping[str, Any], settings: Settings, environ: Mapping[str, str], problems: Problems
-) -> str:
+def _root(backend: str, options: Target, settings: Settings, environ: Mapping[str, str], problems: Problems) -> str:
     given, root = settings.target.root, "/"
     with problems.collect():
         if backend in backends.IN_CLOUD:
             explicit = given is not None and settings.origins.get("root") == "argument"
-            return cloud_root(backend, options.get("bucket"), None if given is None else str(given), explicit=explicit)
+            return cloud_root(
+                backend,
+                options.bucket if isinstance(options, Vertex) else None,
+                None if given is None else str(given),
+                explicit=explicit,
+            )
         root = resolve_root(given, environ)
         if backend == "local" and not in_bucket(root):
             with usable("The root", root):
@@ -324,11 +348,11 @@ def _root(
     return root
 
 
-def _local(root: str, options: Mapping[str, Any], environ: Mapping[str, str], *, ask: bool) -> str:
+def _local(root: str, options: Target, environ: Mapping[str, str], *, ask: bool) -> str:
     """Return the folder on this machine for a root in a bucket, "" for a root that is a folder; `ask` checks the bucket."""
     if not in_bucket(root):
         return ""
-    if options.get("network") == "isolated":
+    if isinstance(options, Local) and options.network == "isolated":
         raise InputError(
             f"local_network='isolated' cannot reach checkpoints in a bucket. Received: root={root!r}. Next: name a folder."
         )
@@ -356,28 +380,6 @@ def _own_folders(root: Path, home: Path, cache_folder: Path | None) -> dict[Path
         return {**own, root: "the root of runs"}
     paths = RootPaths(str(root))
     return {**own, Path(paths.runs): "the root of runs", Path(paths.bundle("")).parent: "the root of runs"}
-
-
-def _source_data(source: LocatedEntry) -> dict[str, Any]:
-    return {
-        "kind": source.kind,
-        "target": source.target,
-        "function": source.function,
-        "project": str(source.project),
-        "roots": list(source.roots),
-        "only": source.file if source.alone else "",
-        "cwd": source.cwd,
-        "outside": [] if source.alone else sorted(str(source.project / part) for part in {source.base, *source.parts}),
-    }
-
-
-def _bundle_data(packed: Bundle) -> dict[str, Any]:
-    return {
-        "digest": packed.digest,
-        "files": [[m.path, m.size, m.sha256, m.executable] for m in packed.members],
-        "left_out": list(packed.left_out),
-        "generated": dict(packed.generated),
-    }
 
 
 def _alone(source: LocatedEntry) -> list[Finding]:

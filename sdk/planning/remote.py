@@ -45,7 +45,7 @@ def _cache(environ: Mapping[str, str]) -> Path:
 def publish(plan: Plan) -> None:
     """Upload the plan and the bundle of a new run. If that fails, the run is removed here too."""
     try:
-        push.publish(plan.paths, plan.url, plan.bundle, RootPaths(plan.root).bundle(plan.digest))
+        push.publish(plan.paths, plan.url, plan.bundle, RootPaths(plan.root).bundle(plan.code.digest))
     except StoreError:
         shutil.rmtree(plan.paths.url, ignore_errors=True)
         raise
@@ -94,7 +94,7 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
     `resumes` includes this resume, and `record` is the name of its record.
     """
     copy = LocalCopy(plan.paths, plan.url, SystemClock())
-    bundle_url = RootPaths(plan.root).bundle(plan.digest)
+    bundle_url = RootPaths(plan.root).bundle(plan.code.digest)
     if Path(plan.bundle).exists():
         push.upload_bundle(plan.bundle, bundle_url)
     for name in posix.list_names(os.path.dirname(plan.paths.revision(""))):
@@ -117,7 +117,7 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
 def fetch_code(plan: Plan) -> None:
     """Download the bundle of a run, if the bucket has it."""
     with suppress(MissingError):
-        push.download_bundle(RootPaths(plan.root).bundle(plan.digest), plan.bundle)
+        push.download_bundle(RootPaths(plan.root).bundle(plan.code.digest), plan.bundle)
 
 
 def runs(root: str, limit: int | None) -> list[str]:

@@ -18,6 +18,7 @@ from ..planning.settings.merge import Entry, Target
 from ..process import spawn as processes
 from ..spec.job import Job
 from ..spec.policies import Resources
+from ..spec.values import given as given_fields
 from . import sizes
 from .process import PreflightLimits, Spawn, inspect
 
@@ -61,7 +62,7 @@ def preflight(
     with tempfile.TemporaryDirectory(prefix="podlift-preflight-") as folder:
         settings = dict(given or {})
         if isinstance(what, Job):
-            what = what.model_copy(update={"resources": Resources(accelerator=row.name)})
+            what = Job(**{**given_fields(what), "resources": Resources(accelerator=row.name)})
         else:
             settings |= {"accelerator": row.name, "workers": 1}
         plan = make_plan(what, settings, Target(backend="local", root=folder, name=None), os.environ, verb="preflight")

@@ -97,7 +97,7 @@ def _write_request(plan: Plan, accelerator: str, folder: str, *, strict: bool) -
 def _environment(plan: Plan, request: PreflightRequest, folder: str) -> dict[str, str]:
     task = plan.members[0]
     return {
-        **render.inherited(os.environ, plan.job["env"]),
+        **render.inherited(os.environ, plan.job.copied),
         **render.environment(plan, 1, task, {task.name: "localhost:1"}, plan.paths.temporary),
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "XLA_FLAGS": f"{_FLAGS}{folder}/dumps",

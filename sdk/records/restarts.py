@@ -6,10 +6,11 @@ the owner of the machine who reclaimed it (`preemption`). No budget is charged f
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from ..spec.policies import Retry
 from ..status import Reason, State
 from ..storage.retry import backoff
 
@@ -58,18 +59,18 @@ class Decision:
     why: str = ""  # one sentence for the log and for `why()`, or ""
 
 
-def decide(history: Sequence[EndedAttempt], policy: Mapping[str, Any], *, drill: bool = False) -> Decision:
+def decide(history: Sequence[EndedAttempt], policy: Retry, *, drill: bool = False) -> Decision:
     """Return whether the run is restarted.
 
-    `history` holds every attempt so far, oldest first. `policy` maps each budget to its number of restarts, None for no limit.
-    In a drill, tasks are killed on purpose: ending at the same step repeatedly is not a crash loop.
+    `history` holds every attempt so far, oldest first. In a drill, tasks are killed on purpose: ending at the same step
+    repeatedly is not a crash loop.
     """
     last = history[-1]
     budget = BUDGETS.get(last.reason)
     if last.state is State.SUCCEEDED or budget is None:
         return Decision(restart=False)
     used = sum(BUDGETS.get(ended.reason) == budget for ended in history) - 1
-    allowed = policy[budget]
+    allowed: int | None = getattr(policy, budget)
     if allowed is not None and used >= allowed:
         spent = f"{used} of {allowed} restarts after {_CAUSES[budget]} are used up (retry_{budget})."
         return Decision(restart=False, why="" if allowed == 0 else f"Not restarted: {spent}")

@@ -72,7 +72,7 @@ def main(payload_path: str, task: str, home: str) -> int:
     if os.getpid() != pid:
         return code  # a child that the program forked: it must not report for the task
     if failure is not None:
-        _fail(failure, checkpoint, recorder, payload.grace_s)
+        _fail(failure, checkpoint, recorder, payload.limits.grace_s)
     elif code == 0:
         _record_value(recorder, returned)
         recorder.record("done")
@@ -100,11 +100,11 @@ def _instrument(
     tpu.prepare(payload, os.environ)
     found = [*_patches(payload, task, reporter, work), *disconnected.patches()]
     limit = None
-    if payload.max_steps is not None:
-        limit = limits.Limit(payload.max_steps)
+    if payload.limits.max_steps is not None:
+        limit = limits.Limit(payload.limits.max_steps)
         found += limit.patches()
     if takes_part:
-        found += FitHooks(checkpoint, auto=payload.checkpoints.get("auto", False), limit=limit).patches()
+        found += FitHooks(checkpoint, auto=payload.checkpoints.auto, limit=limit).patches()
     install(found)
     return checkpoint
 
@@ -132,7 +132,7 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
     found += tpu.patches(payload, os.environ)
     if payload.drill:
         # After the seeds, so that the drill's own calls are not reported.
-        found += seeds.patches(int(payload.drill["seed"]))
+        found += seeds.patches(payload.drill.seed)
         path = RunPaths(payload.run_url).unseeded(payload.attempt, task)
         found += seeds.UnseededCalls(path, work).patches()
     if len(payload.tasks) > 1:
@@ -154,7 +154,7 @@ def _run(
     try:
         if code == 0:
             checkpoint.end()
-        checkpoint.manager.close(None if code == 0 else payload.grace_s)
+        checkpoint.manager.close(None if code == 0 else payload.limits.grace_s)
     except BaseException as error:
         if code == 0:
             _print_error(error)
@@ -278,7 +278,7 @@ def _without_ours(start: TracebackType | None) -> TracebackType | None:
 
 def _wait_for_others(paths: RunPaths, payload: Payload) -> None:
     """Wait until the other tasks are done: a cloud stops them as soon as the first task's process ends."""
-    until = time.monotonic() + payload.exit_wait_s
+    until = time.monotonic() + payload.limits.exit_wait_s
     if payload.bucket_url:
         from .container.records import finished_tasks
 
@@ -289,7 +289,7 @@ def _wait_for_others(paths: RunPaths, payload: Payload) -> None:
     while waiting := others - finished():
         if time.monotonic() >= until:
             _log.info(
-                f"exits after limit_exit_wait={payload.exit_wait_s:g}s; not done yet: {', '.join(sorted(waiting))}"
+                f"exits after limit_exit_wait={payload.limits.exit_wait_s:g}s; not done yet: {', '.join(sorted(waiting))}"
             )
             return
         time.sleep(poll_s)

@@ -183,7 +183,7 @@ def enter(payload: Payload, task: str, reporter: Reporter, checkpoint: AutoCheck
         inputs=payload.inputs,
         dirs=_dirs(payload),
         reporter=reporter,
-        max_steps=payload.max_steps,
+        max_steps=payload.limits.max_steps,
         checkpoint=checkpoint,
         tpu=payload.tpu,
     )

@@ -10,7 +10,8 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from .policies import Resources, Target
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,9 @@ def tasks(workers: int, cluster: str = "chief", *, ps: int = 0, evaluator: bool 
     return (first, *others, *servers, *([Task("evaluator", 0, 3, 0)] if evaluator else []))
 
 
-def members(resources: Mapping[str, Any], target: Mapping[str, Any]) -> tuple[Task, ...]:
-    """Return the tasks of a Job's resources and a backend's options, both as JSON; runs of podlift 0.1 have fewer roles."""
-    return tasks(
-        resources["workers"],
-        target.get("cluster", "chief"),
-        ps=resources.get("ps", 0),
-        evaluator=resources.get("evaluator", False),
-    )
+def members(resources: Resources, target: Target) -> tuple[Task, ...]:
+    """Return the tasks of a job."""
+    return tasks(resources.workers, target.shape, ps=resources.ps, evaluator=resources.evaluator)
 
 
 def role_of(name: str) -> str:

@@ -23,7 +23,7 @@ class Finding:
 
     level: Literal["error", "warning", "note"]
     message: str
-    nearest: tuple[tuple[str, Any], ...] = ()
+    nearest: tuple[tuple[str, object], ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class Facts:
     online: Mapping[str, Any] = field(default_factory=dict)  # answers of the cloud: "bucket", "image", "quotas"
 
 
-def error(message: str, nearest: dict[str, Any] | None = None) -> Finding:
+def error(message: str, nearest: Mapping[str, object] | None = None) -> Finding:
     """Return an error; its message (given without a full stop) ends with the nearest valid choice, written as keywords."""
     message = message if message.endswith("?") else f"{message}."
     if not nearest:
@@ -51,9 +51,9 @@ def error(message: str, nearest: dict[str, Any] | None = None) -> Finding:
     return Finding("error", f"{message} Nearest: {words}.", tuple(nearest.items()))
 
 
-def _written(path: str, value: Any) -> Any:
+def _written(path: str, value: object) -> object:
     """Return a value as a keyword has it."""
-    return compact_duration(value) if path.endswith("_s") else value
+    return compact_duration(value) if path.endswith("_s") and isinstance(value, float) else value
 
 
 def warning(message: str) -> Finding:

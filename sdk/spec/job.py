@@ -9,12 +9,12 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
-
+from ..text import SHOWN, shown
 from .policies import Checkpoints, Code, Limits, Resources, Retry
-from .values import SHOWN, Value, as_text, is_utf8, shown
+from .values import Check, PathText, Value, as_text, is_utf8
 
 JsonArgs = list[Any] | dict[str, Any] | None
 
@@ -31,7 +31,7 @@ _RESERVED_ENV = re.compile(
 )
 
 
-def _json_args(value: Any) -> Any:
+def _json_args(value: object) -> object:
     if not isinstance(value, (list, tuple, dict, type(None))):
         raise ValueError("a list is argv, a dict is keyword arguments")
     bad = [f"{path or 'args'} is {what}" for path, what in _not_json(value, "")]
@@ -45,7 +45,7 @@ def _json_args(value: Any) -> Any:
     return value
 
 
-def _not_json(value: Any, path: str, above: tuple[int, ...] = ()) -> list[tuple[str, str]]:
+def _not_json(value: object, path: str, above: tuple[int, ...] = ()) -> list[tuple[str, str]]:
     """Return (path, description) of everything below `value` that JSON cannot carry without loss.
 
     Args:
@@ -86,7 +86,20 @@ def _unfit(value: str | float | None) -> str:
     return ""
 
 
-def _environment_values(value: Any) -> Any:
+@dataclass(frozen=True, kw_only=True)
+class FromCaller(Value):
+    """Stands for the caller's own value of an environment variable: copied when the run starts, stored nowhere.
+
+    Usage: `Job("train.py", env={"WANDB_API_KEY": FromCaller()})`
+    """
+
+    from_caller: Literal[True] = True
+
+
+Environment = dict[str, str | FromCaller]
+
+
+def _environment_values(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
     bad = [repr(name) for name, item in value.items() if not isinstance(item, (str, FromCaller)) and item != _COPIED]
@@ -95,7 +108,7 @@ def _environment_values(value: Any) -> Any:
     return {name: FromCaller() if item == _COPIED else item for name, item in value.items()}
 
 
-def _environment(value: dict[str, str | FromCaller]) -> dict[str, str | FromCaller]:
+def _environment(value: Environment) -> Environment:
     problems = []
     for name, text in value.items():
         if not _ENV_NAME.fullmatch(name):
@@ -129,7 +142,7 @@ def _environment(value: dict[str, str | FromCaller]) -> dict[str, str | FromCall
     return value
 
 
-def _inputs(value: Any) -> Any:
+def _inputs(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
     bad = [repr(name) for name in value if not (isinstance(name, str) and _ENV_NAME.fullmatch(name))]
@@ -138,15 +151,7 @@ def _inputs(value: Any) -> Any:
     return {name: as_text(place) for name, place in value.items()}
 
 
-class FromCaller(Value):
-    """Stands for the caller's own value of an environment variable: copied when the run starts, stored nowhere.
-
-    Usage: `Job("train.py", env={"WANDB_API_KEY": FromCaller()})`
-    """
-
-    from_caller: Literal[True] = True
-
-
+@dataclass(frozen=True, kw_only=True)
 class Job(Value):
     """A training program and how to run it.
 
@@ -168,20 +173,22 @@ class Job(Value):
         InputError: every mistake in one error.
     """
 
-    entry: Annotated[str, BeforeValidator(as_text)]
-    args: Annotated[JsonArgs, BeforeValidator(_json_args)] = None
-    env: Annotated[dict[str, str | FromCaller], BeforeValidator(_environment_values), AfterValidator(_environment)] = (
-        Field(default_factory=dict)
+    entry: PathText = field(kw_only=False)
+    args: Annotated[JsonArgs, Check(_json_args, before=True)] = None
+    env: Annotated[Environment, Check(_environment_values, before=True), Check(_environment)] = field(
+        default_factory=dict
     )
-    inputs: Annotated[dict[str, str], BeforeValidator(_inputs)] = Field(default_factory=dict)
-    resources: Resources = Resources()
-    code: Code = Code()
-    limits: Limits = Limits()
-    retry: Retry = Retry()
-    checkpoints: Checkpoints = Checkpoints()
+    inputs: Annotated[dict[str, str], Check(_inputs, before=True)] = field(default_factory=dict)
+    resources: Resources = field(default_factory=Resources)
+    code: Code = field(default_factory=Code)
+    limits: Limits = field(default_factory=Limits)
+    retry: Retry = field(default_factory=Retry)
+    checkpoints: Checkpoints = field(default_factory=Checkpoints)
 
-    def __init__(self, entry: str, **data: Any) -> None:
-        super().__init__(entry=entry, **data)
+    @property
+    def copied(self) -> list[str]:
+        """The names of the environment variables that are copied from the caller."""
+        return [name for name, value in self.env.items() if isinstance(value, FromCaller)]
 
     def argv(self) -> list[str]:
         """Return `args` as the words behind a script's name.
@@ -202,5 +209,5 @@ class Job(Value):
         return words
 
 
-def _word(value: Any) -> str:
+def _word(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)

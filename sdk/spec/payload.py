@@ -3,10 +3,39 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
-VERSION = 1
+from .policies import Checkpoints, Limits
+from .wire import decode
+
+VERSION = 2
+KillPoint = Literal["step", "epoch", "save", "validation"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kill:
+    """One kill of a task by SIGKILL.
+
+    "step": after that training step of the run. "epoch": after that epoch of the task, before its state is saved. "save":
+    once the task has begun that many checkpoints, while the last one is being written. "validation": at the first batch of
+    that validation. Epochs, saves and validations are counted over all attempts, repeated ones included.
+    """
+
+    task: str
+    point: KillPoint
+    number: int  # from 1
+
+    def __str__(self) -> str:
+        return f"{self.task}@{self.point}:{self.number}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drill:
+    """What a drill does to a run."""
+
+    seed: int  # of all random numbers
+    kills: tuple[Kill, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,15 +55,13 @@ class Payload:
     roots: list[str]  # folders of the bundle that come first on sys.path, "" for the top
     tasks: list[str]  # names of all tasks; the first one decides whether the run succeeded
     writes: str  # "chief" or "all": whose Keras files are written to the path in the program
-    exit_wait_s: float  # how long the first task waits for the others before it exits
+    limits: Limits
+    checkpoints: Checkpoints
     cwd: str = ""  # folder of the bundle in which the program starts, "" for the top
     inputs: dict[str, str] = field(default_factory=dict)  # where the data is, by name
-    max_steps: int | None = None  # training steps after which `fit` ends; None for no limit
     source_dirs: list[str] = field(default_factory=list)  # the original project: a task must not import from there
-    checkpoints: dict[str, Any] = field(default_factory=dict)  # the job's policy; {} in runs of podlift 0.1
     warm_start: str = ""  # the checkpoint to start with, as `STORE#COMMIT`; "" for none
-    grace_s: float = 5.0  # seconds from the stop request to the end of the task
-    drill: dict[str, Any] = field(default_factory=dict)  # "kills" and "seed" of a drill; {} for a normal run
+    drill: Drill | None = None
     store: str = ""  # where checkpoints are kept; "" for the run's own directory
     bucket_url: str = ""  # the run's directory in a bucket, if the tasks share no folder; "" if they do
     resumes: int = 0  # how often the run was resumed: a cancel request is for one resume; used with `bucket_url` only
@@ -52,5 +79,4 @@ class Payload:
         data = json.loads(text)
         if not isinstance(data, dict) or data.get("version") != VERSION:
             raise ValueError(f"This is not a payload of version {VERSION}. Received: {str(text)[:80]!r}")
-        known = {item.name for item in fields(Payload)}
-        return Payload(**{key: value for key, value in data.items() if key in known})
+        return decode(Payload, data)

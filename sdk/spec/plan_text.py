@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ..hardware import accelerators, pricing
+from ..hardware import pricing
 from ..text import and_more, counted, duration, size
+from .policies import Checkpoints, Vertex
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -19,16 +20,16 @@ _TASKS = 4
 
 
 def lines(plan: Plan) -> list[tuple[str, str]]:
-    cloud = _cloud(plan) if plan.capabilities.has_price else []
+    cloud = _cloud(plan, plan.target) if isinstance(plan.target, Vertex) else []
     found = [*_run(plan), *cloud, *_code(plan), *_python(plan), *_program(plan)]
-    return [*found, *((level, message) for level, message in plan.findings)]
+    return [*found, *((finding.level, finding.message) for finding in plan.findings)]
 
 
 def short(plan: Plan) -> list[tuple[str, str]]:
     """Return the lines that `submit` prints first: what, where, the price, the warnings, and how much is hidden."""
-    cloud = _cloud(plan) if plan.capabilities.has_price else []
+    cloud = _cloud(plan, plan.target) if isinstance(plan.target, Vertex) else []
     # Notes may tell what rented machines cost or lack.
-    findings = [(level, message) for level, message in plan.findings if level != "note" or cloud]
+    findings = [(each.level, each.message) for each in plan.findings if each.level != "note" or cloud]
     found = [
         ("run", plan.run_id),
         ("directory", plan.url),
@@ -39,8 +40,8 @@ def short(plan: Plan) -> list[tuple[str, str]]:
         *findings,
     ]
     hidden = {
-        "left out": len(plan.left_out),
-        "variables not passed": len(plan.dropped),
+        "left out": len(plan.code.left_out),
+        "variables not passed": len(plan.facts.dropped),
         "notes": len(plan.findings) - len(findings),
     }
     words = ", ".join(f"{name} {number}" for name, number in hidden.items() if number)
@@ -65,65 +66,67 @@ def _run(plan: Plan) -> list[tuple[str, str]]:
         ("directory", plan.url),
         ("backend", plan.backend),
         ("tasks", f"{_hardware(plan)}: {', '.join(plan.tasks)}"),
-        ("entry", f"{plan.kind} {_entry(plan)}, started in {plan.cwd or 'the top folder'} of the bundle"),
+        ("entry", f"{plan.code.kind} {_entry(plan)}, started in {plan.code.cwd or 'the top folder'} of the bundle"),
     ]
 
 
 def _entry(plan: Plan) -> str:
-    return f"{plan.target}:{plan.function}" if plan.function else " ".join([plan.target, *plan.argv])
+    return (
+        f"{plan.code.program}:{plan.code.function}" if plan.code.function else " ".join([plan.code.program, *plan.argv])
+    )
 
 
 def _hardware(plan: Plan) -> str:
-    accelerator, tasks = plan.job["resources"]["accelerator"], len(plan.tasks)
+    accelerator, tasks = plan.job.resources.accelerator, len(plan.tasks)
     # Parameter servers have no accelerator.
-    servers = 0 if accelerator == "cpu" else plan.job["resources"].get("ps", 0)
+    servers = 0 if accelerator == "cpu" else plan.job.resources.ps
     words = f"{tasks - servers} x {accelerator}"
     return f"{words}, {servers} x cpu" if servers else words
 
 
 def _bundle(plan: Plan) -> str:
-    count = sum(not path.endswith("/") for path, *_ in plan.files)
-    return f"{counted(count, 'file')}, {size(sum(file[1] for file in plan.files))} of {plan.project}"
+    count = sum(not file.path.endswith("/") for file in plan.code.files)
+    return f"{counted(count, 'file')}, {size(sum(file.size for file in plan.code.files))} of {plan.code.project}"
 
 
-def _cloud(plan: Plan) -> list[tuple[str, str]]:
-    options, disk_gb = plan.backend_options, plan.backend_options["disk_gb"]
+def _cloud(plan: Plan, target: Vertex) -> list[tuple[str, str]]:
     lines = [
-        ("project", options["project"] or "<project>"),
-        ("region", ", then ".join(options["regions"])),
-        ("image", options["image"] or "<image>"),
+        ("project", target.project or "<project>"),
+        ("region", ", then ".join(target.regions)),
+        ("image", target.image or "<image>"),
     ]
-    for pool in accelerators.pools(plan.job["resources"], options):
+    rented = target.rental(plan.job.resources, plan.job.limits)
+    for pool in rented.pools:
         row = pool.accelerator
         chips = "" if row.family == "cpu" else f" with {row.title or row.name} x {row.count or row.chips}"
-        machines = f"{pool.role}: {pool.replicas} x {pool.machine}{chips}, {disk_gb} GB of disk"
+        machines = f"{pool.role}: {pool.replicas} x {pool.machine}{chips}, {target.disk_gb} GB of disk"
         lines.append((f"pool {pool.index}", machines))
-    return [*lines, *pricing.lines(plan.job, options)]
+    return [*lines, *pricing.lines(rented)]
 
 
 def _code(plan: Plan) -> list[tuple[str, str]]:
-    largest = sorted((file for file in plan.files if file[1]), key=lambda file: (-file[1], file[0]))[:_LARGEST]
-    lines = [
-        ("bundle", f"{_bundle(plan)}, sha256 {plan.digest[:12]}"),
-        ("largest", ", ".join(f"{file[0]} ({size(file[1])})" for file in largest) or "none"),
-        ("sys.path", ", ".join(root or "the top folder" for root in plan.roots)),
+    largest = sorted((file for file in plan.code.files if file.size), key=lambda file: (-file.size, file.path))[
+        :_LARGEST
     ]
-    lines += [("written", f"{path}, by podlift") for path in plan.generated]
-    lines += [("left out", text) for text in plan.left_out[:_SHOWN]]
-    if len(plan.left_out) > _SHOWN:
-        lines.append(("left out", f"and {len(plan.left_out) - _SHOWN} more: podlift plan --json lists them all"))
+    lines = [
+        ("bundle", f"{_bundle(plan)}, sha256 {plan.code.digest[:12]}"),
+        ("largest", ", ".join(f"{file.path} ({size(file.size)})" for file in largest) or "none"),
+        ("sys.path", ", ".join(root or "the top folder" for root in plan.code.roots)),
+    ]
+    lines += [("written", f"{path}, by podlift") for path in plan.code.generated]
+    lines += [("left out", text) for text in plan.code.left_out[:_SHOWN]]
+    if len(plan.code.left_out) > _SHOWN:
+        lines.append(("left out", f"and {len(plan.code.left_out) - _SHOWN} more: podlift plan --json lists them all"))
     return lines
 
 
 def _python(plan: Plan) -> list[tuple[str, str]]:
     if not plan.capabilities.runs_here:
         return [("python", "that of the image; missing requirements are installed when a task starts")]
-    if plan.job["code"].get("isolated", False):
-        python = f"{plan.facts['python']}, a fresh environment"
+    if plan.job.code.isolated:
+        python = f"{plan.facts.python}, a fresh environment"
     else:
-        python = (
-            f"{plan.facts['python']} with TensorFlow {plan.facts['tensorflow']}, Keras {plan.facts['keras']}, as here"
-        )
+        python = f"{plan.facts.python} with TensorFlow {plan.facts.tensorflow}, Keras {plan.facts.keras}, as here"
     if plan.preload:
         start = f"forked from one process that has imported {', '.join(plan.preload)}"
     else:
@@ -133,30 +136,28 @@ def _python(plan: Plan) -> list[tuple[str, str]]:
 
 def _program(plan: Plan) -> list[tuple[str, str]]:
     lines = []
-    requirements = plan.requirements.get("lines", [])
-    if requirements:
-        source = plan.requirements.get("source", "")
-        lines.append(("requires", f"{len(requirements)} of {source}: {and_more(requirements, _SHOWN)}"))
+    needed = plan.code.requirements
+    if needed.lines:
+        lines.append(("requires", f"{len(needed.lines)} of {needed.source}: {and_more(needed.lines, _SHOWN)}"))
     lines += [("input", f"{name}: {url}") for name, url in plan.inputs.items()]
-    if "checkpoints" in plan.job:
-        lines.append(("checkpoints", _checkpoints(plan.job["checkpoints"], plan.warm_start)))
-    if plan.job["env"]:
+    lines.append(("checkpoints", _checkpoints(plan.job.checkpoints, plan.warm_start)))
+    if plan.job.env:
         names = [
-            name if isinstance(value, str) else f"{name} (from this shell)" for name, value in plan.job["env"].items()
+            name if isinstance(value, str) else f"{name} (from this shell)" for name, value in plan.job.env.items()
         ]
         lines.append(("variables", ", ".join(names)))
-    if plan.dropped:
-        lines.append(("not passed", f"{', '.join(plan.dropped)}: variables of this shell; --env NAME passes one"))
+    if plan.facts.dropped:
+        lines.append(("not passed", f"{', '.join(plan.facts.dropped)}: variables of this shell; --env NAME passes one"))
     return lines
 
 
-def _checkpoints(policy: Mapping[str, Any], warm_start: str) -> str:
-    when = [f"every {policy['every_steps']} steps"] if policy["every_steps"] else []
-    when += [f"every {duration(policy['every_s'])}"] if policy["every_s"] else []
-    words = f"fit saves {', '.join([*when, 'at its end'])}" if policy["auto"] else "saved by ctx.checkpoint() only"
-    words += f"; the last {policy['keep_last']} are kept"
-    if policy["best"]:
-        words += f", and the best by {policy['best']}"
+def _checkpoints(policy: Checkpoints, warm_start: str) -> str:
+    when = [f"every {policy.every_steps} steps"] if policy.every_steps else []
+    when += [f"every {duration(policy.every_s)}"] if policy.every_s else []
+    words = f"fit saves {', '.join([*when, 'at its end'])}" if policy.auto else "saved by ctx.checkpoint() only"
+    words += f"; the last {policy.keep_last} are kept"
+    if policy.best:
+        words += f", and the best by {policy.best}"
     if warm_start:
         words += f"; starts from {warm_start}"
     return words

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue
+from ..hardware import Provisioning, accelerators, pricing
+from .values import Bounds, Check, Name, PathText, Seconds, Texts, Value, text_or_texts
 
-from ..hardware import accelerators
-from .values import Texts, Value, as_text, text_or_texts
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 def _metric(value: str) -> str:
@@ -17,17 +20,28 @@ def _metric(value: str) -> str:
     return value
 
 
-def _regions(value: Any) -> Any:
-    named = tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
-    if not named:
+def _regions(value: object) -> object:
+    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else text_or_texts(value)
+
+
+def _some(value: Sequence[str]) -> Sequence[str]:
+    if not value:
         raise ValueError("must name one at least, such as us-central1")
-    return named
+    return value
+
+
+class _JsonObject:
+    def __get_pydantic_core_schema__(self, source: object, handler: Any) -> Any:
+        from pydantic import JsonValue
+
+        return handler.generate_schema(dict[str, JsonValue])
 
 
 def _accelerator(value: str) -> str:
     return accelerators.lookup(value).name
 
 
+@dataclass(frozen=True, kw_only=True)
 class Resources(Value):
     """How many tasks, and on which hardware. Every backend understands these.
 
@@ -38,12 +52,13 @@ class Resources(Value):
         evaluator: Add a task outside the cluster that evaluates what the others save.
     """
 
-    workers: Annotated[int, Field(ge=1, le=1000)] = 1
-    accelerator: Annotated[str, AfterValidator(_accelerator)] = "cpu"
-    ps: Annotated[int, Field(ge=0, le=1000)] = 0
+    workers: Annotated[int, Bounds(ge=1, le=1000)] = 1
+    accelerator: Annotated[str, Check(_accelerator)] = "cpu"
+    ps: Annotated[int, Bounds(ge=0, le=1000)] = 0
     evaluator: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
 class Code(Value):
     """What is packaged and how it runs.
 
@@ -61,15 +76,16 @@ class Code(Value):
             from the chief only; the other tasks write to a temporary folder. "all": every task writes to that path.
     """
 
-    project: Annotated[str, BeforeValidator(as_text)] | None = None
+    project: PathText | None = None
     include: Texts = ()
     exclude: Texts = ()
-    requirements: Annotated[str | tuple[str, ...], BeforeValidator(text_or_texts)] = "auto"
+    requirements: Annotated[str | tuple[str, ...], Check(text_or_texts, before=True)] = "auto"
     isolated: bool = False
     keras: Literal["auto", "legacy"] = "auto"
     writes: Literal["chief", "all"] = "chief"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Limits(Value):
     """How long things may take, and what they may cost.
 
@@ -85,15 +101,16 @@ class Limits(Value):
         allow_unknown_price: Start a run of unknown price despite `max_cost_usd`.
     """
 
-    timeout_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
-    max_steps: Annotated[int, Field(ge=1)] | None = None
-    hang_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = 1800.0
-    grace_s: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] = 5.0
-    exit_wait_s: Annotated[float, Field(ge=0, strict=False, allow_inf_nan=False)] = 60.0
-    max_cost_usd: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = None
+    timeout_s: Seconds | None = None
+    max_steps: Annotated[int, Bounds(ge=1)] | None = None
+    hang_s: Seconds | None = 1800.0
+    grace_s: Annotated[float, Bounds(ge=0)] = 5.0
+    exit_wait_s: Annotated[float, Bounds(ge=0)] = 60.0
+    max_cost_usd: Seconds | None = None
     allow_unknown_price: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
 class Retry(Value):
     """How often a run restarts by itself, by what ended the attempt.
 
@@ -103,11 +120,12 @@ class Retry(Value):
         preemptions: Restarts after a task received SIGTERM or exited with 75. None for no limit.
     """
 
-    user_errors: Annotated[int, Field(ge=0)] = 0
-    infrastructure: Annotated[int, Field(ge=0)] = 3
-    preemptions: Annotated[int, Field(ge=0)] | None = None
+    user_errors: Annotated[int, Bounds(ge=0)] = 0
+    infrastructure: Annotated[int, Bounds(ge=0)] = 3
+    preemptions: Annotated[int, Bounds(ge=0)] | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
 class Checkpoints(Value):
     """When the state of a training is saved automatically, and which checkpoints are kept. See docs/how-to/checkpoints.md.
 
@@ -125,16 +143,34 @@ class Checkpoints(Value):
             Parameters and optimizer are taken over; the training itself starts from the beginning.
     """
 
-    every_steps: Annotated[int, Field(ge=1)] | None = None
-    every_s: Annotated[float, Field(gt=0, strict=False, allow_inf_nan=False)] | None = 300.0
-    keep_last: Annotated[int, Field(ge=1)] = 3
-    best: Annotated[str, AfterValidator(_metric)] | None = None
+    every_steps: Annotated[int, Bounds(ge=1)] | None = None
+    every_s: Seconds | None = 300.0
+    keep_last: Annotated[int, Bounds(ge=1)] = 3
+    best: Annotated[str, Check(_metric)] | None = None
     on_busy: Literal["skip", "block"] = "skip"
     auto: bool = True
-    resume_from: Annotated[str, BeforeValidator(as_text)] | None = None
+    resume_from: PathText | None = None
 
 
-class Local(Value):
+@dataclass(frozen=True, kw_only=True)
+class Target(Value):
+    """Where a run goes: the options of one backend."""
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        """Return a target that is known to be of this class."""
+        if not isinstance(target, cls):
+            raise TypeError(f"Expected a {cls.__name__}. Received: {target!r}.")
+        return target
+
+    @property
+    def shape(self) -> Literal["chief", "workers"]:
+        """A chief and workers, or workers only."""
+        return "chief"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local(Target):
     """How a run on this machine behaves: `sdk.submit("train.py", workers=2, backend=Local(network="isolated"))`.
 
     Args:
@@ -152,8 +188,13 @@ class Local(Value):
     start: Literal["auto", "fork", "spawn"] = "auto"
     cluster: Literal["chief", "workers"] = "chief"
 
+    @property
+    def shape(self) -> Literal["chief", "workers"]:
+        return self.cluster
 
-class Vertex(Value):
+
+@dataclass(frozen=True, kw_only=True)
+class Vertex(Target):
     """Where and how a run uses Vertex AI: `sdk.submit("train.py", backend=Vertex(project="my-project", bucket="my-bucket"))`.
 
     Args:
@@ -171,21 +212,37 @@ class Vertex(Value):
             of its items by its number: `{"jobSpec": {"workerPoolSpecs": {"0": {...}}}}`; None removes.
     """
 
-    project: Annotated[str, Field(min_length=1)] | None = None
-    regions: Annotated[
-        str | tuple[Annotated[str, Field(min_length=1)], ...],
-        BeforeValidator(text_or_texts),
-        AfterValidator(_regions),
-    ] = ("us-central1",)
-    bucket: Annotated[str, Field(min_length=1)] | None = None
-    service_account: Annotated[str, Field(min_length=1)] | None = None
-    image: Annotated[str, Field(min_length=1)] | None = None
-    machine: Annotated[str, Field(min_length=1)] | None = None
-    disk_gb: Annotated[int, Field(ge=1)] = 100
-    provisioning: Literal["standard", "spot", "flex"] = "standard"
-    labels: dict[str, str] = Field(default_factory=dict)
-    raw: dict[str, JsonValue] = Field(default_factory=dict)
+    project: Name | None = None
+    regions: Annotated[tuple[Name, ...], Check(_regions, before=True), Check(_some)] = ("us-central1",)
+    bucket: Name | None = None
+    service_account: Name | None = None
+    image: Name | None = None
+    machine: Name | None = None
+    disk_gb: Annotated[int, Bounds(ge=1)] = 100
+    provisioning: Provisioning = "standard"
+    labels: dict[str, str] = field(default_factory=dict)
+    raw: Annotated[dict[str, object], _JsonObject()] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.regions:
+            raise ValueError("regions is empty")
+
+    def pools(self, resources: Resources) -> tuple[accelerators.Pool, ...]:
+        """Return the machines of a job."""
+        return accelerators.pools(
+            resources.accelerator, resources.workers, resources.ps, resources.evaluator, machine=self.machine
+        )
+
+    def rental(self, resources: Resources, limits: Limits) -> pricing.Rental:
+        """Return what a job rents."""
+        return pricing.Rental(
+            pools=self.pools(resources),
+            regions=self.regions,
+            provisioning=self.provisioning,
+            disk_gb=self.disk_gb,
+            timeout_s=limits.timeout_s,
+        )
 
 
 # The value of each backend, by its name.
-BACKENDS: dict[str, type[Local] | type[Vertex]] = {"local": Local, "vertex": Vertex}
+BACKENDS: dict[str, type[Target]] = {"local": Local, "vertex": Vertex}

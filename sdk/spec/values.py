@@ -1,27 +1,87 @@
-"""The base class of a job's values: frozen and strict, with all mistakes in one readable error."""
+"""The base of a job's values: frozen dataclasses that are checked where a user makes one, and need only the standard library.
+
+pydantic does the checking and is imported for the first value with a field; a task, where it is not installed, reads values
+from JSON (`wire.decode`) and never checks them again.
+"""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
-
-from ..errors import InputError, nearest
-from ..text import clipped
-from .setting_names import RENAMED_FIELDS
-
-SHOWN = 300
+_T = TypeVar("_T")
 
 
-class Value(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+class _Checked(type):
+    """Checks the arguments of every constructor call; a type checker sees the constructor of the dataclass."""
 
-    def __init__(self, **data: Any) -> None:
-        try:
-            super().__init__(**data)
-        except ValidationError as error:
-            raise InputError(_messages(error, type(self))) from None
+    if not TYPE_CHECKING:
+
+        def __call__(cls, *args, **given):  # noqa: ANN002, ANN003, ANN204
+            if args:
+                given |= inspect.signature(cls).bind_partial(*args).arguments
+            if not given:
+                return super().__call__()
+            from .edge import checked
+
+            return unchecked(cls, checked(cls, given))
+
+    @property
+    def __signature__(cls) -> inspect.Signature:
+        found = inspect.signature(vars(cls)["__init__"])
+        return found.replace(parameters=list(found.parameters.values())[1:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value(metaclass=_Checked):
+    """The base class: `dataclass(frozen=True, kw_only=True)` decorates each subclass."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: Any) -> Any:
+        from .edge import schema
+
+        return schema(cls, handler, unchecked)
+
+
+def unchecked(kind: type[_T], known: Mapping[str, object]) -> _T:
+    """Return a value with fields that need no check."""
+    made: _T = type.__call__(kind, **known)
+    object.__setattr__(made, "_given", tuple(known))
+    return made
+
+
+def given(value: Value) -> dict[str, Any]:
+    """Return the fields that the maker of a value named, without those that have their default."""
+    return {name: getattr(value, name) for name in getattr(value, "_given", ())}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The limits of a number or of a text's length; a float may be given as a number without a fraction."""
+
+    ge: float | None = None
+    gt: float | None = None
+    le: float | None = None
+    min_length: int | None = None
+
+    def __get_pydantic_core_schema__(self, source: object, handler: Any) -> Any:
+        limits = {name: limit for name, limit in vars(self).items() if limit is not None}
+        return {**handler(source), **limits, **({"strict": False, "allow_inf_nan": False} if source is float else {})}
+
+
+@dataclass(frozen=True)
+class Check:
+    """A function that raises ValueError for a bad value, and returns a good one, perhaps changed."""
+
+    function: Callable[[Any], Any]
+    before: bool = False  # called before the type is checked
+
+    def __get_pydantic_core_schema__(self, source: object, handler: Any) -> Any:
+        kind = "function-before" if self.before else "function-after"
+        return {"type": kind, "function": {"type": "no-info", "function": self.function}, "schema": handler(source)}
 
 
 def is_utf8(text: str) -> bool:
@@ -33,58 +93,21 @@ def is_utf8(text: str) -> bool:
     return True
 
 
-def as_text(value: Any) -> Any:
+def as_text(value: object) -> object:
     return str(value) if isinstance(value, PurePath) else value
 
 
-def _texts(value: Any) -> Any:
+def _texts(value: object) -> object:
     if isinstance(value, str):
         raise ValueError("must be a list of texts")
     return tuple(as_text(item) for item in value) if isinstance(value, (list, tuple)) else value
 
 
-def text_or_texts(value: Any) -> Any:
+def text_or_texts(value: object) -> object:
     return as_text(value) if isinstance(value, (str, PurePath)) else _texts(value)
 
 
-Texts = Annotated[tuple[str, ...], BeforeValidator(_texts)]
-
-
-def _messages(error: ValidationError, model: type[BaseModel]) -> list[str]:
-    return [message for item in error.errors() for message in _message(dict(item), model)]
-
-
-def _message(item: dict[str, Any], model: type[BaseModel]) -> tuple[str, ...]:
-    path = [str(part) for part in item["loc"] if not str(part).startswith(("list[", "dict[", "constrained-", "float"))]
-    where = ".".join(path)
-    if item["type"] == "extra_forbidden":
-        owner = _model_at(model, path[:-1])
-        if (owner.__name__, path[-1]) in RENAMED_FIELDS:
-            return (f"{owner.__name__}({path[-1]}=...) is now {RENAMED_FIELDS[owner.__name__, path[-1]]}.",)
-        return (f"{owner.__name__} has no field {path[-1]!r}. {nearest(path[-1], list(owner.model_fields))}",)
-    cause = item.get("ctx", {}).get("error")
-    if isinstance(cause, InputError):
-        return cause.problems
-    message = str(cause) if cause else item["msg"].replace("Input should be", "Must be")
-    if item["type"] == "string_unicode":
-        message = "Holds bytes that are not UTF-8"
-    # Environment values may be secrets and URLs may contain some: their messages give names only.
-    silent = item["type"] == "missing" or path[:1] in (["env"], ["inputs"])
-    return (f"{where}: {message.rstrip('.')}." + ("" if silent else f" Received: {shown(item['input'])}."),)
-
-
-def shown(value: Any) -> str:
-    """Return a value's repr, clipped to the length of a message; its type if it has no repr."""
-    try:
-        text = repr(value)
-    except (ValueError, RecursionError):
-        return f"a {type(value).__qualname__}"
-    return clipped(text, SHOWN)
-
-
-def _model_at(model: type[BaseModel], path: list[str]) -> type[BaseModel]:
-    for name in path:
-        annotation = model.model_fields[name].annotation
-        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-            model = annotation
-    return model
+Name = Annotated[str, Bounds(min_length=1)]
+PathText = Annotated[str, Check(as_text, before=True)]
+Texts = Annotated[tuple[str, ...], Check(_texts, before=True)]
+Seconds = Annotated[float, Bounds(gt=0)]

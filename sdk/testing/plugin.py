@@ -57,7 +57,7 @@ def podlift_run(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Call
         given = {"timeout": _TIMEOUT_S, **settings}
         try:
             started.append(_submit(entry, given, tmp_path / "podlift", request.config.rootpath))
-            limit_s = started[-1].plan.job["limits"]["timeout_s"]
+            limit_s = started[-1].plan.job.limits.timeout_s
             # A limit in case the supervisor hangs; None means no limit.
             return started[-1].result(None if limit_s is None else limit_s + _MARGIN_S)
         except PodliftError as error:

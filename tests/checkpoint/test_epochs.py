@@ -11,6 +11,7 @@ from support import LIMIT_S
 
 import sdk
 from sdk.checkpoint import restore
+from sdk.spec.payload import Drill, Kill
 from sdk.storage.registry import open_store
 
 # The first epoch takes so long that a save costs little beside it.
@@ -36,8 +37,8 @@ print("history", history.history, history.epoch, flush=True)
 def trained(text: str, *kills: tuple[str, int], **job) -> sdk.Run:
     Path("train.py").write_text(text)
     plan = sdk.plan(sdk.Job("train.py", retry=sdk.Retry(infrastructure=1), **job))
-    wanted = [{"task": task, "point": "step", "number": step} for task, step in kills]
-    run = sdk.submit(replace(plan, drill={"seed": 1, "kills": wanted}))
+    wanted = [Kill(task=task, point="step", number=step) for task, step in kills]
+    run = sdk.submit(replace(plan, drill=Drill(seed=1, kills=tuple(wanted))))
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why() + "\n".join(line.text for line in run.logs())
     return run
 

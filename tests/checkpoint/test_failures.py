@@ -20,6 +20,7 @@ from sdk.checkpoint.policy import Policy
 from sdk.clock import SystemClock
 from sdk.records.recorder import read_events
 from sdk.runtime.hooks import rescue
+from sdk.spec.payload import Drill
 from sdk.storage.registry import open_store
 
 # A fault that comes in the first attempt, and not again.
@@ -86,7 +87,7 @@ def submit(text: str, *, faulty: bool = True, workers: int = 1, **job) -> sdk.Ru
         **job,
     }
     plan = sdk.plan(sdk.Job("train.py", resources=sdk.Resources(workers=workers), **given))
-    run = sdk.submit(replace(plan, drill={"seed": 1, "kills": []}))
+    run = sdk.submit(replace(plan, drill=Drill(seed=1)))
     run.wait(LIMIT_S)
     return run
 

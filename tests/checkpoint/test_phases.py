@@ -11,6 +11,7 @@ from support import LIMIT_S
 
 import sdk
 from sdk.checkpoint import restore
+from sdk.spec.payload import Drill, Kill
 from sdk.storage.registry import open_store
 
 TWO_FITS = """
@@ -35,8 +36,8 @@ def trained(text: str, *killed: str, **job) -> sdk.Run:
     kills = []
     for kill in killed:
         moment, _, number = kill.partition(":")
-        kills.append({"task": plan.tasks[0], "point": moment, "number": int(number)})
-    run = sdk.submit(replace(plan, drill={"seed": 1, "kills": kills}))
+        kills.append(Kill(task=plan.tasks[0], point=moment, number=int(number)))
+    run = sdk.submit(replace(plan, drill=Drill(seed=1, kills=tuple(kills))))
     run.wait(LIMIT_S)
     return run
 

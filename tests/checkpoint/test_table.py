@@ -18,6 +18,7 @@ from support import LIMIT_S, PROGRAMS, REPO
 
 import sdk
 from sdk.checkpoint import restore
+from sdk.spec.payload import Drill, Kill
 from sdk.storage.registry import open_store
 
 PAGE = REPO / "docs" / "reference" / "checkpoints-table.md"
@@ -77,8 +78,8 @@ def trained(folder: Path, row: tuple[str, str, str], kill: str | None) -> tuple[
     if kill is not None:
         moment, _, number = kill.partition(":")
         victim = plan.tasks[-1] if moment == "step" else plan.tasks[0]
-        kills = [{"task": victim, "point": moment, "number": int(number)}]
-    run = sdk.submit(replace(plan, drill={"seed": 1, "kills": kills}))
+        kills = [Kill(task=victim, point=moment, number=int(number))]
+    run = sdk.submit(replace(plan, drill=Drill(seed=1, kills=tuple(kills))))
     status = run.wait(LIMIT_S)
     assert status.state is sdk.State.SUCCEEDED, run.why() + "\n" + "\n".join(line.text for line in run.logs())
     assert status.attempts == 1 + len(kills), "the kill has happened"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import sdk
 from sdk.planning.settings import table
+from sdk.spec.findings import Finding
 from sdk.spec.plan import Plan
 from sdk.spec.setting_names import RENAMED, RENAMED_FIELDS, TABLES, table_of
 
@@ -70,7 +72,7 @@ def test_a_field_that_a_class_had_is_an_error_that_names_the_new_one(owner: str,
         getattr(sdk, owner)(**{field: 1})
     assert str(caught.value) == f"{owner}({field}=...) is now {new}."
     name, _, rest = new.partition("(")
-    assert rest.removesuffix("=...)") in getattr(sdk, name).model_fields
+    assert rest.removesuffix("=...)") in {each.name for each in fields(getattr(sdk, name))}
     part = {"Resources": "resources", "Code": "code", "Retry": "retry"}[owner]
     with pytest.raises(sdk.InputError, match="is now"):
         sdk.Job("train.py", **{part: {field: 1}})
@@ -109,11 +111,11 @@ def test_a_group_is_a_table_of_the_file_and_only_that(write, monkeypatch: pytest
     write("pyproject.toml", f"[tool.podlift]\n{text}")
     plan = sdk.plan("train.py")
     job = plan.job
-    assert (job["limits"]["timeout_s"], job["limits"]["hang_s"], job["limits"]["grace_s"]) == (3600.0, None, 3.0)
-    saved = job["checkpoints"]
-    assert (saved["every_steps"], saved["every_s"], saved["keep_last"]) == (20, 60.0, 7)
-    assert (job["retry"]["user_errors"], job["retry"]["preemptions"]) == (1, None)
-    assert (job["code"]["exclude"], plan.backend_options["start"]) == (["*.csv"], "spawn")
+    assert (job.limits.timeout_s, job.limits.hang_s, job.limits.grace_s) == (3600.0, None, 3.0)
+    saved = job.checkpoints
+    assert (saved.every_steps, saved.every_s, saved.keep_last) == (20, 60.0, 7)
+    assert (job.retry.user_errors, job.retry.preemptions) == (1, None)
+    assert (job.code.exclude, plan.target) == (("*.csv",), sdk.Local(start="spawn"))
     for wrong, said in (
         (
             "checkpoint_every = '5m'",
@@ -145,8 +147,8 @@ def test_a_group_is_a_table_of_the_file_and_only_that(write, monkeypatch: pytest
 )
 def test_how_often_to_save_is_a_time_a_number_of_steps_or_both(write, given: object, steps, seconds) -> None:
     write("train.py", "print(1)")
-    saved = sdk.plan("train.py", checkpoint_every=given).job["checkpoints"]  # type: ignore[arg-type]
-    assert (saved["every_steps"], saved["every_s"]) == (steps, seconds)
+    saved = sdk.plan("train.py", checkpoint_every=given).job.checkpoints  # type: ignore[arg-type]
+    assert (saved.every_steps, saved.every_s) == (steps, seconds)
 
 
 @pytest.mark.parametrize(
@@ -163,19 +165,22 @@ def test_a_jobs_own_fields_beat_the_file_as_a_setting_does(write) -> None:
     write("podlift.toml", '[checkpoint]\nevery = "10m"\nkeep_last = 7\n[local]\ncluster = "workers"\n')
     job = sdk.Job("train.py", checkpoints=sdk.Checkpoints(every_steps=5), resources=sdk.Resources(workers=2))
     plan = sdk.plan(job, local_start="spawn", backend=sdk.Local(network="host"))
-    saved = plan.job["checkpoints"]
-    assert (saved["every_steps"], saved["every_s"], saved["keep_last"]) == (5, 300.0, 7)
-    assert plan.backend_options == {"network": "host", "start": "spawn", "cluster": "workers"}
+    saved = plan.job.checkpoints
+    assert (saved.every_steps, saved.every_s, saved.keep_last) == (5, 300.0, 7)
+    assert plan.target == sdk.Local(start="spawn", cluster="workers")
     assert plan.tasks == ["worker-0", "worker-1"]
 
 
 def test_a_setting_of_another_backend_has_no_effect_and_the_plan_says_so(write) -> None:
     write("train.py", "print(1)")
     here = sdk.plan("train.py", vertex_machine="n2-standard-4", vertex_disk_gb=200)
-    assert ["note", "vertex_machine, vertex_disk_gb: ignored by backend='local'."] in here.findings
+    assert Finding("note", "vertex_machine, vertex_disk_gb: ignored by backend='local'.") in here.findings
     there = sdk.plan("train.py", workers=2, backend="vertex", local_cluster="workers", local_network="isolated")
-    assert ["note", "local_network: ignored by backend='vertex'."] in there.findings
-    assert ["warning", "local_cluster='workers': ignored by vertex, which always creates a chief."] in there.findings
+    assert Finding("note", "local_network: ignored by backend='vertex'.") in there.findings
+    assert (
+        Finding("warning", "local_cluster='workers': ignored by vertex, which always creates a chief.")
+        in there.findings
+    )
     assert there.tasks == ["chief-0", "worker-0"]
     with pytest.raises(
         sdk.InputError, match=r"local_start: not together with backend=Local\(\.\.\.\), which sets it too"
@@ -185,9 +190,10 @@ def test_a_setting_of_another_backend_has_no_effect_and_the_plan_says_so(write) 
 
 def test_a_plan_of_the_first_release_is_read_in_the_shape_of_today(tmp_path: Path) -> None:
     plan = Plan.from_json((GOLDEN / "plan.json").read_bytes(), "plan.json")
-    assert set(plan.job["resources"]) == {"workers", "accelerator"}
-    assert plan.backend_options == {"network": "host", "start": "auto", "cluster": "chief"}
-    assert plan.job["retry"] == {"user_errors": 0, "infrastructure": 0, "preemptions": 0}
+    assert plan.job.resources == sdk.Resources(workers=2)
+    assert plan.target == sdk.Local()
+    assert plan.job.retry == sdk.Retry(user_errors=0, infrastructure=0, preemptions=0)
+    assert not plan.job.checkpoints.auto
     assert Plan.from_json(plan.to_json(), "plan.json") == plan
     assert json.loads(plan.to_json())["version"] == 2
 
@@ -202,7 +208,7 @@ def test_a_plan_of_version_1_for_vertex_keeps_its_machines(write) -> None:
     old["job"]["code"]["start"] = "auto"
     old["job"]["retry"] = {"user": 2, "infrastructure": 3, "preemption": None}
     again = Plan.from_json(json.dumps({**old, "version": 1}), "plan.json")
-    assert (again.job, again.backend_options) == (made.job, made.backend_options)
+    assert (again.job, again.target) == (made.job, made.target)
 
 
 def test_a_run_of_the_first_release_that_failed_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,8 +190,8 @@ def test_a_task_sees_the_machine_and_nothing_else_of_the_callers_environment(wri
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     plan = sdk.plan("train.py")
-    assert {"MY_SECRET", "TF_CPP_MIN_LOG_LEVEL", "PYTHONPATH"} <= set(plan.dropped)
-    assert "LC_ALL" not in plan.dropped
+    assert {"MY_SECRET", "TF_CPP_MIN_LOG_LEVEL", "PYTHONPATH"} <= set(plan.facts.dropped)
+    assert "LC_ALL" not in plan.facts.dropped
     assert {"MY_SECRET", "PYTHONPATH"} <= set(
         re.findall(r"\w+", next(line for line in str(plan).splitlines() if line.startswith("not passed")))
     )
@@ -210,7 +210,7 @@ def test_a_variable_can_be_copied_without_being_stored(write, here, monkeypatch,
     run = sdk.attach(json.loads(shown.stdout)["id"])
     assert [line.text for line in run.logs()] == ["12"]
     assert "MY_SECRET (from this shell)" in str(run.plan)
-    assert run.plan.job["env"] == {"MY_SECRET": {"from_caller": True}}
+    assert run.plan.job.env == {"MY_SECRET": sdk.FromCaller()}
     holding = [path for path in root.rglob("*") if path.is_file() and b"s3cret-value" in path.read_bytes()]
     assert holding == []
     monkeypatch.delenv("MY_SECRET")

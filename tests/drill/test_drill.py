@@ -303,9 +303,10 @@ def test_everything_but_passed_ends_with_1_and_says_why(verdict: Any) -> None:
 
 KILLED = """
 import json, sys
+from sdk.spec.payload import Kill
 from sdk.spec.layout import RunPaths
 from sdk.runtime.hooks.kill_points import KillPoints
-kills = KillPoints(RunPaths(sys.argv[1]), int(sys.argv[2]), "chief-0", json.loads(sys.argv[3]))
+kills = KillPoints(RunPaths(sys.argv[1]), int(sys.argv[2]), "chief-0", [Kill(**each) for each in json.loads(sys.argv[3])])
 for step in range(0, 40, 4):
     kills.reached("step", step)
     if step % 12 == 0:

@@ -17,6 +17,7 @@ from support import REPO
 
 import sdk
 from sdk.drill import DrillReport, run_drill, runs
+from sdk.spec.payload import Drill
 from sdk.testing import tasks
 
 FIT = """
@@ -177,7 +178,7 @@ def test_what_no_seed_decides_is_noted_where_the_program_asks_for_it_and_only_th
         assert isinstance(Mine(1), Mine) and not isinstance(np.random.RandomState(1), Mine)
         """,
     )
-    plan = replace(sdk.plan("train.py"), drill={"seed": 1, "kills": []})
+    plan = replace(sdk.plan("train.py"), drill=Drill(seed=1))
     run = sdk.submit(plan)
     run.result(60)
     found = {source.line: source.what for source in runs.unseeded_calls(run)}

@@ -82,7 +82,7 @@ def test_a_project_can_ask_for_it_in_its_own_file(write, cache: Path) -> None:
     write("podlift.toml", "[code]\nisolated = true\n")
     write("train.py", "print(1)")
     plan = sdk.plan("train.py")
-    assert plan.job["code"]["isolated"] is True
+    assert plan.job.code.isolated is True
 
 
 @pytest.mark.full

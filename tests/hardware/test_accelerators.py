@@ -162,14 +162,14 @@ def test_machine_types_are_those_that_training_may_have(machine: str, allowed: b
 
 def test_pools_keep_their_places_and_parameter_servers_get_no_accelerator() -> None:
     asked = {"accelerator": "l4:2", "workers": 3, "ps": 2, "evaluator": True}
-    found = [(p.role, p.index, p.replicas, p.machine, p.accelerator.name) for p in pools(asked, {})]
+    found = [(p.role, p.index, p.replicas, p.machine, p.accelerator.name) for p in pools(**asked)]
     assert found == [
         ("chief", 0, 1, "g2-standard-24", "l4:2"),
         ("worker", 1, 2, "g2-standard-24", "l4:2"),
         ("ps", 2, 2, "n1-standard-4", "cpu"),
         ("evaluator", 3, 1, "g2-standard-24", "l4:2"),
     ]
-    small = pools({"accelerator": "cpu", "workers": 1, "ps": 1}, {"machine": "n2-standard-16"})
+    small = pools(ps=1, machine="n2-standard-16")
     assert [(p.index, p.machine) for p in small] == [(0, "n2-standard-16"), (2, "n2-standard-16")]
 
 

@@ -9,20 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdk.hardware import FEE, pricing
-from sdk.hardware.accelerators import ROWS
+from sdk.hardware.accelerators import ROWS, pools
 
 # Of the sources: Vertex AI's own page, and Compute Engine's list.
 CPU, H100 = 0.21849885, 9.79655057
 
 
-def parts(asked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return a Job and a Vertex, as JSON, of which these are settings."""
-    place = {name: asked[name] for name in ("provisioning", "machine", "disk_gb") if name in asked}
-    return job(**{name: value for name, value in asked.items() if name not in place}), place
-
-
-def job(timeout_s: float | None = 3600.0, **resources: Any) -> dict[str, Any]:
-    return {"resources": {"accelerator": "cpu", **resources}, "limits": {"timeout_s": timeout_s}}
+def rented(timeout_s: float | None = 3600.0, **asked: Any) -> pricing.Rental:
+    """Return what a job with these resources and these options of a Vertex rents."""
+    place = {name: asked.pop(name) for name in ("provisioning", "disk_gb", "regions") if name in asked}
+    return pricing.Rental(pools=pools(**asked), timeout_s=timeout_s, **place)
 
 
 @pytest.mark.parametrize(
@@ -48,42 +44,39 @@ def job(timeout_s: float | None = 3600.0, **resources: Any) -> dict[str, Any]:
     ],
 )
 def test_a_job_costs_the_sum_of_its_machines_and_nothing_is_guessed(resources, per_hour, spot) -> None:
-    asked, place = parts(resources)
-    found = pricing.price(asked, {"regions": ["us-central1"], **place})
+    found = pricing.price(rented(**resources, regions=("us-central1",)))
     assert found.per_hour == (None if per_hour is None else pytest.approx(per_hour))
     assert found.spot == (None if spot is None else pytest.approx(spot))
     assert found.currency == "USD"
 
 
 def test_the_cap_is_the_price_for_all_of_the_timeout_and_the_default_is_a_week() -> None:
-    assert pricing.price(job(7200.0, accelerator="v5e-4"), {}).cap == pytest.approx(2 * 4 * 1.38)
-    assert pricing.price(job(None, accelerator="v5e-4"), {}).cap == pytest.approx(7 * 24 * 4 * 1.38)
-    assert pricing.price(job(7200.0, accelerator="v5e-4"), {"provisioning": "spot"}).cap == pytest.approx(
-        8 * 0.245 * FEE
-    )
-    assert pricing.price(job(accelerator="a100"), {"provisioning": "flex"}).cap is None
+    assert pricing.price(rented(7200.0, accelerator="v5e-4")).cap == pytest.approx(2 * 4 * 1.38)
+    assert pricing.price(rented(None, accelerator="v5e-4")).cap == pytest.approx(7 * 24 * 4 * 1.38)
+    assert pricing.price(rented(7200.0, accelerator="v5e-4", provisioning="spot")).cap == pytest.approx(8 * 0.245 * FEE)
+    assert pricing.price(rented(accelerator="a100", provisioning="flex")).cap is None
 
 
 def test_a_price_says_where_it_comes_from_and_whether_it_is_an_estimate() -> None:
-    exact = pricing.price(job(), {})
+    exact = pricing.price(rented())
     assert (exact.exact, exact.source, exact.date, exact.missing) == (True, "price page of Vertex AI", "2026-10", ())
-    mixed = pricing.price(job(accelerator="t4"), {})
+    mixed = pricing.price(rented(accelerator="t4"))
     assert (mixed.exact, mixed.date) == (False, "2026-10")
     assert mixed.source == "price list of Compute Engine x 1.15, price page of Vertex AI"
-    assert pricing.price(job(accelerator="a100"), {}).date == "2025-03"
+    assert pricing.price(rented(accelerator="a100")).date == "2025-03"
 
 
 def test_prices_hold_where_the_source_says_and_nowhere_else() -> None:
-    tpu, spot = job(accelerator="v5e-4"), {"provisioning": "spot"}
-    assert pricing.price(tpu, {"regions": ["us-west4"], **spot}).own == pytest.approx(4 * 0.48 * FEE)
-    assert pricing.price(tpu, {"regions": ["us-east1"], **spot}).own == pytest.approx(4 * 0.245 * FEE)
-    assert pricing.price(tpu, {"regions": ["us-east1"], **spot}, "us-west4").own == pytest.approx(4 * 0.48 * FEE)
-    assert pricing.price(job(accelerator="v5e-4"), {"regions": ["us-east1"]}).own is None
-    assert pricing.price(job(), {"regions": ["europe-west4"]}).missing == ("n1-standard-4",)
+    tpu: dict[str, Any] = {"accelerator": "v5e-4", "provisioning": "spot"}
+    assert pricing.price(rented(**tpu, regions=("us-west4",))).own == pytest.approx(4 * 0.48 * FEE)
+    assert pricing.price(rented(**tpu, regions=("us-east1",))).own == pytest.approx(4 * 0.245 * FEE)
+    assert pricing.price(rented(**tpu, regions=("us-east1",)), "us-west4").own == pytest.approx(4 * 0.48 * FEE)
+    assert pricing.price(rented(accelerator="v5e-4", regions=("us-east1",))).own is None
+    assert pricing.price(rented(regions=("europe-west4",))).missing == ("n1-standard-4",)
 
 
 def test_the_known_parts_of_an_unknown_price_are_a_lower_bound() -> None:
-    found = pricing.price(job(accelerator="l4:4", workers=2), {})
+    found = pricing.price(rented(accelerator="l4:4", workers=2))
     assert (found.own, found.cap, found.missing) == (None, None, ("the machine g2-standard-48",))
     assert found.at_least == pytest.approx(2 * 4 * 0.56 * FEE)
 
@@ -110,14 +103,14 @@ PREFIX = "aiplatform.googleapis.com/custom_model_training_"
 )
 def test_quotas_are_named_as_google_names_them_and_counted(resources, expected) -> None:
     found = {
-        quota.metric and quota.metric.removeprefix(PREFIX): quota.amount for quota in pricing.quotas(*parts(resources))
+        quota.metric and quota.metric.removeprefix(PREFIX): quota.amount
+        for quota in pricing.quotas(rented(**resources))
     }
     assert found == expected
 
 
 def test_a_plan_prints_what_it_costs_and_what_it_needs() -> None:
-    target = {"regions": ["us-central1"]}
-    assert pricing.lines(job(36000.0, accelerator="v5e-8"), target) == [
+    assert pricing.lines(rented(36000.0, accelerator="v5e-8")) == [
         (
             "price",
             "11.04 USD an hour on demand in us-central1; 2.25 USD on spot; an estimate: price list of Compute Engine x 1.15, "
@@ -127,7 +120,7 @@ def test_a_plan_prints_what_it_costs_and_what_it_needs() -> None:
         ("quota", f"{PREFIX}tpu_v5e (TPU v5e)"),
         ("quota", f"{PREFIX}pd_ssd: 100 (GB of boot disks)"),
     ]
-    unknown = dict(pricing.lines(job(None, accelerator="h200:8"), target)[:2])
+    unknown = dict(pricing.lines(rented(None, accelerator="h200:8"))[:2])
     assert unknown == {
         "price": "unknown on demand in us-central1; no source gives the price of h200:8 and the machine a3-ultragpu-8g",
         "cap": "unknown, for 7 days: Vertex AI's default timeout",
@@ -136,9 +129,8 @@ def test_a_plan_prints_what_it_costs_and_what_it_needs() -> None:
 
 @given(st.sampled_from(ROWS), st.sampled_from(["standard", "spot", "flex"]), st.integers(1, 50))
 def test_more_workers_cost_more_and_every_job_has_its_lines(row, how: str, workers: int) -> None:
-    place = {"provisioning": how}
-    one, many = (pricing.price(job(accelerator=row.name, workers=n), place) for n in (1, workers))
+    one, many = (pricing.price(rented(accelerator=row.name, workers=n, provisioning=how)) for n in (1, workers))
     assert many.at_least == pytest.approx(workers * one.at_least)
     assert (many.own is None) == (one.own is None)
-    labels = [label for label, _ in pricing.lines(job(accelerator=row.name, workers=workers), place)]
+    labels = [label for label, _ in pricing.lines(rented(accelerator=row.name, workers=workers, provisioning=how))]
     assert labels[:2] == ["price", "cap"] and set(labels[2:]) == {"quota"}

@@ -24,7 +24,9 @@ def findings(entry: str = "train.py", **code: object) -> list[tuple[str, str]]:
         plan = sdk.plan(sdk.Job(entry, code=sdk.Code(**code)))
     except sdk.InputError as error:
         return [("error", problem) for problem in error.problems]
-    return [(level, message) for level, message in plan.findings if any(f" {word} " in message for word in AUDITED)]
+    return [
+        (each.level, each.message) for each in plan.findings if any(f" {word} " in each.message for word in AUDITED)
+    ]
 
 
 @pytest.fixture
@@ -230,7 +232,7 @@ sys.path.append(sys.argv[2])
 import sdk
 try:
     plan = sdk.plan(sdk.Job("train.py", code=sdk.Code(isolated=len(sys.argv) > 3)))
-    print(json.dumps([found for found in plan.findings if " imports " in found[1]]))
+    print(json.dumps([(each.level, each.message) for each in plan.findings if " imports " in each.message]))
 except sdk.InputError as error:
     print(json.dumps([["error", problem] for problem in error.problems]))
 """

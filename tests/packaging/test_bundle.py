@@ -179,8 +179,8 @@ def test_a_project_that_is_its_own_root_packages_no_earlier_runs(write, monkeypa
         write(path, text)
     monkeypatch.setenv("PODLIFT_ROOT", ".")
     plan = sdk.plan("train.py")
-    assert [file[0] for file in plan.files] == sorted([*FILES, "pkg/runs/kept.txt"])
-    assert plan.left_out == ["bundles/ (the root of runs)", "runs/ (the root of runs)"]
+    assert [file.path for file in plan.code.files] == sorted([*FILES, "pkg/runs/kept.txt"])
+    assert plan.code.left_out == ["bundles/ (the root of runs)", "runs/ (the root of runs)"]
 
 
 def test_a_loop_of_links_is_left_out_and_the_project_stays_usable(tmp_path: Path) -> None:

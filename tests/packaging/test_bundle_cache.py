@@ -42,7 +42,7 @@ def test_an_unchanged_project_is_read_once(project: Path, monkeypatch) -> None:
     seen = reads(monkeypatch)
     second = sdk.plan("train.py")
     assert seen == []
-    assert (second.digest, second.files) == (first.digest, first.files)
+    assert (second.code.digest, second.code.files) == (first.code.digest, first.code.files)
     run = sdk.submit(second)
     run.result(60)
 
@@ -66,9 +66,9 @@ def test_whatever_changes_is_noticed(project: Path, change: str) -> None:
         data.unlink()
     else:
         (project / "key.txt").write_text("-----BEGIN PRIVATE KEY-----")
-        assert sdk.plan("train.py").digest == before.digest
+        assert sdk.plan("train.py").code.digest == before.digest
         job = sdk.Job("train.py", code=sdk.Code(include=("key.txt",)))
-    assert sdk.plan(job).digest != before.digest
+    assert sdk.plan(job).code.digest != before.digest
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", "", "null", "forged"])
@@ -80,7 +80,7 @@ def test_a_damaged_memory_is_no_memory(project: Path, tmp_path: Path, damage: st
         data["packed"]["digest"] = "0" * 64
         damage = json.dumps(data)
     file.write_text(damage)
-    assert sdk.plan("train.py").digest == before.digest
+    assert sdk.plan("train.py").code.digest == before.digest
 
 
 def test_what_was_written_a_moment_ago_is_not_remembered(project: Path, tmp_path: Path, monkeypatch) -> None:
@@ -92,4 +92,4 @@ def test_what_was_written_a_moment_ago_is_not_remembered(project: Path, tmp_path
 
 def test_a_cache_that_cannot_be_written_changes_nothing(project: Path, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("a file")
-    assert sdk.plan("train.py").digest == sdk.plan("train.py").digest
+    assert sdk.plan("train.py").code.digest == sdk.plan("train.py").code.digest

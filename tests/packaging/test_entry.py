@@ -28,13 +28,13 @@ def test_an_entry_is_a_script_a_module_or_a_function(
     for path, text in {**PACKAGE, "train.py": "import pkg.train"}.items():
         write(path, text)
     plan = sdk.plan(entry)
-    assert (plan.kind, plan.target, plan.roots) == (kind, target, roots)
+    assert (plan.code.kind, plan.code.program, plan.code.roots) == (kind, target, roots)
 
 
 def test_a_package_below_src_is_found_and_src_goes_first_on_the_path(write) -> None:
     for path, text in PACKAGE.items():
         write(f"src/{path}", text)
-    assert sdk.plan("pkg.train:main").roots == ["src", ""]
+    assert sdk.plan("pkg.train:main").code.roots == ["src", ""]
 
 
 def test_a_script_in_a_subfolder_of_a_named_project_sees_its_folder_and_the_project(write) -> None:
@@ -42,7 +42,7 @@ def test_a_script_in_a_subfolder_of_a_named_project_sees_its_folder_and_the_proj
     write("jobs/near.py")
     write("far.py")
     plan = sdk.plan(sdk.Job("jobs/train.py", code=sdk.Code(project=".")))
-    assert (plan.target, plan.roots) == ("jobs/train.py", ["jobs", ""])
+    assert (plan.code.program, plan.code.roots) == ("jobs/train.py", ["jobs", ""])
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_in_a_folder_that_anybody_may_write_only_the_script_is_packaged(write) -
     write("others.txt", "not yours")
     script.parent.chmod(0o777)
     plan = sdk.plan("train.py")
-    assert [file[0] for file in plan.files] == ["train.py"]
+    assert [file.path for file in plan.code.files] == ["train.py"]
     assert "shared with other things" in str(plan)
     with pytest.raises(sdk.InputError, match="shared with other files"):
         sdk.plan("train:main")
@@ -137,7 +137,7 @@ def test_a_home_that_is_a_link_is_not_packaged_whole(write, tmp_path: Path, monk
     write("private.txt", "mine")
     (tmp_path / "home").symlink_to(tmp_path / "project")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    assert [file[0] for file in sdk.plan("train.py").files] == ["train.py"]
+    assert [file.path for file in sdk.plan("train.py").code.files] == ["train.py"]
 
 
 def test_a_machine_without_a_home_can_plan(write, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ ASKS = "def chief(task_type, task_id):\n    return (task_type == 'worker' and ta
 
 
 def warnings_of(plan: sdk.Plan) -> list[str]:
-    return [message for level, message in plan.findings if level == "warning"]
+    return [each.message for each in plan.findings if each.level == "warning"]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ PRESETS = [
 def test_variables_that_a_program_sets_for_tensorflow_in_time_are_noted(write, text: str, said: str) -> None:
     write("arrange.py", "import os\nos.environ['KERAS_BACKEND'] = 'jax'\n")
     write("train.py", text)
-    (note,) = [message for level, message in sdk.plan("train.py").findings if "sets environment variables" in message]
+    (note,) = [each.message for each in sdk.plan("train.py").findings if "sets environment variables" in each.message]
     assert said in note
     assert "They take effect" in note
     assert warnings_of(sdk.plan("train.py")) == []
@@ -95,7 +95,7 @@ def test_the_function_that_is_called_runs_and_a_guard_for_main_then_does_not(wri
     plan = sdk.plan("train:main")
     (found,) = warnings_of(plan)
     assert found.startswith("train.py:5 sets XLA_FLAGS")
-    assert not any("ONEDNN" in message for _, message in plan.findings)
+    assert not any("ONEDNN" in each.message for each in plan.findings)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_the_function_that_is_called_runs_and_a_guard_for_main_then_does_not(wri
 )
 def test_other_variables_are_the_programs_own_business(write, text: str) -> None:
     write("train.py", text)
-    assert [message for _, message in sdk.plan("train.py").findings if "sets" in message] == []
+    assert [each.message for each in sdk.plan("train.py").findings if "sets" in each.message] == []
 
 
 @pytest.mark.parametrize(

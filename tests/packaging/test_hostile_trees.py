@@ -151,14 +151,14 @@ def test_a_hostile_tree_is_packaged_or_refused_with_a_reason(tmp_path: Path, nam
         assert packaged in str(caught.value)
         return
     plan = sdk.plan(str(top / "train.py"))
-    assert [file[0] for file in plan.files] == sorted([*packaged, "train.py"])
-    assert plan.left_out == left_out or left_out == ["+"]
+    assert [file.path for file in plan.code.files] == sorted([*packaged, "train.py"])
+    assert plan.code.left_out == left_out or left_out == ["+"]
     assert sdk.Plan.from_json(plan.to_json(), "here") == plan
     run = sdk.submit(plan)
     run.result(60)
     work = Path(plan.paths.work(1, "chief-0"))
     assert {str(path.relative_to(work)) for path in work.rglob("*") if path.is_file()} == {
-        file[0] for file in plan.files if not file[0].endswith("/")
+        file.path for file in plan.code.files if not file.path.endswith("/")
     }
 
 

@@ -72,7 +72,7 @@ def test_a_submit_whose_output_lies_in_a_busy_project_runs_and_leaves_its_own_fi
     assert shown.stdout == "0\n", (folder / "err.log").read_text()
     run = sdk.attach(json.loads((folder / "out.json").read_text())["id"])
     assert [line.text for line in run.logs()] == ["trained"]
-    packaged = {file[0] for file in run.plan.files}
+    packaged = {file.path for file in run.plan.code.files}
     assert {"train.py", "grows.log"} <= packaged <= {"train.py", "grows.log", "4913"}
     assert {
         ".train.py.swp (an editor's swap file)",
@@ -81,13 +81,13 @@ def test_a_submit_whose_output_lies_in_a_busy_project_runs_and_leaves_its_own_fi
         "err.log (this command writes to it)",
         "out.json (this command writes to it)",
         "pipe (not a regular file)",
-    } <= set(run.plan.left_out)
+    } <= set(run.plan.code.left_out)
     archive = Path(run.plan.bundle).read_bytes()
-    assert hashlib.sha256(archive).hexdigest() == run.plan.digest
+    assert hashlib.sha256(archive).hexdigest() == run.plan.code.digest
     with tarfile.open(run.plan.bundle) as tar:
         held = {path: tar.extractfile(path).read() for path in packaged}  # type: ignore[union-attr]
     assert {path: hashlib.sha256(data).hexdigest() for path, data in held.items()} == {
-        f[0]: f[2] for f in run.plan.files
+        f.path: f.sha256 for f in run.plan.code.files
     }
 
 
@@ -109,12 +109,12 @@ def test_one_call_takes_files_as_they_are_when_it_packages_them(write) -> None:
     run = Run(launch.execute(made, exact=False))
     run.result(60)
     assert [line.text for line in run.logs()] == ["new"]
-    assert run.plan.digest != made.digest
-    assert ("goes (removed while the project was read)" in run.plan.left_out, run.plan.findings[-1][0]) == (
+    assert run.plan.code.digest != made.code.digest
+    assert ("goes (removed while the project was read)" in run.plan.code.left_out, run.plan.findings[-1].level) == (
         True,
         "note",
     )
-    assert run.plan.findings[-1][1].endswith("packaged with the later content: goes, log.")
+    assert run.plan.findings[-1].message.endswith("packaged with the later content: goes, log.")
 
 
 def test_an_entry_that_goes_meanwhile_is_named_and_nothing_is_left_behind(write, root: Path) -> None:
@@ -140,7 +140,10 @@ def test_a_pipe_that_takes_the_place_of_a_file_is_not_waited_for(write, monkeypa
 
     monkeypatch.setattr(trees, "read", racing)
     plan = sdk.plan("train.py")
-    assert ([file[0] for file in plan.files], plan.left_out) == (["train.py"], ["data.txt (not a regular file)"])
+    assert ([file.path for file in plan.code.files], plan.code.left_out) == (
+        ["train.py"],
+        ["data.txt (not a regular file)"],
+    )
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link to nothing", "folder"])
@@ -152,7 +155,7 @@ def test_rules_that_are_no_file_leave_nothing_out_and_are_not_waited_for(write, 
         rules.mkdir()
     else:
         rules.symlink_to("nothing")
-    assert "train.py" in [file[0] for file in sdk.plan("train.py").files]
+    assert "train.py" in [file.path for file in sdk.plan("train.py").code.files]
 
 
 def test_what_podlift_itself_keeps_in_a_project_is_none_of_the_program(write, tmp_path: Path) -> None:
@@ -167,8 +170,8 @@ def test_what_podlift_itself_keeps_in_a_project_is_none_of_the_program(write, tm
     for name in ("results", "."):
         assert run.download(name) == [], "the same again finds everything there"
     plan = sdk.plan("train.py")
-    assert [file[0] for file in plan.files] == ["train.py"]
-    assert set(plan.left_out) == {
+    assert [file.path for file in plan.code.files] == ["train.py"]
+    assert set(plan.code.left_out) == {
         "cloud/ (the data of podlift emulator)",
         "earlier/bundles/ (the code of earlier runs)",
         f"earlier/runs/{run.id}/ (a run of podlift)",
@@ -176,7 +179,7 @@ def test_what_podlift_itself_keeps_in_a_project_is_none_of_the_program(write, tm
         "work/ (results of podlift get)",
     }
     named = sdk.plan(sdk.Job("train.py", code=sdk.Code(include=("results/work/weights",))))
-    assert [file[0] for file in named.files] == ["results/work/weights", "train.py"], "an include brings them back"
+    assert [file.path for file in named.files] == ["results/work/weights", "train.py"], "an include brings them back"
 
 
 def test_a_plan_that_replaces_an_earlier_one_in_the_project_can_be_executed(write) -> None:

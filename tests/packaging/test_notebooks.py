@@ -282,9 +282,9 @@ def test_files_that_cells_write_are_written_into_the_copy_of_the_run_in_the_orde
     write("there.txt", "before\n")
     project = write("keras.ipynb", json.dumps(notebook(*WRITTEN))).parent
     plan = sdk.plan("keras.ipynb", workers=2)
-    assert plan.target == "keras.ipynb.py"
+    assert plan.code.program == "keras.ipynb.py"
     assert plan.run_id.startswith("keras-")
-    said = [text for _, text in plan.findings if text.startswith("keras.ipynb: cell")]
+    said = [each.message for each in plan.findings if each.message.startswith("keras.ipynb: cell")]
     assert len([text for text in said if "writes" in text]) == 5
     assert len([text for text in said if "is not written: it must be below the notebook's folder" in text]) == 4
     run = sdk.submit(plan)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import sdk
+from sdk.spec.findings import Finding
 
 
 def plan(entry: str = "train.py", *, workers: int = 2, **settings) -> sdk.Plan:
@@ -102,7 +103,7 @@ def test_what_is_certain_is_not_overruled_but_said(write) -> None:
     write("train.py", FRESH[2][0])
     made = plan(local_start="fork")
     assert made.preload == []
-    assert ["warning", f"local_start='fork' is ignored: {made.fresh}."] in made.findings
+    assert Finding("warning", f"local_start='fork' is ignored: {made.fresh}.") in made.findings
 
 
 def test_a_single_task_is_forked_only_if_that_is_asked_for(write) -> None:

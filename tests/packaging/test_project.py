@@ -17,7 +17,7 @@ from sdk.packaging.ignore import IgnoreRules
 
 
 def files(plan: sdk.Plan) -> list[str]:
-    return [file[0] for file in plan.files]
+    return [file.path for file in plan.code.files]
 
 
 @pytest.mark.parametrize("mark", ["pyproject.toml", "requirements.txt", "podlift.toml", "setup.py", ".git/HEAD"])
@@ -28,7 +28,11 @@ def test_the_project_is_the_nearest_folder_above_the_entry_that_has_a_mark(write
     write("inner/lib.py")
     write("inner/jobs/train.py", "import lib\n")
     plan = sdk.plan("inner/jobs/train.py")
-    assert (Path(plan.project).name, plan.target, plan.roots) == ("inner", "jobs/train.py", ["jobs", ""])
+    assert (Path(plan.code.project).name, plan.code.program, plan.code.roots) == (
+        "inner",
+        "jobs/train.py",
+        ["jobs", ""],
+    )
     assert "other.py" not in files(plan)
 
 
@@ -80,7 +84,7 @@ def test_the_builds_own_source_folder_goes_first_on_the_path(write, toml: str, p
     write("pyproject.toml", toml)
     write(f"{place}/pkg/__init__.py" if place else "pkg/__init__.py")
     write(f"{place}/pkg/train.py" if place else "pkg/train.py", "import pkg\ndef main(): ...\n")
-    assert sdk.plan("pkg.train:main").roots == roots
+    assert sdk.plan("pkg.train:main").code.roots == roots
 
 
 def test_the_mark_that_some_editors_put_before_a_file_is_no_content(write) -> None:
@@ -116,8 +120,8 @@ def test_a_folder_beside_the_project_is_packaged_where_it_lies_and_its_sources_l
 
     os.chdir("services/train")
     plan = sdk.plan(job("train.py", include=("../../libs/common", "../../shared")))
-    assert plan.target == "services/train/train.py"
-    assert plan.roots == ["services/train", "libs/common/src", "libs/common", "shared"]
+    assert plan.code.program == "services/train/train.py"
+    assert plan.code.roots == ["services/train", "libs/common/src", "libs/common", "shared"]
     assert files(plan) == [
         "libs/common/pyproject.toml",
         "libs/common/src/common/__init__.py",
@@ -137,7 +141,7 @@ def test_a_package_and_a_module_beside_the_project_can_be_included_as_they_are(w
     write("app/train.py", "import common, extra\n")
     monkeypatch.chdir("app")
     plan = sdk.plan(job("train.py", include=("../common", "../tools/extra.py")))
-    assert plan.roots == ["app", "", "tools"]
+    assert plan.code.roots == ["app", "", "tools"]
 
 
 def test_a_project_inside_the_project_that_a_requirement_names_loads_from_its_sources(write) -> None:
@@ -146,7 +150,7 @@ def test_a_project_inside_the_project_that_a_requirement_names_loads_from_its_so
     write("data/x.csv")
     write("requirements.txt", "-e ./libs/common\n")
     write("train.py", "import common\n")
-    assert sdk.plan("train.py").roots == ["", "libs/common/src", "libs/common"]
+    assert sdk.plan("train.py").code.roots == ["", "libs/common/src", "libs/common"]
     assert sdk.plan(job("train.py", include=("data",))).roots == ["", "libs/common/src", "libs/common"]
 
 
@@ -184,7 +188,7 @@ def test_what_is_ignored_can_be_left_out_brought_back_and_included(write) -> Non
     plan = sdk.plan(job("train.py", include=("data/a.csv",), exclude=("pkg",)))
     kept = [".gitignore", ".podliftignore", "data/a.csv", "kept.log", "sub/.gitignore", "sub/good.bin", "train.py"]
     assert files(plan) == kept
-    assert sorted(plan.left_out) == [
+    assert sorted(plan.code.left_out) == [
         "build/ (in .gitignore)",
         "data/ (in .gitignore)",
         "notes/ (in .podliftignore)",
@@ -299,15 +303,15 @@ def test_a_program_starts_where_its_user_stands(write, monkeypatch, root: Path) 
     write("data.txt", "top")
     write("jobs/data.txt", "jobs")
     write("jobs/train.py", "print(open('data.txt').read())\n")
-    assert sdk.plan("jobs/train.py").cwd == ""
+    assert sdk.plan("jobs/train.py").code.cwd == ""
     monkeypatch.chdir("jobs")
     plan = sdk.plan("train.py")
-    assert plan.cwd == "jobs"
+    assert plan.code.cwd == "jobs"
     run = sdk.submit(plan)
     run.result(60)
     assert [line.text for line in run.logs()] == ["jobs"]
     monkeypatch.chdir("/")
-    assert sdk.plan(str(Path(plan.project) / "jobs" / "train.py")).cwd == ""
+    assert sdk.plan(str(Path(plan.code.project) / "jobs" / "train.py")).code.cwd == ""
 
 
 def test_editing_the_source_after_submit_changes_neither_the_run_nor_its_copy(write, root: Path) -> None:

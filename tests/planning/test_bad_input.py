@@ -167,7 +167,7 @@ def test_bytes_of_a_shell_that_are_no_text_are_named_and_not_quoted_as_a_codec(w
     with pytest.raises(sdk.InputError, match="vertex_machine: Holds bytes that are not UTF-8"):
         sdk.plan("train.py", backend="vertex", vertex_machine=odd)
     monkeypatch.setenv("A", odd)
-    assert sdk.plan(sdk.Job("train.py", env={"A": sdk.FromCaller()})).job["env"] == {"A": {"from_caller": True}}
+    assert sdk.plan(sdk.Job("train.py", env={"A": sdk.FromCaller()})).job.env == {"A": sdk.FromCaller()}
 
 
 def test_planning_in_a_folder_that_was_removed_is_a_sentence(write, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_planning_in_a_folder_that_was_removed_is_a_sentence(write, tmp_path: Pa
     for entry in ("train.py", "train:main", "jobs/train.py"):
         with pytest.raises(sdk.InputError):
             sdk.plan(entry)
-    assert sdk.plan(tmp_path / "project" / "train.py").target == "train.py"
+    assert sdk.plan(tmp_path / "project" / "train.py").code.program == "train.py"
 
 
 @pytest.mark.parametrize("field", ["name", "backend", "root"])

@@ -40,15 +40,15 @@ def test_the_keywords_are_the_settings_of_the_table_and_no_others() -> None:
 def test_every_setting_reaches_the_plan_as_a_keyword(write) -> None:
     write("hello.py", "print(1)")
     job = sdk.plan("hello.py", **SAID).job  # type: ignore[arg-type]
-    assert (job["limits"]["timeout_s"], job["limits"]["hang_s"], job["limits"]["grace_s"]) == (60.0, None, 7.0)
-    assert (job["checkpoints"]["every_steps"], job["checkpoints"]["every_s"], job["checkpoints"]["auto"]) == (
+    assert (job.limits.timeout_s, job.limits.hang_s, job.limits.grace_s) == (60.0, None, 7.0)
+    assert (job.checkpoints.every_steps, job.checkpoints.every_s, job.checkpoints.auto) == (
         20,
         None,
         False,
     )
-    assert (job["code"]["writes"], job["code"]["exclude"], job["retry"]["infrastructure"]) == ("all", ["*.csv"], 7)
-    assert (job["limits"]["max_steps"], job["env"]) == (20, {"A": "b"})
-    assert job["resources"]["workers"] == 2
+    assert (job.code.writes, job.code.exclude, job.retry.infrastructure) == ("all", ("*.csv",), 7)
+    assert (job.limits.max_steps, job.env) == (20, {"A": "b"})
+    assert job.resources.workers == 2
 
 
 def test_a_keyword_reaches_the_backends_value(write) -> None:
@@ -67,8 +67,8 @@ def test_none_is_a_value_where_the_setting_has_one_and_else_as_if_not_given(
     for name, value in (("TIMEOUT", "60"), ("WORKERS", "3"), ("PS", "1"), ("ARGS", '["a"]')):
         monkeypatch.setenv(f"PODLIFT_{name}", value)
     plan = sdk.plan("hello.py", timeout=None, workers=None, ps=None, args=None, name=None)
-    assert plan.job["limits"]["timeout_s"] is None
-    assert (plan.job["resources"]["workers"], plan.job["resources"]["ps"], plan.job["args"]) == (3, 1, ["a"])
+    assert plan.job.limits.timeout_s is None
+    assert (plan.job.resources.workers, plan.job.resources.ps, plan.job.args) == (3, 1, ["a"])
 
 
 def test_unknown_and_contradicting_keywords_are_named_together_with_the_nearest_setting(write) -> None:

@@ -237,7 +237,7 @@ def cache(monkeypatch, tmp_path):
 
 
 def said(plan):
-    return [message for _, message in plan.findings if "TPU" in message or "reflight" in message]
+    return [each.message for each in plan.findings if "TPU" in each.message or "reflight" in each.message]
 
 
 REFUSED = PreflightFinding("train.py", 3, "refused", "strings", "text in the step", "no text", "numbers")

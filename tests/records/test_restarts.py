@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sdk
 from sdk.records.restarts import BUDGETS, LOOP, EndedAttempt, decide
 from sdk.status import Reason, State
 
-DEFAULT = {"user_errors": 0, "infrastructure": 3, "preemptions": None}
+DEFAULT = sdk.Retry(user_errors=0, infrastructure=3, preemptions=None)
 STATES = {Reason.DONE: State.SUCCEEDED, Reason.CANCELLED: State.CANCELLED, Reason.CHECKPOINTED: State.CHECKPOINTED}
 
 
@@ -25,12 +28,12 @@ def many(reason: Reason, *steps: int | None) -> list[EndedAttempt]:
     ("history", "policy", "restart", "delay_s", "said"),
     [
         ([ended(Reason.DONE)], DEFAULT, False, 0, ""),
-        ([ended(Reason.CANCELLED)], {**DEFAULT, "user_errors": 9}, False, 0, ""),
-        ([ended(Reason.TIMEOUT, 5)], {**DEFAULT, "user_errors": 9}, False, 0, ""),
+        ([ended(Reason.CANCELLED)], replace(DEFAULT, user_errors=9), False, 0, ""),
+        ([ended(Reason.TIMEOUT, 5)], replace(DEFAULT, user_errors=9), False, 0, ""),
         ([ended(Reason.USER_ERROR, 5)], DEFAULT, False, 0, ""),
         ([ended(Reason.IMPORT_ERROR)], DEFAULT, False, 0, ""),
-        ([ended(Reason.USER_ERROR, 5)], {**DEFAULT, "user_errors": 1}, True, 1, "(user_error). Restarts left"),
-        (many(Reason.USER_ERROR, 5, 9), {**DEFAULT, "user_errors": 1}, False, 0, "1 of 1 restarts after an error in"),
+        ([ended(Reason.USER_ERROR, 5)], replace(DEFAULT, user_errors=1), True, 1, "(user_error). Restarts left"),
+        (many(Reason.USER_ERROR, 5, 9), replace(DEFAULT, user_errors=1), False, 0, "1 of 1 restarts after an error in"),
         ([ended(Reason.KILLED, 7)], DEFAULT, True, 1, "Restarts left after this one: 2."),
         (many(Reason.KILLED, 1, 2), DEFAULT, True, 1, "after this one: 1."),
         (many(Reason.KILLED, 5, 5), DEFAULT, True, 2, "after this one: 1."),
@@ -42,7 +45,7 @@ def many(reason: Reason, *steps: int | None) -> list[EndedAttempt]:
         (many(Reason.OUT_OF_MEMORY, 5), DEFAULT, True, 1, "(out_of_memory)"),
         ([ended(Reason.CHECKPOINTED, 7)], DEFAULT, True, 0, "a preemption"),
         (many(Reason.PREEMPTED, *range(50)), DEFAULT, True, 0, "a preemption"),
-        (many(Reason.PREEMPTED, 1, 2), {**DEFAULT, "preemptions": 1}, False, 0, "1 of 1 restarts after a preemption"),
+        (many(Reason.PREEMPTED, 1, 2), replace(DEFAULT, preemptions=1), False, 0, "1 of 1 restarts after a preemption"),
         (many(Reason.CHECKPOINTED, 4, 4, 4), DEFAULT, False, 0, "3 consecutive attempts ended at step 4"),
         ([*many(Reason.PREEMPTED, *range(9)), ended(Reason.KILLED, 10)], DEFAULT, True, 1, "after this one: 2."),
         ([*many(Reason.KILLED, 1, 2, 3), ended(Reason.PREEMPTED, 9)], DEFAULT, True, 0, "a preemption"),
@@ -59,8 +62,8 @@ def test_a_history_and_a_policy_decide(history, policy, restart: bool, delay_s: 
 
 def test_in_a_drill_the_same_step_again_means_nothing() -> None:
     history = many(Reason.KILLED, 5, 5, 5, 5)
-    assert decide(history, {**DEFAULT, "infrastructure": 9}, drill=True).restart
-    assert not decide(history, {**DEFAULT, "infrastructure": 9}).restart
+    assert decide(history, replace(DEFAULT, infrastructure=9), drill=True).restart
+    assert not decide(history, replace(DEFAULT, infrastructure=9)).restart
 
 
 def test_every_reason_for_which_an_attempt_can_end_has_a_budget_or_none() -> None:
@@ -79,7 +82,7 @@ STEPS = st.one_of(st.none(), st.integers(0, 20))
     infrastructure=st.integers(0, 5),
 )
 def test_no_policy_with_limits_restarts_for_ever(pairs, user: int, infrastructure: int) -> None:
-    policy = {"user_errors": user, "infrastructure": infrastructure, "preemptions": 2}
+    policy = sdk.Retry(user_errors=user, infrastructure=infrastructure, preemptions=2)
     history: list[EndedAttempt] = []
     for reason, step in pairs:
         history.append(ended(reason, step))

@@ -79,7 +79,8 @@ def found(original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> di
     (finders / "project.pth").write_text(f"{original}\n")
     monkeypatch.chdir(project)
     job = sdk.Job("train.py", args=[str(original), str(finders)], env={"PYTHONPATH": str(original)})
-    plan = replace(sdk.plan(job, root=original / "root"), outside=[str(original)])
+    plan = sdk.plan(job, root=original / "root")
+    plan = replace(plan, code=replace(plan.code, outside=[str(original)]))
     run = sdk.submit(plan)
     run.result(LIMIT_S)
     return json.loads(next(line.text for line in run.logs() if line.text.startswith("{")))
@@ -115,7 +116,8 @@ def test_what_is_in_the_bundle_or_installed_loads_as_ever(found, original) -> No
 def test_an_unguarded_import_fails_the_run_with_that_sentence(write, original) -> None:
     write("train.py", "import importlib\nimportlib.import_module('by_' + 'pythonpath')\n")
     job = sdk.Job("train.py", env={"PYTHONPATH": str(original)})
-    run = sdk.submit(replace(sdk.plan(job), outside=[str(original)]))
+    plan = sdk.plan(job)
+    run = sdk.submit(replace(plan, code=replace(plan.code, outside=[str(original)])))
     with pytest.raises(sdk.RunFailedError, match=r"Next: package it with --code-include by_pythonpath\.py"):
         run.result(LIMIT_S)
 
@@ -126,7 +128,8 @@ def test_the_program_starts_in_the_folder_that_the_plan_names(write, cwd, files)
     write("pkg/helper.py")
     write("data/numbers.csv")
     job = sdk.Job("pkg/train.py", args=["x"], code=sdk.Code(project="."))
-    run = sdk.submit(replace(sdk.plan(job), cwd=cwd))
+    plan = sdk.plan(job)
+    run = sdk.submit(replace(plan, code=replace(plan.code, cwd=cwd)))
     run.result(LIMIT_S)
     work = run.plan.paths.work(1, "chief-0")
     assert [line.text for line in run.logs()] == [" ".join([f"{work}/{cwd}", f"{work}/pkg/train.py", "x", *files])]

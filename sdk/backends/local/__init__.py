@@ -7,9 +7,8 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ...checks import Facts, Finding, local, of_local
 from ...clock import Clock, SystemClock
@@ -19,7 +18,9 @@ from ...process.janitor_watch import end_leftovers
 from ...records.events import Event, resume_count, source_of
 from ...records.recorder import Recorder, read_events
 from ...spec import capabilities
+from ...spec.job import Job
 from ...spec.plan import Plan
+from ...spec.policies import Local, Target
 from ...storage import emulator, posix
 from ..base import LogLine, Observation, Request
 from . import logs, render, uploader
@@ -36,9 +37,7 @@ class LocalBackend:
 
     capabilities = capabilities.LOCAL
 
-    def probe(
-        self, job: dict[str, Any], options: Mapping[str, Any], *, root: str, online: bool, starting: bool
-    ) -> Facts:
+    def probe(self, job: Job, target: Target, *, root: str, online: bool, starting: bool) -> Facts:
         """Inspect this machine, without importing TensorFlow."""
         return Facts(
             python=platform.python_version(),
@@ -47,14 +46,14 @@ class LocalBackend:
             keras=_version("keras"),
             tf_keras=_version("tf_keras"),
             cpus=os.cpu_count() or 1,
-            isolation=namespaces.why_not() if options["network"] == "isolated" else None,
-            dropped=render.dropped(os.environ, job["env"]),
+            isolation=namespaces.why_not() if isinstance(target, Local) and target.network == "isolated" else None,
+            dropped=render.dropped(os.environ, job.env),
         )
 
     def review(
         self,
-        job: dict[str, Any],
-        options: Mapping[str, Any],
+        job: Job,
+        target: Target,
         facts: Facts,
         *,
         root: str,
@@ -63,7 +62,7 @@ class LocalBackend:
         starting: bool,
     ) -> list[Finding]:
         """Check the job, and the variables of this shell that change how tasks run."""
-        return [*local.tpu_replicas(job, os.environ), *of_local(job, facts, target=options)]
+        return [*local.tpu_replicas(job, os.environ), *of_local(job, facts, target=Local.of(target))]
 
     def render(self, plan: Plan) -> Request:
         """Return each task's command and environment. Ports are chosen when the tasks start."""

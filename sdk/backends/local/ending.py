@@ -39,23 +39,23 @@ class StopConditions:
         self._plan = plan
         self._signals = signals
         self._clock = clock
-        timeout_s = plan.job["limits"]["timeout_s"]
+        timeout_s = plan.job.limits.timeout_s
         self._deadline = None if timeout_s is None else clock.monotonic() + timeout_s
 
     def stop_requested(self) -> tuple[Verdict, float] | None:
         """Return the requested verdict and how many seconds the tasks have to stop, or None."""
-        limits = self._plan.job["limits"]
+        limits = self._plan.job.limits
         grace_s = self.cancel_grace_s()
         if grace_s is not None:
             return Verdict(state=State.CANCELLED, reason=Reason.CANCELLED), grace_s
         if self._signals:
             failure = Failure(task="", message="The supervisor was stopped by a signal.")
-            return failed(Reason.INFRASTRUCTURE, failure), limits["grace_s"]
-        if self._deadline is not None and self._clock.monotonic() >= self._deadline:
+            return failed(Reason.INFRASTRUCTURE, failure), limits.grace_s
+        if self._deadline is not None and limits.timeout_s is not None and self._clock.monotonic() >= self._deadline:
             failure = Failure(
-                task="", message=f"The run took longer than timeout={compact_duration(limits['timeout_s'])!r}."
+                task="", message=f"The run took longer than timeout={compact_duration(limits.timeout_s)!r}."
             )
-            return failed(Reason.TIMEOUT, failure), limits["grace_s"]
+            return failed(Reason.TIMEOUT, failure), limits.grace_s
         return None
 
     def cancel_grace_s(self) -> float | None:
@@ -66,5 +66,5 @@ class StopConditions:
                 found.append(float(json.loads((Path(self._plan.paths.control) / name).read_bytes())["grace_s"]))
             except (ValueError, KeyError, TypeError):
                 # An unreadable request still asks for the end of the run. The job's own grace is the safe choice.
-                found.append(float(self._plan.job["limits"]["grace_s"]))
+                found.append(float(self._plan.job.limits.grace_s))
         return min(found, default=None)

@@ -129,7 +129,7 @@ class LocalGang:
 
     def _task(self, task: cluster.Task, addresses: Mapping[str, str]) -> TaskStart:
         plan, paths = self._plan, self._plan.paths
-        inherited = {**render.inherited(os.environ, plan.job["env"]), **self._interpreter.variables}
+        inherited = {**render.inherited(os.environ, plan.job.copied), **self._interpreter.variables}
         if self._interpreter.isolated:
             inherited.pop("PYTHONPATH", None)
         variables = render.environment(plan, self._attempt, task, addresses, self._temporary)
@@ -155,13 +155,13 @@ class LocalGang:
                 return self._conditions.stop_requested() or (verdict, 0.0)
             if verdict is not None and verdict.state is State.CHECKPOINTED:
                 # Its peers exit too, as soon as the shared checkpoint is saved.
-                return verdict, self._plan.job["limits"]["grace_s"]
+                return verdict, self._plan.job.limits.grace_s
             if verdict is not None:
                 if verdict.state is State.SUCCEEDED:
                     self._await_exits()
                 else:
                     self._await_saves()
-                return verdict, min(_DECIDED_GRACE_S, self._plan.job["limits"]["grace_s"])
+                return verdict, min(_DECIDED_GRACE_S, self._plan.job.limits.grace_s)
             requested = self._conditions.stop_requested()
             if requested is not None:
                 return requested
@@ -188,7 +188,7 @@ class LocalGang:
 
     def _await_exits(self) -> None:
         """Wait for tasks whose program is done, so that their exit handlers and threads can finish."""
-        until = self._clock.monotonic() + self._plan.job["limits"]["exit_wait_s"]
+        until = self._clock.monotonic() + self._plan.job.limits.exit_wait_s
         while (
             self._done() - self._codes.keys()
             and self._clock.monotonic() < until
@@ -211,7 +211,7 @@ class LocalGang:
         )
 
     def _bundle_files(self) -> dict[str, tuple[int, str]]:
-        return {path: (size, digest) for path, size, digest, *_ in self._plan.files}
+        return {file.path: (file.size, file.sha256) for file in self._plan.code.files}
 
     def note(self, kind: str, **data: object) -> None:
         """Record what happens after this attempt."""
@@ -245,7 +245,7 @@ class LocalGang:
         done = first not in self._codes and first in self._done()
         echo = record is None or is_collateral(record)
         if echo and (not silent or (done and all(self._codes[name] == -signal.SIGABRT for name in silent))):
-            wait_s = self._plan.job["limits"]["exit_wait_s"] if done else _ECHO_S
+            wait_s = self._plan.job.limits.exit_wait_s if done else _ECHO_S
             # The peer's own failure will be recorded in a moment.
             self._echo_until = self._echo_until or self._clock.monotonic() + wait_s
             if self._clock.monotonic() < self._echo_until:

@@ -60,7 +60,7 @@ class HangDetector:
         self._attempt = attempt
         self._pids = pids
         self._clock = clock
-        self._limit_s: float | None = plan.job["limits"].get("hang_s")
+        self._limit_s: float | None = plan.job.limits.hang_s
         self._seen: _Activity | None = None
         self._changed = self._checked = clock.monotonic()
 

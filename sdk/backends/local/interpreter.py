@@ -29,21 +29,21 @@ class Interpreter:
 
 def current(plan: Plan) -> Interpreter:
     """Return the interpreter that made the plan."""
-    return Interpreter(python=plan.facts["executable"], task_main=str(Path(task_main.__file__)))
+    return Interpreter(python=plan.facts.executable, task_main=str(Path(task_main.__file__)))
 
 
 @contextmanager
 def chosen(plan: Plan, recorder: Recorder, conditions: StopConditions, clock: Clock) -> Iterator[Interpreter]:
     """Yield the interpreter of a run. An isolated environment is built if needed, and kept while the block runs."""
-    if not plan.job["code"].get("isolated", False):
+    if not plan.job.code.isolated:
         yield current(plan)
         return
     recorder.record("preparing")
     spec = venv.EnvironmentSpec(
-        python=plan.facts["executable"],
-        requirements=tuple(plan.requirements["lines"]),
-        options=tuple(plan.requirements["options"]),
-        constraints=tuple(plan.requirements["constraints"]),
+        python=plan.facts.executable,
+        requirements=tuple(plan.code.requirements.lines),
+        options=tuple(plan.code.requirements.options),
+        constraints=tuple(plan.code.requirements.constraints),
     )
     with venv.using(
         spec,

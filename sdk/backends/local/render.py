@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from ...hardware import accelerators
@@ -36,15 +37,15 @@ def body(plan: Plan) -> dict[str, Any]:
     If an environment is built from the requirements, its interpreter replaces the one shown.
     """
     addresses = {task.name: f"{cluster.host_name(task, plan.run_id)}:<port>" for task in plan.members}
-    isolated = plan.job["code"].get("isolated", False)
+    isolated = plan.job.code.isolated
     return {
-        **({"environment": plan.requirements} if isolated else {}),
+        **({"environment": asdict(plan.code.requirements)} if isolated else {}),
         "tasks": [
             {
                 "name": task.name,
                 "command": command(plan, 1, task.name, interpreter.current(plan)),
                 "env": environment(plan, 1, task, addresses, plan.paths.temporary),
-                "copied": copied(plan.job["env"]),
+                "copied": plan.job.copied,
             }
             for task in plan.members
         ],
@@ -78,15 +79,15 @@ def environment(
         "no_grpc_proxy": ",".join(["localhost", *(address.rpartition(":")[0] for address in addresses.values())]),
         **cluster.environment(task, plan.members, addresses, {"run": plan.run_id}),
     }
-    hardware = accelerators.row(plan.job["resources"]["accelerator"])
+    hardware = accelerators.row(plan.job.resources.accelerator)
     if hardware.family != "gpu":
         found["CUDA_VISIBLE_DEVICES"] = "-1"
     if hardware.family == "tpu":
         node = {"project": "podlift-local", "zone": "local", "tpu_node_name": plan.run_id}
         found |= {"TPU_NODE_NAME": plan.run_id, "TPU_CONFIG": json.dumps(node)}
-    if plan.job["code"]["keras"] == "legacy":
+    if plan.job.code.keras == "legacy":
         found["TF_USE_LEGACY_KERAS"] = "1"
-    return {**found, **{name: value for name, value in plan.job["env"].items() if isinstance(value, str)}}
+    return {**found, **{name: value for name, value in plan.job.env.items() if isinstance(value, str)}}
 
 
 def scratch(temporary: str, attempt: int, task: str) -> str:
@@ -94,7 +95,7 @@ def scratch(temporary: str, attempt: int, task: str) -> str:
     return posixpath.join(temporary, f"{attempt}-{task}")
 
 
-def inherited(caller: Mapping[str, str], job: Mapping[str, Any]) -> dict[str, str]:
+def inherited(caller: Mapping[str, str], copied: Collection[str]) -> dict[str, str]:
     """Return the part of the caller's environment that a task inherits.
 
     A cloud inherits none of it: a program that needs more than the machine's own variables must not pass here and fail there.
@@ -102,15 +103,10 @@ def inherited(caller: Mapping[str, str], job: Mapping[str, Any]) -> dict[str, st
     kept = {name: value for name, value in caller.items() if _MACHINE.fullmatch(name)}
     # The supervisor has podlift's folder on the path. Tasks get the caller's path.
     callers = {**caller, "PYTHONPATH": caller.get("PODLIFT_CALLER_PYTHONPATH", "")}
-    return {**kept, **{name: callers[name] for name in copied(job) if name in callers}}
+    return {**kept, **{name: callers[name] for name in copied if name in callers}}
 
 
-def dropped(caller: Mapping[str, str], job: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of the caller's variables that tasks do not inherit, without podlift's own settings."""
+def dropped(caller: Mapping[str, str], own: Collection[str]) -> tuple[str, ...]:
+    """Return the names of the caller's variables that tasks do not inherit, without the job's `own` and podlift's."""
     given = {name for name in caller if not _MACHINE.fullmatch(name) and not name.startswith("PODLIFT_")}
-    return tuple(sorted(given - set(job) - _SHELL))
-
-
-def copied(job: Mapping[str, Any]) -> list[str]:
-    """Return the names of the variables that are copied from the caller."""
-    return [name for name, value in job.items() if not isinstance(value, str)]
+    return tuple(sorted(given - set(own) - _SHELL))

@@ -31,6 +31,7 @@ from ...records.restarts import EndedAttempt, decide
 from ...spec import cluster
 from ...spec.layout import RunPaths
 from ...spec.plan import Plan
+from ...spec.policies import Local
 from ...status import Failure, Reason, State
 from ...storage import emulator, file_systems
 from ...storage.reserve import Reserve
@@ -114,7 +115,7 @@ def _supervise(
         # Requirements are downloaded before the network is isolated.
         with interpreter.chosen(plan, recorder, conditions, clock) as starter:
             names = [cluster.host_name(task, plan.run_id) for task in plan.members]
-            isolated = plan.backend_options["network"] == "isolated"
+            isolated = Local.of(plan.target).network == "isolated"
             named = namespaces.enter(f"{temporary}/hosts", names, isolated=isolated)
             watch.start()
             recorder.record("placed", host_names=named, isolated=isolated, temporary=temporary)
@@ -160,7 +161,7 @@ def _attempts(
 ) -> Verdict:
     """Start attempts as long as the policy allows it, and return the verdict on the last one."""
     history: list[EndedAttempt] = []
-    policy = plan.job["retry"]
+    policy = plan.job.retry
     for number in itertools.count(first):
         tasks = gang(number)
         verdict = tasks.run()

@@ -90,7 +90,7 @@ class Template:
             "log": log,
             "modules": plan.preload,
             "own_names": plan.own_names,
-            "outside": plan.outside,
+            "outside": plan.code.outside,
             "work": starts[0].cwd,
             # Room for the tasks' command lines, which replace this one in process lists.
             "room": " " * max(len(os.fsencode("\0".join(start.command))) for start in starts),
@@ -217,6 +217,7 @@ def _check_adopted(task: processes.Process) -> None:
 def _modules(plan: Plan) -> set[str]:
     """Return the names of the top-level modules in the program's own folders."""
     suffixes = tuple(importlib.machinery.all_suffixes())
-    prefixes = [f"{root}/" if root else "" for root in plan.roots]
-    inner = [file[0][len(prefix) :] for file in plan.files for prefix in prefixes if file[0].startswith(prefix)]
+    prefixes = [f"{root}/" if root else "" for root in plan.code.roots]
+    paths = [file.path for file in plan.code.files]
+    inner = [path[len(prefix) :] for path in paths for prefix in prefixes if path.startswith(prefix)]
     return {path.partition("/")[0].partition(".")[0] for path in inner if "/" in path or path.endswith(suffixes)}

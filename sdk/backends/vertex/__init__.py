@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from ...checks import Facts, Finding, of_vertex
 from ...clock import Clock, SystemClock
 from ...spec import capabilities
+from ...spec.job import Job
 from ...spec.plan import Plan
+from ...spec.policies import Target, Vertex
 from ..base import LogLine, Observation, Remote, Request
 from . import request as job_request
 
@@ -21,9 +22,7 @@ class VertexBackend:
 
     capabilities = capabilities.VERTEX
 
-    def probe(
-        self, job: dict[str, Any], options: Mapping[str, Any], *, root: str, online: bool, starting: bool
-    ) -> Facts:
+    def probe(self, job: Job, target: Target, *, root: str, online: bool, starting: bool) -> Facts:
         """Query the bucket, the image and the quotas, or only the cache. Tasks do not see this machine's disk."""
         from . import locations
 
@@ -34,7 +33,7 @@ class VertexBackend:
         if online:
             from . import probe
 
-            found = probe.probe_online(job, options, root)
+            found = probe.probe_online(job, Vertex.of(target), root)
         else:
             found = locations.cached(root, os.environ)
         return Facts(
@@ -51,8 +50,8 @@ class VertexBackend:
 
     def review(
         self,
-        job: dict[str, Any],
-        options: Mapping[str, Any],
+        job: Job,
+        target: Target,
         facts: Facts,
         *,
         root: str,
@@ -62,9 +61,12 @@ class VertexBackend:
     ) -> list[Finding]:
         """Return missing settings, a note on a patched request, and what Vertex AI would reject."""
         return [
-            *(Finding("error" if starting else "warning", text) for text in job_request.missing(options, root)),
-            *job_request.findings(options),
-            *of_vertex(job, facts, target=options, root=root, run_id=run_id, strategies=strategies),
+            *(
+                Finding("error" if starting else "warning", text)
+                for text in job_request.missing(Vertex.of(target), root)
+            ),
+            *job_request.findings(Vertex.of(target)),
+            *of_vertex(job, facts, target=Vertex.of(target), root=root, run_id=run_id, strategies=strategies),
         ]
 
     def render(self, plan: Plan) -> Request:

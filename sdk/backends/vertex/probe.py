@@ -18,6 +18,8 @@ from urllib.parse import quote
 from ...clock import SystemClock
 from ...errors import InputError, StoreError
 from ...hardware import pricing
+from ...spec.job import Job
+from ...spec.policies import Vertex
 from ...storage import emulator
 from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.requests import GcsStatusError as Refusal
@@ -46,18 +48,19 @@ _WORKERS = 8
 OnlineFacts = dict[str, Any]
 
 
-def probe_online(job: Mapping[str, Any], options: Mapping[str, Any], root: str) -> OnlineFacts:
+def probe_online(job: Job, target: Vertex, root: str) -> OnlineFacts:
     """Return the responses for `Facts.online`, without those for missing settings."""
     emulator.checked_address()
     queries: dict[str, Callable[[], OnlineFacts]] = {}
     if not root.startswith("gs://<"):
         queries["bucket"] = lambda: bucket(root)
-    if options["image"]:
-        queries["image"] = lambda: image(options["image"])
-    wanted = [each.metric for each in pricing.quotas(job, options) if each.metric and each.amount]
-    project, regions = options["project"], tuple(options["regions"])
+    named, project = target.image, target.project
+    if named:
+        queries["image"] = lambda: image(named)
+    needed = pricing.quotas(target.rental(job.resources, job.limits))
+    wanted = [each.metric for each in needed if each.metric and each.amount]
     with ThreadPoolExecutor(_WORKERS) as pool:
-        limits = {each: pool.submit(quota, project, each, regions) for each in wanted} if project else {}
+        limits = {each: pool.submit(quota, project, each, target.regions) for each in wanted} if project else {}
         found: OnlineFacts = {
             name: each.result() for name, each in {n: pool.submit(c) for n, c in queries.items()}.items()
         }

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from ... import checks, ids
@@ -19,6 +19,7 @@ from ...hardware import accelerators
 from ...packaging.runtime_archive import loader
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
+from ...spec.policies import Vertex
 
 NO_PROJECT, NO_IMAGE = "<project>", "<image>"
 SPEC_UNKNOWN, ENTRYPOINT_UNKNOWN = "<sha256 of the launch spec>", "<sha256 of the entrypoint>"
@@ -38,20 +39,20 @@ _WITH_SCRIPT = (
 
 def parent(plan: Plan, region: str | None = None) -> str:
     """Return the parent resource of the job, by default in the plan's first region."""
-    options = plan.backend_options
-    return f"projects/{options['project'] or NO_PROJECT}/locations/{region or options['regions'][0]}"
+    options = Vertex.of(plan.target)
+    return f"projects/{options.project or NO_PROJECT}/locations/{region or options.regions[0]}"
 
 
 def url(plan: Plan) -> str:
     """Return the URL of the create request."""
-    return f"https://{plan.backend_options['regions'][0]}-aiplatform.googleapis.com/v1/{parent(plan)}/customJobs"
+    return f"https://{Vertex.of(plan.target).regions[0]}-aiplatform.googleapis.com/v1/{parent(plan)}/customJobs"
 
 
-def missing(options: Mapping[str, Any], root: str) -> list[str]:
+def missing(options: Vertex, root: str) -> list[str]:
     """Return an error for each missing setting, for which the plan shows a placeholder."""
     unset = [
-        ("project", options["project"], "vertex_project"),
-        ("container image", options["image"], "vertex_image"),
+        ("project", options.project, "vertex_project"),
+        ("container image", options.image, "vertex_image"),
         ("bucket", not root.startswith("gs://<"), "vertex_bucket"),
     ]
     return [
@@ -62,9 +63,9 @@ def missing(options: Mapping[str, Any], root: str) -> list[str]:
     ]
 
 
-def findings(options: Mapping[str, Any]) -> list[Finding]:
+def findings(options: Vertex) -> list[Finding]:
     """Return a note if the request is patched."""
-    raw = options["raw"]
+    raw = options.raw
     patched = f"The request is patched by raw=, without checks: {', '.join(_leaves(raw))}."
     return [Finding("note", patched)] if raw else []
 
@@ -82,7 +83,7 @@ def render(
     loader_arguments = [root.root.split("/")[2], _key(root.entrypoint(entrypoint)), entrypoint]
     arguments = [*loader_arguments, _key(root.run(plan.run_id).launch_spec(number)), spec_digest]
     container = {
-        "imageUri": plan.backend_options["image"] or NO_IMAGE,
+        "imageUri": Vertex.of(plan.target).image or NO_IMAGE,
         "args": arguments,
         "env": [{"name": name, "value": value} for name, value in _variables(plan, copied or {}).items()],
     }
@@ -91,10 +92,10 @@ def render(
         **_scheduling(plan),
         "baseOutputDirectory": {"outputUriPrefix": plan.url},
     }
-    if plan.backend_options["service_account"]:
-        spec["serviceAccount"] = plan.backend_options["service_account"]
+    if Vertex.of(plan.target).service_account:
+        spec["serviceAccount"] = Vertex.of(plan.target).service_account
     body = {"displayName": plan.run_id, "labels": _labels(plan, number), "jobSpec": spec}
-    patched: dict[str, Any] = _patched(body, plan.backend_options["raw"])
+    patched: dict[str, Any] = _patched(body, Vertex.of(plan.target).raw)
     return patched
 
 
@@ -107,31 +108,26 @@ def launch_spec(plan: Plan, number: int, runtime: str) -> dict[str, Any]:
         "run": plan.url,
         "job": number,
         "payload": json.loads(payload.to_json()),
-        "bundle": {"key": _key(root.bundle(plan.digest)), "sha256": plan.digest},
+        "bundle": {"key": _key(root.bundle(plan.code.digest)), "sha256": plan.code.digest},
         "runtime": {"key": _key(root.runtime(runtime)), "sha256": runtime},
-        "requirements": {name: list(plan.requirements.get(name, ())) for name in ("lines", "options", "constraints")},
+        "requirements": {name: getattr(plan.code.requirements, name) for name in ("lines", "options", "constraints")},
         "tensorflow": _tensorflow(plan),
         "python": list(PYTHON_RANGE),
-        "retry": plan.job["retry"],
-        "env_copied": copied_names(plan),
+        "retry": asdict(plan.job.retry),
+        "env_copied": plan.job.copied,
     }
-
-
-def copied_names(plan: Plan) -> list[str]:
-    """Return the names of the variables copied from the caller's environment. Their values are only in the request."""
-    return [name for name, value in plan.job["env"].items() if not isinstance(value, str)]
 
 
 def _pools(plan: Plan, container: dict[str, Any]) -> list[dict[str, Any]]:
     pools: list[dict[str, Any]] = []
-    for pool in accelerators.pools(plan.job["resources"], plan.backend_options):
+    for pool in Vertex.of(plan.target).pools(plan.job.resources):
         # The index of a pool is its role, so a pool without tasks keeps its place.
         pools += [{} for _ in range(pool.index - len(pools))]
         pools.append(
             {
                 "machineSpec": _machine(pool),
                 "replicaCount": str(pool.replicas),
-                "diskSpec": {"bootDiskSizeGb": plan.backend_options["disk_gb"]},
+                "diskSpec": {"bootDiskSizeGb": Vertex.of(plan.target).disk_gb},
                 "containerSpec": {**container, "command": _command(pool.accelerator)},
             }
         )
@@ -152,13 +148,13 @@ def _command(row: accelerators.Accelerator) -> list[str]:
 
 
 def _scheduling(plan: Plan) -> dict[str, Any]:
-    timeout_s, provisioning = plan.job["limits"]["timeout_s"], plan.backend_options["provisioning"]
+    timeout_s, provisioning = plan.job.limits.timeout_s, Vertex.of(plan.target).provisioning
     found: dict[str, Any] = {}
     if timeout_s is not None:
         found["timeout"] = _duration(timeout_s)
     if provisioning in _STRATEGIES:
         found["strategy"] = _STRATEGIES[provisioning]
-    if len(plan.tasks) > 1 and not plan.job["resources"]["ps"]:
+    if len(plan.tasks) > 1 and not plan.job.resources.ps:
         # In synchronous training, no task can continue without the others.
         found["restartJobOnWorkerRestart"] = True
     return {"scheduling": found} if found else {}
@@ -174,18 +170,18 @@ def _labels(plan: Plan, number: int) -> dict[str, str]:
     ours = {
         "podlift-run": plan.run_id,
         "podlift-job": str(number),
-        "podlift-project": ids.slug(plan.project.rpartition("/")[2]),
+        "podlift-project": ids.slug(plan.code.project.rpartition("/")[2]),
     }
-    return {**plan.backend_options["labels"], **ours}
+    return {**Vertex.of(plan.target).labels, **ours}
 
 
 def _variables(plan: Plan, copied: Mapping[str, str]) -> dict[str, str]:
     """Return the variables of all tasks. Vertex AI adds those that identify the task."""
-    row = accelerators.lookup(plan.job["resources"]["accelerator"])
+    row = accelerators.lookup(plan.job.resources.accelerator)
     given = {
-        name: value if isinstance(value, str) else copied.get(name, HIDDEN) for name, value in plan.job["env"].items()
+        name: value if isinstance(value, str) else copied.get(name, HIDDEN) for name, value in plan.job.env.items()
     }
-    legacy = {"TF_USE_LEGACY_KERAS": "1"} if plan.job["code"]["keras"] == "legacy" else {}
+    legacy = {"TF_USE_LEGACY_KERAS": "1"} if plan.job.code.keras == "legacy" else {}
     ours = {"PODLIFT_RUN": plan.url, "PODLIFT_TASKS": ",".join(plan.tasks)}
     return {name: escaped(value) for name, value in {**dict(row.env), **legacy, **given, **ours}.items()}
 
@@ -197,7 +193,7 @@ def escaped(value: str) -> str:
 
 def _tensorflow(plan: Plan) -> list[str]:
     """Return the oldest and newest TensorFlow release that both podlift and the hardware support."""
-    row = accelerators.lookup(plan.job["resources"]["accelerator"])
+    row = accelerators.lookup(plan.job.resources.accelerator)
     low, high = checks.TENSORFLOW_RANGE
     if row.tensorflow is not None:
         low, high = max(low, row.tensorflow[0]), min(high, row.tensorflow[1])

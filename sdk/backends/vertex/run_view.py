@@ -23,6 +23,7 @@ from ...records.recorder import has_ended, read_events
 from ...records.sync.pull import LocalCopy
 from ...records.sync.push import KEYS, SYNC_RETRY
 from ...spec.plan import Plan
+from ...spec.policies import Vertex
 from ...status import Progress, Reason, State, Status
 from ...storage import trees
 from ...storage.gcs.files import BucketFiles
@@ -58,8 +59,8 @@ class RunView:
         self._copy = LocalCopy(plan.paths, plan.url, clock)
         self._plan = plan
         self._clock = clock
-        self._options = plan.backend_options
-        self._jobs = jobs or JobClient(str(self._options["project"]), clock=clock)
+        self._options = Vertex.of(plan.target)
+        self._jobs = jobs or JobClient(str(self._options.project), clock=clock)
         self._store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
         self._files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
         self._query = query
@@ -86,7 +87,7 @@ class RunView:
 
     def merge(self, status: Status) -> Status:
         """Return the status from the records, merged with that of the vendor's job."""
-        found = states.merge(status, self._job, project=str(self._options["project"]))
+        found = states.merge(status, self._job, project=str(self._options.project))
         if found.state is State.LOST and self._lost and found.failure is not None:
             return replace(found, failure=replace(found.failure, message=self._lost))
         return found
@@ -131,7 +132,7 @@ class RunView:
                 continue
             job = created.name.rpartition("/")[2]
             reader = logs.LogReader(
-                self._query, str(self._options["project"]), job, polling=self._polling, clock=self._clock
+                self._query, str(self._options.project), job, polling=self._polling, clock=self._clock
             )
             found = reader.follow(replica, self) if follow and number == self._job_number() else reader.read(replica)
             yield from logs.lines(found, names, self._attempt_at, attempt)
@@ -174,7 +175,7 @@ class RunView:
         created = create_job.write_tombstone(self._store, number)
         if created.name:
             return self._jobs.get(created.name)
-        create_job.cancel_strays(self._jobs, self._options["regions"], self._plan.run_id, number, created)
+        create_job.cancel_strays(self._jobs, self._options.regions, self._plan.run_id, number, created)
         data = {"state": State.CANCELLED.value, "reason": Reason.CANCELLED.value, "failure": None}
         write_verdict(self._store, number, self._clock.now(), {**data, "vendor": "", "job": ""})
         return None
@@ -228,7 +229,7 @@ class RunView:
         """Return the job of a client that was killed before it recorded the name."""
         if not self._has(KEYS.intent(number)):
             return None
-        found = create_job.find_labelled(self._jobs, self._options["regions"], self._plan.run_id, number)
+        found = create_job.find_labelled(self._jobs, self._options.regions, self._plan.run_id, number)
         if not found:
             return None
         created = create_job.record_created(
@@ -269,14 +270,14 @@ class RunView:
             job=self._job,
             tasks=self._plan.tasks,
             cancel_requested_at=min((_field(each, "requested_at") for each in self._cancel_requests()), default=None),
-            provisioning=self._options["provisioning"],
-            timeout_s=self._plan.job["limits"]["timeout_s"],
+            provisioning=self._options.provisioning,
+            timeout_s=self._plan.job.limits.timeout_s,
         )
         if not states.is_explained(ended) and self._clock.now() < (self._job.ended or 0.0) + _ERROR_TEXT_S:
             return
         replica = states.silent_replica(ended)
         if replica:
-            output = logs.last_output(self._query, str(self._options["project"]), self._job.id, replica)
+            output = logs.last_output(self._query, str(self._options.project), self._job.id, replica)
             ended = replace(ended, last_output=output)
         write_verdict(self._store, self._job_number(), self._job.ended or self._clock.now(), states.verdict(ended))
         self._copy.refresh(self._plan.tasks, logs=True)
@@ -310,7 +311,7 @@ class RunView:
             return
         self._searched_strays = now
         with suppress(VertexRejectedError):
-            create_job.cancel_strays(self._jobs, self._options["regions"], self._plan.run_id, number, created)
+            create_job.cancel_strays(self._jobs, self._options.regions, self._plan.run_id, number, created)
 
     def _job_number(self) -> int:
         """Return the number of the latest job. Each resume creates one."""

@@ -17,6 +17,7 @@ from ...records.sync import push
 from ...records.sync.pull import LocalCopy
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
+from ...spec.policies import Vertex
 from ...status import Reason, State
 from ...storage import cache, posix
 from ...storage.gcs.files import INTERACTIVE, BucketFiles, check_root
@@ -31,21 +32,21 @@ _REGIONAL = "region"
 
 def check(request: Request) -> None:
     """Reject missing settings, an invalid patch, missing credentials and an unusable bucket."""
-    missing = job_request.missing(request.plan.backend_options, request.plan.root)
+    missing = job_request.missing(Vertex.of(request.plan.target), request.plan.root)
     if missing:
         raise InputError(missing)
     try:
         client.credentials()
     except client.VertexRejectedError as error:
         raise InputError(str(error)) from error
-    root, options = request.plan.root, request.plan.backend_options
+    root, options = request.plan.root, Vertex.of(request.plan.target)
     about = check_root(root, retry=INTERACTIVE)
     locations.store(root, about, os.environ, SystemClock().now())
     found = vertex_online.place(root, about, options) if about else []
     elsewhere = [finding.message for finding in found if finding.level == "error"]
     if elsewhere:
         raise InputError(elsewhere)
-    if request.plan.backend_options["raw"]:
+    if Vertex.of(request.plan.target).raw:
         client.to_custom_job(request.body)
 
 
@@ -58,7 +59,7 @@ def start(request: Request) -> None:
     if created is not None and created.name:
         return
     entrypoint, spec_digest = _upload(plan, number, store, clock)
-    jobs = client.JobClient(str(plan.backend_options["project"]), clock=clock)
+    jobs = client.JobClient(str(Vertex.of(plan.target).project), clock=clock)
     try:
         JobCreation(_job_request(plan, number, entrypoint, spec_digest), store, jobs, clock).ensure()
     except JobNotCreatedError as error:
@@ -107,19 +108,19 @@ def _upload_text(url: str, text: bytes, clock: Clock) -> None:
 
 
 def _job_request(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> JobRequest:
-    options = plan.backend_options
+    options = Vertex.of(plan.target)
     # Values copied from the caller's environment are part of the request, but are never stored.
-    values = {name: os.environ[name] for name in job_request.copied_names(plan) if name in os.environ}
+    values = {name: os.environ[name] for name in plan.job.copied if name in os.environ}
     return JobRequest(
         run_id=plan.run_id,
         number=number,
-        regions=options["regions"],
+        regions=options.regions,
         redacted_body=job_request.render(plan, number=number, entrypoint=entrypoint, spec_digest=spec_digest),
         job=client.to_custom_job(
             job_request.render(plan, number=number, entrypoint=entrypoint, spec_digest=spec_digest, copied=values)
         ),
         excluded=lambda region: _why_excluded(plan, region),
-        provisioning=options["provisioning"],
+        provisioning=options.provisioning,
     )
 
 

@@ -11,9 +11,12 @@ from typing import Any
 
 from ... import backends
 from ...errors import InputError, Problems, nearest
+from ...spec import policies
 from ...spec.job import Job
-from ...spec.policies import BACKENDS, Local, Vertex
+from ...spec.policies import BACKENDS
 from ...spec.setting_names import RENAMED, renamed
+from ...spec.values import Value
+from ...spec.values import given as given_fields
 from . import file as configfile
 from . import table
 
@@ -30,7 +33,7 @@ _KINDS: dict[str, Any] = {"root": (str, PurePath), "online": bool}
 class Target:
     """Where a run goes: None where nothing was said."""
 
-    backend: str | Local | Vertex | None = None
+    backend: str | policies.Target | None = None
     root: str | Path | None = None
     name: str | None = None
     online: bool | None = None
@@ -169,8 +172,8 @@ def _refuse(what: Entry | Job, given: Mapping[str, Any], target: Target, problem
     if what is not UNNAMED and "entry" in given:
         problems.found.append("entry: not as a keyword, it is the first argument.")
     backend = _backend_of(target.backend)
-    if backend is not None:
-        fields = {f"{backend}_{field}" for field in target.backend.model_fields_set}  # type: ignore[union-attr]
+    if isinstance(target.backend, Value) and backend is not None:
+        fields = {f"{backend}_{field}" for field in given_fields(target.backend)}
         twice = ", ".join(name for name in given if name in fields)
         if twice:
             value = type(target.backend).__name__
@@ -223,7 +226,7 @@ def _target(given: Target, problems: Problems) -> dict[str, Any]:
         value = getattr(given, name)
         backend = _backend_of(value) if name == "backend" else None
         if backend is not None:
-            found |= {f"{backend}_{field}": getattr(value, field) for field in value.model_fields_set}
+            found |= {f"{backend}_{field}": each for field, each in given_fields(value).items()}
             found["backend"] = backend
         elif value is None:
             continue
@@ -236,7 +239,7 @@ def _target(given: Target, problems: Problems) -> dict[str, Any]:
     return found
 
 
-def missing_variables(env: Mapping[str, Any], environ: Mapping[str, str]) -> list[str]:
+def missing_variables(job: Job, environ: Mapping[str, str]) -> list[str]:
     """Return a sentence about the variables that a job copies from its caller, and that are not set here."""
-    missing = sorted(name for name, value in env.items() if not isinstance(value, str) and name not in environ)
+    missing = sorted(name for name in job.copied if name not in environ)
     return [f"env: {', '.join(missing)} is to be copied from here, but is not set here."] if missing else []

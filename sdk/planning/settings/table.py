@@ -10,15 +10,14 @@ import re
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, Field, dataclass, fields
 from typing import Any, Literal
-
-from pydantic import BaseModel
 
 from ...errors import InputError, Problems, nearest
 from ...spec.job import Job
-from ...spec.policies import BACKENDS, Checkpoints, Code, Limits, Local, Resources, Retry, Vertex
+from ...spec.policies import BACKENDS, Checkpoints, Code, Limits, Local, Resources, Retry, Target, Vertex
 from ...spec.setting_names import EVERY, RENAMED, renamed, setting_name
+from ...spec.values import Value, given
 from ...text import compact_duration, parse_duration
 
 PREFIX = "PODLIFT_"
@@ -73,12 +72,11 @@ class Setting:
     @property
     def default(self) -> Any:
         """The value of the setting if nothing sets it, as a user would write it."""
-        info = GROUPS[self.group].model_fields[self.field]
-        value = None if info.is_required() else info.get_default(call_default_factory=True)
+        value = next(default_of(field) for field in fields(GROUPS[self.group]) if field.name == self.field)
         return written(self, value) if not self.is_every else _every_text(None, value)
 
 
-GROUPS: dict[str, type[BaseModel]] = {
+GROUPS: dict[str, type[Value]] = {
     "": Job, "resources": Resources, "checkpoints": Checkpoints, "retry": Retry, "limits": Limits, "code": Code,
     "local": Local, "vertex": Vertex,
 }  # fmt: skip
@@ -86,17 +84,24 @@ GROUPS: dict[str, type[BaseModel]] = {
 
 def _settings() -> dict[str, Setting]:
     found = {}
-    for group, model in GROUPS.items():
-        for field, info in model.model_fields.items():
-            if not (isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)):
-                name = setting_name(f"{group}.{field}")
-                every = field in EVERY
-                doc = _EVERY_DOC if every else _doc(model, field)
-                found[name] = Setting(name, group, field, str | None if every else info.annotation, doc)
+    for group, kind in GROUPS.items():
+        hints = typing.get_type_hints(kind)
+        for field in [field.name for field in fields(kind) if field.name not in GROUPS]:
+            name = setting_name(f"{group}.{field}")
+            every = field in EVERY
+            doc = _EVERY_DOC if every else _doc(kind, field)
+            found[name] = Setting(name, group, field, str | None if every else hints[field], doc)
     return found
 
 
-def _doc(model: type[BaseModel], name: str) -> str:
+def default_of(field: Field[Any]) -> Any:
+    """Return the default of a dataclass's field, None if it has none."""
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return None if field.default is MISSING else field.default
+
+
+def _doc(model: type[Value], name: str) -> str:
     """Return what the class's docstring says about a field."""
     lines = (model.__doc__ or "").splitlines()
     start = next((i for i, line in enumerate(lines) if line.strip().startswith(f"{name}: ")), None)
@@ -172,7 +177,7 @@ def read(setting: Setting, text: str) -> Any:
         return _every_text(*_every(text))
     if setting.is_duration:
         return parse_duration(text)
-    if tuple in kinds and str in kinds:
+    if tuple in kinds:
         return json.loads(text) if text.startswith("[") else text
     if str in kinds or Literal in kinds:
         return text
@@ -260,16 +265,16 @@ def job(values: Mapping[str, Any]) -> Job:
     return typing.cast("Job", made)
 
 
-def backend_options(backend: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value of a backend that settings describe, as JSON; for a backend without one, those of local mode.
+def target(backend: str, values: Mapping[str, Any]) -> Target:
+    """Return the target that settings describe; for a backend without one of its own, that of local mode.
 
     Raises:
         InputError: every mistake, each with the setting's name.
     """
-    return _part(backend if backend in BACKENDS else "local", values).model_dump(mode="json")
+    return typing.cast("Target", _part(backend if backend in BACKENDS else "local", values))
 
 
-def _part(group: str, values: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> BaseModel:
+def _part(group: str, values: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> Value:
     """Return the part of a Job, the Job itself or the value of a backend, with those settings that it has."""
     problems = Problems()
     fields = dict(more or {})
@@ -283,7 +288,7 @@ def _part(group: str, values: Mapping[str, Any], more: Mapping[str, Any] | None 
     except InputError as error:
         problems.found += [_by_setting(sentence, group) for sentence in error.problems]
     problems.raise_if_any()
-    return typing.cast("BaseModel", made)
+    return typing.cast("Value", made)
 
 
 def _fields(setting: Setting, value: Any) -> dict[str, Any]:
@@ -310,11 +315,11 @@ def flat(job: Job) -> dict[str, Any]:
     """Return the settings that were given to a Job, and only those, by name."""
     found: dict[str, Any] = {}
     for setting in SETTINGS.values():
-        part = job if not setting.group else getattr(job, setting.group, None)
-        if part is None or (setting.group and setting.group not in job.model_fields_set):
+        part = job if not setting.group else given(job).get(setting.group)
+        if part is None:
             continue
-        if setting.is_every and set(EVERY) & part.model_fields_set:
+        if setting.is_every and set(EVERY) & given(part).keys():
             found[setting.name] = _every_text(*(getattr(part, field) for field in EVERY))
-        elif setting.field in part.model_fields_set:
+        elif setting.field in given(part):
             found[setting.name] = getattr(part, setting.field)
     return found

@@ -28,6 +28,8 @@ from ...records.recorder import Recorder, last_step, read_events
 from ...records.restarts import EndedAttempt, decide
 from ...spec.layout import RunPaths
 from ...spec.payload import VERSION, Payload
+from ...spec.policies import Retry
+from ...spec.wire import decode
 from ...status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, Reason, State
 from ...storage import posix
 from ...storage.registry import open_store
@@ -43,7 +45,6 @@ _KEYS = RunPaths("")
 # Upload limits. A preempted machine has some 15 s left, part of which the task has used.
 _PREEMPTED_S, _NORMAL_S = 8.0, 120.0
 _REPLACED_S = 10.0
-_NO_RETRY = {"user_errors": 0, "infrastructure": 0, "preemptions": 0}
 
 
 def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: str) -> int:
@@ -72,7 +73,7 @@ def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: s
             vendor=posixpath.join(home, "runtime", "vendor"),
         )
         dirs = ContainerDirs(home=home, installed=installed, paths=paths)
-        return Agent(payload, task, dirs, store, rendezvous, membership, launch_spec.get("retry") or _NO_RETRY).run()
+        return Agent(payload, task, dirs, store, rendezvous, membership, decode(Retry, launch_spec["retry"])).run()
     except AccessError as error:
         _log.error(str(error))
         return EXIT_INFRASTRUCTURE
@@ -106,7 +107,7 @@ class Agent:
         store: Store,
         rendezvous: MembershipRendezvous,
         membership: Membership,
-        retry: Mapping[str, Any],
+        retry: Retry,
         clock: Clock | None = None,
     ) -> None:
         self._payload = payload

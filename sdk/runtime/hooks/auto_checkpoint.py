@@ -158,7 +158,7 @@ def make(
     from ...checkpoint.manager import CheckpointManager
     from ...checkpoint.policy import Policy
 
-    known = {field.name for field in fields(Policy)}
+    saving = payload.checkpoints
     paths = RunPaths(payload.run_url)
     together = cluster.in_step(payload.tasks)
     tasks = together if task in together else (task,)
@@ -168,7 +168,7 @@ def make(
         attempt=payload.attempt,
         task=task,
         tasks=tasks,
-        policy=Policy(**{name: value for name, value in payload.checkpoints.items() if name in known}),
+        policy=Policy(**{item.name: getattr(saving, item.name) for item in fields(Policy)}),
         about=lambda: {
             "run_id": payload.run_id,
             "world": {"size": len(tasks), "tasks": list(tasks)},
@@ -180,9 +180,14 @@ def make(
         saved=lambda step: record("saved", step=step),
         clock=clock,
     )
-    kill_points = KillPoints(paths, payload.attempt, task, payload.drill.get("kills", ()))
+    kill_points = KillPoints(paths, payload.attempt, task, payload.drill.kills if payload.drill else ())
     return AutoCheckpoint(
-        manager, coordinator, grace_s=payload.grace_s, record=record, resumed=resumed, kill_points=kill_points
+        manager,
+        coordinator,
+        grace_s=payload.limits.grace_s,
+        record=record,
+        resumed=resumed,
+        kill_points=kill_points,
     )
 
 

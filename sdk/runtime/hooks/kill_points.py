@@ -6,26 +6,26 @@ import json
 import os
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from ...spec.layout import RunPaths
+from ...spec.payload import Kill
 from ...storage import posix
 
 
 class KillPoints:
-    """The kill points of one task. `kills` are those of all tasks, as `drill.kills.Kill` has them."""
+    """The kill points of one task. `kills` are those of all tasks."""
 
-    def __init__(self, paths: RunPaths, attempt: int, task: str, kills: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, paths: RunPaths, attempt: int, task: str, kills: Sequence[Kill]) -> None:
         self._paths = paths
         self._attempt = attempt
         self._task = task
         self._step: int | None = None
         self._pending = {
-            index: (kill["point"], kill["number"])
+            index: (kill.point, kill.number)
             for index, kill in enumerate(kills)
-            if kill["task"] == task and not os.path.exists(paths.kill(index))
+            if kill.task == task and not os.path.exists(paths.kill(index))
         }
         self._counts = _read_counts(paths.kill_points(task)) if self._pending else {}
 

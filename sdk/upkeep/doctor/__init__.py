@@ -52,7 +52,7 @@ def settings(environ: Mapping[str, str]) -> list[Check]:
             job = {key: value for key, value in found.items() if key not in table.TARGET}
             table.job({"entry": "train.py", **job})
             for backend in BACKENDS:
-                table.backend_options(backend, found)
+                table.target(backend, found)
         checks += [bad("settings", "error", _with_name(problem, name), f"unset {name}") for problem in problems.found]
     valid = len(names) - len({check.fix for check in checks})
     if valid or not checks:

@@ -90,7 +90,7 @@ def this_interpreter() -> list[Check]:
 
 def frameworks(environ: Mapping[str, str], limit_s: float = _LIMIT_S) -> list[Check]:
     """Import numpy, TensorFlow and Keras as a task on a CPU would, and compute something, within `limit_s`."""
-    seen = {**render.inherited(environ, {}), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    seen = {**render.inherited(environ, ()), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     config = Path(seen.get("HOME") or Path.home()) / ".keras" / "keras.json"
     found, ended = _try(seen, config, limit_s)
     chosen = _chosen(environ, seen, config)

@@ -123,7 +123,9 @@ class Clock:
 def test_the_time_for_which_nobody_looked_makes_no_hang(tmp_path: Path) -> None:
     clock = Clock()
     plan: Any = SimpleNamespace(
-        job={"limits": {"hang_s": 10.0}}, paths=RunPaths(str(tmp_path)), tasks=("chief-0", "worker-0")
+        job=SimpleNamespace(limits=sdk.Limits(hang_s=10.0)),
+        paths=RunPaths(str(tmp_path)),
+        tasks=("chief-0", "worker-0"),
     )
     pauses = Pauses(clock)
     clock.sleep(100.0)  # imports

@@ -143,8 +143,8 @@ def test_after_the_bug_is_fixed_training_goes_on_with_the_current_code(write) ->
     assert again.wait(LIMIT_S).state is sdk.State.SUCCEEDED, again.why()
     assert texts(again)[-1] == "chief-0: done 45150"
     assert "changed train.py" in again.why()
-    assert again.plan.digest != sdk.Plan.from_json(Path(run.plan.paths.plan).read_bytes(), "plan").digest
-    assert restore.newest(open_store(again.plan.paths.store)).manifest.code["digest"] == again.plan.digest
+    assert again.plan.code.digest != sdk.Plan.from_json(Path(run.plan.paths.plan).read_bytes(), "plan").code.digest
+    assert restore.newest(open_store(again.plan.paths.store)).manifest.code["digest"] == again.plan.code.digest
 
 
 @pytest.mark.full

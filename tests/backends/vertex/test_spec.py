@@ -19,7 +19,7 @@ from support import GOLDEN_FILES
 
 import sdk
 from sdk.backends.vertex import VertexBackend, request
-from sdk.checks import Facts, Finding
+from sdk.checks import Finding
 from sdk.hardware import accelerators
 from sdk.packaging.runtime_archive import loader
 from sdk.spec import cluster
@@ -75,15 +75,14 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Plan:
         for name in [name for name in os.environ if name.startswith("PODLIFT_")]:
             patched.delenv(name)
         made = sdk.plan(folder / "train.py", backend=sdk.Vertex(**PLACE), name="digits")
-    return replace(made, run_id="digits-aaaaaa", project="/home/me/digits")
+    return replace(made, run_id="digits-aaaaaa", code=replace(made.code, project="/home/me/digits"))
 
 
 def planned(base: Plan, job: Mapping[str, Any], place: Mapping[str, Any]) -> Plan:
     made = sdk.Job("train.py", **{k: _GROUPS[k](**v) if k in _GROUPS else v for k, v in job.items()})
-    data = made.model_dump(mode="json")
-    names = [task.name for task in cluster.members(data["resources"], {})]
-    options = sdk.Vertex(**PLACE, **place).model_dump(mode="json")
-    return replace(base, job=data, tasks=names, backend_options=options)
+    target = sdk.Vertex(**PLACE, **place)
+    names = [task.name for task in cluster.members(made.resources, target)]
+    return replace(base, job=made, tasks=names, target=target)
 
 
 def of_row(base: Plan, row: accelerators.Accelerator) -> Plan:
@@ -235,7 +234,7 @@ def test_the_callers_own_values_are_in_the_request_that_is_sent_and_in_no_other(
     assert (sent["TOKEN"], sent["PLAIN"]) == ("s$$(HOME)", "x")
     assert sent["PODLIFT_RUN"] == plan.url
     assert sent["PODLIFT_TASKS"] == "chief-0"
-    assert request.copied_names(plan) == ["TOKEN"]
+    assert plan.job.copied == ["TOKEN"]
 
 
 def kubernetes(text: str) -> str:
@@ -249,17 +248,15 @@ def test_a_value_arrives_as_it_was_given(text: str) -> None:
 
 
 def reviewed(plan: Plan, *, starting: bool) -> list[Finding]:
-    facts = Facts(**plan.facts, dropped=tuple(plan.dropped))
     place = {"root": plan.root, "run_id": plan.run_id}
-    options = plan.backend_options
-    return VertexBackend().review(plan.job, options, facts, **place, strategies=(), starting=starting)
+    return VertexBackend().review(plan.job, plan.target, plan.facts, **place, strategies=(), starting=starting)
 
 
 def test_what_is_not_configured_is_shown_and_refused_at_the_start(base: Plan) -> None:
     bare = replace(
         base,
         root="gs://<bucket>/podlift",
-        backend_options=sdk.Vertex().model_dump(mode="json"),
+        target=sdk.Vertex(),
     )
     body, backend = request.render(bare), VertexBackend()
     assert body["jobSpec"]["workerPoolSpecs"][0]["containerSpec"]["imageUri"] == "<image>"
@@ -311,14 +308,14 @@ def test_the_order_names_everything_by_key_and_digest_and_holds_no_secret(base: 
     }
     found = request.launch_spec(planned(base, job, {}), 1, "c" * 64)
     assert json.loads(json.dumps(found)) == found
-    assert found["bundle"] == {"key": f"podlift/bundles/{base.digest}.tar", "sha256": base.digest}
+    assert found["bundle"] == {"key": f"podlift/bundles/{base.code.digest}.tar", "sha256": base.code.digest}
     assert found["runtime"] == {"key": f"podlift/runtime/{'c' * 64}.tar", "sha256": "c" * 64}
     assert found["tensorflow"] == ["2.16", "2.20"], "tensorflow-tpu stops there"
     assert found["run"] == base.url
     assert found["env_copied"] == ["TOKEN"]
     payload = found["payload"]
     assert (payload["attempt"], payload["bundle"], payload["run_url"], payload["store"]) == (0, "", "", "")
-    assert (payload["tasks"], payload["max_steps"]) == (["chief-0", "worker-0"], 7)
+    assert (payload["tasks"], payload["limits"]["max_steps"]) == (["chief-0", "worker-0"], 7)
 
 
 names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,20}", fullmatch=True)
@@ -367,7 +364,7 @@ def test_no_job_renders_a_request_that_google_cannot_read(base: Plan, custom_job
     assert [pool.replica_count for pool in read.job_spec.worker_pool_specs] == [
         int(pool.get("replicaCount", 0)) for pool in body["jobSpec"]["workerPoolSpecs"]
     ]
-    expected = {k: v for k, v in plan.job["env"].items() if not k.startswith("PODLIFT")}
+    expected = {k: v for k, v in plan.job.env.items() if not k.startswith("PODLIFT")}
     sent = {
         variable.name: kubernetes(variable.value) for variable in read.job_spec.worker_pool_specs[0].container_spec.env
     }

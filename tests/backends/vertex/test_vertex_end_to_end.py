@@ -11,6 +11,7 @@ from support import REPO
 import sdk
 from sdk.drill.comparison import compare_ends, end_of
 from sdk.spec.layout import RunPaths
+from sdk.spec.payload import Drill
 from sdk.testing.vertex import Cloud
 
 DIGITS = REPO / "jobs" / "digits" / "train.py"
@@ -30,7 +31,7 @@ def start(cloud: Cloud, *, workers: int, epochs: int, every_steps: int = 50) -> 
         retry=sdk.Retry(infrastructure=3, preemptions=None),
     )
     plan = sdk.plan(job, backend=cloud.backend())
-    return sdk.submit(replace(plan, drill={"seed": 7, "kills": []}))
+    return sdk.submit(replace(plan, drill=Drill(seed=7)))
 
 
 def objects(cloud: Cloud, run: sdk.Run) -> set[str]:
@@ -56,7 +57,7 @@ def test_a_preempted_cluster_ends_with_the_weights_of_an_undisturbed_one(podlift
     whole, epochs = undisturbed(podlift_vertex)
     assert len(whole.metrics()) == epochs
     there = objects(podlift_vertex, whole)
-    assert f"podlift/bundles/{whole.plan.digest}.tar" in there
+    assert f"podlift/bundles/{whole.plan.code.digest}.tar" in there
     assert {"plan.json", "jobs/0001.launch_spec.json", "jobs/0001.intent.json", "jobs/0001.created.json"} <= there
     assert {"attempts/0001/membership.json", "events/0001.chief-0.000001.entry.json", "model/digits.keras"} <= there
     job = next(iter(podlift_vertex.jobs().list_custom_jobs(parent=podlift_vertex.parent, timeout=30)))
@@ -69,7 +70,7 @@ def test_a_preempted_cluster_ends_with_the_weights_of_an_undisturbed_one(podlift
     podlift_vertex.faults({"api": "vertex", "kind": "preempt", "replica": "workerpool1-0", "log": f"Epoch 2/{epochs}"})
     run = start(podlift_vertex, workers=3, epochs=epochs)
     sent = [each["object"] for each in podlift_vertex.requests().recent if each["operation"] == "objects.insert"]
-    assert run.plan.digest == whole.plan.digest
+    assert run.plan.code.digest == whole.plan.code.digest
     assert [name for name in sent if "/bundles/" in name] == [], "the same code is not uploaded again"
     status = run.wait(LIMIT_S)
     assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2)

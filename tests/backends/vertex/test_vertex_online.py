@@ -47,7 +47,7 @@ def create(cloud: Cloud, name: str, **fields: Any) -> None:
 
 
 def said(made: sdk.Plan, level: str) -> str:
-    return "\n".join(message for each, message in made.findings if each == level)
+    return "\n".join(each.message for each in made.findings if each.level == level)
 
 
 def test_offline_nobody_is_asked_but_an_emulator_where_a_bucket_lies(
@@ -103,8 +103,8 @@ def test_a_submit_into_a_bucket_elsewhere_is_refused_before_anything_is_written(
 
 def test_what_the_cloud_says_stands_among_the_facts_and_the_findings(plan: Callable[..., sdk.Plan]) -> None:
     made = plan()
-    assert made.facts["online"]["bucket"]["about"]["locationType"] == "region"
-    assert made.facts["online"]["quotas"][N1] == {"exists": True, "error": "", "limits": {"us-central1": -1}}
+    assert made.facts.online["bucket"]["about"]["locationType"] == "region"
+    assert made.facts.online["quotas"][N1] == {"exists": True, "error": "", "limits": {"us-central1": -1}}
     assert "gs://podlift-runs exists, in us-central1." in said(made, "note")
     assert f"The quota {N1} is unlimited in us-central1; 4 are needed." in said(made, "note")
     assert sdk.Plan.from_json(made.to_json(), "here").facts == made.facts
@@ -318,9 +318,8 @@ def test_what_is_known_of_an_image_decides(known: dict[str, Any], level: str, pa
         python="3.11", executable="", tensorflow=None, keras=None, tf_keras=None, cpus=1, isolation=None,
         online={"image": known},
     )  # fmt: skip
-    target = sdk.Vertex(project="my-project", bucket="b-1", image=IMAGE).model_dump(mode="json")
-    job = sdk.Job("train.py").model_dump(mode="json")
-    found = [each for each in of_vertex(job, facts, target=target) if "image" in each.message.lower()]
+    target = sdk.Vertex(project="my-project", bucket="b-1", image=IMAGE)
+    found = [each for each in of_vertex(sdk.Job("train.py"), facts, target=target) if "image" in each.message.lower()]
     assert [each.level for each in found] == [level]
     assert part in found[0].message
 

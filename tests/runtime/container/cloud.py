@@ -72,13 +72,15 @@ class Cloud:
     def order(self, plan: Plan, job: int = 1, **changes) -> list[str]:
         """Upload what the containers of a vendor's job need; return the arguments after the loader."""
         files = BucketFiles(ROOT)
-        members = tuple(bundle.BundleMember(*file) for file in plan.files)
+        members = plan.code.files
         archive = self.folder / "bundle.tar"
         archive.unlink(missing_ok=True)
-        bundle.write(bundle.Bundle(plan.digest, members, generated=plan.generated), Path(plan.project), archive)
+        bundle.write(
+            bundle.Bundle(plan.code.digest, members, generated=plan.code.generated), Path(plan.code.project), archive
+        )
         podlift = runtime_archive(self._remembered)
         place = RootPaths("podlift")
-        files.upload(f"bundles/{plan.digest}.tar", str(archive), None, new=True)
+        files.upload(f"bundles/{plan.code.digest}.tar", str(archive), None, new=True)
         files.upload(f"runtime/{podlift.digest}.tar", str(podlift.path), None, new=True)
         digest, text = entrypoint_file()
         stage = f"entrypoints/{digest}.py"
@@ -90,10 +92,10 @@ class Cloud:
             "run": plan.url,
             "job": job,
             "payload": dataclasses.asdict(payload),
-            "bundle": {"key": place.bundle(plan.digest), "sha256": plan.digest},
+            "bundle": {"key": place.bundle(plan.code.digest), "sha256": plan.code.digest},
             "runtime": {"key": f"podlift/runtime/{podlift.digest}.tar", "sha256": podlift.digest},
             "requirements": {"lines": [], "options": [], "constraints": []},
-            "retry": plan.job["retry"],
+            "retry": dataclasses.asdict(plan.job.retry),
             "env_copied": [],
             **RANGES,
             **changes,

@@ -107,7 +107,8 @@ def test_what_no_stand_in_can_do_is_refused_with_what_to_do_instead(trained):
 def payload(**more):
     return Payload(
         run_id="r", run_url="/r", attempt=1, kind="script", target="t.py", function="", argv=[], kwargs={}, bundle="b",
-        digest="d", roots=[], tasks=["chief-0"], writes="chief", exit_wait_s=1, **more,
+        digest="d", roots=[], tasks=["chief-0"], writes="chief", limits=sdk.Limits(exit_wait_s=1),
+        checkpoints=sdk.Checkpoints(), **more,
     )  # fmt: skip
 
 

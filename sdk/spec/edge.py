@@ -1,0 +1,75 @@
+"""Checks the arguments of values with pydantic: strict types, and all mistakes in one readable error."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic_core import core_schema
+
+from ..errors import InputError, nearest
+from ..text import shown
+from .setting_names import RENAMED_FIELDS
+
+
+def checked(kind: type, given: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments of a constructor as its fields; InputError with every mistake."""
+    try:
+        return _given(_model(kind)(**given))
+    except ValidationError as error:
+        raise InputError([text for item in error.errors() for text in _messages(dict(item), kind)]) from None
+
+
+def schema(kind: type, handler: Any, make: Callable[[type, Mapping[str, object]], object]) -> core_schema.CoreSchema:
+    """Return the schema of a value inside another one: the value itself, or its arguments in a dict."""
+
+    def build(value: object, inner: core_schema.ValidatorFunctionWrapHandler) -> object:
+        return value if isinstance(value, kind) else make(kind, _given(inner(value)))
+
+    return core_schema.no_info_wrap_validator_function(build, handler.generate_schema(_model(kind)))
+
+
+@cache
+def _model(kind: type) -> type[BaseModel]:
+    """Return a pydantic model with the fields of a value; only the fields that were given are read from it."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    members: dict[str, Any] = {
+        field.name: (hints[field.name], ... if field.default is field.default_factory is MISSING else None)
+        for field in fields(kind)
+    }
+    return create_model(kind.__name__, __config__=ConfigDict(extra="forbid", strict=True), **members)
+
+
+def _given(made: BaseModel) -> dict[str, object]:
+    return {name: getattr(made, name) for name in made.model_fields_set}
+
+
+def _messages(item: dict[str, Any], kind: type) -> Sequence[str]:
+    path = [str(part) for part in item["loc"] if not str(part).startswith(("list[", "dict[", "constrained-", "float"))]
+    where = ".".join(path)
+    if item["type"] == "extra_forbidden":
+        owner = _value_at(kind, path[:-1])
+        if (owner.__name__, path[-1]) in RENAMED_FIELDS:
+            return [f"{owner.__name__}({path[-1]}=...) is now {RENAMED_FIELDS[owner.__name__, path[-1]]}."]
+        names = [field.name for field in fields(owner)]
+        return [f"{owner.__name__} has no field {path[-1]!r}. {nearest(path[-1], names)}"]
+    cause = item.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):
+        return cause.problems
+    message = str(cause) if cause else item["msg"].replace("Input should be", "Must be")
+    if item["type"] == "string_unicode":
+        message = "Holds bytes that are not UTF-8"
+    # Environment values may be secrets and URLs may contain some: their messages give names only.
+    silent = item["type"] == "missing" or path[:1] in (["env"], ["inputs"])
+    return [f"{where}: {message.rstrip('.')}." + ("" if silent else f" Received: {shown(item['input'])}.")]
+
+
+def _value_at(kind: type, path: Sequence[str]) -> type:
+    for name in path:
+        found = typing.get_type_hints(kind).get(name)
+        kind = found if isinstance(found, type) and is_dataclass(found) else kind
+    return kind

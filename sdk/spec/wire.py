@@ -1,0 +1,76 @@
+"""Dataclasses from JSON: what podlift itself wrote is read with a check of its types, and needs only the standard library."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
+from typing import Any, Literal, TypeVar
+
+from .values import Value, unchecked
+
+_T = TypeVar("_T")
+
+
+def decode(kind: type[_T], data: object) -> _T:
+    """Return a value of a dataclass from JSON; fields that it does not have are ignored.
+
+    Raises:
+        TypeError: a field without a default is missing, or one has another type.
+    """
+    made: _T = _decode(kind, data, kind.__name__)
+    return made
+
+
+def _decode(kind: Any, data: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if kind in (Any, object):
+        return data
+    if is_dataclass(kind):
+        return data if isinstance(data, typing.cast("type", kind)) else _fields(kind, data, where)
+    if origin in (typing.Union, types.UnionType):
+        return _first(arguments, data, where)
+    if origin is Literal and data in arguments:
+        return data
+    if kind is float and type(data) is int:
+        return float(data)
+    if isinstance(kind, type) and type(data) is kind:
+        return data
+    if origin in (list, tuple) and isinstance(data, (list, tuple)):
+        kinds = [arguments[0]] * len(data) if origin is list or arguments[-1] is Ellipsis else arguments
+        pairs = enumerate(zip(kinds, data, strict=True))
+        return origin(_decode(each, item, f"{where}[{index}]") for index, (each, item) in pairs)
+    if isinstance(data, dict) and (origin is dict or origin is Mapping):
+        return {name: _decode(arguments[1], item, f"{where}[{name!r}]") for name, item in data.items()}
+    raise TypeError(f"{where} is {type(data).__name__}")
+
+
+def _first(kinds: tuple[Any, ...], data: Any, where: str) -> Any:
+    for kind in kinds[:-1]:
+        try:
+            return _decode(kind, data, where)
+        except TypeError:
+            pass
+    return _decode(kinds[-1], data, where)
+
+
+def _fields(kind: Any, data: Any, where: str) -> Any:
+    """Return a dataclass from an object, or from a list of its fields."""
+    if isinstance(data, list):
+        data = dict(zip((field.name for field in fields(kind)), data, strict=False))
+    if not isinstance(data, dict):
+        raise TypeError(f"{where} is {type(data).__name__}")
+    known = {}
+    for field in fields(kind):
+        if field.name in data:
+            known[field.name] = _decode(_hints(kind)[field.name], data[field.name], f"{where}.{field.name}")
+        elif field.default is field.default_factory is MISSING:
+            raise TypeError(f"{where}.{field.name} is missing")
+    return unchecked(kind, known) if issubclass(kind, Value) else kind(**known)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
