@@ -20,6 +20,12 @@ from packaging.requirements import Requirement
 import sdk
 from sdk.packaging.project import parse_toml
 
+pytest_plugins = ["tiers"]
+
+# Without bytecode, each process that a test starts compiles podlift again: half of the time of a start.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 _GROUPS = Path("/sys/fs/cgroup/memory")
 
 # A test says whether something is right; how long that takes is the machine's matter.

@@ -17,7 +17,7 @@ MAX_STEPS = 20
 KERASES = ["keras", "tf_keras"]
 
 PROGRAM = """
-    import json, os
+    import json, os, sys
 
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
     import keras, tf_keras
@@ -115,18 +115,18 @@ PROGRAM = """
             fit("last execution", batches(10), build(steps_per_execution=4), epochs=5)
 
 
-    for kind in (keras, tf_keras):
-        run(kind)
+    for name in sys.argv[1:]:
+        run({"keras": keras, "tf_keras": tf_keras}[name])
     found["behind"] = next(n for n in range(1, 100) if ctx.should_stop())
     with open(f"{ctx.dirs.model}/{ctx.task}.json", "w") as file:
         json.dump(found, file)
 """
 
 
-def trained(folder: Path, workers: int) -> tuple[sdk.Run, list[dict]]:
+def trained(folder: Path, workers: int, *kinds: str) -> tuple[sdk.Run, list[dict]]:
     (folder / "train.py").write_text(textwrap.dedent(PROGRAM))
     limits = sdk.Limits(max_steps=MAX_STEPS, timeout_s=LIMIT_S)
-    job = sdk.Job(folder / "train.py", resources=sdk.Resources(workers=workers), limits=limits)
+    job = sdk.Job(folder / "train.py", args=kinds, resources=sdk.Resources(workers=workers), limits=limits)
     run = sdk.submit(job, root=folder / "root")
     model = Path(run.result(LIMIT_S).model_dir)
     return run, [json.loads((model / f"{task}.json").read_text()) for task in run.plan.tasks]
@@ -134,12 +134,12 @@ def trained(folder: Path, workers: int) -> tuple[sdk.Run, list[dict]]:
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("alone"), 1)
+    return trained(tmp_path_factory.mktemp("alone"), 1, *KERASES)
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("two"), 2)
+@pytest.fixture(scope="module", params=["keras", pytest.param("tf_keras", marks=pytest.mark.full)])
+def two(request, tmp_path_factory):
+    return *trained(tmp_path_factory.mktemp("two"), 2, request.param), request.param
 
 
 def told(case: dict) -> str:
@@ -174,10 +174,10 @@ def test_fit_ends_after_the_steps_with_one_validation_and_callbacks_see_a_clean_
     assert told(alone[1][0][f"{kind} {name}"]) == CASES[name]
 
 
-@pytest.mark.parametrize("kind", KERASES)
 @pytest.mark.parametrize("name", ["long", "short"])
-def test_several_tasks_end_at_the_same_step_as_one(two, kind, name) -> None:
-    for found in two[1]:
+def test_several_tasks_end_at_the_same_step_as_one(two, name) -> None:
+    _, tasks, kind = two
+    for found in tasks:
         assert told(found[f"{kind} {name}"]) == CASES[name]
 
 
@@ -204,7 +204,7 @@ def test_a_loop_that_asks_after_each_step_does_the_steps_in_every_task(two) -> N
 
 
 def test_the_run_is_a_success_its_metrics_are_reported_and_the_log_says_why_it_was_short(two) -> None:
-    run, _ = two
+    run, *_ = two
     assert run.status().state is sdk.State.SUCCEEDED
     steps = [record["step"] for record in run.metrics()]
     assert max(steps) == MAX_STEPS
@@ -214,7 +214,8 @@ def test_the_run_is_a_success_its_metrics_are_reported_and_the_log_says_why_it_w
 
 
 def test_checkpoints_named_after_a_validation_are_written_in_every_epoch(two) -> None:
-    written = sorted(path.name for path in Path(two[0].plan.paths.checkpoints, "keras").iterdir())
+    run, _, kind = two
+    written = sorted(path.name for path in Path(run.plan.paths.checkpoints, kind).iterdir())
     assert [name.split("-")[0] for name in written] == ["1", "2", "3"]
 
 
