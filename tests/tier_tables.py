@@ -18,6 +18,7 @@ PROCESS = {
     "checkpoint/test_gcs_costs.py",
     "checkpoint/test_gcs_kills.py",
     "checkpoint/test_kills.py",
+    "checks/test_vertex_checks.py::test_checks_import_nothing_heavy",
     "cli/test_cli.py",
     "cli/test_completion.py",
     "cli/test_diff.py::test_diff_ends_as_diff_does_and_takes_files_and_runs",
@@ -50,10 +51,14 @@ PROCESS = {
     "packaging/test_functions.py",
     "packaging/test_hostile_trees.py",
     "packaging/test_imports.py::test_modules_that_lose_against_pythons_own_in_a_task_are_named",
+    "packaging/test_lock.py",
     "packaging/test_moving_trees.py",
     "packaging/test_notebooks.py",
+    "packaging/test_pins.py::test_a_lock_is_told_to_lock_what_is_there",
     "packaging/test_project.py",
+    "packaging/test_requirements.py::test_the_first_file_that_says_anything_wins_and_the_others_are_named",
     "packaging/test_runtime_archive.py::test_a_bare_python_that_has_it_speaks_to_buckets",
+    "packaging/test_runtime_archive.py::test_what_a_task_imports_needs_the_standard_library_alone",
     "planning/test_bad_input.py::test_a_root_inside_a_run_is_refused",
     "planning/test_keywords.py::test_a_type_checker_finds_wrong_names_and_types_in_a_users_program",
     "process",
@@ -67,6 +72,7 @@ PROCESS = {
     "repo/test_promises.py::test_import_sdk_loads_nothing_heavy",
     "repo/test_promises.py::test_links_of_the_documents_lead_somewhere",
     "repo/test_promises.py::test_planning_a_run_loads_no_framework_and_no_cloud_client",
+    "repo/test_promises.py::test_public_names_work_twice_after_every_module_was_imported",
     "repo/test_promises.py::test_the_reference_is_made_from_the_docstrings_as_they_are",
     "repo/test_promises.py::test_what_runs_in_a_training_image_needs_the_standard_library_only",
     "repo/test_words.py::test_help_of_every_verb_uses_the_fields_words",
@@ -179,14 +185,15 @@ SURPLUS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# These import TensorFlow into the tests' own process: one worker pays for the import.
+# What a worker has prepared for one of these files is good for the others: an import of TensorFlow, measurements for a page.
 TOGETHER = {
     "tensorflow": {
         "checkpoint/tf/test_callback_state.py",
         "checkpoint/tf/test_iterators.py",
         "checkpoint/tf/test_randomness.py",
         "checkpoint/tf/test_snapshot.py",
-    }
+    },
+    "tutorials": {"e2e/tutorials/test_programs.py", "e2e/tutorials/test_seeds.py"},
 }
 
 # Long files whose tests share nothing: each test is a group.

@@ -36,7 +36,8 @@ class _Seen:
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event == "import":
-            if arguments[0] == "tensorflow" and "tensorflow" not in sys.modules and os.getpid() == self._pid:
+            first = arguments[0].partition(".")[0] == "tensorflow" and "tensorflow" not in sys.modules
+            if first and os.getpid() == self._pid:
                 self.found.append("imported tensorflow")
         elif event in _STARTS and os.getpid() == self._pid:
             self.found.append(f"started a process: {event}{arguments[:2]}"[:300])
