@@ -86,6 +86,7 @@ PROCESS = {
     "storage/test_posix_store.py::test_a_killed_holder_leaves_no_lock",
     "storage/test_posix_store.py::test_of_24_processes_one_creates_an_object_and_one_swaps_it",
     "storage/test_posix_store.py::test_what_a_killed_writer_left_is_removed_by_the_next_one_and_what_a_living_one_writes_is_not",
+    "test_logging.py",
     "test_tracebacks.py::test_why_tells_the_story_in_project_paths_and_status_has_one_line",
     "testing/test_plugin.py",
     "upkeep/test_doctor.py",

@@ -147,14 +147,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Callable[..., None])
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--durations-file", metavar="PATH", help="write seconds and CPU seconds of each test and file as JSON"
-    )
+    parser.addoption("--durations-file", metavar="PATH", help="write what tiers, files and tests cost as JSON")
 
 
 def budget() -> dict[str, float]:
-    """Return the CPU seconds that each group may take, as measured last."""
-    return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
+    """Return the CPU seconds of each group that takes half a second or more, as measured last."""
+    return json.loads(DURATIONS.read_text())["groups"] if DURATIONS.exists() else {}
 
 
 class _Cpu:
@@ -210,8 +208,19 @@ class _Durations:
         for nodeid, row in self._rows.items():
             groups[group_of(nodeid)] = groups.get(group_of(nodeid), 0) + row["cpu_s"]
             tiers[str(row["tier"])] += row["cpu_s"]
-        ordered = {name: round(seconds, 1) for name, seconds in sorted(groups.items(), key=lambda pair: -pair[1])}
-        self._path.write_text(json.dumps({"tiers": tiers, "groups": ordered, "tests": self._rows}, indent=1) + "\n")
+        found = {
+            "tiers": {name: round(seconds, 1) for name, seconds in tiers.items()},
+            "groups": _largest(groups, 0.5),
+            "tests": {
+                name: self._rows[name] for name in _largest({n: row["cpu_s"] for n, row in self._rows.items()}, 1.0)
+            },
+        }
+        self._path.write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _largest(seconds: dict[str, float], least: float) -> dict[str, float]:
+    ordered = sorted(seconds.items(), key=lambda pair: -pair[1])
+    return {name: round(value, 1) for name, value in ordered if value >= least}
 
 
 def pytest_configure(config: pytest.Config) -> None:
