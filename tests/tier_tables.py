@@ -49,7 +49,7 @@ PROCESS = {
     "packaging/test_audit.py",
     "packaging/test_bundle_cache.py::test_an_unchanged_project_is_read_once",
     "packaging/test_functions.py",
-    "packaging/test_hostile_trees.py",
+    "packaging/test_hostile_trees.py::test_a_hostile_tree_is_packaged_or_refused_with_a_reason[a package that shadows json]",
     "packaging/test_imports.py::test_modules_that_lose_against_pythons_own_in_a_task_are_named",
     "packaging/test_lock.py",
     "packaging/test_moving_trees.py",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,7 +84,15 @@ class Fresh:
         return Shown(done.returncode, done.stdout, done.stderr)
 
 
+@pytest.fixture(scope="session")
+def _environment(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Fresh:
+    return Fresh(tmp_path_factory.mktemp("fresh") / "environment", wheel)
+
+
 @pytest.fixture
-def fresh(tmp_path: Path, wheel: Path) -> Fresh:
-    """Make a fresh environment that holds the wheel."""
-    return Fresh(tmp_path / "fresh", wheel)
+def fresh(_environment: Fresh) -> Iterator[Fresh]:
+    """Return a fresh environment that holds the wheel: what a test adds to its packages is removed after the test."""
+    before = set(_environment.site.iterdir())
+    yield _environment
+    for added in set(_environment.site.iterdir()) - before:
+        added.unlink()

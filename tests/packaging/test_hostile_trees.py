@@ -138,13 +138,26 @@ def test_the_corpus_is_large_enough() -> None:
     assert len(CORPUS) >= 40
 
 
-@pytest.mark.parametrize("name", CORPUS)
-def test_a_hostile_tree_is_packaged_or_refused_with_a_reason(tmp_path: Path, name: str) -> None:
-    make, packaged, left_out = CORPUS[name]
+def made(tmp_path: Path, name: str) -> Path:
     top = tmp_path / "tree"
     top.mkdir()
     (top / "train.py").write_text("print(1)")
-    make(top)
+    CORPUS[name][0](top)
+    return top
+
+
+def files_of(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def files_in(plan: sdk.Plan) -> set[str]:
+    return {file.path for file in plan.code.files if not file.path.endswith("/")}
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_a_hostile_tree_is_packaged_or_refused_with_a_reason(tmp_path: Path, name: str) -> None:
+    top = made(tmp_path, name)
+    _, packaged, left_out = CORPUS[name]
     if isinstance(packaged, str):
         with pytest.raises(sdk.InputError) as caught:
             sdk.plan(str(top / "train.py"))
@@ -154,12 +167,35 @@ def test_a_hostile_tree_is_packaged_or_refused_with_a_reason(tmp_path: Path, nam
     assert [file.path for file in plan.code.files] == sorted([*packaged, "train.py"])
     assert plan.code.left_out == left_out or left_out == ["+"]
     assert sdk.Plan.from_json(plan.to_json(), "here") == plan
-    run = sdk.submit(plan)
-    run.result(60)
-    work = Path(plan.paths.work(1, "chief-0"))
-    assert {str(path.relative_to(work)) for path in work.rglob("*") if path.is_file()} == {
-        file.path for file in plan.code.files if not file.path.endswith("/")
-    }
+    archive = bundle.build(locate(str(top / "train.py")), never={})
+    assert archive.digest == plan.code.digest
+    bundle.write(archive, top, tmp_path / "x.tar")
+    unpack(tmp_path / "x.tar", archive.digest, tmp_path / "out")
+    assert files_of(tmp_path / "out") == files_in(plan)
+
+
+# A task finds what the archive holds; one tree of each kind shows that in every run.
+IN_A_TASK = {
+    "a name with a line end",
+    "a link that climbs out and comes back",
+    "an empty folder",
+    "a file with every mode",
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in IN_A_TASK else pytest.mark.full)
+        for name, (_, packaged, _) in CORPUS.items()
+        if not isinstance(packaged, str)
+    ],
+)
+def test_a_task_finds_the_files_of_a_hostile_tree_in_its_folder(tmp_path: Path, name: str) -> None:
+    plan = sdk.plan(str(made(tmp_path, name) / "train.py"))
+    sdk.submit(plan).result(60)
+    assert files_of(Path(plan.paths.work(1, "chief-0"))) == files_in(plan)
 
 
 NAMES = st.text(
