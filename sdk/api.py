@@ -19,6 +19,7 @@ from .planning.roots import configured_root, in_bucket
 from .planning.settings.merge import from_keywords
 from .records import summaries
 from .records.plans import read_plan
+from .records.sync.index import in_parallel
 from .run import Run, RunInfo
 from .spec.job import Job
 from .spec.layout import RootPaths, RunPaths
@@ -149,7 +150,7 @@ def runs(
         # Read several at a time, but not more than needed.
         size = limit or len(urls) or 1
         chunks = (urls[at : at + size] for at in range(0, len(urls), size))
-        found = (info for chunk in chunks for info in remote.in_parallel(chunk, _remote_info))
+        found = (info for chunk in chunks for info in in_parallel(_remote_info, chunk))
         return list(itertools.islice(filter(fits, found), limit))
     folder = RootPaths(place).runs
     newest_first = sorted(references.candidates(folder), reverse=True)

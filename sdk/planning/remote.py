@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from .. import backends, ids
 from ..backends.local import remote, uploader
@@ -17,15 +15,13 @@ from ..clock import SystemClock
 from ..errors import CorruptRunError, InputError, MissingError, RunNotFoundError, StoreError
 from ..records.plans import read_plan
 from ..records.sync import push
+from ..records.sync.index import KEYS, PROGRAM_FOLDERS, SyncedRun
 from ..records.sync.pull import LocalCopy
 from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..storage import cache, posix
 from ..storage.gcs.files import INTERACTIVE, BucketFiles
 from .roots import in_bucket
-
-_THREADS = 16
-_T = TypeVar("_T")
 
 
 def with_local_folder(plan: Plan, environ: Mapping[str, str]) -> Plan:
@@ -45,7 +41,9 @@ def _cache(environ: Mapping[str, str]) -> Path:
 def publish(plan: Plan) -> None:
     """Upload the plan and the bundle of a new run. If that fails, the run is removed here too."""
     try:
-        push.publish(plan.paths, plan.url, plan.bundle, RootPaths(plan.root).bundle(plan.code.digest))
+        push.upload_bundle(plan.bundle, RootPaths(plan.root).bundle(plan.code.digest))
+        # The plan comes last: its existence creates the run.
+        SyncedRun(plan.paths, plan.url, SystemClock()).create(KEYS.plan)
     except StoreError:
         shutil.rmtree(plan.paths.url, ignore_errors=True)
         raise
@@ -102,7 +100,7 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
     in_cloud = plan.backend in backends.IN_CLOUD
     if not remote.is_owned(plan) and not in_cloud:
         # The program may continue from files in its folders.
-        copy.download(push.PROGRAM_FOLDERS)
+        copy.download(PROGRAM_FOLDERS)
     try:
         if not copy.publish_resume(record):
             return False
@@ -125,9 +123,3 @@ def runs(root: str, limit: int | None) -> list[str]:
     made = BucketFiles(root, retry=INTERACTIVE).matching("runs/*/plan.json")
     newest = sorted(made, key=lambda name: made[name], reverse=True)[:limit]
     return [f"{root}/{name.rpartition('/')[0]}" for name in newest]
-
-
-def in_parallel(urls: Sequence[str], call: Callable[[str], _T]) -> list[_T]:
-    """Call a function for each URL in parallel, and return the results in order."""
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(call, urls))

@@ -14,12 +14,11 @@ from rich.console import Console
 from rich.live import Live
 
 import sdk
-from sdk.backends.local import uploader
 from sdk.cli import live, watch
 from sdk.cli.pace import TrainingPace
 from sdk.clock import SystemClock
 from sdk.records.recorder import position, read_position, read_progress
-from sdk.records.sync import heartbeats
+from sdk.records.sync.index import Heartbeat, SyncedRun
 from sdk.records.sync.pull import LocalCopy
 from sdk.runtime import reporting as runtime
 from sdk.runtime.container.uploader import ContainerUploader
@@ -190,19 +189,20 @@ def test_a_container_says_every_ten_seconds_how_far_the_run_is(bucket, tmp_path:
 
     def later(seconds: float) -> Progress | None:
         clock.sleep(seconds)
-        first.beat()
-        other.beat()
+        first.run_due()
+        other.run_due()
         copy.heartbeat()
         return copy.progress
 
     with pytest.raises(sdk.PodliftError):
         later(9)
     assert later(1) == IN_EPOCH
-    assert copy.heartbeat()["resumes"] == 2
+    assert copy.heartbeat().resumes == 2
     task.step(108, 8)
     assert later(9) == IN_EPOCH
     assert later(1) == replace(IN_EPOCH, step=108, epoch_step=8)
-    heartbeats.Heartbeat(bucket).write({"supervised": True, "resumes": 2})
+    generation = bucket.stat("heartbeat.json").generation
+    bucket.swap("heartbeat.json", [b'{"supervised": true, "resumes": 2}'], expected=generation)
     copy.heartbeat()
     assert copy.progress is None, "an earlier podlift does not say"
 
@@ -214,7 +214,6 @@ def test_the_heartbeat_of_a_run_in_a_bucket_says_how_far_it_is(
     run = sdk.submit("train.py", root="gs://mine/podlift")
     run.wait(limit_s)
     assert str(run.progress()) == "step 7"
-    said: list[dict] = []
-    monkeypatch.setattr(heartbeats.Heartbeat, "write", lambda self, what: said.append(what))
-    uploader.Uploader(RunPaths(run.plan.paths.url), SystemClock())._write_heartbeat(supervised=True)
-    assert said[0]["progress"]["step"] == 7
+    synced = SyncedRun(run.plan.paths, run.url, SystemClock())
+    synced.write_heartbeat("chief-0", supervised=True, resumes=0)
+    assert synced.read_heartbeat() == Heartbeat(supervised=True, resumes=0, progress=Progress(step=7))

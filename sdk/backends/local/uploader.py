@@ -8,17 +8,15 @@ one; if both are killed, the next client on this machine does. Its only state is
 from __future__ import annotations
 
 import fcntl
-import math
 import os
+import posixpath
 import re
 import subprocess
 import sys
 import threading
 import time
-import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from pathlib import Path
 
 from ... import logs
@@ -27,20 +25,19 @@ from ...errors import AccessError, ConflictError, PodliftError
 from ...process import spawn
 from ...records.events import resume_count
 from ...records.plans import read_plan
-from ...records.recorder import has_ended, position, read_events
-from ...records.sync.heartbeats import Heartbeat
-from ...records.sync.push import KEYS, SYNC_RETRY, Pusher
+from ...records.recorder import has_ended, read_events
+from ...records.sync.index import KEYS, SYNC_RETRY
+from ...records.sync.periodic import PeriodicAction, PeriodicThread
+from ...records.sync.push import Pusher
 from ...spec.layout import RunPaths
 from ...spec.plan import Plan
 from ...storage import emulator, posix
-from ...storage.gcs.store import GcsStore
 from ...storage.retry import Retries
 from . import watchdog
 
 _log = logs.logger("backends.local")
 _POLL_S = 0.25
 _HEARTBEAT_S, _CANCEL_REQUESTS_S = 10.0, 2.0
-_LOG_AGAIN_S = 600.0
 _RESUMED = re.compile(r"events/0000\.client-(\d+)\.000001\.resumed\.json")
 # After the end of the run, uploads are retried for this long. The next client continues.
 _GIVE_UP_S = 900.0
@@ -118,21 +115,21 @@ class Uploader:
         self._clock = clock
         self._plan = read_plan(paths)
         self._backend = LocalBackend()
-        self._store = GcsStore(self._plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
         self._pusher = Pusher(paths, self._plan.url, clock)
-        self._done = threading.Event()
         self._replaced = threading.Event()
-        self._heartbeat = Heartbeat(self._store)
+        actions = (
+            PeriodicAction(_CANCEL_REQUESTS_S, "cancel requests", self._receive_cancel_requests),
+            PeriodicAction(_HEARTBEAT_S, "heartbeat", self._heartbeat_if_supervised),
+        )
+        self._thread = PeriodicThread(actions, clock)
 
     def run(self) -> None:
         """Return when everything is in the bucket, or when uploading has failed for too long."""
-        thread = threading.Thread(target=self._watch, daemon=True)
-        thread.start()
+        self._thread.start()
         try:
             self._push_all()
         finally:
-            self._done.set()
-            thread.join(SYNC_RETRY.total_s)
+            self._thread.stop(SYNC_RETRY.total_s)
 
     def _push_all(self) -> None:
         tries = None
@@ -162,38 +159,29 @@ class Uploader:
         return not has_ended(self._paths) and self._backend.observe(self._plan).supervised
 
     def _finish(self, number: int) -> None:
-        self._done.set()
+        self._thread.stop(SYNC_RETRY.total_s)
         if not has_ended(self._paths):
-            self._write_heartbeat(supervised=False)
+            self._pusher.write_heartbeat(self._plan.tasks[0], supervised=False, resumes=number)
         with suppress(FileExistsError):
             posix.put_passing(self._paths.uploaded(number), b"")
 
-    def _watch(self) -> None:
-        """Write heartbeats and receive cancel requests until the upload is done."""
-        actions = (
-            PeriodicAction(_CANCEL_REQUESTS_S, "cancel requests", self._receive_cancel_requests),
-            PeriodicAction(_HEARTBEAT_S, "heartbeat", self._heartbeat_if_supervised),
-        )
-        while not self._done.wait(_POLL_S):
-            for action in actions:
-                action.run_if_due(self._clock.monotonic())
-
     def _heartbeat_if_supervised(self) -> None:
-        if self._is_supervised():
-            self._check_for_resume()
-            self._write_heartbeat(supervised=True)
-
-    def _write_heartbeat(self, *, supervised: bool) -> None:
-        found = position(self._paths, self._plan.tasks[0])
-        progress = None if found is None else asdict(found)
-        self._heartbeat.write({"supervised": supervised, "resumes": known_resumes(self._paths), "progress": progress})
+        number = known_resumes(self._paths)
+        if not self._is_supervised():
+            return
+        found = [_RESUMED.fullmatch(each.key) for each in self._pusher.store.list(f"{KEYS.events}/0000.client-")]
+        resumed = any(match is not None and int(match[1]) > number for match in found)
+        # The record of a resume on this machine is here by now.
+        if resumed and number == known_resumes(self._paths):
+            self._replace("the run was resumed on another machine")
+        self._pusher.write_heartbeat(self._plan.tasks[0], supervised=True, resumes=known_resumes(self._paths))
 
     def _receive_cancel_requests(self) -> None:
-        number, prefix = known_resumes(self._paths), KEYS.remote_cancel_request(0, "").rpartition("/")[0]
-        for found in list(self._store.list(f"{prefix}/")):
-            received = Path(self._paths.sync_lock).with_name(found.key.rpartition("/")[2])
-            if found.key.startswith(f"{prefix}/{number:04d}-") and not received.exists():
-                self._request_cancel(bytes(self._store.get(found.key)))
+        prefix = KEYS.remote_cancel_request(known_resumes(self._paths), "").removesuffix(".cancel.json")
+        for found in self._pusher.store.list(prefix):
+            received = Path(self._paths.sync_lock).with_name(posixpath.basename(found.key))
+            if not received.exists():
+                self._request_cancel(bytes(self._pusher.store.get(found.key)))
                 received.touch()
 
     def _request_cancel(self, request: bytes) -> None:
@@ -202,48 +190,12 @@ class Uploader:
                 posix.put_new(self._paths.cancel_request(len(posix.list_names(self._paths.control)) + 1), request)
                 return
 
-    def _check_for_resume(self) -> None:
-        number = known_resumes(self._paths)
-        found = [_RESUMED.fullmatch(each.key) for each in self._store.list(f"{KEYS.events}/0000.client-")]
-        resumed = any(match is not None and int(match[1]) > number for match in found)
-        # The record of a resume on this machine is here by now.
-        if resumed and number == known_resumes(self._paths):
-            self._replace("the run was resumed on another machine")
-
     def _replace(self, why: str) -> None:
         """End the run here: it continues elsewhere."""
         _log.info(f"{why}: the run ends here")
         self._replaced.set()
         if self._is_supervised():
             self._request_cancel(b'{"grace_s": 0}')
-
-
-class PeriodicAction:
-    """Calls a function at most once per period. A failure is logged, and the function is called again after the next period."""
-
-    def __init__(self, every_s: float, name: str, action: Callable[[], None]) -> None:
-        self._every_s = every_s
-        self._name = name
-        self._action = action
-        self._due = -math.inf
-        self._logged = ("", -math.inf)
-
-    def run_if_due(self, now: float) -> None:
-        if now < self._due:
-            return
-        self._due = now + self._every_s
-        try:
-            self._action()
-        except (PodliftError, OSError) as error:
-            self._log_failure(str(error), now)
-        except Exception:  # the next call may succeed, and the upload must go on
-            self._log_failure(traceback.format_exc(), now)
-
-    def _log_failure(self, text: str, now: float) -> None:
-        # The same failure repeated for days must not fill the disk.
-        if text != self._logged[0] or now - self._logged[1] >= _LOG_AGAIN_S:
-            self._logged = (text, now)
-            _log.info(f"{self._name} failed: {text}")
 
 
 if __name__ == "__main__":

@@ -20,8 +20,8 @@ from ...clock import Clock
 from ...errors import AlreadyExistsError, MissingError, StoreError
 from ...records.events import Event, resume_count, source_of
 from ...records.recorder import has_ended, read_events
+from ...records.sync.index import KEYS, SYNC_RETRY
 from ...records.sync.pull import LocalCopy
-from ...records.sync.push import KEYS, SYNC_RETRY
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...status import Progress, Reason, State, Status

@@ -14,6 +14,7 @@ from ...packaging.runtime_archive import entrypoint_file, runtime_archive
 from ...records.events import resume_count
 from ...records.recorder import read_events
 from ...records.sync import push
+from ...records.sync.index import SYNC_RETRY
 from ...records.sync.pull import LocalCopy
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
@@ -54,7 +55,7 @@ def start(request: Request) -> None:
     """Create the job, unless it exists."""
     plan, clock = request.plan, SystemClock()
     number = resume_count(read_events(plan.paths, ("resumed",))) + 1
-    store = GcsStore(plan.url.partition("://")[2], retry=push.SYNC_RETRY, clock=clock)
+    store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
     created = create_job.read_created(store, number)
     if created is not None and created.name:
         return
@@ -104,7 +105,7 @@ def _put(store: GcsStore, key: str, data: bytes) -> bool:
 def _upload_text(url: str, text: bytes, clock: Clock) -> None:
     folder, _, name = url.partition("://")[2].rpartition("/")
     # Named by its digest: an existing object has the same content.
-    _put(GcsStore(folder, retry=push.SYNC_RETRY, clock=clock), name, text)
+    _put(GcsStore(folder, retry=SYNC_RETRY, clock=clock), name, text)
 
 
 def _job_request(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> JobRequest:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from ...errors import StoreError
 from ...logs import logger
 from ...records.events import Event, parse
-from ...records.sync.push import SYNC_RETRY
+from ...records.sync.index import SYNC_RETRY
 from ...spec.layout import RunPaths
 from ...spec.payload import Payload
 from ...storage.gcs.store import GcsStore

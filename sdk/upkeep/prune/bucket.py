@@ -17,7 +17,7 @@ from typing import TypeVar
 from ... import ids
 from ...errors import AlreadyExistsError, ConflictError, CorruptObjectError, CorruptRunError, MissingError
 from ...records.events import fold, parse, status_records
-from ...records.sync.push import SYNC_RETRY
+from ...records.sync.index import SYNC_RETRY
 from ...spec.layout import RootPaths, RunPaths
 from ...status import State, Status
 from ...storage.gcs.files import BucketFiles, ObjectVersion

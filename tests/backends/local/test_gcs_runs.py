@@ -15,10 +15,12 @@ import pytest
 from support import LIMIT_S, until
 
 import sdk
+from sdk import logs
 from sdk.backends.local import remote, uploader
 from sdk.clock import SystemClock
 from sdk.process.redirect import start
 from sdk.records.recorder import read_events
+from sdk.records.sync.periodic import PeriodicAction
 from sdk.records.sync.push import Pusher
 from sdk.storage.gcs.store import GcsStore
 from sdk.upkeep.doctor.root import bucket
@@ -244,22 +246,24 @@ def test_a_killed_uploader_is_replaced_without_any_client(gcs, write) -> None:
     assert uploader.is_uploaded(run.plan.paths)
 
 
-def test_broken_cancel_requests_do_not_stop_the_upload_and_are_logged_once(gcs, write, monkeypatch, capsys) -> None:
+def test_broken_cancel_requests_do_not_stop_the_upload_and_are_logged_once(gcs, write, monkeypatch) -> None:
     monkeypatch.setattr(uploader, "start", lambda plan: None)
     monkeypatch.setattr(uploader, "_CANCEL_REQUESTS_S", 0.0)
     monkeypatch.setattr(uploader.Uploader, "_receive_cancel_requests", lambda self: 1 / 0)
     run = submit(WAITING)
-    thread = threading.Thread(target=uploader.Uploader(run.plan.paths, SystemClock()).run)
-    thread.start()
-    try:
-        until(lambda: b"line 100" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
-        assert f"podlift/runs/{run.id}/heartbeat.json" in objects(gcs, f"podlift/runs/{run.id}/heartbeat")
-    finally:
-        run.cancel(grace_s=0)
-        thread.join(LIMIT_S)
+    said: list[str] = []
+    with logs.heard(said.append):
+        thread = threading.Thread(target=uploader.Uploader(run.plan.paths, SystemClock()).run)
+        thread.start()
+        try:
+            until(lambda: b"line 100" in content(gcs, run, "attempts/0001/logs/chief-0.log"))
+            assert f"podlift/runs/{run.id}/heartbeat.json" in objects(gcs, f"podlift/runs/{run.id}/heartbeat")
+        finally:
+            run.cancel(grace_s=0)
+            thread.join(LIMIT_S)
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
     assert content(gcs, run, "attempts/0001/logs/chief-0.log") == Path(run.plan.paths.log(1, "chief-0")).read_bytes()
-    assert capsys.readouterr().err.count("cancel requests failed: Traceback") == 1
+    assert "\n".join(said).count("cancel requests failed: Traceback") == 1
 
 
 def test_what_cannot_be_uploaded_never_counts_as_uploaded(gcs, write, monkeypatch) -> None:
@@ -282,22 +286,22 @@ def test_what_cannot_be_uploaded_never_counts_as_uploaded(gcs, write, monkeypatc
         Pusher(run.plan.paths, f"{ROOT}/runs/other-aaaaaa", SystemClock()).push(last=True)
 
 
-def test_an_action_that_fails_is_repeated_when_it_is_due_and_logged_again_when_the_failure_changes(capsys) -> None:
-    said = iter([sdk.PodliftError("no network")] * 3 + [sdk.PodliftError("no bucket"), KeyError("x"), None])
+def test_an_action_that_fails_is_repeated_when_it_is_due_and_logged_again_when_the_failure_changes() -> None:
+    outcomes = iter([sdk.PodliftError("no network")] * 3 + [sdk.PodliftError("no bucket"), KeyError("x"), None])
 
     def once() -> None:
-        error = next(said)
+        error = next(outcomes)
         if error is not None:
             raise error
 
-    action = uploader.PeriodicAction(10.0, "heartbeat", once)
-    for now in (0.0, 5.0, 10.0, 700.0, 710.0, 720.0, 730.0):
-        action.run_if_due(now)
-    lines = [
-        line.partition(" heartbeat failed: ")[2] for line in capsys.readouterr().err.splitlines() if "heartbeat" in line
-    ]
+    action = PeriodicAction(10.0, "heartbeat", once)
+    said: list[str] = []
+    with logs.heard(said.append):
+        for now in (0.0, 5.0, 10.0, 700.0, 710.0, 720.0, 730.0):
+            action.run_if_due(now)
+    lines = [text.removeprefix("heartbeat failed: ").splitlines()[0] for text in said]
     assert lines == ["no network", "no network", "no bucket", "Traceback (most recent call last):"]
-    assert next(said, "all were taken") == "all were taken"
+    assert next(outcomes, "all were taken") == "all were taken"
 
 
 FIT = """
