@@ -7,24 +7,22 @@ fail the run.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import posixpath
 import shutil
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
 
 from ..spec.layout import RunPaths
 from ..storage import posix
+from ..storage.checksums import sha256
 from ..storage.trees import inside, prefixes, put, put_link, readable, walk, why
 from .recorder import Recorder
 
 # More than any training program writes. A runaway program must not keep its run from ending.
 _MAX_FILES = 200_000
 _MAX_NAMED = 100
-_CHUNK_BYTES = 1024 * 1024
 
 FileFilter = Callable[[str, os.stat_result], bool]
 BundleFiles = Callable[[], Mapping[str, tuple[int, str]]]
@@ -62,7 +60,7 @@ class _Collection:
         self._files = self._size_bytes = 0
         self._folders: set[str] = set()
 
-    def data(self) -> dict[str, Any]:
+    def data(self) -> dict[str, object]:
         named = [[readable(path), reason] for path, reason in list(self.skipped.items())[:_MAX_NAMED]]
         counts = {"files": self._files, "bytes": self._size_bytes, "skipped_count": len(self.skipped)}
         return {**counts, "skipped": named}
@@ -151,14 +149,6 @@ def _new_or_changed(planned: Mapping[str, tuple[int, str]], work: str, began_ns:
         size, digest = planned[path]
         # Programs cannot set the ctime, and the record of the start is on the same file system: files with an older ctime are
         # unchanged. Without this check, each run would end with reading its whole bundle.
-        return bool(info.st_size != size or (info.st_ctime_ns >= began_ns and _sha256(f"{work}/{path}") != digest))
+        return bool(info.st_size != size or (info.st_ctime_ns >= began_ns and sha256(f"{work}/{path}") != digest))
 
     return wanted
-
-
-def _sha256(path: str) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while chunk := file.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()

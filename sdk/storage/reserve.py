@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -39,7 +39,7 @@ class Reserve:
                 os.close(file)
                 os.unlink(path)
 
-    def add(self, name: str, record: dict[str, Any], *, last: bool) -> bool:
+    def add(self, name: str, record: Mapping[str, object], *, last: bool) -> bool:
         """Write a record in place; False if it does not fit. The last one may use all space and is shortened to fit."""
         limit = BYTES if last else BYTES - _LAST_BYTES
         line = _line(name, record)
@@ -94,12 +94,12 @@ def _records(data: bytes) -> Iterator[tuple[str, bytes]]:
             yield str(entry["name"]), json.dumps(entry["record"]).encode()
 
 
-def _line(name: str, record: dict[str, Any]) -> bytes:
+def _line(name: str, record: Mapping[str, object]) -> bytes:
     return json.dumps({"name": name, "record": record}).encode() + b"\n"
 
 
 def _cut(value: Any) -> Any:
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {name: _cut(item) for name, item in value.items()}
     if isinstance(value, str) and len(value) > _TEXT:
         return f"{value[: _TEXT // 2]}\n...\n{value[-_TEXT // 2 :]}"

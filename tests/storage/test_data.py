@@ -114,7 +114,12 @@ def listing(names: list[str], asked: dict[str, str]) -> dict:
         start = len(asked.get("prefix", ""))
         folders = sorted({name[: name.index("/", start) + 1] for name in found if "/" in name[start:]})
         found = [name for name in found if "/" not in name[start:]]
-    return {"items": [{"name": name} for name in found[: int(asked.get("maxResults", 1000))]], "prefixes": folders}
+    return {
+        "items": [
+            {"name": name, "size": "1", "generation": "1"} for name in found[: int(asked.get("maxResults", 1000))]
+        ],
+        "prefixes": folders,
+    }
 
 
 @pytest.fixture

@@ -10,17 +10,20 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ...clock import Clock
 from ...errors import ConflictError, MissingError
 from ...spec.layout import RunPaths
 from ...status import Progress
 from ...storage import posix
-from ...storage.gcs.requests import ObjectInfo
 from ...storage.trees import put_link
 from ..events import Event, parse
 from ..recorder import read_file
 from .index import KEYS, Heartbeat, SyncedRun, in_parallel
+
+if TYPE_CHECKING:
+    from ...storage.gcs.requests import ObjectInfo
 
 
 class LocalCopy(SyncedRun):
@@ -97,7 +100,7 @@ class LocalCopy(SyncedRun):
     def download(self, folders: Sequence[str]) -> None:
         """Download the program's files in these folders of the run."""
         with self._locked():
-            found = dict(item for folder in folders for item in self.files.list(f"{folder}/"))
+            found = {item.name: item for folder in folders for item in self.files.list(f"{folder}/")}
             index = self.outputs_index()
             in_parallel(lambda name: self._download_file(name, found[name]), found)
             for name in index["executable"]:

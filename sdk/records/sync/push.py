@@ -119,7 +119,7 @@ class Pusher(SyncedRun):
             links.update({f"{folder}/{path}": text for path, text in tree.links.items() if folder == "outputs"})
             files.update({f"{folder}/{path}": info for path, info in tree.files.items()})
             if tree.files:
-                there.update(self.files.list(f"{folder}/"))
+                there.update((found.name, found) for found in self.files.list(f"{folder}/"))
         todo = [name for name, info in files.items() if self._uploaded.get(name) != _version(info)]
         in_parallel(lambda name: self._upload(name, files[name], there.get(name)), todo, _THREADS)
         executable = [name for name, info in files.items() if info.st_mode & 0o100]

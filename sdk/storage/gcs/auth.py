@@ -96,7 +96,7 @@ class MachineToken(requests.auth.AuthBase):
         self,
         environ: Mapping[str, str] | None = None,
         clock: Clock | None = None,
-        request: Callable[[str], Mapping[str, Any]] | None = None,
+        request: Callable[[str], Mapping[str, object]] | None = None,
     ) -> None:
         self._url = token_url(os.environ if environ is None else environ)
         self._clock = clock or SystemClock()
@@ -115,7 +115,7 @@ class MachineToken(requests.auth.AuthBase):
             if not self._token or now >= self._until:
                 answer = self._request(self._url)
                 try:
-                    lasts_s = float(answer["expires_in"])
+                    lasts_s = float(str(answer["expires_in"]))
                     self._token = str(answer["access_token"])
                 except (LookupError, TypeError, ValueError):
                     raise TokenError(f"{self._url} did not return a token", again=False) from None
@@ -124,10 +124,10 @@ class MachineToken(requests.auth.AuthBase):
             return self._token
 
 
-def _request_token(url: str) -> Mapping[str, Any]:
+def _request_token(url: str) -> Mapping[str, object]:
     try:
         with open_url(url, {"Metadata-Flavor": "Google"}, _TIMEOUT_S) as response:
-            found: Mapping[str, Any] = json.load(response)
+            found: Mapping[str, object] = json.load(response)
             return found
     except HTTPError as error:
         answer = error.read(200).decode("utf-8", "replace").strip()

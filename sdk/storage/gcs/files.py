@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 import mmap
 import os
 import secrets
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
-from email.utils import parsedate_to_datetime
-from functools import partial
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,24 +22,12 @@ from ..store import Buffer
 from .store import OBJECT_BYTES, Access, GcsStore
 
 if TYPE_CHECKING:
-    from .requests import BucketRequests, ObjectInfo
+    from .requests import BucketRequests, ObjectInfo, ObjectPage
 
 _TRIES = 3
 _TOUCHED = "podlift-touched"
 # For commands whose user is waiting.
 INTERACTIVE = RetryPolicy(connect_s=5.0, read_s=10.0, total_s=20.0, first_s=15.0)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObjectVersion:
-    """One version of an object: `BucketFiles.delete` removes exactly this one."""
-
-    name: str
-    size: int
-    crc32c: int | None
-    generation: str  # of its content
-    metageneration: str  # of its metadata
-    changed: float  # unix time of the last change of either, by the service's clock
 
 
 class BucketFiles:
@@ -61,19 +45,10 @@ class BucketFiles:
     def set_deadline(self, within_s: float) -> None:
         self._store.set_deadline(within_s)
 
-    def list(self, prefix: str) -> Iterator[tuple[str, ObjectInfo]]:
-        """Yield name and metadata of each file whose name starts with the prefix."""
-        token: str | None = None
-        while True:
-            found, token = self._page(prefix, token)
-            yield from ((each.name[len(self._prefix) :], each) for each in found)
-            if not token:
-                return
-
-    def _page(self, prefix: str, token: str | None) -> tuple[Any, str | None]:
-        return self._store.request(
-            f"Cannot list {self._url}/{prefix}", lambda bucket: bucket.page(self._prefix + prefix, token)
-        )
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Yield each file whose name starts with the prefix."""
+        for page in self._pages({"prefix": self._prefix + prefix}):
+            yield from page.objects
 
     def upload(self, name: str, path: str, known: ObjectInfo | None, *, new: bool = False) -> ObjectInfo:
         """Upload a file unless the bucket already has it, and return its metadata there.
@@ -129,17 +104,18 @@ class BucketFiles:
     def age_s(self, name: str) -> float:
         """Return the seconds since an object was last written, by the service's clock; MissingError if it does not exist."""
 
+        from .requests import service_time, unix_time
+
         def call(bucket: BucketRequests) -> float:
             response = bucket.send("GET", self._path(name), {"fields": "updated"})
-            return (parsedate_to_datetime(response.headers["Date"]) - _time(response.json()["updated"])).total_seconds()
+            return service_time(response) - unix_time(response.json()["updated"])
 
         return max(0.0, self._store.request(f"Cannot read the metadata of {self._url}/{name}", call))
 
     def matching(self, pattern: str) -> dict[str, float]:
         """Return the unix time of creation of each name that matches; `*` matches within a folder."""
-        query = {"matchGlob": self._prefix + pattern, "fields": "nextPageToken,items(name,timeCreated)"}
-        items = [item for page, _ in self._pages(query) for item in page.get("items", ())]
-        return {item["name"][len(self._prefix) :]: _time(item["timeCreated"]).timestamp() for item in items}
+        pages = self._pages({"matchGlob": self._prefix + pattern})
+        return {found.name: found.created for page in pages for found in page.objects}
 
     def exists(self, name: str) -> bool:
         return self._stat(name) is not None
@@ -147,56 +123,39 @@ class BucketFiles:
     def any_object(self, *, prefix: str = "", pattern: str = "") -> bool:
         """True if an object has this prefix or matches this pattern."""
         wanted = {"matchGlob": self._prefix + pattern} if pattern else {"prefix": self._prefix + prefix}
-        query = {**wanted, "maxResults": "1", "fields": "nextPageToken,items(name)"}
-        return any(page.get("items") for page, _ in self._pages(query))
+        return any(page.objects for page in self._pages({**wanted, "maxResults": "1"}))
 
     def folder(self, name: str, *, at_most: int | None = None) -> tuple[Sequence[str], Sequence[str]]:
         """Return the names of the folders and of the files directly in a folder; with `at_most`, only the first ones."""
-        start = f"{self._prefix}{name}/" if name else self._prefix
-        query = {"prefix": start, "delimiter": "/", "fields": "nextPageToken,prefixes,items(name)"}
+        start = f"{name}/" if name else ""
+        query = {"prefix": self._prefix + start, "delimiter": "/"}
         if at_most is not None:
             query["maxResults"] = str(at_most)
-        pages = [page for page, _ in islice(self._pages(query), None if at_most is None else 1)]
-        folders = [found[len(start) : -1] for page in pages for found in page.get("prefixes", ())]
-        files = [item["name"][len(start) :] for page in pages for item in page.get("items", ())]
+        pages = list(islice(self._pages(query), None if at_most is None else 1))
+        folders = [found[len(self._prefix + start) : -1] for page in pages for found in page.folders]
+        files = [found.name[len(start) :] for page in pages for found in page.objects]
         # The console creates an empty object for each folder.
         return folders, [file for file in files if file]
 
-    def versions(self, prefix: str) -> tuple[Sequence[ObjectVersion], float]:
+    def versions(self, prefix: str) -> tuple[Sequence[ObjectInfo], float]:
         """Return every object whose name starts with the prefix, and the service's unix time when the listing began."""
-        fields = "name,size,crc32c,generation,metageneration,updated"
-        query = {"prefix": self._prefix + prefix, "fields": f"nextPageToken,items({fields})"}
-        found, times = [], []
-        for page, time in self._pages(query):
-            found += [self._version(item) for item in page.get("items", ())]
-            times.append(time)
-        return found, times[0]
+        pages = list(self._pages({"prefix": self._prefix + prefix}))
+        return [found for page in pages for found in page.objects], pages[0].time
 
-    def _version(self, item: Mapping[str, Any]) -> ObjectVersion:
-        return ObjectVersion(
-            name=item["name"][len(self._prefix) :],
-            size=int(item.get("size", 0)),
-            crc32c=int.from_bytes(base64.b64decode(item["crc32c"]), "big") if "crc32c" in item else None,
-            generation=str(item["generation"]),
-            metageneration=str(item["metageneration"]),
-            changed=_time(item["updated"]).timestamp(),
-        )
-
-    def _pages(self, query: Mapping[str, str]) -> Iterator[tuple[Any, float]]:
-        """Yield the pages of a listing, each with the service's time."""
-
-        def call(bucket: BucketRequests, query: Mapping[str, str]) -> tuple[Any, float]:
-            response = bucket.send("GET", "/o", query)
-            return response.json(), parsedate_to_datetime(response.headers["Date"]).timestamp()
-
+    def _pages(self, query: Mapping[str, str]) -> Iterator[ObjectPage]:
+        """Yield the pages of a listing, with names below the prefix of these files."""
+        token: str | None = None
         while True:
-            page, time = self._store.request(f"Cannot list {self._url}", partial(call, query=query))
-            yield page, time
-            if not page.get("nextPageToken"):
+            page = self._page(query, token)
+            yield replace(page, objects=[replace(each, name=each.name[len(self._prefix) :]) for each in page.objects])
+            token = page.token
+            if not token:
                 return
-            query = {**query, "pageToken": page["nextPageToken"]}
 
-    def delete(self, version: ObjectVersion) -> bool:
+    def _page(self, query: Mapping[str, str], token: str | None) -> ObjectPage:
+        return self._store.request(f"Cannot list {self._url}", lambda bucket: bucket.page(query, token))
+
+    def delete(self, version: ObjectInfo) -> bool:
         """Remove an object unless it has changed (ConflictError); False if it was already gone."""
         wanted = {"ifGenerationMatch": version.generation, "ifMetagenerationMatch": version.metageneration}
         what = f"Cannot delete {self._url}/{version.name}"
@@ -226,10 +185,10 @@ class BucketFiles:
     def _path(self, name: str) -> str:
         return f"/o/{quote(self._prefix + name, safe='')}"
 
-    def bucket_info(self) -> Mapping[str, Any]:
+    def bucket_info(self) -> Mapping[str, object]:
         """Return the settings of the bucket, {} without permission to read them; StoreError if listing fails."""
-        query = {"prefix": self._prefix, "maxResults": "1", "fields": "nextPageToken"}
-        self._store.request(f"Cannot use {self._url}", lambda bucket: bucket.send("GET", "/o", query).json())
+        query = {"prefix": self._prefix, "maxResults": "1"}
+        self._store.request(f"Cannot use {self._url}", lambda bucket: bucket.page(query, None))
         try:
             return dict(
                 self._store.request(
@@ -241,7 +200,7 @@ class BucketFiles:
             return {}
 
 
-def check_root(url: str, *, retry: RetryPolicy) -> Mapping[str, Any]:
+def check_root(url: str, *, retry: RetryPolicy) -> Mapping[str, object]:
     """Return the settings of the bucket of a root; InputError if it is missing, forbidden or cannot hold write-once objects."""
     try:
         about = BucketFiles(url, retry=retry).bucket_info()
@@ -253,10 +212,6 @@ def check_root(url: str, *, retry: RetryPolicy) -> Mapping[str, Any]:
             "a regional bucket (gcloud storage buckets create gs://NAME --location=REGION)."
         )
     return about
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 @contextmanager

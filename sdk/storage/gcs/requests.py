@@ -10,6 +10,8 @@ import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -23,7 +25,7 @@ from .auth import GcsConnection
 NONCE = "podlift-nonce"
 _READ_BYTES = 256 << 10
 _PAGE = 1000
-_FIELDS = "name,size,crc32c,generation"
+_FIELDS = "name,size,crc32c,generation,metageneration,timeCreated,updated"
 _UNEXPECTED = "the response is not one of Cloud Storage"
 # The timeout applies to each piece. Smaller buffers are joined: each piece costs a system call.
 _SENT_BYTES = 512 << 10
@@ -38,7 +40,7 @@ class GcsStatusError(Exception):
         code: int,
         message: str,
         *,
-        errors: Sequence[Mapping[str, Any]] = (),
+        errors: Sequence[Mapping[str, object]] = (),
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(f"{code} {message}")
@@ -54,13 +56,26 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectInfo:
-    """What the service reports about an object; `nonce` is that of the request that wrote it."""
+    """One version of an object, as the service reports it."""
 
     name: str
     size: int
     crc32c: int | None
-    generation: str
-    nonce: str = ""
+    generation: str  # of its content
+    metageneration: str  # of its metadata
+    created: float  # unix time, by the service's clock
+    changed: float  # unix time of the last change of content or metadata
+    nonce: str  # of the request that wrote it
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectPage:
+    """One page of a listing, with the service's unix time and the token of the next page."""
+
+    objects: Sequence[ObjectInfo]
+    folders: Sequence[str]
+    token: str | None
+    time: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,12 +117,19 @@ class BucketRequests:
     def stat(self, name: str) -> ObjectInfo:
         return _object_info(_json(self.send("GET", object_path(name), {"fields": f"{_FIELDS},metadata"})))
 
-    def page(self, prefix: str, token: str | None) -> tuple[list[ObjectInfo], str | None]:
-        """Return one page of a listing, and the token of the next one."""
-        query = {"prefix": prefix, "maxResults": str(_PAGE), "fields": f"nextPageToken,items({_FIELDS})"}
-        page = _json(self.send("GET", "/o", query if token is None else {**query, "pageToken": token}))
+    def page(self, query: Mapping[str, str], token: str | None) -> ObjectPage:
+        """Return one page of a listing; `query` has its prefix, delimiter or pattern."""
+        more = {} if token is None else {"pageToken": token}
+        fields = f"nextPageToken,prefixes,items({_FIELDS})"
+        response = self.send("GET", "/o", {"maxResults": str(_PAGE), "fields": fields, **query, **more})
+        page = _json(response)
         try:
-            return [_object_info(item) for item in page.get("items", ())], page.get("nextPageToken")
+            return ObjectPage(
+                objects=[_object_info(item) for item in page.get("items", ())],
+                folders=page.get("prefixes", ()),
+                token=page.get("nextPageToken"),
+                time=service_time(response),
+            )
         except (AttributeError, TypeError) as error:
             raise ProtocolError(_UNEXPECTED) from error
 
@@ -175,10 +197,22 @@ def _object_info(resource: Any) -> ObjectInfo:
             size=int(resource.get("size", 0)),
             crc32c=_decode_crc(resource.get("crc32c")),
             generation=str(resource["generation"]),
+            metageneration=str(resource.get("metageneration", "")),
+            created=unix_time(resource.get("timeCreated")),
+            changed=unix_time(resource.get("updated")),
             nonce=str(resource.get("metadata", {}).get(NONCE, "")),
         )
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         raise ProtocolError(_UNEXPECTED) from error
+
+
+def unix_time(text: str | None) -> float:
+    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else 0.0
+
+
+def service_time(response: requests.Response) -> float:
+    """Return the unix time of a response, by the service's clock."""
+    return parsedate_to_datetime(response.headers["Date"]).timestamp()
 
 
 def _header_crc(header: str) -> int | None:
@@ -212,7 +246,7 @@ def status_error(response: Any) -> GcsStatusError:
 class UploadBody:
     """A multipart/related body with metadata and data; it can be read again from its start."""
 
-    def __init__(self, about: Mapping[str, Any], data: Sequence[Buffer], check: Callable[[], None]) -> None:
+    def __init__(self, about: Mapping[str, object], data: Sequence[Buffer], check: Callable[[], None]) -> None:
         mark = secrets.token_hex(16)
         self.type = f"multipart/related; boundary={mark}"
         head = f"--{mark}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{json.dumps(about)}\r\n--{mark}\r\n"

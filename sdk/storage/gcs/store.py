@@ -19,7 +19,7 @@ from ..retry import Retries, RetryPolicy
 from ..store import DAMAGED, Buffer, Stat, check_key
 
 if TYPE_CHECKING:
-    from .requests import BucketRequests, ObjectInfo
+    from .requests import BucketRequests, ObjectInfo, ObjectPage
 
 OBJECT_BYTES = 64 << 20
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
@@ -87,11 +87,12 @@ class GcsStore:
     def list(self, prefix: str) -> Iterator[Stat]:
         token: str | None = None
         while True:
-            found, token = self._page(prefix, token)
-            for each in found:
+            page = self._page(prefix, token)
+            for each in page.objects:
                 key = each.name[len(self._prefix) :]
                 if _is_key(key):
                     yield _stat(key, each)
+            token = page.token
             if not token:
                 return
 
@@ -156,9 +157,9 @@ class GcsStore:
             self._tries(), f"Cannot read the metadata of {self._url_of(key)}", lambda bucket: bucket.stat(name)
         )
 
-    def _page(self, prefix: str, token: str | None) -> tuple[Sequence[ObjectInfo], str | None]:
-        what = f"Cannot list {self.url}/{prefix}"
-        return self._call(self._tries(), what, lambda bucket: bucket.page(self._prefix + prefix, token))
+    def _page(self, prefix: str, token: str | None) -> ObjectPage:
+        query = {"prefix": self._prefix + prefix}
+        return self.request(f"Cannot list {self.url}/{prefix}", lambda bucket: bucket.page(query, token))
 
     def _call(self, tries: Retries, what: str, call: Callable[[BucketRequests], _T]) -> _T:
         """Send a request until it succeeds or a retry cannot help."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ... import ids
 from ...errors import AlreadyExistsError, ConflictError, CorruptObjectError, CorruptRunError, MissingError
@@ -20,10 +20,13 @@ from ...records.events import fold, parse, status_records
 from ...records.sync.index import SYNC_RETRY
 from ...spec.layout import RootPaths, RunPaths
 from ...status import State, Status
-from ...storage.gcs.files import BucketFiles, ObjectVersion
+from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.store import GcsStore
 from . import copies
 from .items import NOT_OURS, SETTLED_S, Candidate, ChangedError, PrunePlan, PruneScan
+
+if TYPE_CHECKING:
+    from ...storage.gcs.requests import ObjectInfo
 
 _THREADS = 16
 _BUNDLE = re.compile(r"bundles/([0-9a-f]{64})\.tar")
@@ -39,7 +42,7 @@ _R = TypeVar("_R")
 class _RunListing:
     """One listing of a run's directory; the status, None if unknown; and why the run must stay."""
 
-    objects: Sequence[ObjectVersion]
+    objects: Sequence[ObjectInfo]
     now: float
     status: Status | None = None
     why: str = ""
@@ -49,7 +52,7 @@ class _RunListing:
         # The time of an answer is in whole seconds, those of objects are not.
         return max(0.0, self.now - max((each.changed for each in self.objects), default=self.now))
 
-    def named(self, name: str) -> ObjectVersion | None:
+    def named(self, name: str) -> ObjectInfo | None:
         return next((each for each in self.objects if each.name == name), None)
 
     def item(self, kind: str, url: str) -> Candidate:
