@@ -17,9 +17,10 @@ from google.cloud.storage import transfer_manager
 
 from sdk.checkpoint import opening, restore
 from sdk.checkpoint.contents import OBJECT_BYTES, Array, Contents
-from sdk.checkpoint.policy import Policy
+from sdk.checkpoint.opening import OpenStore, TaskInfo
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
+from sdk.spec.policies import Checkpoints
 from sdk.storage.registry import open_store
 from sdk.storage.store import Store
 from sdk.testing.gcs import GcsServer
@@ -88,11 +89,10 @@ def emulator() -> Iterator[GcsServer]:
 
 def _saver(store: Store) -> AsyncSaver:
     clock = SystemClock()
-    opened = opening.open_first(store, 0, "benchmark", clock, log=print)
-    policy = Policy(keep_last=3, on_busy="block")
-    return AsyncSaver(
-        store, opened, task="chief-0", rank=0, tasks=["chief-0"], policy=policy, clock=clock, about={}, log=print
-    )
+    found = opening.open_first(store, 0, "benchmark", clock)
+    info = TaskInfo(run_id="", attempt=0, task="chief-0", tasks=("chief-0",))
+    policy = Checkpoints(keep_last=3, on_busy="block")
+    return AsyncSaver(OpenStore(store=store, opening=found, info=info, policy=policy))
 
 
 def _contents(data: memoryview) -> Contents:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from sdk.checkpoint import catalog, opening
 from sdk.checkpoint.contents import Array, Contents
-from sdk.checkpoint.policy import Policy
+from sdk.checkpoint.opening import OpenStore, TaskInfo
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
+from sdk.spec.policies import Checkpoints
 from sdk.storage.posix_store import PosixStore
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "programs"))
@@ -76,18 +77,9 @@ def _on_a_disk(count: int) -> list[str]:
 def _flip(folder: str) -> tuple[int, list[str]]:
     """Flip every bit of the lease, the opening, a pin, a checkpoint's manifest and its bytes."""
     store, clock = PosixStore(folder), SystemClock()
-    opened = opening.open_first(store, 0, "flips", clock, log=print)
-    saver = AsyncSaver(
-        store,
-        opened,
-        task="chief-0",
-        rank=0,
-        tasks=["chief-0"],
-        policy=Policy(),
-        clock=clock,
-        about={"run_id": "flips"},
-        log=print,
-    )
+    found = opening.open_first(store, 0, "flips", clock)
+    info = TaskInfo(run_id="flips", attempt=0, task="chief-0", tasks=("chief-0",))
+    saver = AsyncSaver(OpenStore(store=store, opening=found, info=info, policy=Checkpoints()))
     arrays = (Array("a", "uint8", (70,), lambda: memoryview(bytes(range(70)))),)
     ticket = saver.save(Contents(arrays, {"rng": b"12"}), step=1, position={"step": 1})
     assert ticket is not None

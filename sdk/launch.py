@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from . import backends
-from .checkpoint import opening, run_checkpoints
+from .checkpoint import catalog, opening
 from .clock import Clock, SystemClock
 from .errors import AlreadyExistsError, InputError, PodliftError, StoreError
 from .packaging import bundle
@@ -148,7 +148,7 @@ def _without_checkpoints(plan: Plan, events: Sequence[Event]) -> list[str]:
     step, paths = saved_step(events, warm=bool(plan.warm_start)), RunPaths(plan.url)
     # If the store is not reachable now, the first task checks it.
     with suppress(StoreError):
-        if step is not None and run_checkpoints.is_empty(paths):
+        if step is not None and catalog.is_empty(paths):
             return [opening.gone(plan.run_id, paths.store, step)]
     return []
 

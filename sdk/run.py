@@ -12,7 +12,7 @@ from typing import Any, Literal
 from . import backends
 from .backends.base import LogLine
 from .backends.local import remote
-from .checkpoint import run_checkpoints
+from .checkpoint import catalog
 from .checkpoint.catalog import CheckpointInfo
 from .clock import Clock, SystemClock
 from .errors import (
@@ -299,7 +299,7 @@ class Run:
         Raises:
             PodliftError: the checkpoint store cannot be read.
         """
-        return run_checkpoints.entries(RunPaths(self.url))
+        return catalog.entries(RunPaths(self.url))
 
     def cancel(self, grace_s: float | None = None) -> None:
         """Request the cancellation of the run, without waiting for it; an ended run is not affected.
@@ -345,7 +345,7 @@ class Run:
         """Return the step and the time of the last checkpoint; a bucket is not queried every time."""
         now, known = self._clock.monotonic(), self._saved
         if not self.plan.local or fresh or known is None or now - known[0] >= _NEWEST_S:
-            known = self._saved = now, run_checkpoints.newest(RunPaths(self.url))
+            known = self._saved = now, catalog.newest(RunPaths(self.url))
         return known[1]
 
     def _read(self, *, logs: bool = False) -> tuple[list[Event], Status]:

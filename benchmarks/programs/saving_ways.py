@@ -79,16 +79,17 @@ class Direct(Way):
 
     def begin(self):
         from sdk.checkpoint import opening
-        from sdk.checkpoint.policy import Policy
+        from sdk.checkpoint.opening import OpenStore, TaskInfo
         from sdk.checkpoint.saver import AsyncSaver
         from sdk.checkpoint.tf import snapshot
         from sdk.clock import SystemClock
+        from sdk.spec.policies import Checkpoints
         from sdk.storage.posix_store import PosixStore
 
         clock, self.store = SystemClock(), PosixStore(self.folder)
-        opened = opening.open_first(self.store, 1, "benchmark", clock, log=print)
-        given = {"policy": Policy(keep_last=2), "clock": clock, "about": {}, "log": print}
-        self.saver = AsyncSaver(self.store, opened, task="chief-0", rank=0, tasks=["chief-0"], **given)
+        found = opening.open_first(self.store, 1, "benchmark", clock)
+        info = TaskInfo(run_id="", attempt=1, task="chief-0", tasks=("chief-0",))
+        self.saver = AsyncSaver(OpenStore(store=self.store, opening=found, info=info, policy=Checkpoints(keep_last=2)))
         self.variables = snapshot.variables_of(model=self.model)
 
     def save(self, step):

@@ -20,6 +20,9 @@ from .manifest import ALIGNMENT, ArrayEntry, BlobEntry, FileEntry, aligned, blob
 
 # Small enough that the first ones reach the disk while the last ones are still being hashed.
 OBJECT_BYTES = 32 << 20
+WRITERS = 4
+# Objects that are queued or in flight, which bounds the memory: enough that each thread finds its next object ready.
+_MAX_PENDING = 2 * WRITERS
 _PADDING = memoryview(bytes(ALIGNMENT))
 _BLOB = re.compile(r"[a-z0-9_.-]{1,60}")
 
@@ -64,59 +67,36 @@ class TaskObjects:
     blobs: tuple[BlobEntry, ...] = ()
 
 
-class ObjectWriter:
-    """Writes the objects of one task; `max_pending` bounds how many are queued or in flight, and so the memory."""
+def write(store: Store, pool: Executor, contents: Contents, folder: str, rank: int, object_bytes: int) -> TaskObjects:
+    """Write everything of one task and return the objects in order; after a StoreError some may exist."""
+    arrays: list[ArrayEntry] = []
+    blobs: list[BlobEntry] = []
+    under_way: deque[tuple[str, Future[Stat]]] = deque()
+    files: list[FileEntry] = []
 
-    def __init__(self, store: Store, pool: Executor, *, max_pending: int, object_bytes: int = OBJECT_BYTES) -> None:
-        self._store = store
-        self._pool = pool
-        self._max_pending = max_pending
-        self._object_bytes = object_bytes
+    def oldest() -> None:
+        kind, future = under_way.popleft()
+        stat = future.result()
+        key, size, crc, generation = stat.key, stat.size, stat.crc32c, stat.generation
+        files.append(FileEntry(key=key, size=size, crc32c=crc, generation=generation, rank=rank, kind=kind))
 
-    def write(self, contents: Contents, folder: str, rank: int) -> TaskObjects:
-        """Write everything of one task and return the objects in order; after a StoreError some may exist."""
-        arrays: list[ArrayEntry] = []
-        blobs: list[BlobEntry] = []
-        under_way: deque[tuple[str, Future[Stat]]] = deque()
-        files: list[FileEntry] = []
-
-        def oldest() -> None:
-            kind, future = under_way.popleft()
-            stat = future.result()
-            files.append(
-                FileEntry(
-                    key=stat.key,
-                    size=stat.size,
-                    crc32c=stat.crc32c,
-                    generation=stat.generation,
-                    rank=rank,
-                    kind=kind,
-                )
-            )
-
-        try:
-            for kind, chunk in self._chunks(contents, rank, arrays, blobs):
-                if len(under_way) >= self._max_pending:
-                    oldest()
-                key = names.packed(folder, rank, len(files) + len(under_way))
-                under_way.append((kind, self._pool.submit(put, self._store, key, chunk)))
-            while under_way:
+    views = [("blobs", _blob_views(contents, rank, blobs))]
+    if rank == 0:
+        views.insert(0, ("arrays", _array_views(contents.arrays, arrays)))
+    try:
+        for kind, chunk in ((kind, chunk) for kind, stream in views for chunk in pack(stream, object_bytes)):
+            if len(under_way) >= _MAX_PENDING:
                 oldest()
-        finally:
-            # After a failure no write may still be running: the objects are removed next.
-            for _, future in under_way:
-                if not future.cancel():
-                    future.exception()
-        return TaskObjects(files=tuple(files), arrays=tuple(arrays), blobs=tuple(blobs))
-
-    def _chunks(
-        self, contents: Contents, rank: int, arrays: list[ArrayEntry], blobs: list[BlobEntry]
-    ) -> Iterator[tuple[str, list[memoryview]]]:
-        if rank == 0:
-            for chunk in pack(_array_views(contents.arrays, arrays), self._object_bytes):
-                yield "arrays", chunk
-        for chunk in pack(_blob_views(contents, rank, blobs), self._object_bytes):
-            yield "blobs", chunk
+            key = names.packed(folder, rank, len(files) + len(under_way))
+            under_way.append((kind, pool.submit(put, store, key, chunk)))
+        while under_way:
+            oldest()
+    finally:
+        # After a failure no write may still be running: the objects are removed next.
+        for _, future in under_way:
+            if not future.cancel():
+                future.exception()
+    return TaskObjects(files=tuple(files), arrays=tuple(arrays), blobs=tuple(blobs))
 
 
 def put(store: Store, key: str, chunk: list[memoryview]) -> Stat:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ..errors import CorruptCheckpointError, FutureFormatError
@@ -16,13 +16,13 @@ _MOST = 1 << 60
 _HEAD = re.compile(rb'\{"podlift": "([a-z]+)", "crc32c": "([0-9a-f]{8})"\}\n')
 
 
-def wrap(kind: str, body: dict[str, Any]) -> bytes:
+def wrap(kind: str, body: Mapping[str, object]) -> bytes:
     """Return the bytes of a "manifest", "lease", "opening", "receipt", "pin" or "note"."""
     text = json.dumps({"format_version": VERSION, **body}, allow_nan=False, ensure_ascii=False).encode() + b"\n"
     return f'{{"podlift": "{kind}", "crc32c": "{crc32c([text]):08x}"}}\n'.encode() + text
 
 
-def unwrap(kind: str, data: bytes | bytearray | memoryview) -> dict[str, Any]:
+def unwrap(kind: str, data: bytes | bytearray | memoryview) -> dict[str, object]:
     """Return the body that `wrap` wrote for that kind, or raise CorruptCheckpointError or FutureFormatError."""
     head = _HEAD.match(bytes(data[:64]))
     if not head or head[1].decode() != kind:
@@ -82,13 +82,13 @@ class Fields:
             raise self._bad(name, "true or false")
         return value
 
-    def mapping(self, name: str) -> dict[str, Any]:
+    def mapping(self, name: str) -> dict[str, object]:
         value = self._body.get(name)
         if not isinstance(value, dict):
             raise self._bad(name, "an object")
         return value
 
-    def mapping_or_none(self, name: str) -> dict[str, Any] | None:
+    def mapping_or_none(self, name: str) -> dict[str, object] | None:
         return None if self._body.get(name) is None else self.mapping(name)
 
     def each(self, name: str, make: Callable[[Any], T]) -> tuple[T, ...]:

@@ -11,18 +11,19 @@ import hashlib
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..clock import Clock
 from ..errors import InputError, MissingError
 from ..logs import logger
+from ..spec.policies import Checkpoints
 from ..storage.registry import open_store
 from ..storage.store import Store
 from . import names, opening, restore
 from .contents import Contents
-from .policy import Policy
+from .opening import Env, OpenStore, TaskInfo
+from .policy import due_by_epoch, due_by_time
 from .restore import Checkpoint
 from .saver import AsyncSaver, Ticket
 
@@ -45,18 +46,28 @@ class TrainingPhase:
     finished: bool = False
     commit: str = ""  # the checkpoint of its end, if that was kept; unset for the manifest's own phase
     steps: int = 0
-    history: Mapping[str, Any] | None = None  # what `fit` returned
+    history: Mapping[str, Sequence[object]] | None = None  # what `fit` returned
     epochs: Sequence[int] = ()  # the epochs of the history
 
 
-@dataclass(frozen=True)
-class _OpenAttempt:
-    """The open store, the opening that all tasks share, the saver, and the phases of earlier attempts."""
+@dataclass(frozen=True, kw_only=True)
+class UnsavedState:
+    """The state of a training phase between two steps, in memory."""
 
-    store: Store
-    opening: opening.Opening
-    saver: AsyncSaver
-    before: Sequence[TrainingPhase]
+    phase: int  # counts from 0
+    steps: int  # training steps of this phase so far
+    contents: Contents  # its variables share the memory of the model's until those change
+    at: Mapping[str, object]  # the position in the phase
+    downgrades: tuple[str, ...] = ()  # what of it is not restored exactly
+    metrics: frozenset[str] = frozenset()  # paths of variables that may hold NaN: sums of metrics, which start anew
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseEnd:
+    """What `fit` returned, as a later attempt returns it again."""
+
+    history: Mapping[str, Sequence[object]] | None = None
+    epochs: Sequence[int] = ()
 
 
 def signature(variables: Iterable[tuple[str, str, Sequence[int]]]) -> str:
@@ -66,52 +77,25 @@ def signature(variables: Iterable[tuple[str, str, Sequence[int]]]) -> str:
 
 
 class CheckpointManager:
-    """The checkpoints of one task in one attempt. The store is opened at the first phase.
+    """The checkpoints of one task in one attempt. The store, at `url`, is opened at the first phase."""
 
-    Args:
-        about: returns "run_id", "world", "versions" and "code" for every manifest.
-        warm_start: a checkpoint of another run to start from, as `STORE#COMMIT`; "" for none.
-        saved_before: a step that earlier attempts saved, according to the run's records; None if they record none.
-        saved: called in the background with the step of this attempt's first acknowledged checkpoint.
-    """
-
-    def __init__(
-        self,
-        url: str,
-        *,
-        run_id: str,
-        attempt: int,
-        task: str,
-        tasks: Sequence[str],
-        policy: Policy,
-        about: Callable[[], Mapping[str, Any]],
-        warm_start: str,
-        saved_before: int | None,
-        saved: Callable[[int], None],
-        clock: Clock,
-    ) -> None:
-        self.policy = policy
-        self.run_id = run_id
-        self.task = task
-        self.tasks = tuple(tasks)
-        self.rank = self.tasks.index(task)
-        self._url = url
-        self.attempt = attempt
-        self._about = about
-        self._warm_start = warm_start
-        self._saved_before = saved_before
-        self._saved = saved
-        self._clock = clock
-        self._opened: _OpenAttempt | None = None
+    def __init__(self, info: TaskInfo, url: str, policy: Checkpoints, env: Env) -> None:
+        self.info, self.policy = info, policy
+        self._url, self._env, self._clock = url, env, env.clock
+        self._saver: AsyncSaver | None = None
         self._phases: list[TrainingPhase] = []
-        self._last_save = clock.monotonic()
+        self._last_save = self._clock.monotonic()
         self.base = 0
         self.size = 0  # bytes of the state
         self._last: tuple[int, int, Ticket] | None = None  # the last save: phase, steps, ticket
 
     @property
+    def rank(self) -> int:
+        return self.info.rank
+
+    @property
     def store(self) -> Store:
-        return self._open().store
+        return self._open().opened.store
 
     @property
     def phases(self) -> int:
@@ -121,56 +105,44 @@ class CheckpointManager:
     @property
     def restored_step(self) -> int:
         """The step of the checkpoint that this attempt started from; 0 for none."""
-        manifest = self._open().opening.manifest
+        manifest = self._open().opened.opening.manifest
         return 0 if manifest is None else manifest.step
 
     def phase(self, number: int) -> TrainingPhase:
         return self._phases[number]
 
-    def _open(self) -> _OpenAttempt:
-        if self._opened is None:
-            store = open_store(self._url)
-            if self.rank == 0:
-                holder = f"{self.task} of attempt {self.attempt}, process {os.getpid()}"
+    def _open(self) -> AsyncSaver:
+        if self._saver is None:
+            info, store = self.info, open_store(self._url)
+            if info.rank == 0:
+                holder = f"{info.task} of attempt {info.attempt}, process {os.getpid()}"
                 found = opening.open_first(
-                    store,
-                    self.attempt,
-                    holder,
-                    self._clock,
-                    run_id=self.run_id,
-                    saved=self._saved_before,
+                    store, info.attempt, holder, self._clock, run_id=info.run_id, saved=info.saved_before
                 )
             else:
-                found = opening.join(store, self.attempt, self._clock, _JOIN_S, run_id=self.run_id)
-            saver = AsyncSaver(
-                store,
-                found,
-                task=self.task,
-                rank=self.rank,
-                tasks=self.tasks,
-                policy=self.policy,
-                clock=self._clock,
-                about=self._about(),
-                saved=self._saved,
-            )
-            phases = from_json(found.manifest.position["stages"]) if found.manifest is not None else []
-            self._opened = _OpenAttempt(store, found, saver, [TrainingPhase(**phase) for phase in phases])
-        return self._opened
+                found = opening.join(store, info.attempt, self._clock, _JOIN_S, run_id=info.run_id)
+            about = self._env.about()
+            opened = OpenStore(store=store, opening=found, info=info, policy=self.policy, env=self._env, about=about)
+            self._saver = AsyncSaver(opened)
+        return self._saver
+
+    def _before(self) -> Sequence[TrainingPhase]:
+        """The phases of earlier attempts."""
+        manifest = self._open().opened.opening.manifest
+        return [] if manifest is None else [TrainingPhase(**phase) for phase in from_json(manifest.position["stages"])]
 
     def begin(self, kind: str, signature: str) -> StartedPhase:
         """Begin the next phase; InputError if an earlier attempt had a different one at this position."""
-        opened = self._open()
-        number = len(self._phases)
+        opened, before, number = self._open().opened, self._before(), len(self._phases)
         mine = TrainingPhase(kind=kind, signature=signature)
         self.base = sum(phase.steps for phase in self._phases)
         self._last_save = self._clock.monotonic()
-        known = opened.before[number] if number < len(opened.before) else None
+        known = before[number] if number < len(before) else None
         if known is None:
             self._phases.append(mine)
-            return StartedPhase(
-                self, number, self._warm() if number == 0 and opened.opening.commit is None else None, {}
-            )
-        last = number == len(opened.before) - 1
+            is_fresh = number == 0 and opened.opening.commit is None
+            return StartedPhase(self, number, self._warm() if is_fresh else None, {})
+        last = number == len(before) - 1
         checkpoint = opened.opening.read(opened.store) if last else self._read(known.commit)
         # Differences between variables are reported by the restore, which lists them.
         if known.kind != kind or (checkpoint is None and known.signature != signature):
@@ -192,42 +164,53 @@ class CheckpointManager:
         return StartedPhase(self, number, checkpoint, position)
 
     def _read(self, commit: str) -> Checkpoint | None:
-        return restore.read(self.store, commit, self.run_id) if commit else None
+        return restore.read(self.store, commit, self.info.run_id) if commit else None
 
     def _warm(self) -> Checkpoint | None:
-        if not self._warm_start:
+        if not self.info.warm_start:
             return None
-        url, _, key = self._warm_start.rpartition("#")
+        url, _, key = self.info.warm_start.rpartition("#")
         found = restore.read(open_store(url), key)
         return replace(found, blobs={})
 
     def due(self, *, epochs: bool) -> Literal["save", "epoch"] | None:
         """Return "save" if a checkpoint is due now, "epoch" if the end of this epoch is to be saved. For the chief only."""
         seconds = self._clock.monotonic() - self._last_save
-        if self.policy.due_by_time(seconds):
+        if due_by_time(self.policy, seconds):
             return "save"
-        known = self._opened.saver.cost_s if self._opened is not None else None
+        known = None if self._saver is None else self._saver.cost_s
         cost_s = _FIRST_S + self.size / _FIRST_BYTES_PER_S if known is None else known
-        return "epoch" if epochs and self.policy.due_by_epoch(seconds, cost_s) else None
+        return "epoch" if epochs and due_by_epoch(self.policy, seconds, cost_s) else None
 
     def save(
-        self, number: int, contents: Contents, *, at: Mapping[str, Any], steps: int, reason: str, **more: Any
+        self,
+        state: UnsavedState,
+        *,
+        reason: str,
+        metrics: Mapping[str, float] | None = None,
+        leave_out: bool = False,
+        end: PhaseEnd | None = None,
     ) -> Ticket | None:
-        """Begin to save phase `number` at position `at` after `steps` of it; None if the save was skipped."""
-        phase = {name: more.pop(name) for name in ("finished", "history", "epochs") if name in more}
-        self._phases[number] = mine = replace(self._phases[number], steps=steps, **phase)
+        """Begin to save a state; None if the save was skipped. `end` says that the phase is over."""
+        number = state.phase
+        mine = replace(self._phases[number], steps=state.steps)
+        if end is not None:
+            mine = replace(mine, finished=True, history=end.history, epochs=end.epochs)
+        self._phases[number] = mine
         self._last_save = self._clock.monotonic()
         phases = [*self._phases[:number], mine]
-        ticket = self._open().saver.save(
-            contents,
-            step=self.base + steps,
-            position=to_json({"stages": [vars(phase) for phase in phases], "at": dict(at)}),
+        ticket = self._open().save(
+            state.contents,
+            step=self.base + state.steps,
+            position=to_json({"stages": [vars(phase) for phase in phases], "at": state.at}),
             reason=reason,
+            metrics=metrics,
+            downgrades=state.downgrades,
             keep=mine.finished,
-            **more,
+            leave_out=leave_out,
         )
         if ticket is not None:
-            self._last = number, steps, ticket
+            self._last = number, state.steps, ticket
         return ticket
 
     def has_saved(self, number: int, steps: int) -> bool:
@@ -242,9 +225,11 @@ class CheckpointManager:
 
     def meet(self, steps: int, within_s: float) -> bool:
         """Report that this task can save after `steps` of the open phase; True once every task has reported so."""
-        opened = self._open()
+        opened = self._open().opened
         found = opened.opening
-        marks = [names.arrival(found.epoch, self.base + steps, found.nonce, rank) for rank in range(len(self.tasks))]
+        marks = [
+            names.arrival(found.epoch, self.base + steps, found.nonce, rank) for rank in range(len(self.info.tasks))
+        ]
         if len(marks) == 1:
             return True
         until = self._clock.monotonic() + within_s
@@ -263,13 +248,13 @@ class CheckpointManager:
 
     def wait(self, timeout_s: float | None) -> None:
         """Wait for the save in progress; raises SaveFailedError if it failed."""
-        if self._opened is not None:
-            self._opened.saver.wait(timeout_s)
+        if self._saver is not None:
+            self._saver.wait(timeout_s)
 
     def close(self, timeout_s: float | None) -> None:
         """Wait for the save in progress, then stop saving."""
-        if self._opened is not None:
-            self._opened.saver.close(timeout_s)
+        if self._saver is not None:
+            self._saver.close(timeout_s)
 
 
 def _is_there(store: Store, key: str) -> bool:
@@ -315,6 +300,6 @@ class StartedPhase:
     @property
     def blobs(self) -> Mapping[str, bytes]:
         """What this task itself saved; {} if the number of tasks has changed."""
-        if self.checkpoint is None or self.checkpoint.manifest.world.get("size") != len(self.manager.tasks):
+        if self.checkpoint is None or self.checkpoint.manifest.world.get("size") != len(self.manager.info.tasks):
             return {}
         return self.checkpoint.blobs.get(self.manager.rank, {})

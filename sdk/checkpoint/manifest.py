@@ -54,6 +54,15 @@ class BlobEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class About:
+    """What a manifest says about the run that wrote it, as JSON."""
+
+    world: Mapping[str, object] = field(default_factory=dict)
+    versions: Mapping[str, object] = field(default_factory=dict)
+    code: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Manifest:
     """Everything known about one checkpoint."""
 
@@ -71,11 +80,11 @@ class Manifest:
     arrays: tuple[ArrayEntry, ...] = ()
     blobs: tuple[BlobEntry, ...] = ()
     ranks: int = 1
-    world: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, Any] = field(default_factory=dict)
-    code: Mapping[str, Any] = field(default_factory=dict)
+    world: Mapping[str, object] = field(default_factory=dict)
+    versions: Mapping[str, object] = field(default_factory=dict)
+    code: Mapping[str, object] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
-    best: Mapping[str, Any] | None = None  # metric, mode, value and commit of the best checkpoint so far
+    best: Mapping[str, object] | None = None  # metric, mode, value and commit of the best checkpoint so far
     keep: bool = False  # the end of a fit, kept longer than others
     total_bytes: int = 0
     timings: Mapping[str, float] = field(default_factory=dict)

@@ -1,24 +1,63 @@
 """How the tasks of an attempt agree on the checkpoint to restore and the epoch to write in, without a collective operation.
 
-The first task takes the lease, chooses, and writes its choice once; the others wait for that object.
+The first task takes the lease, chooses, and writes its choice once; the others wait for that object. The lease says who may
+write: taking it ends the right of the previous holder.
 """
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from ..clock import Clock
-from ..errors import AlreadyExistsError, CorruptCheckpointError, FencedError, MissingError, StoreError
+from ..clock import Clock, SystemClock
+from ..errors import (
+    AlreadyExistsError,
+    ConflictError,
+    CorruptCheckpointError,
+    CorruptObjectError,
+    FencedError,
+    MissingError,
+    StoreError,
+)
 from ..logs import logger
+from ..spec.policies import Checkpoints
 from ..storage.store import Store
 from . import names, restore
 from .envelope import Fields, unwrap, wrap
-from .lease import Lease, take
-from .manifest import Manifest
+from .manifest import About, Manifest
 
 _log = logger("checkpoint")
 
 _POLL_S = 0.05
+# Each lost race is won by another attempt.
+_TRIES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskInfo:
+    """The task that saves, and what is known before its store is open."""
+
+    run_id: str
+    attempt: int
+    task: str
+    tasks: tuple[str, ...]  # that step together; the first one commits
+    warm_start: str = ""  # a checkpoint of another run to start from, as `STORE#COMMIT`; "" for none
+    saved_before: int | None = None  # a step that earlier attempts saved, according to the run's records
+
+    @property
+    def rank(self) -> int:
+        return self.tasks.index(self.task)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Env:
+    """What surrounds a task."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    about: Callable[[], About] = About
+    # Called in the background with the step of this attempt's first acknowledged checkpoint.
+    saved: Callable[[int], None] = lambda step: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +81,18 @@ class Opening:
         if self.commit is None:
             return None
         return self._kept.pop() if self._kept else restore.read(store, self.commit, self.run_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenStore:
+    """A store as one task of one attempt writes it."""
+
+    store: Store
+    opening: Opening
+    info: TaskInfo
+    policy: Checkpoints
+    env: Env = field(default_factory=Env)
+    about: About = field(default_factory=About)
 
 
 def open_first(
@@ -139,3 +190,91 @@ def _publish(store: Store, opening: Opening) -> None:
             raise FencedError(
                 f"Attempt {opening.attempt} of {store.url} was already opened by another task. Was the run started twice?"
             ) from None
+
+
+# --- The lease ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lease:
+    """The right to write in one epoch; each taking begins a new one. Nothing depends on the clock of `taken_at`."""
+
+    epoch: int
+    nonce: str
+    holder: str = ""
+    taken_at: float = 0.0
+
+
+def decode_lease(data: bytes | bytearray | memoryview) -> Lease:
+    """Return the lease in these bytes, or raise CorruptCheckpointError."""
+    fields = Fields(unwrap("lease", data), "The lease")
+    return Lease(
+        epoch=fields.count("epoch", 1),
+        nonce=fields.text("nonce"),
+        holder=fields.text("holder"),
+        taken_at=fields.number("taken_at"),
+    )
+
+
+def take(store: Store, holder: str, clock: Clock) -> Lease:
+    """Take the lease from its present holder, if it has one."""
+    nonce = secrets.token_hex(8)
+    for _ in range(_TRIES):
+        generation, epoch = _current(store)
+        lease = Lease(epoch=epoch + 1, nonce=nonce, holder=holder, taken_at=clock.now())
+        try:
+            store.swap(names.LEASE, [wrap("lease", lease.__dict__)], expected=generation)
+            return lease
+        except (ConflictError, MissingError):
+            # Another attempt took it, or our own request was repeated after its reply was lost.
+            if _holds(store, lease):
+                return lease
+        except StoreError:
+            if _holds(store, lease):
+                return lease
+            raise
+    raise StoreError(
+        f"The lease of {store.url} was lost to other attempts {_TRIES} times. How many processes write there?"
+    )
+
+
+def check_lease(store: Store, lease: Lease) -> None:
+    """Return if the lease is still ours; FencedError if another attempt has taken it, or it is missing."""
+    try:
+        found = decode_lease(store.get(names.LEASE))
+    except MissingError:
+        raise FencedError(f"The lease of {store.url} was removed. This attempt stops writing.") from None
+    if found.nonce != lease.nonce:
+        raise FencedError(
+            f"Another attempt, {found.holder!r}, has taken over the checkpoints of {store.url} (epoch {found.epoch}; ours "
+            f"was {lease.epoch}). This attempt stops writing."
+        )
+
+
+def _holds(store: Store, lease: Lease) -> bool:
+    try:
+        return decode_lease(store.get(names.LEASE)).nonce == lease.nonce
+    except (StoreError, CorruptCheckpointError):
+        return False
+
+
+def _current(store: Store) -> tuple[str | None, int]:
+    """Return the generation of the lease, and the newest epoch ever begun."""
+    try:
+        generation: str | None = store.stat(names.LEASE).generation
+        return generation, decode_lease(store.get(names.LEASE, generation=generation)).epoch
+    except MissingError:
+        return None, _newest_epoch(store)
+    except ConflictError:
+        return _current(store)
+    except (CorruptObjectError, CorruptCheckpointError):
+        # Without its epoch, starting at 1 again would make later checkpoints count as older.
+        return generation, _newest_epoch(store)
+
+
+def _newest_epoch(store: Store) -> int:
+    commits = (
+        checkpoint_id.epoch for stat in store.list(names.COMMITS) if (checkpoint_id := names.parse_commit(stat.key))
+    )
+    data = (found[1] for stat in store.list(names.DATA) if (found := names.parse_data_key(stat.key)))
+    return max([0, *commits, *data])

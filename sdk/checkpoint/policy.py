@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from ..errors import InputError
+from ..spec.policies import Checkpoints
 
 _MOST_FITS = 16
 # The end of an epoch is saved if that takes at most 1/20 of the time.
@@ -15,63 +14,30 @@ _EPOCH_SHARE = 20
 _HIGHER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "iou", "r2", "bleu")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Policy:
-    """The settings of `Checkpoints` that the core uses.
+def metric_of(policy: Checkpoints) -> tuple[str, str] | None:
+    """Return the metric of `best` and its mode, "min" or "max"; the mode is guessed from the name if not given."""
+    if policy.best is None:
+        return None
+    mode, separator, name = policy.best.partition(":")
+    if separator:
+        return name, mode
+    higher = any(part in policy.best.lower() for part in _HIGHER_IS_BETTER)
+    return policy.best, "max" if higher else "min"
 
-    Args:
-        every_steps: save every N steps; None for never by steps.
-        every_s: save every N seconds; None for never by time. Without `every_steps`, ends of epochs are saved as well.
-        keep_last: how many of the newest checkpoints to keep.
-        best: also keep the best by this metric: "val_loss", "min:val_loss" or "max:val_accuracy".
-        on_busy: what a save does while another is in progress: "skip" it, or "block" until the other is done.
-    """
 
-    every_steps: int | None = None
-    every_s: float | None = 300.0
-    keep_last: int = 3
-    best: str | None = None
-    on_busy: Literal["skip", "block"] = "skip"
+def due_by_steps(policy: Checkpoints, before: int, now: int) -> bool:
+    """True if a multiple of `every_steps` lies in (before, now]; the same in all attempts."""
+    return policy.every_steps is not None and now // policy.every_steps > before // policy.every_steps
 
-    def __post_init__(self) -> None:
-        problems = []
-        if self.every_steps is not None and self.every_steps < 1:
-            problems.append(f"every_steps must be at least 1. Received: {self.every_steps!r}.")
-        if self.every_s is not None and not self.every_s > 0:
-            problems.append(f"every_s must be more than 0. Received: {self.every_s!r}.")
-        if self.keep_last < 1:
-            problems.append(f"keep_last must be at least 1. Received: {self.keep_last!r}.")
-        if self.on_busy not in ("skip", "block"):
-            problems.append(f'on_busy must be "skip" or "block". Received: {self.on_busy!r}.')
-        if self.best is not None and not self.best.removeprefix("min:").removeprefix("max:"):
-            problems.append(
-                f'best must be the name of a metric, optionally after "min:" or "max:". Received: {self.best!r}.'
-            )
-        if problems:
-            raise InputError(problems)
 
-    @property
-    def metric(self) -> tuple[str, str] | None:
-        """The metric of `best` and its mode, "min" or "max"; guessed from the name if not given."""
-        if self.best is None:
-            return None
-        mode, separator, name = self.best.partition(":")
-        if separator and mode in ("min", "max"):
-            return name, mode
-        higher = any(part in self.best.lower() for part in _HIGHER_IS_BETTER)
-        return self.best, "max" if higher else "min"
+def due_by_time(policy: Checkpoints, seconds: float) -> bool:
+    """True if the last save was at least `every_s` ago."""
+    return policy.every_s is not None and seconds >= policy.every_s
 
-    def due_by_steps(self, before: int, now: int) -> bool:
-        """True if a multiple of `every_steps` lies in (before, now]; the same in all attempts."""
-        return self.every_steps is not None and now // self.every_steps > before // self.every_steps
 
-    def due_by_time(self, seconds: float) -> bool:
-        """True if the last save was at least `every_s` ago."""
-        return self.every_s is not None and seconds >= self.every_s
-
-    def due_by_epoch(self, seconds: float, cost_s: float) -> bool:
-        """True if the end of this epoch is to be saved: `seconds` after the last save, at `cost_s` per save."""
-        return self.every_steps is None and self.every_s is not None and seconds >= _EPOCH_SHARE * cost_s
+def due_by_epoch(policy: Checkpoints, seconds: float, cost_s: float) -> bool:
+    """True if the end of this epoch is to be saved: `seconds` after the last save, at `cost_s` per save."""
+    return policy.every_steps is None and policy.every_s is not None and seconds >= _EPOCH_SHARE * cost_s
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +51,12 @@ class Committed:
     damaged: bool = False  # in quarantine, or unreadable
 
 
-def best_of(commits: Sequence[Committed], policy: Policy) -> str | None:
+def best_of(commits: Sequence[Committed], policy: Checkpoints) -> str | None:
     """Return the key of the best checkpoint, the first of equals; a metric that is not finite never wins."""
-    if policy.metric is None:
+    metric = metric_of(policy)
+    if metric is None:
         return None
-    name, mode = policy.metric
+    name, mode = metric
     sign = 1 if mode == "min" else -1
     ranked = [
         (sign * commit.metrics[name], number)
@@ -100,7 +67,7 @@ def best_of(commits: Sequence[Committed], policy: Policy) -> str | None:
 
 
 def retention(
-    commits: Sequence[Committed], pins: Collection[str], policy: Policy, restored: str | None = None
+    commits: Sequence[Committed], pins: Collection[str], policy: Checkpoints, restored: str | None = None
 ) -> tuple[str, ...]:
     """Return the keys of the checkpoints to remove, the oldest first.
 

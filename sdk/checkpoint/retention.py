@@ -8,9 +8,7 @@ anything that a writer of an older epoch may still acknowledge is then older tha
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
-from ..clock import Clock
 from ..errors import (
     ConflictError,
     CorruptCheckpointError,
@@ -19,15 +17,11 @@ from ..errors import (
     MissingError,
     StoreError,
 )
-from ..logs import logger
 from ..storage.store import Stat, Store
 from . import catalog, names, restore
-from .lease import check
 from .manifest import Manifest
-from .opening import Opening
-from .policy import Committed, Policy, best_of, retention
-
-_log = logger("checkpoint")
+from .opening import OpenStore, check_lease
+from .policy import Committed, best_of, metric_of, retention
 
 _COLLECT_EVERY_S = 3600.0
 
@@ -43,23 +37,28 @@ class _Known:
 class Retention:
     """The checkpoints of a store as one attempt knows them: those it found and those it acknowledged."""
 
-    def __init__(self, store: Store, opening: Opening, policy: Policy, clock: Clock) -> None:
-        self._store = store
-        self._opening = opening
-        self._policy = policy
-        self._clock = clock
+    def __init__(self, opened: OpenStore) -> None:
+        self._store, self._opening, self._policy = opened.store, opened.opening, opened.policy
+        self._clock = opened.env.clock
         self._known: list[_Known] | None = None
-        self._restored = opening.commit
+        self._restored = self._opening.commit
         self._collected_s: float | None = None
         self._skipped: set[str] = set()
+        self._wrote = ""
 
-    def best_with(self, manifest: Manifest) -> dict[str, Any] | None:
+    @property
+    def parent(self) -> str | None:
+        """The commit that this attempt restored or wrote last."""
+        return self._wrote or self._opening.commit
+
+    def best_with(self, manifest: Manifest) -> dict[str, object] | None:
         """Return the manifest's entry for the best checkpoint, this one included."""
         # Read before the commit even without a metric: reading it later would count this commit twice.
         index = self._index()
-        if self._policy.metric is None:
+        metric = metric_of(self._policy)
+        if metric is None:
             return None
-        name, mode = self._policy.metric
+        name, mode = metric
         known = [*(item.committed for item in index), Committed(key=manifest.key, metrics=manifest.metrics)]
         best = best_of(known, self._policy)
         value = next((item.metrics[name] for item in known if item.key == best), None)
@@ -67,6 +66,7 @@ class Retention:
 
     def committed(self, manifest: Manifest, stat: Stat) -> None:
         self._index().append(_known(manifest, stat.generation))
+        self._wrote = manifest.key
 
     def skipped(self, checkpoint_id: names.CheckpointId) -> None:
         """Note a save that this rank skipped; the other tasks may still write their parts of it."""
@@ -95,7 +95,7 @@ class Retention:
             self._restored = None
             victims = retention(commits, pins, self._policy, None)
         for key in victims:
-            check(self._store, self._opening.lease())
+            check_lease(self._store, self._opening.lease())
             item = next(item for item in index if item.committed.key == key)
             _delete(self._store, key, item.generation)
             index.remove(item)

@@ -14,21 +14,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ..clock import Clock
-from ..errors import InputError, PodliftError, SaveFailedError, WaitTimeoutError, nearest
+from ..errors import PodliftError, SaveFailedError, WaitTimeoutError, nearest
 from ..logs import logger
-from ..storage.store import Store
-from . import names
-from .commit import CommitProtocol, SaveRequest
-from .contents import OBJECT_BYTES, Contents
-from .opening import Opening
-from .policy import Policy
+from . import commit, names
+from .commit import SaveLimits, SaveRequest
+from .contents import WRITERS, Contents
+from .opening import OpenStore
+from .policy import metric_of
 from .retention import Retention
 
 _log = logger("checkpoint")
-
-_THREADS = 4
-_ABOUT = ("run_id", "world", "versions", "code")
 
 
 @dataclass(frozen=True)
@@ -88,52 +83,15 @@ class Ticket:
 
 
 class AsyncSaver:
-    """Saves one task's checkpoints in a background thread, which also calls `log` and `saved`.
+    """Saves one task's checkpoints in a background thread. Rank 0 commits."""
 
-    Args:
-        rank: this task's index in `tasks`; rank 0 commits.
-        about: "run_id", "world", "versions" and "code" of the manifest.
-        saved: called with the step of rank 0's first acknowledged checkpoint.
-        receipts_s: how long rank 0 waits for the other tasks.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        opening: Opening,
-        *,
-        task: str,
-        rank: int,
-        tasks: Sequence[str],
-        policy: Policy,
-        clock: Clock,
-        about: Mapping[str, Any],
-        saved: Callable[[int], None] = lambda step: None,
-        receipts_s: float = 120.0,
-        object_bytes: int = OBJECT_BYTES,
-    ) -> None:
-        _check_about(about)
-        self._opening, self._policy = opening, policy
-        self._rank, self._ranks = rank, len(tasks)
-        self._clock = clock
-        self._saved: Callable[[int], None] | None = saved if rank == 0 else None
-        self._retention = Retention(store, opening, policy, clock)
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="podlift-write")
-        self._protocol = CommitProtocol(
-            store,
-            opening,
-            rank=rank,
-            tasks=tuple(tasks),
-            retention=self._retention,
-            clock=clock,
-            about=about,
-            receipts_s=receipts_s,
-            pool=self._pool,
-            # Enough that each thread finds its next object ready.
-            max_pending=2 * _THREADS,
-            object_bytes=object_bytes,
-        )
-        self._task = task
+    def __init__(self, opened: OpenStore, limits: SaveLimits | None = None) -> None:
+        self.opened, self._limits = opened, limits or SaveLimits()
+        self._opening, self._policy, self._rank = opened.opening, opened.policy, opened.info.rank
+        self._clock = opened.env.clock
+        self._saved: Callable[[int], None] | None = opened.env.saved if self._rank == 0 else None
+        self._retention = Retention(opened)
+        self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="podlift-write")
         # SimpleQueue.put is atomic with respect to signal handlers.
         self._queue: queue.SimpleQueue[tuple[SaveRequest, Ticket] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -189,7 +147,7 @@ class AsyncSaver:
         self._counts[step] = serial + 1
         skips = self.busy and reason == "interval" and self._policy.on_busy == "skip"
         if (skips or leave_out) and self._rank == 0:
-            if self._ranks > 1:
+            if len(self.opened.info.tasks) > 1:
                 self._retention.skipped(save.checkpoint_id)
             return None
         self.wait()
@@ -242,13 +200,13 @@ class AsyncSaver:
 
     def _save(self, save: SaveRequest, ticket: Ticket) -> None:
         try:
-            commit = self._protocol.save(save)
+            key = commit.save(self.opened, save, self._retention, self._pool, self._limits)
             self._record_first(save.checkpoint_id.step)
-            ticket.end(Commit(commit, save.checkpoint_id.step, save.checkpoint_id.epoch))
+            ticket.end(Commit(key, save.checkpoint_id.step, save.checkpoint_id.epoch))
         except BaseException as error:
             known = str(error) if isinstance(error, PodliftError) else f"{type(error).__name__}: {error}"
             self.error = SaveFailedError(
-                f"The checkpoint of step {save.checkpoint_id.step} was not saved by {self._task}. {known} "
+                f"The checkpoint of step {save.checkpoint_id.step} was not saved by {self.opened.info.task}. {known} "
                 "Earlier checkpoints are untouched."
             )
             self.error.__cause__ = error
@@ -279,9 +237,10 @@ class AsyncSaver:
 
     def _warn_about_metric(self, save: SaveRequest) -> None:
         """Log once why checkpoints cannot be compared by the metric of `best`."""
-        if self._policy.metric is None or self._rank:
+        metric = metric_of(self._policy)
+        if metric is None or self._rank:
             return
-        name = self._policy.metric[0]
+        name = metric[0]
         if name in save.metrics and not math.isfinite(save.metrics[name]):
             warning = (
                 f"The metric {name!r} is {save.metrics[name]}, so this checkpoint cannot be the best one. "
@@ -295,11 +254,3 @@ class AsyncSaver:
         if warning not in self._warned:
             self._warned.add(warning)
             _log.info(f"{warning} (step {save.checkpoint_id.step})")
-
-
-def _check_about(about: Mapping[str, Any]) -> None:
-    unknown = sorted({*about} - {*_ABOUT})
-    if unknown:
-        raise InputError(
-            [f"Unknown field of a manifest. Received: {name!r}. {nearest(name, _ABOUT)}" for name in unknown]
-        )

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import api
-from ..checkpoint import catalog, run_checkpoints
+from ..checkpoint import catalog
 from ..checkpoint.catalog import CheckpointInfo
 from ..errors import InputError
 from ..spec.layout import RunPaths
@@ -50,7 +50,7 @@ def checkpoints(
     if pin is not None and unpin is not None:
         raise InputError("--pin and --unpin cannot be combined.")
     if pin is not None:
-        catalog.pin(store, run_checkpoints.find(RunPaths(run.url), pin).key, name)
+        catalog.pin(store, catalog.find(RunPaths(run.url), pin).key, name)
     if unpin is not None:
         catalog.unpin(store, unpin)
     found = run.checkpoints()

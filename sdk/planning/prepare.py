@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import backends, checks, ids
-from ..checkpoint.run_checkpoints import warm_start
+from ..checkpoint.catalog import warm_start
 from ..checks import Facts, Finding
 from ..errors import InputError, InsideTaskError, Problems
 from ..packaging import bundle, never_packaged

@@ -9,12 +9,13 @@ from typing import Any
 from support import heard
 
 from sdk.checkpoint import opening, restore
+from sdk.checkpoint.commit import SaveLimits
 from sdk.checkpoint.contents import Array, Contents
-from sdk.checkpoint.opening import Opening
-from sdk.checkpoint.policy import Policy
+from sdk.checkpoint.opening import Env, Opening, OpenStore, TaskInfo
 from sdk.checkpoint.restore import Checkpoint
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
+from sdk.spec.policies import Checkpoints
 from sdk.storage.posix_store import PosixStore
 from sdk.storage.store import Store
 
@@ -51,22 +52,14 @@ class Attempt:
         self.run_id = run_id
         self.said = heard("checkpoint")
         self.opening: Opening = opening.open_first(store, number, f"attempt {number}", CLOCK, run_id=run_id)
-        self.policy = Policy(**{"on_busy": "block", **policy})
+        self.policy = Checkpoints(**{"on_busy": "block", **policy})
         self.savers = [self.saver(rank, tasks) for rank in range(tasks)]
 
     def saver(self, rank: int, tasks: int, receipts_s: float = 20.0) -> AsyncSaver:
-        return AsyncSaver(
-            self.store,
-            self.opening,
-            task=f"worker-{rank}",
-            rank=rank,
-            tasks=[f"worker-{rank}" for rank in range(tasks)],
-            policy=self.policy,
-            clock=CLOCK,
-            about={"run_id": self.run_id},
-            receipts_s=receipts_s,
-            object_bytes=OBJECT_BYTES,
-        )
+        names = tuple(f"worker-{rank}" for rank in range(tasks))
+        info = TaskInfo(run_id=self.run_id, attempt=self.opening.attempt, task=names[rank], tasks=names)
+        opened = OpenStore(store=self.store, opening=self.opening, info=info, policy=self.policy, env=Env(clock=CLOCK))
+        return AsyncSaver(opened, SaveLimits(receipts_s=receipts_s, object_bytes=OBJECT_BYTES))
 
     def save(self, step: int, **options: Any) -> str:
         """Save in all tasks, wait until it is acknowledged and tidied up, and return the commit's key."""

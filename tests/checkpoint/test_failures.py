@@ -15,12 +15,12 @@ from support import LIMIT_S, heard
 import sdk
 from sdk.checkpoint import restore
 from sdk.checkpoint.contents import Contents
-from sdk.checkpoint.manager import CheckpointManager
-from sdk.checkpoint.policy import Policy
-from sdk.clock import SystemClock
+from sdk.checkpoint.manager import CheckpointManager, UnsavedState
+from sdk.checkpoint.opening import Env, TaskInfo
 from sdk.records.recorder import read_events
 from sdk.runtime.hooks import rescue
 from sdk.spec.payload import Drill
+from sdk.spec.policies import Checkpoints
 from sdk.storage.registry import open_store
 
 # A fault that comes in the first attempt, and not again.
@@ -222,7 +222,7 @@ def test_a_task_that_fails_alone_saves_nothing_and_its_error_is_known_in_time(mo
 
 def test_a_save_on_the_way_out_is_given_up_in_time() -> None:
     class Stuck:
-        rank, attempt, base, saved_step = 0, 1, 0, 0
+        rank, base, saved_step = 0, 0, 0
 
         @property
         def store(self):
@@ -230,30 +230,16 @@ def test_a_save_on_the_way_out_is_given_up_in_time() -> None:
 
     said = heard()
     begun = time.monotonic()
-    state = rescue.UnsavedState(phase=0, steps=3, contents=Contents(), at={})
+    state = UnsavedState(phase=0, steps=3, contents=Contents(), at={})
     rescue.save(Stuck(), state, 0.2)  # type: ignore[arg-type]
     assert time.monotonic() - begun < 5
     assert said == ["the state was not saved on the way out: it did not finish within 0.2 s"]
 
 
 def test_tasks_meet_behind_one_step_or_not_at_all(tmp_path) -> None:
-    tasks = ["chief-0", "worker-0"]
-    sessions = [
-        CheckpointManager(
-            str(tmp_path),
-            run_id="r",
-            attempt=1,
-            task=task,
-            tasks=tasks,
-            policy=Policy(),
-            about=dict,
-            warm_start="",
-            clock=SystemClock(),
-            saved_before=None,
-            saved=print,
-        )
-        for task in tasks
-    ]
+    tasks = ("chief-0", "worker-0")
+    infos = [TaskInfo(run_id="r", attempt=1, task=task, tasks=tasks) for task in tasks]
+    sessions = [CheckpointManager(info, str(tmp_path), Checkpoints(), Env()) for info in infos]
     for session in sessions:
         session.begin("fit", "signature")
     first, second = sessions

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from support import heard
 
-from sdk.checkpoint import lease, opening, restore
+from sdk.checkpoint import opening, restore
 from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.envelope import wrap
 from sdk.checkpoint.retention import collect
@@ -250,11 +250,11 @@ def test_24_what_claims_to_be_the_latest_is_not_asked(store: PosixStore) -> None
 
 def test_26_of_many_attempts_at_once_the_last_one_may_write_and_all_others_are_fenced(store: PosixStore) -> None:
     start = threading.Barrier(24)
-    taken: list[lease.Lease] = []
+    taken: list[opening.Lease] = []
 
     def racer(number: int) -> None:
         start.wait()
-        taken.append(lease.take(store, f"racer {number}", CLOCK))
+        taken.append(opening.take(store, f"racer {number}", CLOCK))
 
     threads = [threading.Thread(target=racer, args=[number]) for number in range(24)]
     for thread in threads:
@@ -264,10 +264,10 @@ def test_26_of_many_attempts_at_once_the_last_one_may_write_and_all_others_are_f
     assert sorted(mine.epoch for mine in taken) == list(range(1, 25))
     for mine in taken:
         if mine.epoch == 24:
-            lease.check(store, mine)
+            opening.check_lease(store, mine)
         else:
             with pytest.raises(FencedError, match=r"racer \d+.*\(epoch 24; ours"):
-                lease.check(store, mine)
+                opening.check_lease(store, mine)
 
 
 def test_26_an_attempt_that_is_opened_twice_is_opened_once(store: PosixStore) -> None:

@@ -327,7 +327,6 @@ def test_22_and_25_a_page_that_fails_is_an_error_and_never_a_shorter_list(
 
 RACE = """
     import os, sys
-    from sdk.checkpoint import lease
     from sdk.clock import SystemClock
     from sdk.errors import AlreadyExistsError, ConflictError
     from sdk.storage.registry import open_store
@@ -346,7 +345,7 @@ RACE = """
                     words.append(key)
                 except lost:
                     pass
-            words.append(str(lease.take(store, f"racer {number}", SystemClock()).epoch))
+            words.append(str(opening.take(store, f"racer {number}", SystemClock()).epoch))
             os.write(1, (" ".join(words) + "\\n").encode())
             os._exit(0)
     os.close(start)

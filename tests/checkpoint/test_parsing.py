@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdk.checkpoint import lease, manifest, names, opening
+from sdk.checkpoint import manifest, names, opening
 from sdk.checkpoint.contents import decode_receipt
 from sdk.checkpoint.envelope import unwrap, wrap
 from sdk.checkpoint.manifest import ArrayEntry, BlobEntry, FileEntry, Manifest, decode, encode
@@ -90,7 +90,12 @@ def test_a_manifest_of_a_newer_format_says_so() -> None:
 
 @given(st.binary(max_size=300))
 def test_no_bytes_at_all_are_more_than_refused(data: bytes) -> None:
-    for read in (decode, lease.decode, opening._parse, lambda d: decode_receipt(d, CheckpointId(1, 2, 0), "n", 1)):
+    for read in (
+        decode,
+        opening.decode_lease,
+        opening._parse,
+        lambda d: decode_receipt(d, CheckpointId(1, 2, 0), "n", 1),
+    ):
         with pytest.raises(CorruptCheckpointError):
             read(data)
 
@@ -99,7 +104,7 @@ def test_no_bytes_at_all_are_more_than_refused(data: bytes) -> None:
     st.dictionaries(st.sampled_from([*body_of(GOOD), "holder", "taken_at", "attempt", "commit", "place", "rank"]), JSON)
 )
 def test_no_json_at_all_is_more_than_refused(change: dict[str, Any]) -> None:
-    for kind, read in {"manifest": decode, "lease": lease.decode, "opening": opening._parse}.items():
+    for kind, read in {"manifest": decode, "lease": opening.decode_lease, "opening": opening._parse}.items():
         try:
             read(wrap(kind, {**body_of(GOOD), **change}))
         except (CorruptCheckpointError, FutureFormatError):

@@ -18,13 +18,14 @@ from hypothesis import strategies as st
 import sdk
 from sdk.checkpoint import opening
 from sdk.checkpoint.contents import Array, Contents
-from sdk.checkpoint.policy import Policy
+from sdk.checkpoint.opening import OpenStore, TaskInfo
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
 from sdk.drill import ArrayDifference, DrillReport, Killed, UnseededCall, comparison, losses, run_drill
 from sdk.drill.kills import Kill, parse
 from sdk.records.events import Event
 from sdk.spec.layout import RunPaths
+from sdk.spec.policies import Checkpoints
 from sdk.storage.registry import open_store
 
 TASKS = ["chief-0", "worker-0"]
@@ -169,16 +170,9 @@ def trained(
     store = open_store(paths.store)
     clock = SystemClock()
     opened = opening.open_first(store, 1, "test", clock)
-    saver = AsyncSaver(
-        store,
-        opened,
-        task="chief-0",
-        rank=0,
-        tasks=["chief-0"],
-        policy=Policy(keep_last=100, on_busy="block"),
-        clock=clock,
-        about={"run_id": folder.name},
-    )
+    info = TaskInfo(run_id=folder.name, attempt=1, task="chief-0", tasks=("chief-0",))
+    policy = Checkpoints(keep_last=100, on_busy="block")
+    saver = AsyncSaver(OpenStore(store=store, opening=opened, info=info, policy=policy))
     for step in range(1, steps + 1):
         data = struct.pack(f"{len(kernel)}f", *(value if step > 1 else 0.0 for value in kernel))
         array = Array("dense/kernel", "float32", (len(kernel),), lambda data=data: memoryview(data))

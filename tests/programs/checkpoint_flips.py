@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from sdk.checkpoint import catalog, lease, restore
+from sdk.checkpoint import catalog, opening, restore
 from sdk.checkpoint.envelope import unwrap
 from sdk.errors import CheckpointError, CorruptObjectError
 from sdk.storage.posix_store import PosixStore
@@ -41,7 +41,7 @@ def _reader(store: Store, key: str, commit: str) -> Callable[[], object]:
     if key == commit or (key.startswith("data/") and key.endswith(".bin")):
         return lambda: restore.read(store, commit)
     if key == "LEASE.json":
-        return lambda: lease.decode(store.get(key))
+        return lambda: opening.decode_lease(store.get(key))
     if key.startswith("pins/"):
         return lambda: catalog.pins(store)
     kinds = {"openings/": "opening", "quarantine/": "note", "data/": "receipt", "commits/": "manifest"}

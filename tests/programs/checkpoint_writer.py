@@ -9,12 +9,14 @@ import os
 import random
 
 from sdk.checkpoint import opening
+from sdk.checkpoint.commit import SaveLimits
 from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.names import CheckpointId
-from sdk.checkpoint.policy import Policy
+from sdk.checkpoint.opening import OpenStore, TaskInfo
 from sdk.checkpoint.restore import Checkpoint
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
+from sdk.spec.policies import Checkpoints
 from sdk.storage.store import Store
 
 SIZES = {"dense/kernel": 90_000, "dense/bias": 3, "empty": 0, "embedding": 250_000}
@@ -46,17 +48,10 @@ def write(store: Store, attempt: int, acks: str, *, steps: int = 1_000_000) -> N
     clock = SystemClock()
     opened = opening.open_first(store, attempt, f"writer {os.getpid()}", clock)
     start = opened.manifest.step if opened.manifest else 0
-    saver = AsyncSaver(
-        store,
-        opened,
-        task="chief-0",
-        rank=0,
-        tasks=["chief-0"],
-        policy=Policy(keep_last=2, best="loss", on_busy="block"),
-        clock=clock,
-        about={"run_id": "writer"},
-        object_bytes=OBJECT_BYTES,
-    )
+    info = TaskInfo(run_id="writer", attempt=attempt, task="chief-0", tasks=("chief-0",))
+    policy = Checkpoints(keep_last=2, best="loss", on_busy="block")
+    open_store = OpenStore(store=store, opening=opened, info=info, policy=policy)
+    saver = AsyncSaver(open_store, SaveLimits(object_bytes=OBJECT_BYTES))
     handle = os.open(acks, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     for step in range(start + 1, start + steps + 1):
         ticket = saver.save(contents(step), step=step, position={"step": step}, metrics={"loss": loss(step)})

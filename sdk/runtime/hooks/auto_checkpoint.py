@@ -7,28 +7,32 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
+from ...checkpoint import memory
+from ...checkpoint.contents import Contents
+from ...checkpoint.manager import CheckpointManager, PhaseEnd, StartedPhase, UnsavedState, signature
+from ...checkpoint.manifest import About
+from ...checkpoint.opening import Env, TaskInfo
+from ...checkpoint.policy import due_by_steps
+from ...clock import Clock
 from ...logs import logger
 from ...records.events import SAVED, saved_step
 from ...records.recorder import read_events
 from ...spec import cluster
 from ...spec.layout import RunPaths
+from ...spec.payload import Payload
 from ...status import EXIT_CHECKPOINTED, continuation
 from ..rendezvous.files import Action, StepCoordinator
+from . import rescue
 from .kill_points import KillPoints
 
 if TYPE_CHECKING:
-    from ...checkpoint.manager import CheckpointManager, StartedPhase
     from ...checkpoint.saver import Ticket
-    from ...clock import Clock
-    from ...spec.payload import Payload
-    from .rescue import UnsavedState
 
 _log = logger("runtime")
 
-Capture = Callable[[], tuple[dict[str, bytes], dict[str, Any]]]
+Capture = Callable[[], tuple[dict[str, bytes], dict[str, object]]]
 
 
 class AutoCheckpoint:
@@ -71,12 +75,9 @@ class AutoCheckpoint:
         self.end()
         self._unsaved = None
         # Imported and used once here, so that the first save interrupts the training no longer than the next ones.
-        from ...checkpoint import contents  # noqa: F401
-        from ...checkpoint.manager import signature
         from ...checkpoint.tf import loading, randomness, replicas, snapshot  # noqa: F401
 
         randomness.capture()
-
         variables = collect()
         arrays = snapshot.take(variables)
         self.manager.size = snapshot.size_of(arrays)
@@ -88,10 +89,10 @@ class AutoCheckpoint:
 
     def _log_start(self, begun: StartedPhase) -> None:
         """Log in one task where an attempt after the first begins."""
-        if begun.number == 0 and self.manager.attempt > 1 and self.manager.rank == 0:
+        if begun.number == 0 and self.manager.info.attempt > 1 and self.manager.rank == 0:
             step = self.manager.restored_step
             self.record("continued", step=step)
-            _log.info(continuation(self.manager.attempt, step))
+            _log.info(continuation(self.manager.info.attempt, step))
 
     def end(self) -> None:
         """End the current phase. Needed for custom loops, which do not tell when they are over."""
@@ -109,11 +110,9 @@ class AutoCheckpoint:
 
     def unsaved_state(self) -> UnsavedState | None:
         """Return the state that an exception left; None if there is nothing new that can be saved."""
-        from .rescue import bounded
-
         if self._phase is not None and not self._phase.in_step:
             # A custom loop.
-            bounded(self._take_state_of_loop, self._grace_s / 2)
+            rescue.bounded(self._take_state_of_loop, self._grace_s / 2)
         state = self._unsaved
         return None if state is None or self.manager.has_saved(state.phase, state.steps) else state
 
@@ -126,8 +125,6 @@ class AutoCheckpoint:
 
     def rescue(self, state: UnsavedState | None, within_s: float) -> None:
         """Save the state that an exception left, and finish all saves, within that many seconds."""
-        from . import rescue
-
         rescue.save(self.manager, state, within_s)
 
     def log_once(self, sentence: str) -> None:
@@ -155,31 +152,24 @@ def make(
     resumed: Callable[[int], None],
 ) -> AutoCheckpoint:
     """Return the automatic checkpoints of a task."""
-    from ...checkpoint.manager import CheckpointManager
-    from ...checkpoint.policy import Policy
-
-    saving = payload.checkpoints
     paths = RunPaths(payload.run_url)
     together = cluster.in_step(payload.tasks)
-    tasks = together if task in together else (task,)
-    manager = CheckpointManager(
-        payload.store or paths.store,
+    tasks = tuple(together) if task in together else (task,)
+    info = TaskInfo(
         run_id=payload.run_id,
         attempt=payload.attempt,
         task=task,
         tasks=tasks,
-        policy=Policy(**{item.name: getattr(saving, item.name) for item in fields(Policy)}),
-        about=lambda: {
-            "run_id": payload.run_id,
-            "world": {"size": len(tasks), "tasks": list(tasks)},
-            "versions": _versions(),
-            "code": {"digest": payload.digest, "entry": payload.target},
-        },
         warm_start=payload.warm_start,
         saved_before=_saved_before(paths, payload),
-        saved=lambda step: record("saved", step=step),
-        clock=clock,
     )
+
+    def about() -> About:
+        world = {"size": len(tasks), "tasks": list(tasks)}
+        return About(world=world, versions=_versions(), code={"digest": payload.digest, "entry": payload.target})
+
+    env = Env(clock=clock, about=about, saved=lambda step: record("saved", step=step))
+    manager = CheckpointManager(info, payload.store or paths.store, payload.checkpoints, env)
     kill_points = KillPoints(paths, payload.attempt, task, payload.drill.kills if payload.drill else ())
     return AutoCheckpoint(
         manager,
@@ -266,7 +256,7 @@ class PhaseCheckpoints:
         from ...checkpoint.tf import loading, randomness
 
         own = {rank: blobs["own"] for rank, blobs in checkpoint.blobs.items() if "own" in blobs}
-        tasks = len(self._manager.tasks)
+        tasks = len(self._manager.info.tasks)
         loading.load(self.variables, checkpoint.arrays, per_replica=own, rank=self._manager.rank, tasks=tasks)
         if "random" in self.blobs:
             randomness.restore(self.blobs["random"])
@@ -314,7 +304,7 @@ class PhaseCheckpoints:
         action = self._auto.coordinator.step()
         if action == "epoch":
             self._held, action = self._held or "epoch", None
-        due = action is not None or self._manager.policy.due_by_steps(self.steps - count, self.steps)
+        due = action is not None or due_by_steps(self._manager.policy, self.steps - count, self.steps)
         if action == "stop" and self.interrupted:
             return action  # a loop that continues all the same
         self.interrupted = action == "stop"
@@ -336,9 +326,9 @@ class PhaseCheckpoints:
             return
         compared = self._manager.policy.best is not None and metrics
         if held == "epoch" and not compared:
-            self._save("interval", metrics=dict(metrics or {}), leave_out=not self._is_finite())
+            self._save("interval", metrics, leave_out=not self._is_finite())
         elif held or compared:
-            self._save("interval", metrics=dict(metrics or {}))
+            self._save("interval", metrics)
 
     def _is_finite(self) -> bool:
         """Return False if the weights hold NaN or infinity: such a state must not replace a good one."""
@@ -353,8 +343,7 @@ class PhaseCheckpoints:
         """Save the end of the phase with the metrics of its last epoch, unless it was interrupted, and wait for it."""
         if not self.finished and not self.interrupted:
             self.finished = True
-            more = {"history": self.history, "epochs": self.epochs, "metrics": dict(metrics or {})}
-            ticket = self._save("final", finished=True, **more)
+            ticket = self._save("final", metrics, end=PhaseEnd(history=self.history, epochs=self.epochs))
             if ticket is not None:
                 self._manager.finished(self._begun.number, ticket)
         elif self.interrupted:
@@ -366,23 +355,21 @@ class PhaseCheckpoints:
         self._save("manual")
         self._manager.wait(None)
 
-    def _save(self, reason: str, **more: Any) -> Ticket | None:
-        from ...checkpoint import memory
+    def _save(
+        self,
+        reason: str,
+        metrics: Mapping[str, float] | None = None,
+        *,
+        leave_out: bool = False,
+        end: PhaseEnd | None = None,
+    ) -> Ticket | None:
         from ...checkpoint.tf import snapshot
 
         if reason != "interval":
             # This save must not be skipped because another one is still running.
             self._manager.wait(None)
         state = self.state()
-        ticket = self._manager.save(
-            state.phase,
-            state.contents,
-            at=state.at,
-            steps=state.steps,
-            reason=reason,
-            downgrades=state.downgrades,
-            **more,
-        )
+        ticket = self._manager.save(state, reason=reason, metrics=metrics, leave_out=leave_out, end=end)
         self._auto.kill_points.reached("save")
         size = snapshot.size_of(state.contents.arrays)
         if ticket is not None and memory.is_short(size, memory.available()):
@@ -394,15 +381,13 @@ class PhaseCheckpoints:
 
     def state(self, capture: Capture | None = None) -> UnsavedState:
         """Return the current state. Call it between two steps only; `capture` replaces `self.capture`."""
-        from ...checkpoint.contents import Contents
         from ...checkpoint.tf import randomness, replicas, snapshot
-        from .rescue import UnsavedState
 
         if not self._collected_again:
             # An optimizer that was not built makes its slots in the first step.
             self.variables, self._collected_again = self._collect(), True
         blobs, at = (capture or self.capture)()
-        own = replicas.replica_values(self.variables, tasks=len(self._manager.tasks))
+        own = replicas.replica_values(self.variables, tasks=len(self._manager.info.tasks))
         given = {"own": own, "random": randomness.capture(), **blobs}
         return UnsavedState(
             phase=self._begun.number,

@@ -15,13 +15,14 @@ from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
+from ...checkpoint.manager import UnsavedState
 from ...errors import CheckpointMismatchError
 from ...logs import logger
 from ...status import EXIT_CHECKPOINTED
 from ..patches import CALLBACK_LISTS, Function, Patch, around, plumbing, steps_done
 from .auto_checkpoint import AutoCheckpoint, PhaseCheckpoints
 from .limits import Limit
-from .rescue import UnsavedState, bounded
+from .rescue import bounded
 
 _log = logger("runtime")
 
@@ -67,7 +68,7 @@ class FitHooks:
             from ...checkpoint.tf import keras_input
 
             # A program that sets no seed shuffles its arrays alike in all tasks, and again after a restart.
-            keras_input.set_default_seed(self._checkpoint.manager.run_id)
+            keras_input.set_default_seed(self._checkpoint.manager.info.run_id)
 
             @around(module.TensorFlowTrainer, "_get_metrics_result_or_logs")
             def epoch_logs(original: Function, model: Any, logs: Any) -> Any:
@@ -307,7 +308,7 @@ class _SavedFit:
             self._kept = None
             return
         may_spend_s = _KEEPING_S + _KEEPING_SHARE * (time.monotonic() - self._since)
-        if len(self._manager.tasks) > 1 or self._spent_s < may_spend_s:  # a single task need not agree with others
+        if len(self._manager.info.tasks) > 1 or self._spent_s < may_spend_s:  # a single task need not agree with others
             begun = time.thread_time()
             self._kept = self._phase.state(lambda: self._capture(taken, by_count=True))
             self._spent_s += time.thread_time() - begun

@@ -8,33 +8,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
+from ...checkpoint.manager import CheckpointManager, UnsavedState
 from ...errors import PodliftError
 from ...logs import logger
 from ...status import continuation
-
-if TYPE_CHECKING:
-    from ...checkpoint.contents import Contents
-    from ...checkpoint.manager import CheckpointManager
 
 _log = logger("runtime")
 
 # Tasks that fail alike reach the same step within moments. One that hangs in a collective never does.
 _MEET_S, _MEET_SHARE = 5.0, 0.8
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnsavedState:
-    """The state of a training phase between two steps, in memory."""
-
-    phase: int  # counts from 0
-    steps: int  # training steps of this phase so far
-    contents: Contents  # its variables share the memory of the model's until those change
-    at: dict[str, Any]  # the position in the phase
-    downgrades: tuple[str, ...] = ()  # what of it is not restored exactly
-    metrics: frozenset[str] = frozenset()  # paths of variables that may hold NaN: sums of metrics, which start anew
 
 
 def bounded(call: Callable[[], None], within_s: float) -> bool:
@@ -68,7 +51,7 @@ def save(manager: CheckpointManager, state: UnsavedState | None, within_s: float
     elif state is not None:
         _log.info(f"saved on the way out, at step {manager.base + state.steps}")
     if manager.rank == 0 and ended:
-        _log.info(continuation(manager.attempt + 1, manager.saved_step))
+        _log.info(continuation(manager.info.attempt + 1, manager.saved_step))
 
 
 def _save(manager: CheckpointManager, state: UnsavedState, until: float) -> str:
@@ -81,9 +64,7 @@ def _save(manager: CheckpointManager, state: UnsavedState, until: float) -> str:
         return f"{wrong} holds NaN or infinity"
     if not manager.meet(state.steps, min(_MEET_S, _MEET_SHARE * (until - time.monotonic()))):
         return f"not every task reached step {manager.base + state.steps} in time, and each holds a part of the state"
-    ticket = manager.save(
-        state.phase, state.contents, at=state.at, steps=state.steps, reason="failure", downgrades=state.downgrades
-    )
+    ticket = manager.save(state, reason="failure")
     if ticket is not None:
         ticket.wait(max(until - time.monotonic(), 0.0))
     return ""
