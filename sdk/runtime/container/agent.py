@@ -121,7 +121,6 @@ class Agent:
         self._clock = clock or SystemClock()
         self._is_first = task == payload.tasks[0]
         self._recorder = Recorder(self._paths, records.agent_of(task, payload.tasks), membership.attempt, self._clock)
-        self._replaced: list[str] = []
         self._ended = threading.Event()
 
     def run(self) -> int:
@@ -162,19 +161,21 @@ class Agent:
         """Kill the task once Vertex AI has replaced the container of one of its peers."""
         while not self._ended.wait(_REPLACED_S):
             try:
-                self._replaced = self._rendezvous.replaced(self._membership)
+                replaced = tuple(self._rendezvous.replaced(self._membership))
             except (PodliftError, ValueError, LookupError) as error:
                 _log.info(f"cannot check for replaced containers now: {error}")
-            if self._replaced:
-                _log.info(f"{', '.join(self._replaced)} was restarted: this attempt cannot continue")
-                process.kill()
+                continue
+            if replaced:
+                _log.info(f"{', '.join(replaced)} was restarted: this attempt cannot continue")
+                process.give_up(replaced)
                 return
 
     def _exit(self, code: int, process: TaskProcess, uploader: ContainerUploader) -> int:
         """Record how the task ended, upload the rest, and return the container's exit code."""
-        attempt, stop_requested = self._membership.attempt, process.stop_requested
+        attempt, state = self._membership.attempt, process.state.value
+        stop_requested = state.stop_requested
         failure = first_failure(read_events(self._paths, ("failed",)), attempt)
-        collateral = bool(self._replaced) or (failure is not None and is_collateral(failure))
+        collateral = bool(state.replaced) or (failure is not None and is_collateral(failure))
         step = last_step(self._paths, attempt, self._task)
         if failure is not None and not stop_requested:
             reason = reason_of(failure)

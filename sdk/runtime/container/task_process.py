@@ -8,23 +8,30 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from types import FrameType
 
 from ...process import spawn
+from ..shared import Shared
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContainerState:
+    """What the agent, its watching thread and its handler of signals know of each other; never changed in place."""
+
+    pid: int | None = None  # of the task, while it is not reaped
+    stop_requested: bool = False  # True once this container has received SIGTERM or SIGINT
+    replaced: tuple[str, ...] = ()  # peers whose containers Vertex AI has replaced
 
 
 class TaskProcess:
     """A child of this process, which may be the container's first process and has to reap all orphans in that case.
 
     Create it in the main thread, then call `start`, then `wait`.
-
-    Attributes:
-        stop_requested: True once this container has received SIGTERM or SIGINT.
     """
 
     def __init__(self) -> None:
-        self.stop_requested = False
-        self._pid: int | None = None
+        self.state = Shared(ContainerState())
         spawn.adopt_orphans()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._forward)
@@ -40,9 +47,8 @@ class TaskProcess:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-        self._pid = process.pid
         # A signal that came during the start was not forwarded.
-        if self.stop_requested:
+        if self.state.swap(lambda state: replace(state, pid=process.pid)).stop_requested:
             self._signal(signal.SIGTERM)
         # `wait` reaps it, together with orphans.
         process.returncode = 0
@@ -51,23 +57,25 @@ class TaskProcess:
         """Return the task's exit code, or the negative number of the signal that ended it, once its processes are gone."""
         while True:
             pid, status = os.waitpid(-1, 0)
-            if pid == self._pid:
+            if pid == self.state.value.pid:
                 break
         code = os.waitstatus_to_exitcode(status)
-        self._pid = None
+        self.state.swap(lambda state: replace(state, pid=None))
         spawn.end_orphans()
         return code
 
     def _forward(self, number: int, frame: FrameType | None) -> None:
-        self.stop_requested = True
+        self.state.swap(lambda state: replace(state, stop_requested=True))
         # To the task alone: it may need the processes that it started to save its state.
         self._signal(signal.SIGTERM)
 
-    def kill(self) -> None:
+    def give_up(self, replaced: tuple[str, ...]) -> None:
+        """Kill the task, since these peers were replaced."""
+        self.state.swap(lambda state: replace(state, replaced=replaced))
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
-        pid = self._pid
+        pid = self.state.value.pid
         if pid is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)

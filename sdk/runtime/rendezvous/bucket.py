@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, MissingError, PodliftError, StoreError
@@ -20,7 +22,8 @@ from ...spec.payload import Payload
 from ...storage.registry import open_store
 from ...storage.retry import RetryPolicy
 from ...storage.store import Store
-from .files import SAVING, Action, Due, ScheduledAction, nothing_due
+from ..shared import Shared
+from .files import SAVING, ActionOrGo, Due, ScheduledAction, nothing_due
 
 _log = logger("runtime")
 
@@ -59,6 +62,20 @@ class Lookahead:
         return self.steps[-1]
 
 
+@dataclass(frozen=True, kw_only=True)
+class RendezvousState:
+    """What the training, the thread of the rendezvous and the handler of SIGTERM know of each other; never changed in place."""
+
+    count: int = 0  # completed steps
+    save_due: Due = nothing_due
+    waiting: bool = False  # the training, for an entry
+    closed: bool = False
+    preempted: bool = False  # this task's machine
+    requested: Literal["stop", "preempt"] | None = None  # of the run
+    entries: tuple[ScheduledAction | None, ...] = ()  # not taken yet; None is the last one, and stays
+    error: Exception | None = None  # of the last poll
+
+
 class BucketRendezvous:
     """The rendezvous of tasks that share a bucket, see `FileRendezvous`. A separate thread reads and writes the entries."""
 
@@ -72,95 +89,125 @@ class BucketRendezvous:
         clock: Clock,
         store: Store | None = None,
     ) -> None:
-        self._payload = payload
-        self._task = task
-        self._decides = decides
         self._alone = alone
+        self._decides = decides
         self._clock = clock
-        self._store = store
-        self.count = 0
-        self.save_due: Due = nothing_due
-        self._lookahead = Lookahead()
-        self._entries: dict[int, ScheduledAction | None] = {}
-        self._taken = 0
-        self._written = 0
-        self._saves_at = 0
-        self._requested: Action | None = None
-        self._preempted = self._preemption_written = False
-        self._error: Exception | None = None
-        self._polled = -_REQUEST_S
-        self._last_written = self._last_taken = False
-        # Flags without a lock: a signal handler that interrupts the holder of a lock would wait for ever.
-        self._waiting = self._closed = False
+        self._shared = Shared(RendezvousState())
+        self.service = RendezvousService(
+            self._shared, payload, task, decides=decides, alone=alone, clock=clock, store=store
+        )
         self._thread: threading.Thread | None = None
+
+    @property
+    def count(self) -> int:
+        return self._shared.value.count
+
+    @count.setter
+    def count(self, count: int) -> None:
+        self._shared.swap(lambda state: replace(state, count=count))
+
+    @property
+    def save_due(self) -> Due:
+        return self._shared.value.save_due
+
+    @save_due.setter
+    def save_due(self, due: Due) -> None:
+        self._shared.swap(lambda state: replace(state, save_due=due))
 
     def begin(self) -> None:
         """Start the thread at the first loop."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name="podlift-rendezvous", daemon=True)
+            self._thread = threading.Thread(target=self.service.serve, name="podlift-rendezvous", daemon=True)
             self._thread.start()
 
     def request_preemption(self) -> None:
-        self._preempted = True
+        self._shared.swap(lambda state: replace(state, preempted=True))
 
     def next(self) -> ScheduledAction | None:
         """Return the next entry, waiting for it if there are other tasks."""
         self.begin()
         if self._alone:
-            return self._decide_alone()
-        if self._last_taken:
-            return None
-        number = self._taken + 1
+            return self._decide_alone(self._shared.value)
         until = self._clock.monotonic() + _MAX_WAIT_S
-        while number not in self._entries:
-            self._waiting = True
+        while not (state := self._shared.value).entries:
             if self._clock.monotonic() >= until:
-                raise self._error or StoreError(
-                    f"The first task did not publish within {_MAX_WAIT_S:g} s what to do after step {self.count}: it takes no "
+                raise state.error or StoreError(
+                    f"The first task did not publish within {_MAX_WAIT_S:g} s what to do after step {state.count}: it takes no "
                     "steps. Is it in another loop than this task, or does its own loop not call should_stop()?"
                 )
+            self._shared.swap(lambda state: replace(state, waiting=True))
             self._clock.sleep(_WAITING_S)
-        self._waiting = False
-        self._taken = number
-        entry = self._entries.pop(number)
-        self._last_taken = entry is None
+        entry = state.entries[0]
+        # Only this thread takes entries; more may have come in the meantime.
+        taken = 0 if entry is None else 1
+        self._shared.swap(lambda state: replace(state, waiting=False, entries=state.entries[taken:]))
         return entry
 
     def close(self) -> None:
         """End the thread. If this is the first task, let the others go on without it."""
         if self._decides and not self._alone:
             self.begin()
-        self._closed = True
+        self._shared.swap(lambda state: replace(state, closed=True))
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(_RETRY.total_s)
 
-    def _decide_alone(self) -> ScheduledAction | None:
-        if self._requested == "stop":
-            return self.count, "stop"
-        if self._preempted or self._requested:
-            return self.count, "preempt"
-        due = self.save_due()
-        return None if due is None else (self.count, due)
+    def _decide_alone(self, state: RendezvousState) -> ScheduledAction | None:
+        if state.requested == "stop":
+            return state.count, "stop"
+        if state.preempted or state.requested:
+            return state.count, "preempt"
+        due = state.save_due()
+        return None if due is None else (state.count, due)
 
-    def _serve(self) -> None:
-        while not self._closed:
+
+class RendezvousService:
+    """What the thread does: reads requests and entries, and in the first task writes the entries."""
+
+    def __init__(
+        self,
+        shared: Shared[RendezvousState],
+        payload: Payload,
+        task: str,
+        *,
+        decides: bool,
+        alone: bool,
+        clock: Clock,
+        store: Store | None,
+    ) -> None:
+        self._shared = shared
+        self._payload = payload
+        self._task = task
+        self._decides = decides
+        self._alone = alone
+        self._clock = clock
+        self._store = store
+        self._lookahead = Lookahead()
+        self._written = 0
+        self._saves_at = 0
+        self._last_written = self._preemption_written = False
+        self._polled = -_REQUEST_S
+
+    def serve(self) -> None:
+        """Poll until the training is over."""
+        while not self._shared.value.closed:
             try:
-                self._poll()
-                self._error = None
+                self.poll()
+                self._set_error(None)
             except Exception as error:  # the training goes on until it needs what this thread reads
-                if self._error is None:
+                if self._shared.value.error is None:
                     _log.info(f"cannot synchronize with the other tasks: {type(error).__name__}: {error}")
-                self._error = error
+                self._set_error(error)
             interval_s = _WRITER_S if self._decides else _READER_S
-            self._clock.sleep(_WAITING_S if self._waiting else interval_s)
+            self._clock.sleep(_WAITING_S if self._shared.value.waiting else interval_s)
         if self._decides and not self._alone and not self._last_written:
             with suppress(PodliftError):  # a task that still waits for an entry reports it later
-                self._put(self._written + 1, {"step": self.count, "action": "end"})
+                self._put(self._written + 1, {"step": self._shared.value.count, "action": "end"})
 
-    def _poll(self) -> None:
+    def poll(self) -> None:
+        """Do once what is due."""
         store = self._opened()
-        if self._preempted and not self._preemption_written and not self._alone:
+        if self._shared.value.preempted and not self._preemption_written and not self._alone:
             with suppress(AlreadyExistsError):
                 store.put_new(f"{_KEYS.preempted(self._payload.attempt)}/{self._task}.json", [b"{}"])
             self._preemption_written = True
@@ -168,8 +215,12 @@ class BucketRendezvous:
             self._read(store)
             return
         self._read_requests(store)
-        while not self._alone and not self._last_written and self._lookahead.is_due(self.count):
+        while not self._alone and not self._last_written and self._lookahead.is_due(self._shared.value.count):
             self._write()
+
+    def _set_error(self, error: Exception | None) -> None:
+        if self._shared.value.error is not error:
+            self._shared.swap(lambda state: replace(state, error=error))
 
     def _opened(self) -> Store:
         if self._store is None:
@@ -181,21 +232,23 @@ class BucketRendezvous:
         return self._store
 
     def _read_requests(self, store: Store) -> None:
-        now = self._clock.monotonic()
-        if self._requested == "stop":
+        now, state = self._clock.monotonic(), self._shared.value
+        if state.requested == "stop":
             return
-        if now - self._polled < _REQUEST_S and (self._requested or not self._preempted):
+        if now - self._polled < _REQUEST_S and (state.requested or not state.preempted):
             return
         self._polled = now
         preempted = f"{_KEYS.preempted(self._payload.attempt)}/"
         if _any(store, f"{_KEYS.control}/{self._payload.resumes:04d}-"):
-            self._requested = "stop"
-        elif self._preempted or (not self._alone and _any(store, preempted)):
-            self._requested = "preempt"
+            self._shared.swap(lambda state: replace(state, requested="stop"))
+        elif state.preempted or (not self._alone and _any(store, preempted)):
+            self._shared.swap(lambda state: replace(state, requested="preempt"))
 
     def _write(self) -> None:
-        action: Any = self._requested or (self.save_due() if self.count >= self._saves_at else None) or "go"
-        at = self._lookahead.write(self.count, self._clock.monotonic())
+        state = self._shared.value
+        due = state.save_due() if state.count >= self._saves_at else None
+        action: ActionOrGo = state.requested or due or "go"
+        at = self._lookahead.write(state.count, self._clock.monotonic())
         number = self._written + 1
         while True:
             try:
@@ -203,18 +256,21 @@ class BucketRendezvous:
                 break
             except StoreError as error:
                 # The other tasks wait for an entry at this step, so writing it is retried until it works.
-                self._error = error
+                self._set_error(error)
                 _log.info(f"cannot publish to the other tasks what to do after step {at}: {error}")
-                if self._closed:
+                if self._shared.value.closed:
                     return
                 self._clock.sleep(_REQUEST_S)
         self._written = number
         self._last_written = action in ("stop", "preempt")
         if action in SAVING:
             self._saves_at = at + 1
-        self._entries[number] = (at, action)
+        self._add((at, action))
 
-    def _put(self, number: int, entry: dict[str, Any]) -> None:
+    def _add(self, entry: ScheduledAction | None) -> None:
+        self._shared.swap(lambda state: replace(state, entries=(*state.entries, entry)))
+
+    def _put(self, number: int, entry: Mapping[str, object]) -> None:
         store, key, data = self._opened(), _KEYS.rendezvous(self._payload.attempt, number), json.dumps(entry).encode()
         try:
             store.put_new(key, [data])
@@ -230,8 +286,8 @@ class BucketRendezvous:
             entry = json.loads(bytes(store.get(_KEYS.rendezvous(self._payload.attempt, number))))
         except MissingError:
             return
-        self._entries[number] = None if entry["action"] == "end" else (int(entry["step"]), entry["action"])
         self._written = number
+        self._add(None if entry["action"] == "end" else (int(entry["step"]), entry["action"]))
 
 
 def _any(store: Store, prefix: str) -> bool:

@@ -33,7 +33,8 @@ SAVING = ("save", "epoch")
 # Returns what makes a checkpoint due now, if anything.
 Due = Callable[[], Literal["save", "epoch"] | None]
 # "go" is the entry of a step after which nothing is done.
-ScheduledAction = tuple[int, Literal["save", "epoch", "stop", "preempt", "go"]]
+ActionOrGo = Literal["save", "epoch", "stop", "preempt", "go"]
+ScheduledAction = tuple[int, ActionOrGo]
 
 _AHEAD = 2
 _SENTENCES = {
