@@ -2,32 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from ..errors import Problems, nearest
 from ..hardware import Provisioning, pricing, regions
 from ..hardware.accelerators import ROWS, Accelerator, pools
-from .output import answer, as_json, say
-from .start import Json
-from .watch import on_terminal
+from .output import answer, as_json, on_terminal, say, table
+from .parameters import FAMILIES, Family, Json, Region
 
-_FAMILIES = ("cpu", "gpu", "tpu")
 _UNKNOWN = "unknown"
-Family = Annotated[
-    str | None,
-    typer.Option("--family", metavar="|".join(_FAMILIES), help="Show only these devices.", show_default=False),
-]
-Region = Annotated[
-    str | None,
-    typer.Option(
-        "--region", metavar="REGION", help="Show only what this region has, at its prices.", show_default=False
-    ),
-]
 
 
 def accelerators(family: Family = None, region: Region = None, json_output: Json = False) -> None:
@@ -36,8 +17,8 @@ def accelerators(family: Family = None, region: Region = None, json_output: Json
     "unknown" means that no source gives the value.
     """
     problems = Problems()
-    if family is not None and family not in _FAMILIES:
-        problems.found.append(f"Unknown family. Received: {family!r}. {nearest(family, _FAMILIES)}")
+    if family is not None and family not in FAMILIES:
+        problems.found.append(f"Unknown family. Received: {family!r}. {nearest(family, FAMILIES)}")
     if region is not None and not regions.is_region(region):
         problems.found.append(f"Not a region. Received: {region!r}. {nearest(region, regions.KNOWN)}")
     problems.raise_if_any()
@@ -49,15 +30,9 @@ def accelerators(family: Family = None, region: Region = None, json_output: Json
         as_json({"region": where, "currency": pricing.CURRENCY, "accelerators": [_object(row, where) for row in rows]})
         return
     header = ["name", "machine", "hardware", "TensorFlow", "USD/h", "spot USD/h", "regions", "notes"]
-    if on_terminal():
-        table = Table(*header, box=None)
-        for row in rows:
-            # The reason of a refusal is long; a plan prints it.
-            notes = [f"refused, nearest: {row.instead}"] if row.refused else []
-            table.add_row(*map(Text, [*_line(row, where)[:-1], "; ".join(filter(None, [*notes, row.notes]))]))
-        Console().print(table)
-    else:
-        answer("\n".join("\t".join(line) for line in [header, *(_line(row, where) for row in rows)]))
+    if not on_terminal():
+        answer("\t".join(header))
+    table(header, [_line(row, where, brief=on_terminal()) for row in rows])
     say(f"Prices in {where} for one machine without its boot disk; ~ is an estimate from Compute Engine's list.")
 
 
@@ -69,8 +44,10 @@ def _price(row: Accelerator, region: str, provisioning: Provisioning) -> pricing
     return pricing.price(pricing.Rental(pools=pools(row.name), provisioning=provisioning), region)
 
 
-def _line(row: Accelerator, region: str) -> list[str]:
-    notes = [f"refused: {row.refused}; nearest: {row.instead}"] if row.refused else []
+def _line(row: Accelerator, region: str, *, brief: bool) -> list[str]:
+    # The reason of a refusal is long; a plan prints it.
+    reason = "" if brief else f": {row.refused}"
+    notes = [f"refused{reason}{',' if brief else ';'} nearest: {row.instead}"] if row.refused else []
     return [
         row.name,
         row.machine or "none",
@@ -104,7 +81,7 @@ def _amount(price: pricing.Price) -> str:
     return f"{'' if price.exact else '~'}{price.own:.2f}"
 
 
-def _object(row: Accelerator, region: str) -> dict[str, Any]:
+def _object(row: Accelerator, region: str) -> dict[str, object]:
     names = (
         "name", "family", "backends", "title", "machine", "machines", "type", "count", "topology", "chips", "hosts",
         "memory_gib", "vcpus", "ram_gb", "regions", "seen_in", "runs_tensorflow", "flex", "quota", "reservation", "refused",

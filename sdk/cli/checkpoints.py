@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from .. import api
 from ..checkpoint import catalog
@@ -19,27 +15,15 @@ from ..spec.layout import RunPaths
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..storage.registry import open_store
 from ..text import size
-from .look import Ref
-from .output import answer, as_json, say
-from .start import Json, Root
-from .watch import on_terminal
-
-Verify = Annotated[bool, typer.Option("--verify", help="Read every byte and compare it with its checksums.")]
-Pin = Annotated[
-    str | None,
-    typer.Option("--pin", metavar="STEP", help="Keep the checkpoint of this step, or 'last'.", show_default=False),
-]
-Name = Annotated[str, typer.Option("--as", metavar="NAME", help="Name of the pin; an existing pin of this name moves.")]
-Unpin = Annotated[
-    str | None, typer.Option("--unpin", metavar="NAME", help="Remove the pin of this name.", show_default=False)
-]
+from .output import as_json, say, table
+from .parameters import Json, Pin, PinName, Ref, Root, Unpin, Verify
 
 
 def checkpoints(
     ref: Ref,
     verify: Verify = False,
     pin: Pin = None,
-    name: Name = "kept",
+    name: PinName = "kept",
     unpin: Unpin = None,
     root: Root = None,
     json_output: Json = False,
@@ -77,11 +61,4 @@ def _show(found: list[CheckpointInfo], wrong: dict[str, str | None]) -> None:
         )
         for entry in found
     ]
-    if not on_terminal():
-        for row in rows:
-            answer("\t".join(row))
-        return
-    table = Table("step", "saved", "size", "why", "kept", "", box=None)
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)
+    table(("step", "saved", "size", "why", "kept", ""), rows)

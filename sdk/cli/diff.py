@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
@@ -13,13 +12,10 @@ from ..planning import diff as difference
 from ..spec.plan import Plan
 from ..status import EXIT_DONE, EXIT_USER
 from .output import answer, as_json
-from .start import Json, Root
-
-A = Annotated[str, typer.Argument(metavar="A", help="A plan's file, or a run.", show_default=False)]
-B = Annotated[str, typer.Argument(metavar="B", help="Another plan's file, or run.", show_default=False)]
+from .parameters import Json, OtherPlan, PlanOrRun, Root
 
 
-def diff(a: A, b: B, root: Root = None, json_output: Json = False) -> None:
+def diff(a: PlanOrRun, b: OtherPlan, root: Root = None, json_output: Json = False) -> None:
     """Show the differences between two plans, or the plans of two runs.
 
     Exit codes are those of diff: 0 for no difference, 1 for differences, 2 if one of the two cannot be read.

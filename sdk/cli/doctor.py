@@ -14,7 +14,7 @@ from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..text import counted
 from ..upkeep.doctor import Check, examine
 from .output import answer, as_json, say
-from .start import Json, Root
+from .parameters import Json, Root
 
 
 def doctor(root: Root = None, json_output: Json = False) -> None:

@@ -7,46 +7,21 @@ import shlex
 import stat
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import cast
 from urllib.parse import urlsplit
-
-import typer
 
 from ..errors import InputError, Problems
 from ..planning.settings import file, table
 from ..spec.policies import Vertex
 from .output import answer, as_json, say
-from .start import Json
-
-Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port on loopback; 0 for a free one.")]
-Data = Annotated[Path, typer.Option("--data", metavar="DIR", help="Folder for all data.", show_default=False)]
-Buckets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--bucket",
-        metavar="NAME[@REGION]",
-        help="Create this bucket if it does not exist. Repeatable.",
-        show_default=False,
-    ),
-]
-Script = Annotated[
-    Path | None,
-    typer.Option("--faults", metavar="FILE", help="Faults to inject from the start, as JSON.", show_default=False),
-]
-
-Capacity = Annotated[
-    int, typer.Option("--capacity", metavar="N", min=1, help="Replicas that run at a time; other jobs stay queued.")
-]
-Frozen = Annotated[
-    bool, typer.Option("--frozen-clock", help="Advance the time of jobs only by POST /_vertex/clock {'advance_s': N}.")
-]
+from .parameters import Buckets, Capacity, Data, Faults, Frozen, Json, Port
 
 
 def emulator(
     data: Data,
     port: Port = 0,
     bucket: Buckets = None,
-    faults: Script = None,
+    faults: Faults = None,
     capacity: Capacity = 64,
     frozen: Frozen = False,
     json_output: Json = False,
@@ -91,11 +66,11 @@ def _placed(buckets: list[str]) -> list[str]:
 
 
 def _region() -> str:
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     try:
         problems = Problems()
         found = {**file.find(Path.cwd(), problems).values, **table.from_environment(os.environ, problems)}
-        return Vertex(regions=found["vertex_regions"]).regions[0]
+        return Vertex(regions=cast("tuple[str, ...]", found["vertex_regions"])).regions[0]
     except (KeyError, ValueError, InputError):
         # The commands that need these settings report mistakes in them.
         return Vertex().regions[0]

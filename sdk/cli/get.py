@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
 
 from .. import api
 from ..run import Run
 from ..storage.trees import readable
 from ..text import counted, size
-from .look import Ref
 from .output import answer, as_json, say, summary
-from .start import Json, Root
-
-Dest = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[DEST]",
-        help="Folder to copy into. Default: one in the current folder, named after the run.",
-        show_default=False,
-    ),
-]
+from .parameters import Dest, Json, Ref, Root
 
 _SHOWN = 20
 
@@ -60,7 +47,7 @@ def _copied(written: list[str]) -> str:
     return f"{counted(len(written), 'file')} copied, {size(sum(os.lstat(path).st_size for path in written))}."
 
 
-def _nothing(run: Run, collected: dict[str, Any] | None) -> str:
+def _nothing(run: Run, collected: dict[str, object] | None) -> str:
     """Return why a run has no outputs, and where else its files may be."""
     if collected is not None:
         return "the program wrote no files to its working directory or to ctx.dirs.model."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rich.console import Console
 from rich.live import Live
@@ -17,7 +16,7 @@ from ..run import Run
 from ..status import Status
 from ..text import duration
 from .output import numbers
-from .pace import AttemptHeadings, place
+from .pace import AttemptHeadings, MetricRecord, place
 
 
 @contextmanager
@@ -39,7 +38,7 @@ class Turning:
         self._spinner = Spinner("dots")
         self._heads = AttemptHeadings()
 
-    def show(self, run: Run, status: Status, fresh: list[dict[str, Any]], position: str) -> None:
+    def show(self, run: Run, status: Status, fresh: list[MetricRecord], position: str) -> None:
         for record in fresh:
             if head := self._heads.before(record, status):
                 self._live.console.print(Text(head))

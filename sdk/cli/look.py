@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import datetime
 import os
-from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from .. import api
 from ..clock import SystemClock
@@ -22,62 +18,26 @@ from ..text import duration
 from ..tracebacks import one_line
 from .lines import Printer, is_whole, since_then, too_many
 from .options import earlier
-from .output import EXIT_DETACHED, answer, as_json, end_with_reader, numbers, say, seconds, summary
-from .start import Backend, Json, Root, reference
-from .watch import conclude, follow, on_terminal
-
-Ref = Annotated[
-    str,
-    typer.Argument(
-        metavar="REF", help="A run: its id, the beginning of its id, latest, or its directory.", show_default=False
-    ),
-]
-Limit = Annotated[int, typer.Option("-n", "--limit", metavar="N", min=1, help="Show at most this many.")]
-States = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--state",
-        metavar="STATE",
-        help="Show only runs in this state, such as running or failed. Repeatable.",
-        show_default=False,
-    ),
-]
-Label = Annotated[
-    str | None,
-    typer.Option(
-        "--name", metavar="NAME", help="Show only runs with this name; * matches anything.", show_default=False
-    ),
-]
-Task = Annotated[
-    str | None, typer.Option("--task", metavar="TASK", help="Show only this task, such as chief-0.", show_default=False)
-]
-Attempt = Annotated[
-    int | None, typer.Option("--attempt", metavar="N", min=1, help="Show only this attempt.", show_default=False)
-]
-Follow = Annotated[bool, typer.Option("-f", "--follow", help="Keep printing until the run has ended.")]
-Lines = Annotated[
-    int | None,
-    typer.Option("-n", "--lines", metavar="N", min=0, help="Show only the last N lines.", show_default=False),
-]
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since", metavar="DURATION", help="Show only lines not older than this: 30s, 5m, 2h.", show_default=False
-    ),
-]
-Timestamps = Annotated[bool, typer.Option("--timestamps", help="Print the time of each line before it.")]
-Timeout = Annotated[
-    str | None,
-    typer.Option(
-        "--timeout", metavar="DURATION", help="Stop waiting after this time; the run continues.", show_default=False
-    ),
-]
-Grace = Annotated[
-    str | None,
-    typer.Option(
-        "--grace", metavar="DURATION", help="Time between SIGTERM and SIGKILL; 0 for none.", show_default=False
-    ),
-]
+from .output import EXIT_DETACHED, answer, as_json, end_with_reader, numbers, on_terminal, say, seconds, summary, table
+from .parameters import (
+    Attempt,
+    Backend,
+    Follow,
+    Grace,
+    Json,
+    Label,
+    Limit,
+    Lines,
+    Ref,
+    Root,
+    Since,
+    States,
+    Task,
+    Timeout,
+    Timestamps,
+)  # fmt: skip
+from .start import reference
+from .watch import conclude, follow
 
 # Reasons that add nothing to the state.
 _PLAIN = (Reason.TRAINING, Reason.DONE, Reason.CANCELLED, Reason.CHECKPOINTED, Reason.SUPERVISOR_LOST)
@@ -98,18 +58,10 @@ def runs(
         as_json([_line(info, now) for info in found])
         return
     rows = [(info.id, _state(info), *_times(info, now), _metric(info), info.problem or info.backend) for info in found]
-    if not on_terminal():
-        for row in rows:
-            answer("\t".join(row))
-        return
-    table = Table("run", "state", "age", "took", "metric", "backend", box=None, pad_edge=False)
-    table.columns[0].no_wrap = table.columns[2].no_wrap = True
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)
+    table(("run", "state", "age", "took", "metric", "backend"), rows, whole=("run", "age"))
 
 
-def _line(info: RunInfo, now: float) -> dict[str, Any]:
+def _line(info: RunInfo, now: float) -> dict[str, object]:
     status = info.status
     return {
         "id": info.id,

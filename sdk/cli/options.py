@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import typing
 from collections.abc import Callable
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
 import typer
 
 from ..errors import InputError, Problems
 from ..planning.settings import table
+from ..planning.settings.merge import UNNAMED, Target
 from ..spec.job import FromCaller
 from ..spec.setting_names import RENAMED, renamed
 from .help import panel_of, show_all
+from .parameters import Env, Inputs
 
 # Have a form of their own on the command line, repeated: --env K=V, --input K=URL.
 _OWN_FORM = ("env", "inputs")
@@ -39,30 +43,95 @@ _HELP_ALL = inspect.Parameter(
 )
 
 
-def with_settings(verb: Callable[..., None]) -> Callable[..., None]:
-    """Add an option for every setting; the verb gets the given ones as its keyword `given`, texts for `read`."""
+@dataclass(frozen=True)
+class CommandLine:
+    """The words and options of a command that starts a program, as text."""
 
-    @functools.wraps(verb)
-    def wrapped(**values: Any) -> None:
-        values.pop(_HELP_ALL.name)
-        texts = {name: values.pop(name) for name in names}
-        verb(**values, given={name: text for name, text in texts.items() if text is not None and text != []})
+    words: list[str]
+    env: list[str]
+    inputs: list[str]
+    texts: dict[str, object]
+    target: Target
 
+    @property
+    def is_plan(self) -> bool:
+        return bool(self.words) and self.words[0].endswith(".json")
+
+    def settings(self, problems: Problems) -> tuple[Any, dict[str, object]]:
+        """Return the entry and the settings; mistakes go to `problems`."""
+        texts = dict(self.texts)
+        entry, argv = _entry(cast("str | None", texts.pop("entry", None)), self.words)
+        given = read(texts, problems)
+        with problems.collect():
+            if argv and "args" in texts:
+                raise InputError("--args and words after -- are two ways to give arguments: use one.")
+        if self.env:
+            given["env"] = variables(self.env)
+        if self.inputs:
+            given["inputs"] = pairs("--input", self.inputs, problems)
+        if argv:
+            given["args"] = argv
+        return entry or UNNAMED, given
+
+
+def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]:
+    """Return the entry and the program's argv: the entry is the first word unless an option or variable names it."""
+    named = option or os.environ.get(table.SETTINGS["entry"].variable)
+    if named:
+        return named, words
+    return (words[0], words[1:]) if words else (None, [])
+
+
+def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add an option for every setting, and those of the target: the verb gets all of them as its keyword `command`.
+
+    Args:
+        words: the type of the words.
+        **target: the types of the options for the fields of a `Target`.
+    """
     # Earlier names are known, so that the error can name the new one: `read`.
     names = [name for name in (*table.SETTINGS, *RENAMED) if name not in _OWN_FORM]
-    # Not typing.get_type_hints: on Python 3.10 that puts Optional around an Annotated whose default is None.
-    signature = inspect.signature(verb, eval_str=True)
-    own = [parameter for parameter in signature.parameters.values() if parameter.name != "given"]
-    own.append(_HELP_ALL)
-    added = [
-        _parameter(table.SETTINGS[name])
-        if name in table.SETTINGS
-        else _hidden(name, switch=table.SETTINGS[RENAMED[name]].type is bool)
-        for name in names
-    ]
-    wrapped.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *added]}
-    return wrapped
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(verb)
+        def wrapped(**values: Any) -> None:
+            values.pop(_HELP_ALL.name)
+            texts = {name: values.pop(name) for name in names}
+            command = CommandLine(
+                words=values.pop("words") or [],
+                env=values.pop("env") or [],
+                inputs=values.pop("inputs") or [],
+                texts={name: text for name, text in texts.items() if text is not None and text != []},
+                target=Target(**{name: values.pop(name) for name in target}),
+            )
+            verb(command=command, **values)
+
+        # Not typing.get_type_hints: on Python 3.10 that puts Optional around an Annotated whose default is None.
+        signature = inspect.signature(verb, eval_str=True)
+        own = [parameter for parameter in signature.parameters.values() if parameter.name != "command"]
+        shared = {"words": words, **target, "env": Env, "inputs": Inputs}
+        before = [_keyword(name, annotation) for name, annotation in shared.items()]
+        added = [
+            _parameter(table.SETTINGS[name])
+            if name in table.SETTINGS
+            else _hidden(name, switch=table.SETTINGS[RENAMED[name]].type is bool)
+            for name in names
+        ]
+        return _signed(wrapped, [*before, *own, _HELP_ALL, *added])
+
+    return decorate
+
+
+def _keyword(name: str, annotation: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _signed(verb: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
+    """Give a verb the signature from which typer makes its options."""
+    keywords = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
+    verb.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
+    verb.__annotations__ = {parameter.name: parameter.annotation for parameter in keywords}
+    return verb
 
 
 def earlier(**flags: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -80,10 +149,7 @@ def earlier(**flags: str) -> Callable[[Callable[..., None]], Callable[..., None]
             verb(**values)
 
         parameters = list(inspect.signature(verb, eval_str=True).parameters.values())
-        hidden = [_hidden(name, switch=False) for name in flags]
-        wrapped.__signature__ = inspect.Signature([*parameters, *hidden])  # type: ignore[attr-defined]
-        wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in [*parameters, *hidden]}
-        return wrapped
+        return _signed(wrapped, [*parameters, *(_hidden(name, switch=False) for name in flags)])
 
     return decorate
 
@@ -139,9 +205,9 @@ def _parts(annotation: Any) -> list[Any]:
     return [annotation, *(part for inner in typing.get_args(annotation) for part in _parts(inner))]
 
 
-def read(texts: dict[str, Any], problems: Problems) -> dict[str, Any]:
+def read(texts: dict[str, object], problems: Problems) -> dict[str, object]:
     """Return what the texts of options mean; those that mean nothing go to `problems`."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name, text in texts.items():
         if name in RENAMED:
             problems.found.append(_renamed_flag(name))

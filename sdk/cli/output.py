@@ -10,6 +10,7 @@ import shutil
 import stat
 import sys
 import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, TextIO
 
@@ -85,6 +86,29 @@ def answer(text: str) -> None:
     print(text, flush=True)
 
 
+def on_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]], *, whole: Collection[str] = ()) -> None:
+    """Print a table on a terminal, lines with tabs elsewhere; the columns `whole` are never wrapped."""
+    if not on_terminal():
+        for row in rows:
+            answer("\t".join(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(box=None, pad_edge=False)
+    for name in header:
+        shown.add_column(name, no_wrap=name in whole)
+    for row in rows:
+        # Not markup: a name may contain brackets.
+        shown.add_row(*map(Text, row))
+    Console().print(shown)
+
+
 def as_json(value: Any) -> None:
     """Print one line of JSON on stdout; each object has a version, see docs/reference/json.md."""
     answer(
@@ -94,12 +118,12 @@ def as_json(value: Any) -> None:
     )
 
 
-def _versioned(value: dict[str, Any]) -> dict[str, Any]:
+def _versioned(value: dict[str, object]) -> dict[str, object]:
     # Plans and reports have their own version.
     return {"version": JSON_VERSION, **value}
 
 
-def summary(run: Run, status: Status) -> dict[str, Any]:
+def summary(run: Run, status: Status) -> dict[str, object]:
     position = run.progress()
     return {
         "url": run.url,
@@ -121,7 +145,7 @@ def summary(run: Run, status: Status) -> dict[str, Any]:
     }
 
 
-def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, Any]:
+def refusal(problems: tuple[str, ...], exit_code: int) -> dict[str, object]:
     """Return the object of `--json` for a command that failed: the same keys, and the problems."""
     empty = dict.fromkeys(("url", "id", "state", "run_dir"))
     ended = {EXIT_USER: Reason.USER_ERROR.value, EXIT_CANCELLED: Reason.CANCELLED.value}
@@ -151,7 +175,7 @@ def seconds(option: str, text: str, *, unit_required: bool = False) -> float:
         raise InputError(f"{option}: {error} Received: {text!r}.") from None
 
 
-def numbers(metrics: dict[str, Any], between: str = "  ") -> str:
+def numbers(metrics: Mapping[str, float | None], between: str = "  ") -> str:
     return between.join(
         f"{name}: {'nan' if value is None else f'{value:.4f}'}" for name, value in sorted(metrics.items())
     )

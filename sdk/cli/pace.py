@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from typing import TypedDict
 
 from ..clock import Clock
 from ..status import Progress, Status, continuation
@@ -13,6 +13,15 @@ from ..text import duration
 _WINDOW_S = 60.0
 # A step that takes this much longer than the ones before is reported.
 _QUIET_S, _QUIET_STEPS = 10.0, 5.0
+
+
+class MetricRecord(TypedDict):
+    """One of `Run.metrics()`."""
+
+    attempt: int
+    step: int | None
+    epoch: int | None
+    metrics: dict[str, float | None]
 
 
 class TrainingPace:
@@ -62,7 +71,7 @@ class AttemptHeadings:
     def __init__(self) -> None:
         self._attempt = 1
 
-    def before(self, record: dict[str, Any], status: Status) -> str:
+    def before(self, record: MetricRecord, status: Status) -> str:
         attempt = record["attempt"]
         if attempt == self._attempt:
             return ""
@@ -71,10 +80,10 @@ class AttemptHeadings:
         return f"{continuation(attempt, status.continued_step)}:" if known else f"attempt {attempt}:"
 
 
-def place(record: dict[str, Any]) -> str:
+def place(record: MetricRecord) -> str:
     words = []
-    if record.get("epoch") is not None:
-        words.append(f"epoch {record['epoch'] + 1}")
-    if record.get("step") is not None:
-        words.append(f"step {record['step']}")
+    if (epoch := record.get("epoch")) is not None:
+        words.append(f"epoch {epoch + 1}")
+    if (step := record.get("step")) is not None:
+        words.append(f"step {step}")
     return " ".join(words) or "metrics"

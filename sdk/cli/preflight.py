@@ -3,32 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
 
 import typer
 
 from ..errors import InputError, Problems
-from ..planning.settings.merge import Target
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_INPUT, EXIT_USER
-from .options import earlier, with_settings
+from .options import CommandLine, earlier, with_settings
 from .output import answer, as_json, seconds
-from .start import CommandLine, Env, Inputs, Json
-
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="ENTRY [-- ARGS]",
-        help="train.py, train.ipynb, a folder, package.module or package.module:function; then its arguments.",
-        show_default=False,
-    ),
-]
-Strict = Annotated[bool, typer.Option("--strict", help="Refuse dynamic shapes, which the compiler pads.")]
-Limit = Annotated[str, typer.Option("--time-limit", metavar="DURATION", help="Time limit of the preflight itself.")]
-Memory = Annotated[
-    float, typer.Option("--memory-limit-gb", metavar="GB", help="Memory limit of the preflight itself.", min=0.1)
-]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Check again, even if the same code was checked before.")]
-
+from .parameters import Fresh, Json, MemoryLimit, Strict, TimeLimit, Words
 
 _EXIT = {
     "passed": EXIT_DONE,
@@ -40,17 +22,14 @@ _EXIT = {
 
 
 @earlier(limit_s="--time-limit", limit_gb="--memory-limit-gb")
-@with_settings
+@with_settings(words=Words)
 def preflight(
-    words: Words = None,
+    command: CommandLine,
     strict: Strict = False,
-    time_limit: Limit = "5m",
-    memory_limit_gb: Memory = 8.0,
+    time_limit: TimeLimit = "5m",
+    memory_limit_gb: MemoryLimit = 8.0,
     fresh: Fresh = False,
-    env: Env = None,
-    inputs: Inputs = None,
     json_output: Json = False,
-    given: dict[str, Any] | None = None,
 ) -> None:
     """Check whether a TPU would run a program, and what costs time there.
 
@@ -60,7 +39,6 @@ def preflight(
     from ..preflight import preflight as look
 
     problems = Problems()
-    command = CommandLine(words or [], env or [], inputs or [], given or {}, Target())
     entry, settings = command.settings(problems)
     accelerator = settings.pop("accelerator", None)
     with problems.collect():
@@ -73,7 +51,7 @@ def preflight(
             raise InputError(f"--time-limit must be at least 1s. Received: {time_limit!r}.")
     problems.raise_if_any()
     limits = PreflightLimits(seconds=limit_s, bytes=int(memory_limit_gb * 1e9))
-    report = look(entry, accelerator=accelerator, given=settings, strict=strict, limits=limits, fresh=fresh)
+    report = look(entry, accelerator=str(accelerator), given=settings, strict=strict, limits=limits, fresh=fresh)
     if json_output:
         as_json(json.loads(report.to_json()))
     else:

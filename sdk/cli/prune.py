@@ -6,12 +6,8 @@ import os
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from ..clock import SystemClock
 from ..planning.roots import in_bucket, resolve_root
@@ -19,15 +15,8 @@ from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE
 from ..storage.cache import cache_folder
 from ..text import clipped, duration, size
 from ..upkeep import prune as pruning
-from .output import answer, as_json, say, seconds
-from .start import Json, Root
-from .watch import on_terminal
-
-OlderThan = Annotated[
-    str, typer.Option("--older-than", metavar="AGE", help="Minimum age, with its unit: 12h, 30d, 2w.")
-]
-Keep = Annotated[int, typer.Option("--keep", metavar="N", min=0, help="Always keep the N newest runs.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Remove what is shown; without it nothing is removed.")]
+from .output import as_json, on_terminal, say, seconds, table
+from .parameters import Json, Keep, OlderThan, Root, Yes
 
 _OLDER_THAN = "30d"
 _PLURALS = {
@@ -90,16 +79,19 @@ def prune(
 
 
 def _show(items: tuple[pruning.Candidate, ...]) -> None:
-    rows = [(i.kind, i.name, i.state or "-", duration(i.age_s, units=1), size(i.size_bytes)) for i in items]
-    if not on_terminal():
-        for row in rows:
-            answer("\t".join(row))
-    elif rows:
-        table = Table("what", "name", "state", "unchanged for", "size", box=None)
-        for kind, name, *rest in rows:
-            name = clipped(name, _DIGEST_SHOWN) if kind == "bundle" else name
-            table.add_row(kind, Text(name), *map(Text, rest))
-        Console().print(table)
+    short = on_terminal()
+    rows = [
+        (
+            item.kind,
+            clipped(item.name, _DIGEST_SHOWN) if short and item.kind == "bundle" else item.name,
+            item.state or "-",
+            duration(item.age_s, units=1),
+            size(item.size_bytes),
+        )
+        for item in items
+    ]
+    if rows:
+        table(("what", "name", "state", "unchanged for", "size"), rows)
 
 
 def _total(items: tuple[pruning.Candidate, ...]) -> str:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, cast
+from typing import Literal, cast
 
 import typer
 
 from .. import api
 from ..status import EXIT_DONE, continuation
-from .look import Ref
 from .output import answer, as_json, say, summary
-from .start import Detach, Json, Root, reference
+from .parameters import Code, Detach, Json, Ref, Root
+from .start import reference
 from .watch import follow
-
-Code = Annotated[
-    str,
-    typer.Option("--code", metavar="same|current", help="Run the code of the run, or the current code of its project."),
-]
 
 
 def resume(ref: Ref, root: Root = None, code: Code = "same", detach: Detach = False, json_output: Json = False) -> None:

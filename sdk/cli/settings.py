@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any
-
-import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import Any
 
 from ..errors import Problems
 from ..planning.settings import table as settings_table
 from ..planning.settings.merge import UNNAMED, Settings, Target, defaults, gather
-from .output import answer, as_json
-from .start import Json
-from .watch import on_terminal
-
-Entry = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="[ENTRY]", help="Program whose project is read. Default: the current folder.", show_default=False
-    ),
-]
+from .output import as_json, table
+from .parameters import Json, ProgramOfSettings
 
 
-def config(entry: Entry = None, json_output: Json = False) -> None:
+def config(entry: ProgramOfSettings = None, json_output: Json = False) -> None:
     """Show every setting, its value and its origin."""
     problems = Problems()
     found = gather(entry or UNNAMED, {}, Target(), os.environ, problems)
@@ -36,18 +23,13 @@ def config(entry: Entry = None, json_output: Json = False) -> None:
         as_json(
             {"file": found.file, "settings": [dict(zip(("name", "value", "origin"), row, strict=True)) for row in rows]}
         )
-    elif on_terminal():
-        table = Table("setting", "value", "comes from", box=None)
-        for row in rows:
-            table.add_row(row[0], Text(str(row[1])), Text(row[2]))
-        Console().print(table)
     else:
-        answer("\n".join("\t".join(map(str, row)) for row in rows))
+        table(("setting", "value", "comes from"), [(name, str(value), origin) for name, value, origin in rows])
     problems.found = found.sourced(problems.found)
     problems.raise_if_any()
 
 
-def _values(found: Settings) -> dict[str, Any]:
+def _values(found: Settings) -> dict[str, object]:
     return {**defaults(), **found.values}
 
 

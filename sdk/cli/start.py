@@ -6,9 +6,7 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
 import typer
 
@@ -18,93 +16,23 @@ from ..packaging.paths import usable
 from ..planning.prepare import make_plan, refuse_inside_task
 from ..planning.roots import configured_root
 from ..planning.settings import table
-from ..planning.settings.merge import UNNAMED, Target, complaints
+from ..planning.settings.merge import complaints
 from ..run import Run
 from ..spec import plan_text
 from ..spec.plan import Plan
 from ..status import EXIT_DONE
-from .options import pairs, read, variables, with_settings
+from .options import CommandLine, with_settings
 from .output import answer, as_json, say, summary, width
+from .parameters import Backend, Detach, Json, Name, Online, PlanFile, Root, Verbose, WordsOrPlan
 from .watch import follow
 
-Words = Annotated[
-    list[str] | None,
-    typer.Argument(
-        metavar="ENTRY [-- ARGS]",
-        help="train.py, train.ipynb, a folder, package.module, package.module:function or a plan.json; then its arguments.",
-        show_default=False,
-    ),
-]
-Backend = Annotated[
-    str | None,
-    typer.Option("--backend", metavar="NAME", help="Where the run executes: local or vertex.", show_default=False),
-]
-Root = Annotated[
-    str | None,
-    typer.Option(
-        "--root", metavar="URL", help="Folder or gs://BUCKET/PREFIX for runs. Default: ~/.podlift.", show_default=False
-    ),
-]
-Name = Annotated[
-    str | None,
-    typer.Option("--name", metavar="NAME", help="Label of the run; its id adds six characters.", show_default=False),
-]
-Online = Annotated[
-    bool | None,
-    typer.Option(
-        "--online/--no-online", help="Also check the bucket, the image and the quotas in the cloud.", show_default=False
-    ),
-]
-Env = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--env",
-        metavar="K[=V]",
-        help="Environment variable of every task; K alone copies yours. Repeatable.",
-        show_default=False,
-    ),
-]
-Inputs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input", "--inputs", metavar="K=URL", help="Data by name: a path or a URL. Repeatable.", show_default=False
-    ),
-]
-Output = Annotated[
-    Path | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="FILE",
-        help="Write the plan to this file, for podlift submit FILE.",
-        show_default=False,
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout at the end.")]
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print the whole plan first, as podlift plan does.")]
-Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as the run has started.")]
 
-
-@with_settings
-def submit(
-    words: Words = None,
-    backend: Backend = None,
-    root: Root = None,
-    name: Name = None,
-    online: Online = None,
-    env: Env = None,
-    inputs: Inputs = None,
-    detach: Detach = False,
-    verbose: Verbose = False,
-    json_output: Json = False,
-    given: dict[str, Any] | None = None,
-) -> None:
+@with_settings(backend=Backend, root=Root, name=Name, online=Online, words=WordsOrPlan)
+def submit(command: CommandLine, detach: Detach = False, verbose: Verbose = False, json_output: Json = False) -> None:
     """Run a training program and watch it.
 
     Ctrl-C stops watching; a second Ctrl-C cancels the run.
     """
-    target = Target(backend=backend, root=root, name=name, online=online)
-    command = CommandLine(words or [], env or [], inputs or [], given or {}, target)
     made = _read_plan(command) if command.is_plan else _make(command, "submit")
     shown = plan_text.lines(made) if verbose else plan_text.short(made)
     say(plan_text.text(shown, width(sys.stderr)))
@@ -122,22 +50,10 @@ def submit(
     raise typer.Exit(code)
 
 
-@with_settings
-def plan(
-    words: Words = None,
-    backend: Backend = None,
-    root: Root = None,
-    name: Name = None,
-    online: Online = None,
-    env: Env = None,
-    inputs: Inputs = None,
-    output: Output = None,
-    json_output: Json = False,
-    given: dict[str, Any] | None = None,
-) -> None:
+@with_settings(backend=Backend, root=Root, name=Name, online=Online, words=WordsOrPlan)
+def plan(command: CommandLine, output: PlanFile = None, json_output: Json = False) -> None:
     """Show what submit would do, without changing anything."""
-    target = Target(backend=backend, root=root, name=name, online=online)
-    made = _make(CommandLine(words or [], env or [], inputs or [], given or {}, target), "plan", _earlier(output))
+    made = _make(command, "plan", _earlier(output))
     if output is not None:
         _write_plan(made, output)
     if json_output:
@@ -146,37 +62,6 @@ def plan(
         as_json({**json.loads(made.to_json()), "url": made.url, **request_url, "request": request.body})
     else:
         answer(plan_text.text(plan_text.lines(made), width(sys.stdout)))
-
-
-@dataclass(frozen=True)
-class CommandLine:
-    """The words and options of a command that starts a run, as text."""
-
-    words: list[str]
-    env: list[str]
-    inputs: list[str]
-    texts: dict[str, Any]
-    target: Target
-
-    @property
-    def is_plan(self) -> bool:
-        return bool(self.words) and self.words[0].endswith(".json")
-
-    def settings(self, problems: Problems) -> tuple[Any, dict[str, Any]]:
-        """Return the entry and the settings; mistakes go to `problems`."""
-        texts = dict(self.texts)
-        entry, argv = _entry(texts.pop("entry", None), self.words)
-        given = read(texts, problems)
-        with problems.collect():
-            if argv and "args" in texts:
-                raise InputError("--args and words after -- are two ways to give arguments: use one.")
-        if self.env:
-            given["env"] = variables(self.env)
-        if self.inputs:
-            given["inputs"] = pairs("--input", self.inputs, problems)
-        if argv:
-            given["args"] = argv
-        return entry or UNNAMED, given
 
 
 def _make(command: CommandLine, verb: str, output: Path | None = None) -> Plan:
@@ -189,14 +74,6 @@ def _make(command: CommandLine, verb: str, output: Path | None = None) -> Plan:
     if made is None:
         raise AssertionError("a check failed without a problem")
     return made
-
-
-def _entry(option: str | None, words: list[str]) -> tuple[str | None, list[str]]:
-    """Return the entry and the program's argv: the entry is the first word unless an option or variable names it."""
-    named = option or os.environ.get(table.SETTINGS["entry"].variable)
-    if named:
-        return named, words
-    return (words[0], words[1:]) if words else (None, [])
 
 
 def _write_plan(made: Plan, output: Path) -> None:

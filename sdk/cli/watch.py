@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 from ..clock import Clock, SystemClock
 from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, State, Status
 from ..text import duration
 from .output import EXIT_DETACHED, answer, numbers, say
-from .pace import AttemptHeadings, TrainingPace, place
+from .pace import AttemptHeadings, MetricRecord, TrainingPace, place
 
 _POLL_S = 0.2
 # How long a first Ctrl-C waits for a second one, which cancels.
@@ -23,7 +22,7 @@ LINE_S = 30.0
 
 
 class Shows(Protocol):
-    def show(self, run: Run, status: Status, fresh: list[dict[str, Any]], position: str) -> None:
+    def show(self, run: Run, status: Status, fresh: list[MetricRecord], position: str) -> None:
         """Show new metrics and the position in the training, "" if unknown."""
 
 
@@ -54,7 +53,7 @@ def _watch(run: Run, shows: Shows) -> Status:
     seen, pace = 0, TrainingPace(SystemClock(), run.plan.job.limits.max_steps)
     while True:
         status = run.status()
-        records = run.metrics()
+        records = cast("list[MetricRecord]", run.metrics())
         position = "" if status.state.terminal else pace(run.progress())
         shows.show(run, status, records[seen:], position)
         seen = len(records)
@@ -93,7 +92,7 @@ class Plain:
         self._position, self._said = "", clock.monotonic()
         self._heads = AttemptHeadings()
 
-    def show(self, run: Run, status: Status, fresh: list[dict[str, Any]], position: str) -> None:
+    def show(self, run: Run, status: Status, fresh: list[MetricRecord], position: str) -> None:
         now = f"{status.state.value} ({status.reason.value})"
         if now != self._last:
             say(f"{run.id} {now}")
@@ -105,7 +104,3 @@ class Plain:
         if position not in ("", self._position) and self._clock.monotonic() - self._said >= LINE_S:
             self._position, self._said = position, self._clock.monotonic()
             say(f"{run.id} {position}")
-
-
-def on_terminal() -> bool:
-    return sys.stdout is not None and sys.stdout.isatty()

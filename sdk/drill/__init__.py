@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..clock import Clock, SystemClock
 from ..logs import logger
@@ -18,10 +19,10 @@ from ..spec.layout import RunPaths
 from ..spec.payload import Kill
 from ..spec.plan import Plan
 from ..status import State, Status
-from . import comparison, losses, runs
+from . import comparison, runs
+from . import kills as costs
 from .comparison import ArrayDifference, TrainingEnd
-from .kills import parse
-from .losses import Killed
+from .kills import Killed, parse
 from .report import DrillReport, UnseededCall, Verdict
 
 if TYPE_CHECKING:
@@ -91,22 +92,15 @@ class _Drill:
     def report(self) -> DrillReport:
         one = self._undisturbed("undisturbed")
         if one is None:
-            return DrillReport(verdict="nothing_saved", **self._common())
+            return self._report("nothing_saved")
         tasks, seed = self._plan.tasks, runs.drill_of(self._plan).seed
         kills = parse(self._kills, tasks, steps=one.steps, seed=seed)
         self._warn(kills, one.steps)
         other = self._undisturbed("again")
-        found, left_out = (
-            comparison.compare_ends(one, other) if other is not None else ([ArrayDifference(array="phases")], [])
-        )
-        if found or other is None:
-            earlier = comparison.first_differences(one.store, other.store) if other is not None else []
-            return DrillReport(
-                verdict="not_reproducible",
-                differences=tuple(earlier or found),
-                notes=tuple(_not_compared(left_out)),
-                **self._common(one),
-            )
+        found, earlier, notes = _compared(one, other)
+        if found:
+            report = self._report("not_reproducible", one)
+            return replace(report, differences=tuple(earlier or found), notes=tuple(notes))
         return self._killed(one, kills)
 
     def _undisturbed(self, role: str) -> TrainingEnd | None:
@@ -133,57 +127,63 @@ class _Drill:
         if status.state is State.CANCELLED:
             run.result()
         events, done = read_events(run.plan.paths), runs.done(run.plan)
-        found = losses.killed(kills, done, events)
-        common = {
-            **self._common(one),
-            "attempts": status.attempts,
-            "kills": found,
-            "kills_missed": losses.missed(kills, done),
-            "steps_lost": losses.steps_lost(found),
-        }
-        notes = losses.other_restarts(found, events)
+        found = costs.killed(kills, done, events)
+        report = replace(
+            self._report("failed", one),
+            attempts=status.attempts,
+            kills=found,
+            kills_missed=costs.missed(kills, done),
+            steps_lost=costs.steps_lost(found),
+            notes=tuple(costs.other_restarts(found, events)),
+        )
         if status.state is not State.SUCCEEDED:
             message = status.failure.message if status.failure else ""
             why = f"{run.id} is {status.state.value} ({status.reason.value}): {message}"
             fault = status.user_fault or status.state is State.CHECKPOINTED
-            return DrillReport(verdict="failed", notes=(*notes, why), user_fault=fault, **common)
-        end = comparison.end_of(RunPaths(run.url))
-        common["seconds_lost"] = round(status.timings["finished"] - sum(self._seconds) / len(self._seconds), 3)
-        return _judged(one, end, run, notes, common)
+            return replace(report, notes=(*report.notes, why), user_fault=fault)
+        lost_s = round(status.timings["finished"] - sum(self._seconds) / len(self._seconds), 3)
+        return _judged(one, comparison.end_of(RunPaths(run.url)), run, replace(report, seconds_lost=lost_s))
 
-    def _common(self, one: TrainingEnd | None = None) -> dict[str, Any]:
-        return {
-            "every_steps": self._plan.job.checkpoints.every_steps,
-            "seed": runs.drill_of(self._plan).seed,
-            "weights_sha": None if one is None else comparison.digest(one.checkpoint),
-            "steps": 0 if one is None else one.steps,
-            "sources": tuple(self._sources),
-            "runs": dict(self._urls),
-        }
+    def _report(self, verdict: Verdict, one: TrainingEnd | None = None) -> DrillReport:
+        return DrillReport(
+            verdict=verdict,
+            every_steps=self._plan.job.checkpoints.every_steps or 0,
+            seed=runs.drill_of(self._plan).seed,
+            weights_sha=None if one is None else comparison.digest(one.checkpoint),
+            steps=0 if one is None else one.steps,
+            sources=tuple(self._sources),
+            runs=dict(self._urls),
+        )
 
 
-def _judged(
-    one: TrainingEnd, end: TrainingEnd | None, run: Run, notes: Sequence[str], common: Mapping[str, Any]
-) -> DrillReport:
+def _judged(one: TrainingEnd, end: TrainingEnd | None, run: Run, report: DrillReport) -> DrillReport:
     """Return the report on a killed training that finished."""
-    found, left_out = comparison.compare_ends(one, end) if end is not None else ([ArrayDifference(array="phases")], [])
-    more = [*notes, *_not_compared(left_out)]
-    earlier: list[ArrayDifference] = []
+    found, earlier, notes = _compared(one, end)
     downgrades: list[str] = runs.downgrades_in_logs(run)
     if end is not None:
         downgrades += comparison.downgrades(end.store)
-        earlier = comparison.first_differences(one.store, end.store) if found else []
-        more += _suspected(earlier, common["kills"])
+        notes += _suspected(earlier, report.kills)
         if not found and end.histories != one.histories:
-            more.append("The History returned by fit differs; the weights are equal.")
-    return DrillReport(
-        verdict=_verdict(found, common["kills_missed"]),
+            notes.append("The History returned by fit differs; the weights are equal.")
+    return replace(
+        report,
+        verdict=_verdict(found, report.kills_missed),
         weights_equal=not found,
         differences=tuple(earlier or found),
         downgrades=tuple(dict.fromkeys(downgrades)),
-        notes=tuple(more),
-        **common,
+        notes=(*report.notes, *notes),
     )
+
+
+def _compared(
+    one: TrainingEnd, other: TrainingEnd | None
+) -> tuple[list[ArrayDifference], list[ArrayDifference], list[str]]:
+    """Return the differences, those of the first checkpoints that differ, and notes."""
+    if other is None:
+        return [ArrayDifference(array="phases")], [], []
+    found, left_out = comparison.compare_ends(one, other)
+    earlier = comparison.first_differences(one.store, other.store) if found else []
+    return found, earlier, _not_compared(left_out)
 
 
 def _verdict(differences: Sequence[ArrayDifference], kills_missed: Sequence[str]) -> Verdict:

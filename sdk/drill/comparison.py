@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from ..checkpoint import catalog, restore
 from ..checkpoint.restore import Checkpoint, LoadedArray
@@ -36,6 +36,11 @@ class ArrayDifference:
         return f"{self.array}{phase} at step {self.step}{by}"
 
 
+class _Phase(TypedDict):
+    commit: str  # key of the checkpoint at its end, "" if there is none
+    history: object
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingEnd:
     store: Store
@@ -46,12 +51,12 @@ class TrainingEnd:
         return self.checkpoint.manifest.step
 
     @property
-    def phases(self) -> Sequence[Mapping[str, Any]]:
+    def phases(self) -> list[_Phase]:
         """Every `fit` and every custom loop, in order."""
         return list(self.checkpoint.manifest.position["stages"])
 
     @property
-    def histories(self) -> list[Any]:
+    def histories(self) -> list[object]:
         return [phase["history"] for phase in self.phases]
 
     def of_phase(self, number: int) -> Checkpoint | None:

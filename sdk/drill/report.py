@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from ..status import EXIT_DONE, EXIT_INFRASTRUCTURE, EXIT_USER
 from .comparison import ArrayDifference
-from .losses import Killed
+from .kills import Killed
 
 Verdict = Literal["passed", "not_equal", "not_reproducible", "kills_missed", "nothing_saved", "failed"]
 
@@ -68,7 +68,7 @@ class DrillReport:
             return EXIT_DONE
         return EXIT_USER if self.user_fault else EXIT_INFRASTRUCTURE
 
-    def to_data(self) -> dict[str, Any]:
+    def to_data(self) -> dict[str, object]:
         return {**asdict(self), "passed": self.passed, "exit_code": self.exit_code}
 
     def __str__(self) -> str:

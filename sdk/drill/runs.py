@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from .. import ids, launch
 from ..clock import Clock
@@ -24,7 +23,7 @@ from ..spec.payload import Drill, Kill
 from ..spec.plan import Plan
 from ..spec.policies import Retry
 from ..status import Status
-from .kills import parse
+from .kills import Done, parse
 from .report import UnseededCall
 
 _log = logger("drill")
@@ -42,7 +41,7 @@ _CANCEL_S = 30.0
 
 def prepare(
     what: Entry | Job,
-    given: Mapping[str, Any],
+    given: Mapping[str, object],
     target: Target,
     environ: Mapping[str, str],
     *,
@@ -68,13 +67,13 @@ def prepare(
     return _undisturbed(made, seed)
 
 
-def _tasks(made: Plan | None, given: Mapping[str, Any], kills: Sequence[str]) -> list[str]:
+def _tasks(made: Plan | None, given: Mapping[str, object], kills: Sequence[str]) -> list[str]:
     """Return the names of the tasks; if their number is unknown, those in the kills."""
     if made is not None:
         return made.tasks
     workers = given.get("workers")
     if isinstance(workers, int) and 1 <= workers <= 1000:
-        return [task.name for task in cluster.tasks(workers, given.get("local_cluster", "chief"))]
+        return [task.name for task in cluster.tasks(workers, str(given.get("local_cluster", "chief")))]
     return [word.partition("@")[0] for word in kills]
 
 
@@ -151,8 +150,8 @@ def _describe(event: Event, plan: Plan) -> str:
     return f"attempt {event.attempt} is over: {failure.get('message', event.data['reason'])}"
 
 
-def done(plan: Plan) -> dict[int, dict[str, Any]]:
-    """Return the tasks' files about their kills, by the kill's index in the plan."""
+def done(plan: Plan) -> dict[int, Done]:
+    """Return what tasks recorded about their kills, by the kill's index in the plan."""
     files = {index: Path(plan.paths.kill(index)) for index in range(len(drill_of(plan).kills))}
     return {index: json.loads(file.read_bytes()) for index, file in files.items() if file.exists()}
 

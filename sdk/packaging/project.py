@@ -7,7 +7,6 @@ import stat
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..errors import InputError, nearest
 from .paths import usable
@@ -43,7 +42,7 @@ def is_private(folder: Path) -> bool:
     return folder not in (home, Path(folder.anchor)) and not folder.stat().st_mode & stat.S_IWOTH
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, object]:
     """Return the content of a TOML file, {} when there is none."""
     try:
         return parse_toml(path.read_bytes(), str(path))
@@ -53,10 +52,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{str(path)!r} cannot be read: {error.strerror}.") from None
 
 
-def parse_toml(data: bytes, name: str) -> dict[str, Any]:
+def parse_toml(data: bytes, name: str) -> dict[str, object]:
     """Return the content of a TOML file; `name` is its name in messages."""
     try:
-        found: dict[str, Any] = tomllib.loads(data.decode("utf-8-sig"))
+        found: dict[str, object] = tomllib.loads(data.decode("utf-8-sig"))
         return found
     except (ValueError, RecursionError) as error:
         raise InputError(f"{name!r} is not TOML: {error}.") from None
@@ -71,21 +70,25 @@ def source_roots(project: Path) -> tuple[str, ...]:
     )
 
 
-def _named_roots(tool: dict[str, Any]) -> Iterator[Any]:
+def _named_roots(tool: dict[str, object]) -> Iterator[object]:
     yield table(tool, "setuptools", "package-dir").get("")
-    where = table(tool, "setuptools", "packages", "find").get("where")
-    yield from where if isinstance(where, list) else []
-    wheel = table(tool, "hatch", "build", "targets", "wheel").get("packages")
-    yield from (os.path.dirname(name) for name in wheel or [] if isinstance(name, str))
-    poetry = table(tool, "poetry").get("packages")
-    yield from (item.get("from", "") for item in poetry or [] if isinstance(item, dict))
+    yield from items(table(tool, "setuptools", "packages", "find"), "where")
+    wheel = items(table(tool, "hatch", "build", "targets", "wheel"), "packages")
+    yield from (os.path.dirname(name) for name in wheel if isinstance(name, str))
+    yield from (item.get("from", "") for item in items(table(tool, "poetry"), "packages") if isinstance(item, dict))
 
 
-def table(data: Any, *keys: str) -> dict[str, Any]:
+def table(data: object, *keys: str) -> dict[str, object]:
     """Return the table at a path of keys, {} if there is none."""
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None
     return data if isinstance(data, dict) else {}
+
+
+def items(data: dict[str, object], key: str) -> list[object]:
+    """Return the list at a key of a table, [] if there is none."""
+    found = data.get(key)
+    return found if isinstance(found, list) else []
 
 
 def _below(project: Path, root: str) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ..errors import InputError
 from ..hardware import accelerators
@@ -31,7 +30,7 @@ def preflight(
     what: Entry | Job,
     *,
     accelerator: str,
-    given: Mapping[str, Any] | None = None,
+    given: Mapping[str, object] | None = None,
     strict: bool = False,
     limits: PreflightLimits | None = None,
     fresh: bool = False,

@@ -12,7 +12,7 @@ import pytest
 from support import GOLDEN_FILES
 
 import sdk
-from sdk.cli import look
+from sdk.cli import output
 from sdk.records import summaries
 from sdk.spec.layout import RunPaths
 
@@ -101,7 +101,7 @@ def test_a_filter_that_means_nothing_is_refused(here, words: tuple[str, ...], sa
 
 def test_a_row_fits_into_80_columns(made, here, monkeypatch: pytest.MonkeyPatch) -> None:
     made("digits-aaaaaa", "FAILED", "user_error", val_accuracy=0.123456)
-    monkeypatch.setattr(look, "on_terminal", lambda: True)
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
     head, row = here("runs").stdout.splitlines()
     assert head.split() == ["run", "state", "age", "took", "metric", "backend"]

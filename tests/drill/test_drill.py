@@ -21,7 +21,8 @@ from sdk.checkpoint.contents import Array, Contents
 from sdk.checkpoint.opening import OpenStore, TaskInfo
 from sdk.checkpoint.saver import AsyncSaver
 from sdk.clock import SystemClock
-from sdk.drill import ArrayDifference, DrillReport, Killed, UnseededCall, comparison, losses, run_drill
+from sdk.drill import ArrayDifference, DrillReport, Killed, UnseededCall, comparison, run_drill
+from sdk.drill import kills as costs
 from sdk.drill.kills import Kill, parse
 from sdk.records.events import Event
 from sdk.spec.layout import RunPaths
@@ -134,20 +135,20 @@ def test_steps_are_lost_from_the_kill_back_to_where_the_next_attempt_began(
     kills: Mapping[int, Any], events: list[Event], lost: list[tuple[int, int, int]]
 ) -> None:
     wanted = [kill("chief-0@step:1"), kill("worker-0@validation:1")]
-    found = losses.killed(wanted, kills, events)
+    found = costs.killed(wanted, kills, events)
     assert [(one.step, one.restored, one.steps_lost) for one in found] == lost
-    assert losses.steps_lost(found) == sum(steps for _, _, steps in lost)
-    assert losses.missed(wanted, kills) == tuple(str(one) for index, one in enumerate(wanted) if index not in kills)
+    assert costs.steps_lost(found) == sum(steps for _, _, steps in lost)
+    assert costs.missed(wanted, kills) == tuple(str(one) for index, one in enumerate(wanted) if index not in kills)
 
 
 def test_two_tasks_that_are_killed_in_one_attempt_lose_the_same_steps() -> None:
-    both = losses.killed(
+    both = costs.killed(
         [kill("chief-0@step:9"), kill("worker-0@step:9")],
         {0: done(9, 1), 1: done(9, 1)},
         [event("restored", 2, step=5, phase=1)],
     )
     assert [one.steps_lost for one in both] == [4, 4]
-    assert losses.steps_lost(both) == 4
+    assert costs.steps_lost(both) == 4
 
 
 def test_a_restart_without_a_kill_is_reported() -> None:
@@ -155,8 +156,8 @@ def test_a_restart_without_a_kill_is_reported() -> None:
         event("restarting", 1, failure={"message": "killed"}),
         event("restarting", 2, failure={"message": "out of memory"}),
     ]
-    found = losses.killed([kill("chief-0@step:9")], {0: done(9, 1)}, events)
-    assert losses.other_restarts(found, events) == ["Attempt 2 ended without a kill of the drill: out of memory"]
+    found = costs.killed([kill("chief-0@step:9")], {0: done(9, 1)}, events)
+    assert costs.other_restarts(found, events) == ["Attempt 2 ended without a kill of the drill: out of memory"]
 
 
 # --- What differs -------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from ...checks import strategies
 from ...errors import Problems
 from ...spec.findings import Finding
 from ..entry import LocatedEntry
-from . import cluster_lint, entry_function, environment, shadowed
+from . import entry_function, environment, shadowed
 from .environment import Preload
 from .import_sources import ImportProblem, ImportSources, Level, TaskEnvironment
 from .program import Import, Program, names_used
@@ -35,7 +35,7 @@ def check(
     members: Iterable[str],
     tasks: TaskEnvironment,
     *,
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: Mapping[str, object] | None = None,
     args: Sequence[Any] = (),
     chief: bool = False,
     servers: bool = False,
@@ -73,7 +73,7 @@ def check(
     problems.raise_if_any()
     findings += shadowed.hidden_by_standard_library(program)
     if chief:
-        findings += cluster_lint.assumptions_without_chief(program, trees)
+        findings += environment.assumptions_without_chief(program, trees)
     findings += environment.set_by_program(program, trees)
     findings += environment.not_passed_on(program, all_trees, tasks.dropped)
     preload = environment.find_preload(program, reachable, legacy=tasks.legacy)

@@ -23,7 +23,7 @@ _READS_ARGV = re.compile(
 _BINDS_HIDDEN_NAMES = {"globals", "vars", "exec", "setattr", "__dict__", "modules"}
 
 
-def check(tree: ast.Module, entry: LocatedEntry, kwargs: Mapping[str, Any] | None) -> list[str]:
+def check(tree: ast.Module, entry: LocatedEntry, kwargs: Mapping[str, object] | None) -> list[str]:
     """Return what is wrong with the entry's function and its arguments; `kwargs` is None if they are not known."""
     name = entry.function
     bound = [word for node in _module_level(tree) for word in names_bound(node)]
@@ -89,7 +89,7 @@ def _why_it_does_not_run(function: _Function) -> list[str]:
     return []
 
 
-def _wrong_arguments(function: _Function, kwargs: Mapping[str, Any]) -> list[str]:
+def _wrong_arguments(function: _Function, kwargs: Mapping[str, object]) -> list[str]:
     args = function.args
     if args.vararg or args.kwarg:
         return []

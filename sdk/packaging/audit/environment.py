@@ -1,4 +1,7 @@
-"""What a program does with environment variables: too late for TensorFlow, not available in tasks, in the way of a fork."""
+"""What a program assumes of its environment.
+
+Variables: set too late for TensorFlow, not available in tasks, in the way of a fork. The cluster: worker 0 taken for the chief.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +29,10 @@ _DOTENV_MODULES = {"dotenv", "environs"}
 _RIVALS = {"torch", "torchvision", "torchaudio", "jax", "jaxlib", "pyarrow"}
 _UNKNOWN = ""
 _SHOWN = 10
+_CHIEF_ADVICE = (
+    "Vertex AI's cluster, and the default here, is one chief and the rest workers. Next: count and check both, or give the "
+    "program workers only with local_cluster='workers' (--local-cluster workers)."
+)
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -269,3 +276,31 @@ def _first_argument(node: ast.Call) -> str:
 
 def _text(node: ast.AST) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else _UNKNOWN
+
+
+def assumptions_without_chief(program: Program, trees: Mapping[str, ast.Module]) -> list[Finding]:
+    """Return a warning for each line that mistakes worker 0 for the chief, or the workers for all tasks."""
+    return [
+        Finding("warning", f"{program.location(file, node)} {assumption}. {_CHIEF_ADVICE}")
+        for file, tree in sorted(trees.items())
+        for node in ast.walk(tree)
+        if (assumption := _assumption(node))
+    ]
+
+
+def _assumption(node: ast.AST) -> str:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len" and node.args:
+        counted = node.args[0]
+        if (
+            isinstance(counted, ast.Subscript)
+            and isinstance(counted.slice, ast.Constant)
+            and counted.slice.value == "worker"
+            and "cluster" in ast.dump(counted.value)
+        ):
+            return "uses the number of workers as the number of tasks, which omits the chief"
+    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
+        tests = [ast.unparse(value) for value in node.values]
+        compares_type = any("task_type" in test and "worker" in test for test in tests)
+        if compares_type and any("task_id == 0" in test for test in tests):
+            return "treats worker 0 as the chief"
+    return ""

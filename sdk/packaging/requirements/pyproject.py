@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ...errors import nearest
 from .. import project
-from ..project import table
+from ..project import items, table
 from . import requirements_txt
 from .collector import RequirementsCollector
 
@@ -25,16 +24,17 @@ def optional(folder: Path) -> dict[str, tuple[str, ...]]:
     """Return the optional dependencies of the project in a folder, by extra, as far as they can be parsed."""
     found = {}
     data = project.read_toml(folder / "pyproject.toml")
-    for extra, items in table(data, "project", "optional-dependencies").items():
-        texts = [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
+    extras = table(data, "project", "optional-dependencies")
+    for extra in extras:
+        texts = [item for item in items(extras, extra) if isinstance(item, str)]
         found[extra] = tuple(text for text in texts if parsed(text) is not None)
     return found
 
 
 def dependencies(folder: Path) -> list[Requirement]:
     """Return the dependencies of the project in a folder, as far as they can be parsed."""
-    items = table(project.read_toml(folder / "pyproject.toml"), "project").get("dependencies")
-    found = [parsed(item) for item in items if isinstance(item, str)] if isinstance(items, list) else []
+    wanted = items(table(project.read_toml(folder / "pyproject.toml"), "project"), "dependencies")
+    found = [parsed(item) for item in wanted if isinstance(item, str)]
     return [requirement for requirement in found if requirement is not None]
 
 
@@ -61,8 +61,7 @@ class _PyprojectReader:
     def read(self, extras: Collection[str]) -> bool:
         if self._name:
             self._collector.local_names.add(self._name)
-        dynamic = self._project.get("dynamic")
-        dynamic = dynamic if isinstance(dynamic, list) else []
+        dynamic = items(self._project, "dynamic")
         if "dependencies" in self._project:
             extras = [*extras, *self._read_list(self._project["dependencies"], "project.dependencies")]
         elif "dependencies" in dynamic:
@@ -80,7 +79,7 @@ class _PyprojectReader:
         self._read_extras(optional, extras)
         return "dependencies" in self._project or "dependencies" in dynamic
 
-    def _read_extras(self, optional: Mapping[str, Any], extras: Collection[str]) -> None:
+    def _read_extras(self, optional: Mapping[str, object], extras: Collection[str]) -> None:
         by_name = {canonicalize_name(name): (name, wanted) for name, wanted in optional.items()}
         waiting, seen = list(extras), set()
         while waiting:
@@ -98,13 +97,13 @@ class _PyprojectReader:
             else:
                 waiting += self._read_list(wanted, f"project.optional-dependencies.{name}")
 
-    def _read_list(self, items: object, key: str) -> list[str]:
+    def _read_list(self, wanted: object, key: str) -> list[str]:
         """Read a list of requirements; return the extras of the project itself that it names."""
-        if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        if not isinstance(wanted, list) or not all(isinstance(item, str) for item in wanted):
             self._collector.refuse(self._label, f"{key} is not a list of strings.")
             return []
         own_extras = []
-        for number, item in enumerate(items):
+        for number, item in enumerate(wanted):
             requirement = parsed(item)
             if requirement is not None and canonicalize_name(requirement.name) == self._name:
                 own_extras += sorted(requirement.extras)
@@ -119,7 +118,7 @@ class _PyprojectReader:
         number = next((number for number, line in lines if f'"{item}"' in line or f"'{item}'" in line), None)
         return f"{self._label}:{number}" if number else ""
 
-    def _read_files(self, field: str, settings: Mapping[str, Any]) -> None:
+    def _read_files(self, field: str, settings: Mapping[str, object]) -> None:
         """Read the files that setuptools would."""
         files = settings.get("file", [])
         files = [files] if isinstance(files, str) else files
@@ -166,7 +165,7 @@ class _PyprojectReader:
         else:
             self._collector.add_folder(folder, requirement.extras)
 
-    def _add_url(self, requirement: Requirement, source: Mapping[str, Any], where: str) -> None:
+    def _add_url(self, requirement: Requirement, source: Mapping[str, object], where: str) -> None:
         if "url" in source:
             url = str(source["url"])
         else:
@@ -211,7 +210,7 @@ def _members(folder: Path) -> Iterator[tuple[str, Path]]:
         return
     settings = table(project.read_toml(top / "pyproject.toml"), "tool", "uv", "workspace")
     found, excluded = (
-        [path for pattern in settings.get(key, []) if isinstance(pattern, str) for path in sorted(top.glob(pattern))]
+        [path for pattern in items(settings, key) if isinstance(pattern, str) for path in sorted(top.glob(pattern))]
         for key in ("members", "exclude")
     )
     for member in [top, *(path for path in found if path not in excluded)]:

@@ -178,7 +178,7 @@ class NameUse:
 
     name: str
     where: str  # the function, its file and line
-    scope: dict[str, Any]  # the function's globals
+    scope: dict[str, object]  # the function's globals
 
     def cannot_send(self, why: str, advice: str) -> InputError:
         used = f", used in {self.where}" if self.where else ""
@@ -262,7 +262,7 @@ class DefinedObject:
                 "it is the result of a call that its text does not show", "use a decorator, with functools.wraps"
             )
 
-    def closure(self) -> dict[str, Any]:
+    def closure(self) -> dict[str, object]:
         """Return the values of its free variables."""
         cells: dict[str, CellType] = {}
         for function in self.functions:

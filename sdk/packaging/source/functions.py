@@ -142,7 +142,7 @@ class _ModuleWriter:
         self.imports: dict[str, str] = {}  # module by import statement
         self.values: list[str] = []
         self._bindings: dict[str, _Binding] = {}
-        self._values: dict[str, Any] = {}  # by name; also keeps alive the objects whose ids are in `_names`
+        self._values: dict[str, object] = {}  # by name; also keeps alive the objects whose ids are in `_names`
         self._names: dict[int, str] = {}  # by id of the value
         self._pending: list[NameUse] = []
         self._postponed = False  # whether annotations stay unevaluated
@@ -215,7 +215,7 @@ class _ModuleWriter:
             return False
         if type(value) in _BRACKETS:
             # A container is shared with a module only if the function uses that module's globals.
-            shared = importable(use.scope.get("__name__", ""))
+            shared = importable(str(use.scope.get("__name__", "")))
             if shared is None or vars(shared) is not use.scope:
                 return False
         # A lazy module, such as TensorFlow's `keras`, is a stand-in: importers may hold the real one.
@@ -351,12 +351,12 @@ class _ModuleWriter:
                 if type(held) in (*_PLAIN, *_BRACKETS) and not key.startswith("_"):
                     binding.text += f"{name}.{key} = {self._literal(held, inner, binding)}\n"
 
-    def _import_submodules(self, text: str, scope: dict[str, Any]) -> None:
+    def _import_submodules(self, text: str, scope: dict[str, object]) -> None:
         """Import the submodules that a text uses: the name `package` alone does not load `package.module`."""
         for dotted in re.findall(r"\w+(?:\.\w+)+", text):
             word, *attributes = dotted.split(".")
-            if isinstance(scope.get(word), ModuleType):
-                path = scope[word].__name__
+            if isinstance(module := scope.get(word), ModuleType):
+                path = module.__name__
                 for attribute in attributes:
                     path = f"{path}.{attribute}"
                     if importable(path):

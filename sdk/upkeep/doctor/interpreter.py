@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from ...backends.local import render
 from ...checks import TENSORFLOW_RANGE
@@ -55,6 +55,17 @@ if attempt("tensorflow", compute):
         report("tf_keras", missing=True)
     attempt("keras", lambda keras: {"backend": keras.backend.backend()})
 """
+
+
+class _Answer(TypedDict, total=False):
+    """What the program reports about a module, as far as it came."""
+
+    missing: bool
+    begun: bool
+    version: str
+    error: str
+    sum: float
+    backend: str
 
 
 def python(version: tuple[int, int], executable: str) -> Check:
@@ -103,7 +114,7 @@ def frameworks(environ: Mapping[str, str], limit_s: float = _LIMIT_S) -> list[Ch
     return [*checks, *chosen, *_tf_keras(found)]
 
 
-def _try(seen: Mapping[str, str], config: Path, limit_s: float) -> tuple[dict[str, dict[str, Any]], str]:
+def _try(seen: Mapping[str, str], config: Path, limit_s: float) -> tuple[dict[str, _Answer], str]:
     """Return what the program reported about each module, and how it failed, if it did."""
     ended, output = "", b""
     # Not in the current folder, which may have a numpy.py.
@@ -123,20 +134,20 @@ def _try(seen: Mapping[str, str], config: Path, limit_s: float) -> tuple[dict[st
             ended, output = f"not done after {limit_s:g} s", error.stdout or b""
         except OSError as error:
             ended = f"no process could be started ({error.strerror})"
-    found: dict[str, dict[str, Any]] = {}
+    found: dict[str, _Answer] = {}
     for line in output.splitlines():
         answer = json.loads(line)
         found.setdefault(answer.pop("name"), {}).update(answer)
     return found, ended
 
 
-def _numpy(answer: Mapping[str, Any], ended: str) -> Check:
+def _numpy(answer: _Answer, ended: str) -> Check:
     if "version" in answer:
         return fine("numpy", answer["version"])
     return bad("numpy", "error", _failure(answer, ended), _pip("--force-reinstall", "numpy"))
 
 
-def _tensorflow(answer: Mapping[str, Any], ended: str) -> Check:
+def _tensorflow(answer: _Answer, ended: str) -> Check:
     low, high = TENSORFLOW_RANGE
     wanted = f"tensorflow>={low[0]}.{low[1]},<{high[0]}.{high[1] + 1}"
     if answer.get("missing"):
@@ -155,7 +166,7 @@ def _tensorflow(answer: Mapping[str, Any], ended: str) -> Check:
     return fine("tensorflow", f"{answer['version']} computes")
 
 
-def _keras(answer: Mapping[str, Any], ended: str) -> Check:
+def _keras(answer: _Answer, ended: str) -> Check:
     if not answer:
         return bad("keras", "note", "not tried without TensorFlow", "see tensorflow")
     if answer.get("missing"):
@@ -170,7 +181,7 @@ def _keras(answer: Mapping[str, Any], ended: str) -> Check:
     return fine("keras", f"{answer['version']} on tensorflow")
 
 
-def _tf_keras(found: Mapping[str, Mapping[str, Any]]) -> list[Check]:
+def _tf_keras(found: Mapping[str, _Answer]) -> list[Check]:
     version, tensorflow = found.get("tf_keras", {}).get("version"), found.get("tensorflow", {}).get("version")
     if tensorflow is None:
         return []
@@ -204,7 +215,7 @@ def _chosen(environ: Mapping[str, str], seen: Mapping[str, str], config: Path) -
     return checks
 
 
-def _failure(answer: Mapping[str, Any], ended: str) -> str:
+def _failure(answer: _Answer, ended: str) -> str:
     return str(answer.get("error") or f"cannot be imported: {ended or 'unknown reason'}")
 
 

@@ -1,0 +1,120 @@
+"""The options and arguments of the verbs, as types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def option(name: str, metavar: str, about: str, **more: Any) -> Any:
+    """Return an option with a value; its default is in `about`, if at all."""
+    return typer.Option(name, *more.pop("also", ()), metavar=metavar, help=about, show_default=False, **more)
+
+
+def argument(metavar: str, about: str) -> Any:
+    return typer.Argument(metavar=metavar, help=about, show_default=False)
+
+
+_ENTRY = "ENTRY [-- ARGS]"
+_PROGRAM = "train.py, train.ipynb, a folder, package.module"
+Words = Annotated[list[str] | None, argument(_ENTRY, f"{_PROGRAM} or package.module:function; then its arguments.")]
+WordsOrPlan = Annotated[
+    list[str] | None, argument(_ENTRY, f"{_PROGRAM}, package.module:function or a plan.json; then its arguments.")
+]
+Backend = Annotated[str | None, option("--backend", "NAME", "Where the run executes: local or vertex.")]
+Root = Annotated[str | None, option("--root", "URL", "Folder or gs://BUCKET/PREFIX for runs. Default: ~/.podlift.")]
+Name = Annotated[str | None, option("--name", "NAME", "Label of the run; its id adds six characters.")]
+Online = Annotated[
+    bool | None,
+    typer.Option(
+        "--online/--no-online", help="Also check the bucket, the image and the quotas in the cloud.", show_default=False
+    ),
+]
+Env = Annotated[
+    list[str] | None, option("--env", "K[=V]", "Environment variable of every task; K alone copies yours. Repeatable.")
+]
+Inputs = Annotated[
+    list[str] | None, option("--input", "K=URL", "Data by name: a path or a URL. Repeatable.", also=("--inputs",))
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout at the end.")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print the whole plan first, as podlift plan does.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Return as soon as the run has started.")]
+PlanFile = Annotated[
+    Path | None, option("-o", "FILE", "Write the plan to this file, for podlift submit FILE.", also=("--output",))
+]
+PlanOrRun = Annotated[str, argument("A", "A plan's file, or a run.")]
+OtherPlan = Annotated[str, argument("B", "Another plan's file, or run.")]
+
+# Existing runs.
+Ref = Annotated[str, argument("REF", "A run: its id, the beginning of its id, latest, or its directory.")]
+Limit = Annotated[int, typer.Option("-n", "--limit", metavar="N", min=1, help="Show at most this many.")]
+States = Annotated[
+    list[str] | None,
+    option("--state", "STATE", "Show only runs in this state, such as running or failed. Repeatable."),
+]
+Label = Annotated[str | None, option("--name", "NAME", "Show only runs with this name; * matches anything.")]
+Task = Annotated[str | None, option("--task", "TASK", "Show only this task, such as chief-0.")]
+Attempt = Annotated[int | None, option("--attempt", "N", "Show only this attempt.", min=1)]
+Follow = Annotated[bool, typer.Option("-f", "--follow", help="Keep printing until the run has ended.")]
+Lines = Annotated[int | None, option("-n", "N", "Show only the last N lines.", also=("--lines",), min=0)]
+Since = Annotated[str | None, option("--since", "DURATION", "Show only lines not older than this: 30s, 5m, 2h.")]
+Timestamps = Annotated[bool, typer.Option("--timestamps", help="Print the time of each line before it.")]
+Timeout = Annotated[str | None, option("--timeout", "DURATION", "Stop waiting after this time; the run continues.")]
+Grace = Annotated[str | None, option("--grace", "DURATION", "Time between SIGTERM and SIGKILL; 0 for none.")]
+Code = Annotated[
+    str,
+    typer.Option("--code", metavar="same|current", help="Run the code of the run, or the current code of its project."),
+]
+Dest = Annotated[
+    str | None, argument("[DEST]", "Folder to copy into. Default: one in the current folder, named after the run.")
+]
+Verify = Annotated[bool, typer.Option("--verify", help="Read every byte and compare it with its checksums.")]
+Pin = Annotated[str | None, option("--pin", "STEP", "Keep the checkpoint of this step, or 'last'.")]
+PinName = Annotated[
+    str, typer.Option("--as", metavar="NAME", help="Name of the pin; an existing pin of this name moves.")
+]
+Unpin = Annotated[str | None, option("--unpin", "NAME", "Remove the pin of this name.")]
+
+# Checks before a run.
+Kill = Annotated[
+    list[str] | None,
+    option(
+        "--kill",
+        "TASK@POINT:N",
+        "Task to kill at step, epoch, save or validation N: worker-0@step:50; random:3 for 3 random steps. Repeatable.",
+    ),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="Random seed of the training and of random kills.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse dynamic shapes, which the compiler pads.")]
+TimeLimit = Annotated[str, typer.Option("--time-limit", metavar="DURATION", help="Time limit of the preflight itself.")]
+MemoryLimit = Annotated[
+    float, typer.Option("--memory-limit-gb", metavar="GB", help="Memory limit of the preflight itself.", min=0.1)
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Check again, even if the same code was checked before.")]
+FAMILIES = ("cpu", "gpu", "tpu")
+Family = Annotated[str | None, option("--family", "|".join(FAMILIES), "Show only these devices.")]
+Region = Annotated[str | None, option("--region", "REGION", "Show only what this region has, at its prices.")]
+
+# This machine.
+ProgramOfSettings = Annotated[
+    str | None, argument("[ENTRY]", "Program whose project is read. Default: the current folder.")
+]
+OlderThan = Annotated[
+    str, typer.Option("--older-than", metavar="AGE", help="Minimum age, with its unit: 12h, 30d, 2w.")
+]
+Keep = Annotated[int, typer.Option("--keep", metavar="N", min=0, help="Always keep the N newest runs.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Remove what is shown; without it nothing is removed.")]
+Port = Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="Port on loopback; 0 for a free one.")]
+Data = Annotated[Path, option("--data", "DIR", "Folder for all data.")]
+Buckets = Annotated[
+    list[str] | None, option("--bucket", "NAME[@REGION]", "Create this bucket if it does not exist. Repeatable.")
+]
+Faults = Annotated[Path | None, option("--faults", "FILE", "Faults to inject from the start, as JSON.")]
+Capacity = Annotated[
+    int, typer.Option("--capacity", metavar="N", min=1, help="Replicas that run at a time; other jobs stay queued.")
+]
+Frozen = Annotated[
+    bool, typer.Option("--frozen-clock", help="Advance the time of jobs only by POST /_vertex/clock {'advance_s': N}.")
+]
