@@ -16,26 +16,10 @@ from ..run import RunInfo
 from ..status import EXIT_CANCELLED, EXIT_DONE, Reason, State, Status
 from ..text import duration
 from ..tracebacks import one_line
+from . import parameters as p
 from .lines import Printer, is_whole, since_then, too_many
 from .options import earlier
 from .output import EXIT_DETACHED, answer, as_json, end_with_reader, numbers, on_terminal, say, seconds, summary, table
-from .parameters import (
-    Attempt,
-    Backend,
-    Follow,
-    Grace,
-    Json,
-    Label,
-    Limit,
-    Lines,
-    Ref,
-    Root,
-    Since,
-    States,
-    Task,
-    Timeout,
-    Timestamps,
-)  # fmt: skip
 from .start import reference
 from .watch import conclude, follow
 
@@ -44,12 +28,12 @@ _PLAIN = (Reason.TRAINING, Reason.DONE, Reason.CANCELLED, Reason.CHECKPOINTED, R
 
 
 def runs(
-    root: Root = None,
-    limit: Limit = 20,
-    state: States = None,
-    name: Label = None,
-    backend: Backend = None,
-    json_output: Json = False,
+    root: p.Root = None,
+    limit: p.Limit = 20,
+    state: p.States = None,
+    name: p.Label = None,
+    backend: p.Backend = None,
+    json_output: p.Json = False,
 ) -> None:
     """List the newest runs with state, age, duration, metric and backend."""
     found = api.runs(root=root, limit=limit, backend=backend, state=state or (), name=name)
@@ -78,7 +62,7 @@ def _line(info: RunInfo, now: float) -> dict[str, object]:
     }
 
 
-def status(ref: Ref, root: Root = None, json_output: Json = False) -> None:
+def status(ref: p.Ref, root: p.Root = None, json_output: p.Json = False) -> None:
     """Show the state of a run in a few lines."""
     run = api.attach(ref, root=root)
     now = run.status()
@@ -106,7 +90,7 @@ def status(ref: Ref, root: Root = None, json_output: Json = False) -> None:
     answer(f"\n{next_line}")
 
 
-def why(ref: Ref, root: Root = None) -> None:
+def why(ref: p.Ref, root: p.Root = None) -> None:
     """Explain the state of a run and what to do next.
 
     It says since when, why, and what the run waits for.
@@ -115,14 +99,14 @@ def why(ref: Ref, root: Root = None) -> None:
 
 
 def logs(
-    ref: Ref,
-    task: Task = None,
-    attempt: Attempt = None,
-    follow_logs: Follow = False,
-    lines: Lines = None,
-    since: Since = None,
-    timestamps: Timestamps = False,
-    root: Root = None,
+    ref: p.Ref,
+    task: p.Task = None,
+    attempt: p.Attempt = None,
+    follow_logs: p.Follow = False,
+    lines: p.Lines = None,
+    since: p.Since = None,
+    timestamps: p.Timestamps = False,
+    root: p.Root = None,
 ) -> None:
     """Print what the tasks wrote, as a terminal would show it.
 
@@ -155,7 +139,7 @@ def logs(
 
 
 @earlier(timeout_s="--timeout")
-def wait(ref: Ref, timeout: Timeout = None, root: Root = None, json_output: Json = False) -> None:
+def wait(ref: p.Ref, timeout: p.Timeout = None, root: p.Root = None, json_output: p.Json = False) -> None:
     """Wait for the end of a run, and exit with its exit code."""
     timeout_s = None if timeout is None else seconds("--timeout", timeout)
     run = api.attach(ref, root=root)
@@ -175,7 +159,7 @@ def wait(ref: Ref, timeout: Timeout = None, root: Root = None, json_output: Json
 
 
 @earlier(grace_s="--grace")
-def cancel(ref: Ref, grace: Grace = None, root: Root = None) -> None:
+def cancel(ref: p.Ref, grace: p.Grace = None, root: p.Root = None) -> None:
     """Cancel a run and wait until it has ended.
 
     A run that has already ended stays as it is.

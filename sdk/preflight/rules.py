@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..planning.preflight_findings import Level, PreflightFinding
 
@@ -62,145 +62,65 @@ class StepOp:
     outputs: Sequence[tuple[str, Shape]] = ()
     on_host: bool = False  # True for a host call with soft placement, and for operations that only serve one
 
-    def finding(self, level: Level, rule: str, what: str, why: str, instead: str) -> PreflightFinding:
-        return PreflightFinding(self.path, self.line, level, rule, what, why, instead)
+
+@dataclass(frozen=True)
+class _Rule:
+    level: Level
+    name: str
+    what: Callable[[StepOp], str]  # what an operation does against it, "" for nothing
+    why: str
+    instead: str
+
+    def finding(self, op: StepOp) -> PreflightFinding | None:
+        what = self.what(op)
+        if not what:
+            return None
+        return PreflightFinding(op.path, op.line, self.level, self.name, what, self.why, self.instead)
 
 
 def check(ops: Iterable[StepOp], *, strict: bool = False) -> list[PreflightFinding]:
     """Return the findings about the operations of one replica's step; `strict` refuses dynamic shapes too."""
     found = []
     for op in ops:
-        for rule in (_host_call,) if op.on_host else _RULES:
-            finding = rule(op)
-            if finding is not None:
-                found.append(_strictly(finding) if strict else finding)
-                break
+        rules = (_ON_HOST,) if op.on_host else _RULES
+        finding = next((finding for rule in rules if (finding := rule.finding(op))), None)
+        if finding is not None:
+            found.append(replace(finding, level="refused") if strict and finding.rule == "dynamic-shape" else finding)
     # TensorFlow itself counts ragged and masked rows in 64 bits.
     dynamic = {(each.path, each.line) for each in found if each.rule == "dynamic-shape"}
     return [each for each in found if each.rule != "int64" or (each.path, each.line) not in dynamic]
 
 
-def _strictly(finding: PreflightFinding) -> PreflightFinding:
-    if finding.rule != "dynamic-shape":
-        return finding
-    return PreflightFinding(finding.path, finding.line, "refused", *_rest(finding))
+def _host_call(op: StepOp) -> str:
+    if op.type in _SUMMARIES:
+        return "a summary in the step"
+    return "tf.print in the step" if op.type in _HOST_CALLS else ""
 
 
-def _rest(finding: PreflightFinding) -> tuple[str, str, str, str]:
-    return finding.rule, finding.what, finding.why, finding.instead
+def _strings(op: StepOp) -> str:
+    text = "string" in {dtype for dtype, _ in (*op.inputs, *op.outputs)}
+    return f"text in the step ({op.type})" if text and op.type not in _SILENT else ""
 
 
-def _python(op: StepOp) -> PreflightFinding | None:
-    if op.type not in _PYTHON:
-        return None
-    return op.finding(
-        "refused",
-        "python-code",
-        "Python code in the step (tf.py_function, tf.numpy_function)",
-        "a TPU runs compiled programs only",
-        "TensorFlow operations, or do it in the input pipeline (dataset.map)",
-    )
+def _double(op: StepOp) -> str:
+    double = {"float64", "complex128"} & {dtype for dtype, _ in op.outputs}
+    return f"double precision in the step ({op.type})" if double and op.type not in ("Const", "Placeholder") else ""
 
 
-def _host_call(op: StepOp) -> PreflightFinding | None:
-    if op.type not in _HOST_CALLS and op.type not in _SUMMARIES:
-        return None
-    what = "a summary" if op.type in _SUMMARIES else "tf.print"
-    return op.finding(
-        "warning" if op.on_host else "refused",
-        "host-call",
-        f"{what} in the step",
-        "the TPU waits for its host in every step; after tf.config.set_soft_device_placement(False) it refuses"
-        if op.on_host
-        else "after tf.config.set_soft_device_placement(False) a step cannot call its host",
-        "return the value from the step, and print or write it outside, not after every step",
-    )
+def _dynamic(op: StepOp) -> str:
+    result = "rows of different lengths" if op.type.startswith("Ragged") else _DYNAMIC.get(op.type)
+    return f"{op.type} in the step has {result}" if result else ""
 
 
-def _lookup(op: StepOp) -> PreflightFinding | None:
-    if not op.type.startswith(_LOOKUP):
-        return None
-    return op.finding(
-        "refused",
-        "lookup-table",
-        f"a lookup table in the step ({op.type})",
-        "tables live on the host",
-        "look words up in the input pipeline (dataset.map), and feed numbers",
-    )
+def _long(op: StepOp) -> str:
+    large = any(dtype == "int64" and _size(shape) >= _MANY for dtype, shape in op.outputs)
+    return f"arithmetic in 64 bits ({op.type})" if large and op.type in _ARITHMETIC else ""
 
 
-def _host_only(op: StepOp) -> PreflightFinding | None:
-    if not op.type.startswith(_HOST_ONLY):
-        return None
-    return op.finding(
-        "refused",
-        "host-only",
-        f"{op.type} in the step",
-        "only the host reads and decodes files",
-        "do it in the input pipeline (dataset.map)",
-    )
-
-
-def _strings(op: StepOp) -> PreflightFinding | None:
-    if "string" not in {dtype for dtype, _ in (*op.inputs, *op.outputs)} or op.type in _SILENT:
-        return None
-    return op.finding(
-        "refused",
-        "strings",
-        f"text in the step ({op.type})",
-        "a TPU has no type for text",
-        "turn text into numbers in the input pipeline (dataset.map)",
-    )
-
-
-def _double(op: StepOp) -> PreflightFinding | None:
-    if not {"float64", "complex128"} & {dtype for dtype, _ in op.outputs} or op.type in ("Const", "Placeholder"):
-        return None
-    return op.finding(
-        "refused",
-        "float64",
-        f"double precision in the step ({op.type})",
-        "a TPU computes in bfloat16 and float32",
-        "tf.cast(x, tf.float32) in the input pipeline; NumPy's arrays are float64 by default",
-    )
-
-
-def _dynamic(op: StepOp) -> PreflightFinding | None:
-    ragged = op.type.startswith("Ragged")
-    if op.type not in _DYNAMIC and not ragged:
-        return None
-    return op.finding(
-        "warning",
-        "dynamic-shape",
-        f"{op.type} in the step has {'rows of different lengths' if ragged else _DYNAMIC[op.type]}",
-        "the compiler pads it to the largest possible size, and computes the padding too",
-        "a mask: tf.where(condition, x, 0) with three arguments, or padding in the input pipeline",
-    )
-
-
-def _long(op: StepOp) -> PreflightFinding | None:
-    if op.type not in _ARITHMETIC or not any(dtype == "int64" and _size(shape) >= _MANY for dtype, shape in op.outputs):
-        return None
-    return op.finding(
-        "warning",
-        "int64",
-        f"arithmetic in 64 bits ({op.type})",
-        "a TPU needs several operations in 32 bits for it",
-        "tf.cast(x, tf.int32)",
-    )
-
-
-def _constant(op: StepOp) -> PreflightFinding | None:
+def _constant(op: StepOp) -> str:
     size = sum(_size(shape) * _width(dtype) for dtype, shape in op.outputs)
-    if op.type != "Const" or size < _LARGE_CONSTANT:
-        return None
-    return op.finding(
-        "warning",
-        "constant",
-        f"{size / 1e6:.0f} MB of data are a constant of the step",
-        "they are part of the compiled program, and sent again whenever it changes",
-        "feed them by a tf.data.Dataset, or keep them in a variable made inside strategy.scope()",
-    )
+    large = op.type == "Const" and size >= _LARGE_CONSTANT
+    return f"{size / 1e6:.0f} MB of data are a constant of the step" if large else ""
 
 
 def _size(shape: Shape) -> int:
@@ -212,8 +132,52 @@ def _width(dtype: str) -> int:
     return max(1, int(digits or 8) // 8)
 
 
-_RULES: tuple[Callable[[StepOp], PreflightFinding | None], ...] = (
-    _python, _lookup, _host_call, _host_only, _strings, _double, _dynamic, _long, _constant,
+_HOST_INSTEAD = "return the value from the step, and print or write it outside, not after every step"
+_ON_HOST = _Rule(
+    "warning", "host-call", _host_call,
+    "the TPU waits for its host in every step; after tf.config.set_soft_device_placement(False) it refuses", _HOST_INSTEAD,
+)  # fmt: skip
+# The first one that applies counts.
+_RULES = (
+    _Rule(
+        "refused", "python-code",
+        lambda op: "Python code in the step (tf.py_function, tf.numpy_function)" if op.type in _PYTHON else "",
+        "a TPU runs compiled programs only", "TensorFlow operations, or do it in the input pipeline (dataset.map)",
+    ),
+    _Rule(
+        "refused", "lookup-table",
+        lambda op: f"a lookup table in the step ({op.type})" if op.type.startswith(_LOOKUP) else "",
+        "tables live on the host", "look words up in the input pipeline (dataset.map), and feed numbers",
+    ),
+    _Rule(
+        "refused", "host-call", _host_call,
+        "after tf.config.set_soft_device_placement(False) a step cannot call its host", _HOST_INSTEAD,
+    ),
+    _Rule(
+        "refused", "host-only", lambda op: f"{op.type} in the step" if op.type.startswith(_HOST_ONLY) else "",
+        "only the host reads and decodes files", "do it in the input pipeline (dataset.map)",
+    ),
+    _Rule(
+        "refused", "strings", _strings,
+        "a TPU has no type for text", "turn text into numbers in the input pipeline (dataset.map)",
+    ),
+    _Rule(
+        "refused", "float64", _double, "a TPU computes in bfloat16 and float32",
+        "tf.cast(x, tf.float32) in the input pipeline; NumPy's arrays are float64 by default",
+    ),
+    _Rule(
+        "warning", "dynamic-shape", _dynamic,
+        "the compiler pads it to the largest possible size, and computes the padding too",
+        "a mask: tf.where(condition, x, 0) with three arguments, or padding in the input pipeline",
+    ),
+    _Rule(
+        "warning", "int64", _long, "a TPU needs several operations in 32 bits for it", "tf.cast(x, tf.int32)",
+    ),
+    _Rule(
+        "warning", "constant", _constant,
+        "they are part of the compiled program, and sent again whenever it changes",
+        "feed them by a tf.data.Dataset, or keep them in a variable made inside strategy.scope()",
+    ),
 )  # fmt: skip
 
 
@@ -222,19 +186,21 @@ def host_calls() -> frozenset[str]:
     return frozenset({*_HOST_CALLS, *_SUMMARIES, *_FLUSHES})
 
 
+_IN_INPUT = _Rule(
+    "warning", "python-input",
+    lambda op: "Python produces the data (from_generator, py_function, numpy_function)" if op.type in _PYTHON else "",
+    "one core of the host produces it element by element, while all chips wait",
+    "TensorFlow operations in dataset.map with num_parallel_calls, or data prepared as TFRecords",
+)  # fmt: skip
+_UNSUPPORTED = _Rule(
+    "refused", "unsupported", lambda op: f"{op.type} in the step", "the compiler does not support this operation",
+    "other operations, or do it in the input pipeline (dataset.map)",
+)  # fmt: skip
+
+
 def input_in_python(ops: Iterable[StepOp]) -> list[PreflightFinding]:
     """Report Python in the operations of an input pipeline."""
-    return [
-        op.finding(
-            "warning",
-            "python-input",
-            "Python produces the data (from_generator, py_function, numpy_function)",
-            "one core of the host produces it element by element, while all chips wait",
-            "TensorFlow operations in dataset.map with num_parallel_calls, or data prepared as TFRecords",
-        )
-        for op in ops
-        if op.type in _PYTHON
-    ]
+    return [finding for op in ops if (finding := _IN_INPUT.finding(op))]
 
 
 def unsupported(message: str, ops: Iterable[StepOp]) -> list[PreflightFinding]:
@@ -242,17 +208,8 @@ def unsupported(message: str, ops: Iterable[StepOp]) -> list[PreflightFinding]:
     head, _, rest = message.partition("XLA_CPU_JIT:")
     if "unsupported operations" not in head:
         return []
-    return [
-        op.finding(
-            "refused",
-            "unsupported",
-            f"{op.type} in the step",
-            "the compiler does not support this operation",
-            "other operations, or do it in the input pipeline (dataset.map)",
-        )
-        for op in ops
-        if f"{op.type} (" in rest and not any(rule(op) for rule in _RULES)
-    ]
+    named = [op for op in ops if f"{op.type} (" in rest and not any(rule.finding(op) for rule in _RULES)]
+    return [finding for op in named if (finding := _UNSUPPORTED.finding(op))]
 
 
 # --- Errors of the program -------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from sdk.records.sync import push
 from sdk.records.sync.pull import LocalCopy
 from sdk.storage.gcs.files import BucketFiles
 from sdk.upkeep import prune
-from sdk.upkeep.prune import bucket, copies, local
+from sdk.upkeep.prune import bucket, local
 
 GOLDEN = next(GOLDEN_FILES.glob("v0.1.0/runs/*"))
 ROOT = "gs://mine/podlift"
@@ -66,7 +66,7 @@ def make(put) -> Callable[..., str]:
 @pytest.fixture
 def settled(monkeypatch) -> None:
     """Let an hour be over with everything that is there: the emulator's objects are as old as they are."""
-    for module in (bucket, local, copies):
+    for module in (bucket, local):
         monkeypatch.setattr(module, "SETTLED_S", 0.0)
 
 
@@ -282,9 +282,9 @@ def test_the_copy_of_a_run_that_is_not_in_its_bucket_any_more_goes(gcs, run, set
     for blob in gcs.client().list_blobs("mine", prefix="podlift/runs/"):
         blob.delete()
     cache = tmp_path / "here" / "podlift"
-    monkeypatch.setattr(copies, "SETTLED_S", 3600.0)
+    monkeypatch.setattr(local, "SETTLED_S", 3600.0)
     assert names(find(cache=cache, older_than_s=60.0), "copy") == [], "a submit may be about to bring it"
-    monkeypatch.setattr(copies, "SETTLED_S", 0.0)
+    monkeypatch.setattr(local, "SETTLED_S", 0.0)
     found = find(cache=cache, older_than_s=60.0)
     assert names(found, "copy") == [run.id]
     # Another root knows nothing of this bucket: there it is a matter of its age.

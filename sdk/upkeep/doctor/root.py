@@ -16,21 +16,9 @@ from .check import Check, bad, fine
 
 _ELSEWHERE = "use another root (--root or PODLIFT_ROOT)"
 _REMOTE = {
-    "nfs",
-    "nfs4",
-    "cifs",
-    "smb3",
-    "smbfs",
-    "9p",
-    "afs",
-    "ceph",
-    "lustre",
-    "gpfs",
-    "beegfs",
-    "glusterfs",
-    "vboxsf",
-}
-_REMOTE |= {"virtiofs", "drvfs", "fuse", "fuseblk", "ncpfs", "orangefs", "pvfs2", "prl_fs", "vmhgfs"}
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "vboxsf", "virtiofs",
+    "drvfs", "fuse", "fuseblk", "ncpfs", "orangefs", "pvfs2", "prl_fs", "vmhgfs",
+}  # fmt: skip
 # With a larger difference of clocks, the records of a run are in the wrong order.
 _SKEW_S = 5.0
 

@@ -14,8 +14,8 @@ from ...errors import MissingError, Problems, StoreError
 from ...planning.roots import in_bucket, resolve_root
 from ...spec.layout import RootPaths
 from ...storage.cache import bucket_folder
-from . import bucket, copies, local
-from .items import Candidate, ChangedError, PrunePlan, PruneResult, PruneScan, Skipped
+from . import bucket, local
+from .local import Candidate, ChangedError, PrunePlan, PruneResult, PruneScan, Skipped
 
 __all__ = ["KEEP", "OLDER_THAN_S", "Candidate", "PrunePlan", "PruneResult", "Skipped", "find", "remove"]
 
@@ -63,7 +63,7 @@ def find(
         items = local.old_runs(scan)
         items += local.unused_bundles(scan, {item.path for item in items})
     if cache is not None:
-        items += copies.old_copies(scan, Path(cache), existing) + local.old_caches(scan, Path(cache))
+        items += local.old_copies(scan, Path(cache), existing) + local.old_caches(scan, Path(cache))
     skipped = tuple(scan.skipped)
     return PrunePlan(
         root=paths.root, now=now, older_than_s=older_than_s, items=tuple(items), skipped=skipped, local=scan.local
@@ -122,7 +122,7 @@ def _failure(item: Candidate, error: OSError) -> str:
 _IN_FOLDERS: dict[str, Callable[[Candidate, PrunePlan], None]] = {
     "run": local.remove_run,
     "remains": local.remove_remains,
-    "copy": copies.remove,
+    "copy": local.remove_copy,
     "cache": local.remove_cache,
     "environment": local.remove_environment,
 }

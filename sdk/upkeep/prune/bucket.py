@@ -22,8 +22,7 @@ from ...spec.layout import RootPaths, RunPaths
 from ...status import State, Status
 from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.store import GcsStore
-from . import copies
-from .items import NOT_OURS, SETTLED_S, Candidate, ChangedError, PrunePlan, PruneScan
+from .local import NOT_OURS, SETTLED_S, Candidate, ChangedError, PrunePlan, PruneScan, needs_upload
 
 if TYPE_CHECKING:
     from ...storage.gcs.requests import ObjectInfo
@@ -101,7 +100,7 @@ def _check(files: BucketFiles, run: str, local: str) -> _RunListing:
         return replace(listing, why=f"its records are damaged: {error}".rstrip("."))
     if not status.state.terminal:
         why = f"the run is {status.state.value}"
-    elif local and copies.needs_upload(RootPaths(local).run(run)):
+    elif local and needs_upload(RootPaths(local).run(run)):
         why = "this machine has not uploaded all of it: podlift wait uploads the rest"
     return replace(listing, status=status, why=why)
 

@@ -1,4 +1,8 @@
-"""Old runs, unused bundles and stale caches in folders of this machine."""
+"""What can be pruned on this machine: old runs, unused bundles, stale caches, and its folders for roots in buckets.
+
+Such a folder holds this machine's own runs before their upload, and copies of others. It is removed only if everything in it
+is in the bucket too.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,100 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ... import api
+from ... import api, ids
+from ...backends.local import LocalBackend, uploader
+from ...errors import PodliftError
 from ...process import venv
+from ...records.plans import read_plan
+from ...records.recorder import has_ended
 from ...spec.layout import RootPaths, RunPaths
 from ...status import Status
 from ...storage import file_systems, folders
-from .items import NOT_OURS, SETTLED_S, Candidate, ChangedError, PrunePlan, PruneScan
 
+# A submit writes or touches its bundle before the plan that refers to it: younger bundles may be needed soon.
+SETTLED_S = 3600.0
+NOT_OURS = "it is not podlift's"
+# States of a copy: its run is not in the bucket any more, or is removed from there at the same time.
+GONE, GOING = "gone", "going"
 _BUNDLE = re.compile(r"([0-9a-f]{64})\.tar")
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 _HIDDEN_BUNDLE = re.compile(r"\.[0-9a-f]{64}\.[0-9a-f]{8}\.pruned\.tar")
 _HIDDEN_RUN = re.compile(r"\..+\.[0-9a-f]{8}\.pruned")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A thing to remove; the names of the fields are keys of `podlift prune --json`."""
+
+    kind: str  # "run", "bundle", "copy" (of a run in a bucket), "cache", "environment", "remains" (of an interrupted removal)
+    name: str  # the run's id, the bundle's digest, or the file's name
+    path: str  # or a gs:// URL
+    size_bytes: int
+    age_s: float  # since the last change; for an environment, since its last use
+    state: str = (
+        ""  # of a run; for a copy "gone" if its run is not in the bucket, "going" if it is removed together with it
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skipped:
+    path: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrunePlan:
+    """What `remove` would remove, and what only a person can decide about."""
+
+    root: str
+    now: float  # unix time of the search, in seconds
+    older_than_s: float
+    items: tuple[Candidate, ...]
+    skipped: tuple[Skipped, ...]
+    local: str = ""  # this machine's folder for a root in a bucket
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(item.size_bytes for item in self.items)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruneResult:
+    """What was removed, what was kept because it has changed, and a message for each failure."""
+
+    items: tuple[Candidate, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+class ChangedError(Exception):
+    """A candidate must stay after all; the message says why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PruneScan:
+    paths: RootPaths
+    older_than_s: float
+    keep: int
+    now: float
+    local: str = ""
+    removed_runs: frozenset[str] = frozenset()  # ids of the candidates in the bucket
+    skipped: list[Skipped] = field(default_factory=list)
+
+    def skip(self, path: Path | str, why: str) -> None:
+        self.skipped.append(Skipped(path=str(path), why=why))
+
+    def entries(self, folder: Path) -> list[folders.FolderEntry]:
+        """Return the content of a folder; one that cannot be listed is skipped."""
+        try:
+            return folders.entries(folder)
+        except OSError as error:
+            self.skip(folder, f"it cannot be listed: {error.strerror or error}")
+            return []
 
 
 def old_runs(scan: PruneScan) -> list[Candidate]:
@@ -225,3 +308,90 @@ def remove_environment(item: Candidate, plan: PrunePlan) -> None:
         raise ChangedError("it was used again")
     if not venv.remove(path):
         raise ChangedError("a run uses it, or a part of it could not be removed")
+
+
+# --- Copies of runs in buckets ---------------------------------------------------------------------------------------
+
+
+def old_copies(scan: PruneScan, cache: Path, existing: Collection[str]) -> list[Candidate]:
+    """Return the old copies of every root in a bucket, and the bundles that only they need.
+
+    `existing` are the ids of the runs in the bucket of the searched root; those of other roots are unknown.
+    """
+    found = []
+    for root in _roots(scan, cache / "gs"):
+        known = existing if str(root) == scan.local else None
+        inside = replace(scan, paths=RootPaths(str(root)))
+        mine = [item for path, info in scan.entries(root / "runs") for item in _candidates(inside, path, info, known)]
+        found += mine + unused_bundles(inside, {item.path for item in mine})
+    return found
+
+
+def _roots(scan: PruneScan, folder: Path) -> Iterator[Path]:
+    """Yield the folders of roots, which are as deep as their prefix in the bucket."""
+    inside = [path for path, info in scan.entries(folder) if stat.S_ISDIR(info.st_mode)]
+    if folder / "runs" in inside:
+        yield folder
+    for path in inside:
+        if folder.name != "runs" or not (ids.is_run_id(path.name) or path.name.startswith(".")):
+            yield from _roots(scan, path)
+
+
+def _candidates(
+    scan: PruneScan, path: Path, info: os.stat_result, existing: Collection[str] | None
+) -> Iterator[Candidate]:
+    item = folder_item("copy", path, scan)
+    if is_hidden(path, info):
+        yield replace(item, kind="remains")
+    if not (stat.S_ISDIR(info.st_mode) and ids.is_run_id(path.name)):
+        return
+    if path.name in scan.removed_runs and existing is not None:
+        item = replace(item, state=GOING)
+    # The run of a current submit is not in the bucket yet.
+    elif existing is not None and path.name not in existing and item.age_s >= SETTLED_S:
+        item = replace(item, state=GONE)
+    if not item.state and item.age_s < scan.older_than_s:
+        return
+    why = _why_not(item, scan.older_than_s)
+    if why:
+        scan.skip(path, why)
+    else:
+        yield item
+
+
+def _why_not(item: Candidate, older_than_s: float) -> str:
+    """Return why a copy must stay, "" if it need not."""
+    paths = RunPaths(item.path)
+    mounted = file_systems.inside(item.path, file_systems.mounts())
+    if mounted:
+        return f"something is mounted in it, at {mounted[0]!r}"
+    try:
+        if not needs_upload(paths):
+            return ""
+        if not has_ended(paths) and LocalBackend().observe(read_plan(paths)).supervised:
+            return "the run is still going"
+        if uploader.is_running(paths):
+            return "its files are being uploaded"
+    except (PodliftError, OSError) as error:
+        return str(error).rstrip(".")
+    if item.state == GONE and item.age_s >= older_than_s:
+        return ""
+    return "it is not uploaded completely: podlift wait uploads the rest"
+
+
+def needs_upload(paths: RunPaths) -> bool:
+    """True for a run that this machine owns and has not uploaded completely."""
+    if not os.path.isdir(paths.events):
+        return False
+    number = uploader.known_resumes(paths)
+    return os.path.exists(paths.owner(number)) and not uploader.is_uploaded(paths)
+
+
+def remove_copy(item: Candidate, plan: PrunePlan) -> None:
+    folder = Path(item.path)
+    folder.lstat()
+    age_s = plan.now - folders.extent(folder)[1]
+    why = _why_not(replace(item, age_s=age_s), plan.older_than_s)
+    if why or (not item.state and age_s < plan.older_than_s):
+        raise ChangedError(why or "it was used again")
+    remove_folder(folder)
