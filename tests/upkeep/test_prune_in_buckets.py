@@ -203,7 +203,7 @@ def test_a_bundle_that_a_submit_takes_up_stays(gcs, make, settled, monkeypatch, 
     known = bucket.BundleUse(ROOT, [f"{ROOT}/runs/a-aaaaaa"])
     push.upload_bundle(str(bundle), f"{ROOT}/bundles/{'a' * 64}.tar")
     (item,) = [item for item in find().items if item.kind == "bundle"]
-    with pytest.raises(prune.items.ChangedError, match="a submit uses it"):
+    with pytest.raises(prune.local.ChangedError, match="a submit uses it"):
         known.remove(item)
     there = gcs.client().bucket("mine").blob(f"podlift/bundles/{'a' * 64}.tar")
     assert there.download_as_bytes() == b"x" * 1000
