@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 
 from .server import serve
-from .vertex.states import JobTimings
+from .vertex.lifecycle import JobTimings
 
 
 def _exit_with_parent() -> None:

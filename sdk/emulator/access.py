@@ -26,8 +26,6 @@ _UNKNOWN = (
 
 
 class AccessMiddleware:
-    """Passes authorized requests on, without the token in their path."""
-
     def __init__(self, application: ASGIApp, token: str, connections: Connections) -> None:
         self._application, self._token, self._connections = application, token, connections
 
@@ -73,7 +71,6 @@ def rejection_reason(scope: Scope) -> str | None:
 
 
 def replica_identity(scope: Scope) -> ReplicaIdentity:
-    """Return the replica that sent the request."""
     replica: ReplicaIdentity = scope.get(REPLICA) or ReplicaIdentity()
     return replica
 

@@ -29,8 +29,6 @@ _KNOWN_OF_VERTEX = "GET /_vertex/clock, POST /_vertex/clock, POST /_vertex/jobs/
 
 
 class Admin:
-    """Answers the requests below /_faults, /_requests, /_reset and /_vertex/."""
-
     def __init__(self, storage: StorageApp, vertex: VertexService, journal: Journal) -> None:
         self._storage, self._vertex, self._journal = storage, vertex, journal
 

@@ -33,7 +33,6 @@ class Connections:
         self._max_admitted = max_admitted or max(_MAX_WAITING, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
     def protocol(self) -> type[H11Protocol]:
-        """Return the protocol with which the server has to be started."""
         connections = self
 
         class WatchedProtocol(H11Protocol):
@@ -86,7 +85,6 @@ class Connections:
         return len(self._open) - len(self._waiting) <= self._max_admitted
 
     def is_closed(self, scope: Scope) -> bool:
-        """Return whether the client has disconnected."""
         transport = self._open.get(tuple(scope["client"]))
         return transport is None or bool(transport.is_closing())
 

@@ -1,4 +1,4 @@
-"""Errors of requests, and reading the bodies of requests."""
+"""What all services share: errors of requests, the bodies of requests, and sets of words."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from typing import Any
 
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
+
+
+def words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
 
 
 class ApiError(Exception):

@@ -47,7 +47,6 @@ class FaultRule(Generic[F]):
         return True
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields that the rule sets, and its counts."""
         given = {
             each.name: value
             for each in fields(self.fault)  # type: ignore[arg-type]
@@ -72,7 +71,6 @@ class FaultRules(Generic[F]):
         raise NotImplementedError
 
     def choose(self, matches: Callable[[F], bool]) -> list[F]:
-        """Return the faults that apply now, and count them."""
         with self._lock:
             return [rule.fault for rule in self._rules if matches(rule.fault) and rule.fires()]
 
@@ -89,7 +87,6 @@ class FaultRules(Generic[F]):
 def parse_rules(
     fault: type[F], rules: Sequence[Any], *, title: str, checks: FieldChecks, choices: Mapping[str, Sequence[str]]
 ) -> list[F]:
-    """Return the faults that decoded JSON objects describe."""
     known = [each.name for each in fields(fault)]  # type: ignore[arg-type]
     problems: list[str] = []
     for number, rule in enumerate(rules, 1):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..clock import Clock, SystemClock
 from ..errors import InputError
@@ -16,19 +17,57 @@ from ..process.redirect import tokens
 from ..storage import posix
 from .access import AccessMiddleware
 from .admin import Admin
-from .app import EmulatorApp
 from .connections import Connections
 from .gcs.app import StorageApp
-from .gcs.bodies import check_bucket_fields
+from .gcs.bodies import check_bucket, check_bucket_fields
 from .gcs.errors import StorageApiError
 from .gcs.faults import StorageFault
-from .gcs.names import check_bucket
 from .gcs.state import StorageState
 from .journal import Journal
 from .vertex.app import VertexApp, VertexService
 from .vertex.faults import VertexFault
-from .vertex.launcher import OpenLauncher, ProcessLauncher
-from .vertex.states import JobTimings
+from .vertex.launcher import OpenLauncher, ProcessLauncher, ReplicaLauncher
+from .vertex.lifecycle import JobTimings
+
+
+class EmulatorApp:
+    def __init__(
+        self,
+        storage: StorageApp,
+        vertex: VertexApp,
+        service: VertexService,
+        admin: Admin,
+        open_launcher: Callable[[asyncio.AbstractEventLoop], ReplicaLauncher],
+    ) -> None:
+        self._storage, self._vertex, self._service, self._admin = storage, vertex, service, admin
+        self._open_launcher = open_launcher
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
+        if scope["type"] != "http":
+            return
+        headers = {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]}
+        if self._admin.serves(scope["path"]):
+            await self._admin(scope, receive, send)
+        elif self._vertex.serves(scope["path"], headers):
+            await self._vertex(scope, receive, send)
+        else:
+            await self._storage(scope, receive, send)
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        """Run jobs while the server runs. Containers end while the loop runs, in whose thread their files become objects."""
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self._service.start(self._open_launcher(asyncio.get_running_loop()))
+            else:
+                await asyncio.to_thread(self._service.close)
+            await send({"type": f"{message['type']}.complete"})
+            if message["type"] == "lifespan.shutdown":
+                return
+
 
 FaultScript = tuple[Sequence[StorageFault], Sequence[VertexFault]]
 
@@ -159,7 +198,6 @@ def bind(port: int) -> socket.socket:
 
 
 def listen(listener: socket.socket) -> None:
-    """Accept connections from now on."""
     try:
         listener.listen(_BACKLOG)
     except OSError as error:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from programs.store_faults import FaultyStore, StoreFault
 from support import heard
 
 from sdk.checkpoint import opening, restore
@@ -32,7 +33,6 @@ from sdk.errors import (
     WaitTimeoutError,
 )
 from sdk.storage.posix_store import PosixStore
-from sdk.testing.faults import FaultyStore, StoreFault
 
 from .parts import CLOCK, Attempt, check, contents, files, restored
 

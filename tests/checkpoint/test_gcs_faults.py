@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from programs.store_faults import FaultyStore
 from support import heard
 
 from sdk.checkpoint import opening, restore
@@ -24,7 +25,6 @@ from sdk.clock import SystemClock
 from sdk.errors import AccessError, AlreadyExistsError, CorruptCheckpointError, SaveFailedError, StoreError
 from sdk.storage.gcs.store import GcsStore
 from sdk.storage.retry import RetryPolicy
-from sdk.testing.faults import FaultyStore
 from sdk.testing.gcs import GcsServer, podlift_gcs, podlift_gcs_server
 
 from .parts import CLOCK, Attempt, check, contents, files, restored

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import checkpoint_writer as writer
+from store_faults import FaultyStore, StoreFault, kill_at
 
 from sdk import logs
 from sdk.checkpoint import catalog, names, restore
@@ -29,7 +30,6 @@ from sdk.storage.gcs.store import GcsStore
 from sdk.storage.posix_store import PosixStore
 from sdk.storage.retry import RetryPolicy
 from sdk.storage.store import Store
-from sdk.testing.faults import FaultyStore, StoreFault, kill_at
 from sdk.testing.gcs import GcsServer
 
 # Long enough for some saves, and short enough to hit the opening too.

@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> PosixStore:
 
 
 def program(text: str, *words: object, **options: object) -> subprocess.Popen[str]:
-    head = "import sys\nfrom sdk.storage.posix_store import PosixStore\nfrom sdk.errors import *\n"
+    head = f"import sys\nsys.path[:] = {sys.path!r}\nfrom sdk.storage.posix_store import PosixStore\nfrom sdk.errors import *\n"
     command = [sys.executable, "-c", head + textwrap.dedent(text), *map(str, words)]
     return subprocess.Popen(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)  # type: ignore[call-overload]
 
@@ -158,7 +158,7 @@ def test_what_a_killed_writer_left_is_removed_by_the_next_one_and_what_a_living_
 ) -> None:
     text = """
         import os, signal
-        from sdk.testing.faults import kill_at
+        from programs.store_faults import kill_at
         PosixStore(sys.argv[1], at=kill_at("synced")).put_new("x", [b"half"])
     """
     killed = program(text, store.url)

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from email.message import Message as MailMessage
+from email.parser import BytesParser
+from http import HTTPStatus
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from .. import access
 from ..connections import Connections
-from ..errors import with_error_response
+from ..errors import DroppedError, with_error_response
 from ..journal import Journal
-from . import batch, buckets, downloads, objects, routes, uploads, xml
-from .call import Call, Handler
+from . import buckets, downloads, objects, routes, uploads, xml
+from .call import Call, Handler, injected_error, throttle
+from .downloads import MediaResponse
 from .errors import StorageApiError, invalid
 from .faults import StorageFaults
-from .replies import reply
 from .resumable import ResumableUploads
 from .state import StorageState
+from .uploads import flip_byte
 
 
 class StorageApp:
-    """Answers requests to Cloud Storage."""
-
     def __init__(self, state: StorageState, connections: Connections, journal: Journal) -> None:
         self.faults = StorageFaults()
         self._state, self._connections, self._journal = state, connections, journal
@@ -44,7 +48,7 @@ class StorageApp:
     async def _answer(self, call: Call) -> Response:
         call.route = routes.find(call.method, call.raw_path, call.query, call.headers)
         if call.route.operation == "batch":
-            return await batch.batch(call, lambda *request: self._answer_part(call, *request))
+            return await _batch(call, lambda *request: self._answer_part(call, *request))
         return await self._handlers[call.route.operation](call)
 
     async def _answer_part(
@@ -72,7 +76,6 @@ class StorageApp:
         return answer
 
     def clear(self) -> None:
-        """Remove everything that is stored, and all faults."""
         self._uploads.close()
         self._state.clear()
         self.faults.replace([])
@@ -135,3 +138,118 @@ def _handlers(resumable: ResumableUploads) -> dict[str, Handler]:
         "xml.complete": xml.complete,
         "xml.abort": xml.abort,
     }
+
+
+_MAX_REQUESTS = 1000
+# (method, target, headers, body) -> answer
+Perform = Callable[[str, bytes, dict[str, str], bytes], Awaitable[Response]]
+
+
+async def _batch(call: Call, perform: Perform) -> Response:
+    body = await call.read_all()
+    await call.apply_faults("")
+    head = f"Content-Type: {call.headers.get('content-type', '')}\r\n\r\n".encode()
+    message = BytesParser().parsebytes(head + body)
+    if not message.is_multipart():
+        raise invalid("A batch is a multipart/mixed body with a request in each part.")
+    parts = message.get_payload()
+    if not isinstance(parts, list) or len(parts) > _MAX_REQUESTS:
+        raise invalid(f"A batch has at most {_MAX_REQUESTS} requests.")
+    mark = f"batch_{uuid.uuid4().hex}"
+    answers = [await _part_answer(part, perform) for part in parts if isinstance(part, MailMessage)]
+    content = b"".join(f"--{mark}\r\n".encode() + answer + b"\r\n" for answer in answers) + f"--{mark}--\r\n".encode()
+    return Response(content, headers={"Content-Type": f"multipart/mixed; boundary={mark}"})
+
+
+async def _part_answer(part: MailMessage, perform: Perform) -> bytes:
+    number = str(part.get("Content-ID", "")).strip("<>")
+    try:
+        answer = await perform(*_request(part))
+    except StorageApiError as error:
+        answer = error.response()
+    phrase = HTTPStatus(answer.status_code).phrase
+    lines = [
+        "Content-Type: application/http",
+        *([f"Content-ID: <response-{number}>"] if number else []),
+        "",
+        f"HTTP/1.1 {answer.status_code} {phrase}",
+        f"Content-Type: {answer.headers.get('content-type', 'text/plain')}",
+        f"Content-Length: {len(answer.body)}",
+        "",
+        "",
+    ]
+    return "\r\n".join(lines).encode() + bytes(answer.body)
+
+
+def _request(part: MailMessage) -> tuple[str, bytes, dict[str, str], bytes]:
+    payload = part.get_payload(decode=True)
+    text = payload if isinstance(payload, bytes) else b""
+    head, _, body = text.replace(b"\r\n", b"\n").lstrip(b"\n").partition(b"\n\n")
+    line, _, rest = head.partition(b"\n")
+    words = line.split(b" ")
+    if len(words) != 3:
+        raise invalid(f"A part of the batch does not begin with a request: {line[:100]!r}.")
+    pairs = (each.partition(":") for each in rest.decode("latin-1").split("\n") if each)
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    target = words[1]
+    if target.startswith((b"http://", b"https://")):
+        target = b"/" + target.split(b"/", 3)[-1]
+    return words[0].decode("latin-1").upper(), target, headers, body
+
+
+async def reply(
+    call: Call, answer: Response, scope: Scope, receive: Receive, send: Send, connections: Connections
+) -> int:
+    """Send the answer with its faults, and return the status that was sent."""
+    for fault in call.fired:
+        if fault.kind == "stall" and fault.at == "after":
+            await asyncio.sleep(fault.seconds)
+        if fault.kind in ("drop_after", "status_after"):
+            if isinstance(answer, MediaResponse):
+                answer.close()
+            if fault.kind == "drop_after":
+                raise DroppedError
+            answer = injected_error(fault).response()
+    # TensorFlow looks for "Location" and "Range" as the real servers write them, capitals included.
+    answer.raw_headers = [(name.title(), text) for name, text in answer.raw_headers]
+    faulty = _FaultySend(call, answer, scope, send, connections)
+    await answer(scope, receive, faulty.send if faulty.is_needed else send)
+    return answer.status_code
+
+
+class _FaultySend:
+    def __init__(self, call: Call, answer: Response, scope: Scope, send: Send, connections: Connections) -> None:
+        self._truncate, self._drip = call.fault("truncate"), call.fault("drip")
+        self._corrupt = call.fault("corrupt") if isinstance(answer, MediaResponse) else None
+        self._scope, self._send, self._connections = scope, send, connections
+        self._sent = 0
+        self._max_bytes = 0
+        self.is_needed = bool(self._truncate or self._drip or self._corrupt)
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and self._truncate is not None:
+            length = dict(message["headers"]).get(b"Content-Length", b"0")
+            self._max_bytes = int(length) // 2 if self._truncate.at_byte is None else self._truncate.at_byte
+        if message["type"] == "http.response.body":
+            message = {**message, "body": await self._body(message.get("body", b""))}
+        await self._send(message)
+
+    async def _body(self, body: bytes) -> bytes:
+        """Apply the faults; return what is still to be sent in the usual way."""
+        if self._corrupt is not None:
+            body = flip_byte(body, (self._corrupt.at_byte or 0) - self._sent)
+        start, self._sent = self._sent, self._sent + len(body)
+        is_cut = self._truncate is not None and self._sent > self._max_bytes
+        if is_cut:
+            body = body[: self._max_bytes - start]
+        if self._drip is not None:
+            async for slice_ in throttle(body, self._drip.bytes_per_s):
+                if self._connections.is_closed(self._scope):
+                    raise DroppedError
+                await self._send({"type": "http.response.body", "body": slice_, "more_body": True})
+            body = b""
+        if is_cut:
+            await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            self._connections.close_gracefully(self._scope)
+            raise DroppedError
+        return body

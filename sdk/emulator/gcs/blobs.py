@@ -70,7 +70,6 @@ class BlobWriter:
         self.size += len(data)
 
     def finish(self, *, md5: bool = True) -> Blob:
-        """Close the file and describe it."""
         self.close()
         return Blob(
             id=self.path.name,
@@ -85,14 +84,11 @@ class BlobWriter:
             self._handle = -1
 
     def discard(self) -> None:
-        """Close the file and remove it."""
         self.close()
         self.path.unlink(missing_ok=True)
 
 
 class Blobs:
-    """A folder of blobs, by their ids."""
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         data_folder.make_subfolder(folder)
@@ -104,7 +100,6 @@ class Blobs:
         return BlobWriter(self.path(uuid.uuid4().hex))
 
     def reopen(self, blob: str) -> BlobWriter:
-        """Return a writer that continues where the file ends."""
         return BlobWriter(self.path(blob))
 
     def link(self, blob: str) -> str:
@@ -199,7 +194,6 @@ def declared_hashes(*sources: Mapping[str, object]) -> Declared:
 
 
 def verify(blob: Blob, hashes: Declared) -> None:
-    """Compare a blob with the hashes that the client has declared."""
     for name, declared in hashes:
         actual = {"crc32c": blob.crc32c, "md5": blob.md5}[name]
         if actual is not None and declared != actual:

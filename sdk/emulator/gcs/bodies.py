@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...errors import nearest
+from ..errors import words
 from .errors import invalid, not_emulated
-from .names import words
 from .records import BUCKET_OUTPUT_FIELDS, OBJECT_OUTPUT_FIELDS
 
 _OBJECT_TEXTS = words(
@@ -74,7 +74,6 @@ def object_fields(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_bucket_fields(given: Mapping[str, Any]) -> None:
-    """Validate what a caller sets for a bucket."""
     problems = [*_unknown("a bucket", given, _BUCKET), *_class_problems(given), *_label_problems(given.get("labels"))]
     for name in sorted(_INNER.keys() & given.keys()):
         if isinstance(given[name], dict):
@@ -153,3 +152,32 @@ def _label_problems(labels: object) -> list[str]:
 def _is_label(text: str) -> bool:
     letters = all(each in "-_" or (each.isalnum() and each == each.lower()) for each in text)
     return letters and len(text) <= _MAX_LABEL_CHARACTERS
+
+
+_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+_MAX_OBJECT_BYTES = 1024
+
+
+def check_bucket(name: object) -> str:
+    if isinstance(name, str) and _BUCKET_NAME.fullmatch(name) and ".." not in name and not name.startswith("goog"):
+        return name
+    raise invalid(
+        f"Invalid bucket name: {name!r}. It has 3 to 63 lowercase letters, digits, dashes, underscores and dots, and starts "
+        "and ends with a letter or digit."
+    )
+
+
+def check_object(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise invalid("Required: an object's name.")
+    try:
+        length = len(name.encode("utf-8"))
+    except UnicodeEncodeError:
+        length = _MAX_OBJECT_BYTES + 1
+    bad = "\r" in name or "\n" in name or name in (".", "..") or name.startswith(".well-known/acme-challenge/")
+    if bad or length > _MAX_OBJECT_BYTES:
+        raise invalid(
+            f"Invalid object name: {name[:100]!r}. It has 1 to {_MAX_OBJECT_BYTES} bytes of UTF-8 without line ends, and is "
+            "neither '.' nor '..'."
+        )
+    return name

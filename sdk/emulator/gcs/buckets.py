@@ -7,10 +7,9 @@ from typing import Any
 from starlette.responses import JSONResponse, Response
 
 from . import conditions
-from .bodies import check_bucket_fields
+from .bodies import check_bucket, check_bucket_fields
 from .call import Call
 from .errors import StorageApiError, invalid
-from .names import check_bucket
 from .objects import max_results
 from .records import BUCKET_OUTPUT_FIELDS, Bucket, bucket_resource, location_type, merge_patch
 
@@ -38,7 +37,6 @@ async def get(call: Call) -> Response:
 
 
 async def patch(call: Call) -> Response:
-    """Answer buckets.patch and buckets.update."""
     given = await call.read_json()
     bucket = await _bucket(call)
     fields = _fields(bucket.fields if call.method == "PATCH" else {}, given)
@@ -58,7 +56,6 @@ async def delete(call: Call) -> Response:
 
 
 async def layout(call: Call) -> Response:
-    """Answer buckets.layout, with which clients find out whether folders are real."""
     bucket = await _bucket(call)
     answer = {"kind": "storage#storageLayout", "bucket": bucket.name, "location": _resource(call, bucket)["location"]}
     return JSONResponse({**answer, "locationType": location_type(bucket), "hierarchicalNamespace": {"enabled": False}})
@@ -78,13 +75,11 @@ async def managed_folders(call: Call) -> Response:
 
 
 async def folders(call: Call) -> Response:
-    """Answer buckets.folders: no bucket has real folders."""
     await _bucket(call)
     raise StorageApiError(409, "conflict", "The bucket does not support hierarchical namespace.")
 
 
 async def permissions(call: Call) -> Response:
-    """Answer buckets.permissions: every permission is granted."""
     await _bucket(call)
     requested = call.query_lists.get("permissions", [])
     return JSONResponse({"kind": "storage#testIamPermissionsResponse", "permissions": requested})

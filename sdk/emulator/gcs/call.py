@@ -54,7 +54,6 @@ class Call:
 
     @property
     def path(self) -> str:
-        """The decoded path with the query."""
         path = unquote(self.raw_path.decode("latin-1"))
         return f"{path}?{unquote(self.raw_query.decode('latin-1'))}" if self.raw_query else path
 
@@ -90,7 +89,6 @@ class Call:
                 await asyncio.sleep(fault.seconds)
 
     def fault(self, kind: str) -> StorageFault | None:
-        """Return the fault of that kind that happens to this request."""
         return next((fault for fault in self.fired if fault.kind == kind), None)
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -111,7 +109,6 @@ class Call:
             yield slice_
 
     async def read_all(self) -> bytes:
-        """Return a body that has to fit into memory."""
         return await read_body(self.pieces(), _MAX_JSON_BYTES, too_large)
 
     async def read_json(self) -> dict[str, Any]:

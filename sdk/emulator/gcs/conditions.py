@@ -29,7 +29,6 @@ class Conditions:
     not_etag: str | None = None
 
     def check(self, current: _Versioned | None, *, reading: bool = False) -> None:
-        """Compare with what exists, None for nothing."""
         generation = getattr(current, "generation", None) if current is not None else 0
         metageneration = current.metageneration if current is not None else None
         etag = getattr(current, "etag", None)
@@ -67,7 +66,6 @@ def parse(query: Mapping[str, str], headers: Mapping[str, str] | None = None, *,
 
 
 def source_conditions(given: Any) -> Conditions:
-    """Return the conditions on one source of a compose."""
     number = given.get("ifGenerationMatch") if isinstance(given, dict) else None
     return Conditions(generation=None if number is None else _number("ifGenerationMatch", str(number)))
 

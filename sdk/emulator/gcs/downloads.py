@@ -51,7 +51,6 @@ async def download(call: Call) -> Response:
 
 
 def media(call: Call, preconditions: conditions.Conditions) -> MediaResponse:
-    """Return the bytes that a request names."""
     generation = conditions.requested_generation(call.query)
     record = call.state.get(call.route.bucket, call.route.object, generation, preconditions)
     part = ranges.parse_range(call.headers.get("range"), record.size)
@@ -64,7 +63,6 @@ def media(call: Call, preconditions: conditions.Conditions) -> MediaResponse:
 
 
 def object_headers(record: Object) -> dict[str, str]:
-    """Return the headers that describe an object."""
     hashes = [f"crc32c={record.crc32c}"] + ([f"md5={record.md5}"] if record.md5 else [])
     updated = datetime.fromisoformat(record.updated.replace("Z", "+00:00"))
     headers = {

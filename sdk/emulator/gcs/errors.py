@@ -36,5 +36,4 @@ def too_large(message: str) -> StorageApiError:
 
 
 def not_emulated(what: str) -> StorageApiError:
-    """Return the error for a feature of the real service that the emulator lacks."""
     return StorageApiError(501, "notImplemented", f"podlift's emulator of Cloud Storage does not know {what}.")

@@ -39,8 +39,6 @@ _CHOICES = {"kind": get_args(Kind), "operation": sorted(PARAMETERS), "at": _STAG
 
 @dataclass(frozen=True, kw_only=True)
 class RequestInfo:
-    """The properties of a request that rules match."""
-
     operation: str
     method: str
     path: str
@@ -97,15 +95,12 @@ class StorageFault:
 
 
 class StorageFaults(FaultRules[StorageFault]):
-    """The rules for requests to Cloud Storage."""
-
     def _rule(self, fault: StorageFault, index: int) -> FaultRule[StorageFault]:
         draws = random.Random(f"{fault.seed}/{index}")  # noqa: S311
         return FaultRule(fault=fault, times=fault.times, probability=fault.probability, random=draws)
 
 
 def parse(rules: Sequence[Any]) -> list[StorageFault]:
-    """Return the faults that JSON objects with the fields of `StorageFault` describe."""
     with_status = [_with_status(each) for each in rules]
     return parse_rules(StorageFault, with_status, title="Fault {}", checks=_CHECKS, choices=_CHOICES)
 

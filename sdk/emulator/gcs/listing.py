@@ -104,7 +104,6 @@ def _walk(scan: Scan, query: ListQuery) -> Iterator[tuple[ListedObject | str, Cu
 
 
 def _successor(prefix: str) -> str:
-    """Return the least text after all that begin with the prefix; "" if there is none."""
     while prefix and ord(prefix[-1]) == 0x10FFFF:
         prefix = prefix[:-1]
     if not prefix:
@@ -118,7 +117,6 @@ def _token(cursor: Cursor) -> str:
 
 
 def read_token(text: str) -> Cursor:
-    """Return the cursor of a page token."""
     try:
         name, generation, group = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
     except (ValueError, TypeError, RecursionError):

@@ -13,7 +13,6 @@ _BOUNDARY = re.compile(r"""boundary=(?:"([^"\r\n]+)"|'([^'\r\n]+)'|([^\s;"']+))"
 
 
 def boundary_of(content_type: str) -> bytes:
-    """Return the boundary that a Content-Type names."""
     match = _BOUNDARY.search(content_type)
     found = next((group for group in match.groups() if group), "") if match else ""
     if not found or len(found) > 200 or not found.isascii():
@@ -55,7 +54,6 @@ class MultipartParser:
         return data
 
     def finish(self) -> None:
-        """End the body."""
         if not self._ended:
             raise _malformed("it ends before its last boundary" if self.started else "it ends within its metadata")
 
@@ -89,7 +87,6 @@ class MultipartParser:
         return None if second is None else (first[1], stop, second[0], second[1])
 
     def _line_after(self, mark: int) -> int | None:
-        """Return where the line after a boundary starts."""
         if mark < 0:
             return None
         end = self._buffer.find(b"\n", mark + len(self._mark))

@@ -8,11 +8,10 @@ from starlette.responses import JSONResponse, Response
 
 from . import conditions
 from .blobs import Blob
-from .bodies import check_fields, object_fields
+from .bodies import check_fields, check_object, object_fields
 from .call import Call
 from .errors import invalid, not_emulated
 from .listing import MAX_RESULTS, Cursor, ListedObject, ListQuery, glob_pattern, list_page, read_token
-from .names import check_object
 from .records import OBJECT_OUTPUT_FIELDS, Object, merge_patch, object_resource
 
 _MAX_SOURCES = 32
@@ -57,7 +56,6 @@ async def list_objects(call: Call) -> Response:
 
 
 async def patch(call: Call) -> Response:
-    """Answer objects.patch and objects.update."""
     changes = await call.read_json()
     await call.apply_faults(call.route.object)
     record = _requested(call)
@@ -142,7 +140,6 @@ def _copy(call: Call, given: dict[str, Any]) -> Object:
 
 
 def flag(call: Call, name: str) -> bool:
-    """Return the boolean parameter of that name."""
     text = call.query.get(name, "false").lower()
     if text not in ("true", "false"):
         raise invalid(f"{name} is true or false. Received: {text!r}.")
@@ -150,7 +147,6 @@ def flag(call: Call, name: str) -> bool:
 
 
 def max_results(call: Call) -> int:
-    """Return the maximum number of entries of a page."""
     text = call.query.get("maxResults", str(MAX_RESULTS))
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
         raise invalid(f"maxResults is a whole number. Received: {text!r}.")
@@ -158,7 +154,6 @@ def max_results(call: Call) -> int:
 
 
 def _requested(call: Call, *, reading: bool = False) -> Object:
-    """Return the object that a request names, if its preconditions hold."""
     preconditions = conditions.parse(call.query, call.headers)
     generation = conditions.requested_generation(call.query)
     return call.state.get(call.route.bucket, call.route.object, generation, preconditions, reading=reading)

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from .names import words
+from ..errors import words
 
 T = TypeVar("T", bound="_Record")
 # The service sets these fields; they are ignored when a client sends them back with a resource.
@@ -92,12 +92,10 @@ class UploadSession(_Record):
 
 
 def timestamp(time_s: float) -> str:
-    """Return a Unix time as the service writes it."""
     return datetime.fromtimestamp(time_s, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 def object_resource(record: Object, base_url: str) -> dict[str, Any]:
-    """Return the object as the JSON API shows it."""
     path = f"b/{quote(record.bucket, safe='')}/o/{quote(record.name, safe='')}"
     resource = {
         "kind": "storage#object",
@@ -125,7 +123,6 @@ def object_resource(record: Object, base_url: str) -> dict[str, Any]:
 
 
 def bucket_resource(bucket: Bucket, base_url: str) -> dict[str, Any]:
-    """Return the bucket as the JSON API shows it."""
     return {
         "kind": "storage#bucket",
         "id": bucket.name,

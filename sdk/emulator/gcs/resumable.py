@@ -14,9 +14,9 @@ from starlette.responses import JSONResponse, Response
 
 from . import blobs, conditions, ranges
 from .blobs import BlobWriter
+from .bodies import check_object
 from .call import Call
 from .errors import StorageApiError, invalid
-from .names import check_object
 from .ranges import Chunk
 from .records import UploadSession, object_resource
 from .uploads import commit_upload, corrupted, upload_fields
@@ -64,7 +64,6 @@ class ResumableUploads:
         return Response(headers={"Location": call.base_url + path, "X-GUploader-UploadID": session.id})
 
     async def chunk(self, call: Call) -> Response:
-        """Answer uploads.chunk and uploads.status."""
         session = self._session(call)
         await call.apply_faults(session.name)
         lost = call.fault("lose_session")

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from urllib.parse import unquote_to_bytes
 
 from ...errors import nearest
+from ..errors import words
 from .conditions import NAMES
 from .errors import StorageApiError, invalid, not_emulated
-from .names import words
 
 _CONDITIONS = frozenset(f"if{name}" for name in NAMES)
 _SOURCE = frozenset(f"ifSource{name}" for name in NAMES)
@@ -80,7 +80,6 @@ class StorageRoute:
 
 
 def find(method: str, raw_path: bytes, query: Mapping[str, str], headers: Mapping[str, str]) -> StorageRoute:
-    """Return the operation of a request."""
     route = _find(method, _parts(raw_path), query, headers)
     known = PARAMETERS[route.operation] | (_HARMLESS if not route.operation.startswith("xml.") else frozenset())
     for name in query:

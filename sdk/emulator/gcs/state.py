@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,12 +12,88 @@ from pathlib import Path
 from typing import Any
 
 from ...clock import Clock
+from ...errors import InputError
+from .. import data_folder
 from .blobs import Blob, Blobs
 from .conditions import Conditions
 from .errors import StorageApiError, no_bucket, no_object
 from .listing import ListedObject
 from .records import Bucket, Object, UploadSession, timestamp
-from .tables import Tables
+
+_VERSION = 1
+_SCHEMA = """
+CREATE TABLE buckets (name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE objects (
+    bucket TEXT NOT NULL, name TEXT NOT NULL, generation INTEGER NOT NULL, live INTEGER NOT NULL, blob TEXT NOT NULL,
+    record TEXT NOT NULL, PRIMARY KEY (bucket, name, generation)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX live_objects ON objects (bucket, name) WHERE live;
+CREATE TABLE sessions (id TEXT PRIMARY KEY, blob TEXT NOT NULL, record TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE parts (
+    session TEXT NOT NULL, number INTEGER NOT NULL, blob TEXT NOT NULL, etag TEXT NOT NULL, size INTEGER NOT NULL,
+    PRIMARY KEY (session, number)
+) WITHOUT ROWID;
+CREATE TABLE counters (generation INTEGER NOT NULL);
+INSERT INTO counters VALUES (0);
+"""
+
+
+class Tables:
+    """The open database of a folder that belongs to this process alone.
+
+    One thread may use it, which SQLite checks: whatever a request reads and writes between two awaits is atomic for all
+    other requests. That is the one lock under which preconditions are compared and objects committed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            data_folder.make_data_folder(folder)
+            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            os.fchmod(self._lock, 0o600)
+        except OSError as error:
+            raise InputError(f"The data folder cannot be used: {error}. Next: name another one by --data.") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._db = data_folder.open_database(folder / "tables.sqlite", _SCHEMA, _VERSION, any_thread=False)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise InputError(
+                f"Another emulator serves the data folder {str(folder)!r}. Next: stop it, or name another folder by --data."
+            ) from None
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def close(self) -> None:
+        self._db.close()
+        os.close(self._lock)
+
+    def run(self, statement: str, *values: object) -> sqlite3.Cursor:
+        return self._db.execute(statement, values)
+
+    @property
+    def change_count(self) -> int:
+        """The number of rows written since the folder was opened."""
+        return self._db.total_changes
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._db.in_transaction
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Write everything in the block or nothing; an inner block joins the outer one."""
+        if self._db.in_transaction:
+            yield
+            return
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
 
 _ANY = Conditions()
 
@@ -48,7 +127,6 @@ class StorageState:
                 self._orphaned_blobs = []
 
     def now(self) -> str:
-        """Return the time as the API writes it."""
         return timestamp(self._clock.now())
 
     def clear(self) -> None:
@@ -62,7 +140,6 @@ class StorageState:
     # Buckets
 
     def bucket(self, name: str) -> Bucket:
-        """Return an existing bucket."""
         row = self._tables.run("SELECT record FROM buckets WHERE name = ?", name).fetchone()
         if row is None:
             raise no_bucket(name)
@@ -72,7 +149,6 @@ class StorageState:
         return self._tables.run("SELECT 1 FROM buckets WHERE name = ?", name).fetchone() is not None
 
     def buckets(self) -> list[Bucket]:
-        """Return all buckets by name."""
         return [Bucket.from_json(row[0]) for row in self._tables.run("SELECT record FROM buckets ORDER BY name")]
 
     def create_bucket(self, name: str, fields: dict[str, Any]) -> Bucket:
@@ -82,7 +158,6 @@ class StorageState:
         return self._store_bucket(Bucket(name=name, metageneration=1, created=now, updated=now, fields=fields))
 
     def change_bucket(self, old: Bucket, fields: dict[str, Any]) -> Bucket:
-        """Replace what the owner has set."""
         return self._store_bucket(
             replace(old, fields=fields, metageneration=old.metageneration + 1, updated=self.now())
         )
@@ -93,7 +168,6 @@ class StorageState:
         return bucket
 
     def delete_bucket(self, name: str) -> None:
-        """Remove an empty bucket."""
         if self._tables.run("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1", name).fetchone():
             raise StorageApiError(409, "conflict", "The bucket you tried to delete is not empty.")
         with self.transaction():
@@ -120,7 +194,6 @@ class StorageState:
         *,
         reading: bool = True,
     ) -> Object:
-        """Return an existing object."""
         self.bucket(bucket)
         found = self.find(bucket, name, generation)
         if found is None:
@@ -138,7 +211,6 @@ class StorageState:
         return [ListedObject(*row) for row in self._tables.run(query, bucket, name, generation, limit)]
 
     def live_objects(self) -> list[tuple[str, str, int, str]]:
-        """Return bucket, name, generation and blob of every live object."""
         return self._tables.run("SELECT bucket, name, generation, blob FROM objects WHERE live").fetchall()
 
     @property
@@ -181,7 +253,6 @@ class StorageState:
             )
 
     def change(self, old: Object, fields: dict[str, Any]) -> Object:
-        """Replace the metadata of a generation."""
         with self.transaction():
             changed = replace(old, fields=fields, metageneration=old.metageneration + 1, updated=self.now())
             return self._write(changed)
@@ -220,13 +291,11 @@ class StorageState:
         return None if row is None else UploadSession.from_json(row[0])
 
     def store_session(self, session: UploadSession) -> None:
-        """Store a resumable upload. The blob of a finished one belongs to the object."""
         blob = "" if session.finished else session.blob
         with self.transaction():
             self._tables.run("REPLACE INTO sessions VALUES (?, ?, ?)", session.id, blob, session.to_json())
 
     def delete_session(self, session: UploadSession) -> None:
-        """Remove an upload and the bytes that have arrived."""
         with self.transaction():
             self._orphaned_blobs += [session.blob] if session.blob and not session.finished else []
             self._orphaned_blobs += [

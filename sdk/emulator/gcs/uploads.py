@@ -9,9 +9,8 @@ from starlette.responses import Response
 
 from . import blobs, conditions, multipart
 from .blobs import BlobWriter, Declared
-from .bodies import object_fields
+from .bodies import check_object, object_fields
 from .call import Call
-from .names import check_object
 from .records import Object
 
 _DEFAULT_TYPE = "application/octet-stream"
@@ -61,7 +60,6 @@ async def _parsed(
 
 
 async def receive(call: Call, data: AsyncIterator[bytes], writer: BlobWriter) -> None:
-    """Write the bytes as they arrive, with the faults that happen to them."""
     async for piece in data:
         writer.write(corrupted(call, piece, writer.size))
     await call.wait_before_commit()
@@ -101,5 +99,4 @@ def commit_upload(
 
 
 def upload_fields(given: Mapping[str, Any], content_type: str | None = None) -> dict[str, Any]:
-    """Return the metadata that a client sets for an object that it uploads."""
     return {"contentType": content_type or _DEFAULT_TYPE, **object_fields(given)}

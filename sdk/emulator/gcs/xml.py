@@ -8,11 +8,12 @@ from xml.sax.saxutils import escape
 
 from starlette.responses import Response
 
+from ..errors import words
 from . import blobs, conditions
+from .bodies import check_object
 from .call import Call
 from .downloads import media, object_headers
 from .errors import StorageApiError, invalid, not_emulated
-from .names import check_object, words
 from .records import UploadSession
 from .uploads import commit_upload, receive, upload_fields
 

@@ -4,31 +4,152 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from ...clock import Clock
 from .. import access, data_folder
 from ..connections import Connections
-from ..errors import DroppedError, read_body, with_error_response
+from ..errors import DroppedError, read_body, with_error_response, words
 from ..journal import Journal
-from . import bodies, machines, metadata, routes, rules
+from . import bodies, machines, rules
 from .entries import LogEntries
 from .environment import project_number
-from .errors import VertexApiError, invalid, too_large
+from .errors import VertexApiError, invalid, not_emulated, too_large
 from .faults import VertexFault, VertexFaults
 from .jobs import CustomJobs
 from .launcher import ReplicaLauncher
-from .scheduler import JobScheduler
-from .states import JobTimings
-from .tables import JobTable
+from .lifecycle import JobTimings
+from .scheduler import JobScheduler, JobTable
 from .timing import EmulatorClock
+
+_METADATA = "/computeMetadata/v1/"
+_FLAVOR = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
+_SCOPES = "https://www.googleapis.com/auth/cloud-platform"
+_TOKEN_S = 3599
+
+
+def _is_metadata_request(path: str, headers: Mapping[str, str]) -> bool:
+    """Return whether a path is the metadata server's: one of its own, or the root by which clients detect it."""
+    return path.startswith("/computeMetadata") or (path == "/" and "metadata-flavor" in headers)
+
+
+def _metadata_response(
+    path: str, headers: Mapping[str, str], query: Mapping[str, str], tree: dict[str, Any]
+) -> Response:
+    if headers.get("metadata-flavor") != "Google" or "x-forwarded-for" in headers:
+        text = "Your client does not have permission to get this URL: it needs the header Metadata-Flavor: Google."
+        return PlainTextResponse(text, 403, _FLAVOR)
+    if path in ("/", "/computeMetadata", "/computeMetadata/", _METADATA.rstrip("/"), _METADATA):
+        return PlainTextResponse("computeMetadata/\n", 200, _FLAVOR)
+    found: Any = tree
+    for part in path.removeprefix(_METADATA).strip("/").split("/"):
+        found = found.get(part) if isinstance(found, dict) else None
+    if found is None:
+        raise VertexApiError(404, f"The metadata server has no {path!r}.", headers=_FLAVOR)
+    if isinstance(found, _Json):
+        return Response(json.dumps(found), 200, _FLAVOR, "application/json")
+    if not isinstance(found, dict):
+        return PlainTextResponse(str(found), 200, _FLAVOR)
+    if query.get("recursive", "").lower() == "true":
+        shown = {name: value for name, value in found.items() if not isinstance(value, _Json)}
+        return Response(json.dumps(shown), 200, _FLAVOR, "application/json")
+    lines = "".join(f"{name}/\n" if isinstance(value, dict) else f"{name}\n" for name, value in found.items())
+    return PlainTextResponse(lines, 200, _FLAVOR)
+
+
+class _Json(dict[str, Any]):
+    """A leaf that is JSON itself."""
+
+
+def _metadata_tree(project: str, email: str, *, preempted: bool) -> dict[str, Any]:
+    account = {
+        "aliases": ["default"],
+        "email": email,
+        "scopes": [_SCOPES],
+        "token": _Json(access_token="podlift-emulator", expires_in=_TOKEN_S, token_type="Bearer"),  # noqa: S106
+    }
+    # As in the cloud, a job runs in a project of Google's, and a program that takes it for the user's own fails.
+    tenant = project_number(f"{project}-tp")
+    return {
+        "project": {"project-id": f"t{tenant}-tp", "numeric-project-id": tenant},
+        "instance": {
+            "service-accounts": {"default": account, email: account},
+            "preempted": "TRUE" if preempted else "FALSE",
+        },
+        "universe": {"universe-domain": "googleapis.com", "universe_domain": "googleapis.com"},
+    }
+
+
+_PLACE = re.compile(r"/v1/projects/([^/:]+(?::[^/:]+)?)/locations/([^/:]+)/(.*)", re.DOTALL)
+_REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
+_HARMLESS = words("alt $alt prettyPrint $prettyPrint key quotaUser fields $.xgafv $httpMethod")
+_QUOTA = re.compile(r"/v1beta1/projects/([^/:]+)/services/aiplatform\.googleapis\.com/consumerQuotaMetrics/([^/]+)")
+_LIST = words("filter pageSize pageToken readMask")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VertexRoute:
+    """The operation, and the job or operation that it is about."""
+
+    operation: str
+    project: str = ""
+    region: str = ""
+    id: str = ""
+
+
+def find_route(method: str, path: str, query: Mapping[str, str]) -> VertexRoute:
+    if (method, path) == ("POST", "/v2/entries:list"):
+        return VertexRoute(operation="entries.list")
+    quota = _QUOTA.fullmatch(path)
+    if quota is not None and method == "GET":
+        return VertexRoute(operation="quotas.get", project=unquote(quota[1]), id=unquote(quota[2]))
+    match = _PLACE.fullmatch(path)
+    if match is None:
+        raise not_emulated(f"{method} {path[:200]}")
+    project, region, rest = unquote(match[1]), unquote(match[2]), unquote(match[3])
+    operation, name = _operation(method, rest)
+    if not operation:
+        raise not_emulated(f"{method} {path[:200]}")
+    if not _REGION.fullmatch(region):
+        raise VertexApiError(400, f"Unsupported location: {region[:100]!r}. It is a region such as us-central1.")
+    known = _HARMLESS | (_LIST if operation == "customJobs.list" else frozenset())
+    for parameter in query:
+        if parameter not in known:
+            text = (
+                f'Invalid JSON payload received. Unknown name "{parameter[:100]}": Cannot bind query parameter. '
+                f"Field '{parameter[:100]}' could not be found in request message."
+            )
+            raise invalid([(parameter, text)])
+    return VertexRoute(operation=operation, project=project, region=region, id=name)
+
+
+_OPERATIONS = (
+    ("GET", "customJobs/?", "customJobs.list"),
+    ("POST", "customJobs/?", "customJobs.create"),
+    ("GET", "customJobs/([^/]+)", "customJobs.get"),
+    ("DELETE", "customJobs/([^/]+)", "customJobs.delete"),
+    ("POST", "customJobs/([^/]*):cancel", "customJobs.cancel"),
+    ("GET", "operations/([^/]+)", "operations.get"),
+)
+
+
+def _operation(method: str, rest: str) -> tuple[str, str]:
+    """Return the operation and the name in it; "" if there is none."""
+    for verb, pattern, operation in _OPERATIONS:
+        match = re.fullmatch(pattern, rest, re.DOTALL) if verb == method else None
+        if match is not None:
+            return operation, "".join(match.groups())
+    return "", ""
+
 
 _MAX_BODY_BYTES = 10 << 20
 # The project whose metadata a process sees that belongs to no job.
@@ -57,7 +178,6 @@ class VertexService:
         self.jobs = CustomJobs(self._table, self.scheduler, self.clock, self.faults, timings)
 
     def start(self, launcher: ReplicaLauncher) -> None:
-        """Begin to run jobs."""
         self.scheduler.start(launcher)
 
     def clear(self) -> None:
@@ -68,21 +188,18 @@ class VertexService:
         self.clock.reset()
 
     def close(self) -> None:
-        """End all containers and close the databases."""
         self.scheduler.close()
         self.entries.close()
         self._table.close()
 
 
 class VertexApp:
-    """Answers requests to the services beside Cloud Storage."""
-
     def __init__(self, service: VertexService, connections: Connections, journal: Journal) -> None:
         self._service, self._connections, self._journal = service, connections, journal
 
     @staticmethod
     def serves(path: str, headers: dict[str, str]) -> bool:
-        return routes.served(path) or metadata.is_metadata_request(path, headers)
+        return path.startswith(("/v1/", "/v1beta1/", "/v2/")) or _is_metadata_request(path, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._journal.request(scope, self._connections) as entry:
@@ -93,10 +210,10 @@ class VertexApp:
     async def _answer(self, request: Request, entry: dict[str, Any]) -> Response:
         query = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
         headers = {name.lower(): text for name, text in request.headers.items()}
-        if metadata.is_metadata_request(request.url.path, headers):
+        if _is_metadata_request(request.url.path, headers):
             entry["operation"] = "metadata.get"
             return await self._with_faults(entry, lambda: self._metadata(request, headers, query))
-        route = routes.find(request.method, request.scope["raw_path"].decode("latin-1"), query)
+        route = find_route(request.method, request.scope["raw_path"].decode("latin-1"), query)
         entry["operation"] = route.operation
         body = await read_body(request.stream(), _MAX_BODY_BYTES, too_large)
         job: dict[str, Any] = {}
@@ -108,7 +225,6 @@ class VertexApp:
         return await self._with_faults(entry, lambda: self._perform(route, query, body, job))
 
     async def _with_faults(self, entry: dict[str, Any], work: Callable[[], Awaitable[Response]]) -> Response:
-        """Do the work, with the faults that happen before it, instead of it or after it."""
         fired = self._service.faults.for_request(entry["operation"], entry["object"])
         entry["faults"] = [fault.kind for fault in fired]
         for fault in fired:
@@ -126,38 +242,37 @@ class VertexApp:
                 raise _injected_error(fault)
         return answer
 
-    async def _perform(
-        self, route: routes.VertexRoute, query: dict[str, str], body: bytes, job: dict[str, Any]
-    ) -> Response:
+    async def _perform(self, route: VertexRoute, query: dict[str, str], body: bytes, job: dict[str, Any]) -> Response:
         jobs, location = self._service.jobs, (route.project, route.region)
         enum_numbers = "enum-encoding=int" in query.get("$alt", "")
 
         def shown(resource: dict[str, Any]) -> dict[str, Any]:
             return bodies.to_response("CustomJob", resource, enum_numbers=enum_numbers)
 
+        answer: dict[str, Any] = {}
         if route.operation == "customJobs.create":
             self._check_bucket(job)
-            return JSONResponse(shown(jobs.create(*location, job)))
-        if route.operation == "customJobs.get":
-            return JSONResponse(shown(jobs.get(*location, route.id)))
-        if route.operation == "customJobs.list":
-            page = jobs.list(*location, query)
-            if "customJobs" in page:
-                page["customJobs"] = [shown(each) for each in page["customJobs"]]
-            return JSONResponse(page)
-        if route.operation == "customJobs.cancel":
+            answer = shown(jobs.create(*location, job))
+        elif route.operation == "customJobs.get":
+            answer = shown(jobs.get(*location, route.id))
+        elif route.operation == "customJobs.list":
+            answer = jobs.list(*location, query)
+            if "customJobs" in answer:
+                answer["customJobs"] = [shown(each) for each in answer["customJobs"]]
+        elif route.operation == "customJobs.cancel":
             _check_empty(body)
             jobs.cancel(*location, route.id)
-            return JSONResponse({})
-        if route.operation == "customJobs.delete":
-            return JSONResponse(jobs.delete(*location, route.id))
-        if route.operation == "operations.get":
-            return JSONResponse(jobs.operation(*location, route.id))
-        if route.operation == "quotas.get":
+        elif route.operation == "customJobs.delete":
+            answer = jobs.delete(*location, route.id)
+        elif route.operation == "operations.get":
+            answer = jobs.operation(*location, route.id)
+        elif route.operation == "quotas.get":
             exceeded = self._service.faults.contain(lambda fault: fault.kind == "quota")
-            return JSONResponse(machines.quota_response(route.project, route.id, exceeded=exceeded))
-        # A long list takes a while: in another thread it does not block the other requests.
-        return JSONResponse(await asyncio.to_thread(self._service.entries.listed, bodies.read_json(body or b"{}")))
+            answer = machines.quota_response(route.project, route.id, exceeded=exceeded)
+        else:
+            # A long list takes a while: in another thread it does not block the other requests.
+            answer = await asyncio.to_thread(self._service.entries.listed, bodies.read_json(body or b"{}"))
+        return JSONResponse(answer)
 
     def _check_bucket(self, job: dict[str, Any]) -> None:
         bucket = rules.output_bucket(job)
@@ -168,14 +283,11 @@ class VertexApp:
     async def _metadata(self, request: Request, headers: dict[str, str], query: dict[str, str]) -> Response:
         replica, jobs = access.replica_identity(request.scope), self._service.jobs
         row = jobs.find(replica.job)
-        return metadata.respond(
-            request.url.path,
-            headers,
-            query,
-            project=project_number(_PROJECT) if row is None else row.project,
-            account="" if row is None else row.job["jobSpec"].get("serviceAccount", ""),
-            preempted=jobs.preempted(replica.job, replica.name),
-        )
+        project = project_number(_PROJECT) if row is None else row.project
+        account = "" if row is None else row.job["jobSpec"].get("serviceAccount", "")
+        email = account or f"service-{project}@gcp-sa-aiplatform-cc.iam.gserviceaccount.com"
+        tree = _metadata_tree(project, email, preempted=jobs.preempted(replica.job, replica.name))
+        return _metadata_response(request.url.path, headers, query, tree)
 
 
 def _internal(text: str) -> VertexApiError:

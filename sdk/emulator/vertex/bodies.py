@@ -9,11 +9,20 @@ from __future__ import annotations
 import json
 import re
 from decimal import Decimal
+from importlib import resources
 from typing import Any
 
+from ..errors import words
 from .errors import invalid
-from .fields import ENUMS, MESSAGES, ONEOFS, OUTPUTS
 
+# Written by scripts/vertex_fields from Google's descriptors. A type is a scalar, "Duration", "Timestamp", an enum or a message,
+# with "[]" for repeated and "{}" for a map of strings.
+_TABLE = json.loads(resources.files(__package__).joinpath("fields.json").read_text())
+MESSAGES: dict[str, dict[str, str]] = _TABLE["messages"]
+ONEOFS: dict[str, dict[str, list[str]]] = _TABLE["oneofs"]
+ENUMS: dict[str, dict[str, int]] = _TABLE["enums"]
+# The service sets these; values that a client sends are validated and ignored.
+_OUTPUTS = words("name state createTime startTime endTime updateTime error webAccessUris satisfiesPzs satisfiesPzi")
 _DURATION = re.compile(r"(-?)(\d{1,12})(?:\.(\d{1,9}))?s", re.ASCII)
 _TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _WHOLE = re.compile(r"-?\d{1,19}", re.ASCII)
@@ -24,7 +33,6 @@ Problems = list[tuple[str, str]]
 
 
 def read_json(body: bytes) -> Any:
-    """Return the JSON value of a request's body."""
     try:
         return json.loads(body, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
@@ -32,13 +40,12 @@ def read_json(body: bytes) -> Any:
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """Return the custom job in the body of a create call."""
     found = read_json(body or b"{}")
     problems: Problems = []
     job = _message("CustomJob", found, "custom_job", problems)
     if problems:
         raise invalid(problems)
-    return {name: value for name, value in job.items() if name not in OUTPUTS}
+    return {name: value for name, value in job.items() if name not in _OUTPUTS}
 
 
 def to_response(message: str, value: dict[str, Any], *, enum_numbers: bool) -> dict[str, Any]:
@@ -50,7 +57,6 @@ def to_response(message: str, value: dict[str, Any], *, enum_numbers: bool) -> d
 
 
 def duration_s(duration: str) -> float:
-    """Return a duration such as "3600s" in seconds."""
     return float(duration[:-1])
 
 
@@ -61,8 +67,7 @@ def snake_case(name: str) -> str:
 
 def field_names(message: str) -> dict[str, str]:
     """Return the fields of a message by both of their names, "job_spec" and "jobSpec"."""
-    known = MESSAGES[message]
-    return {**{snake_case(name): name for name in known}, **{name: name for name in known}}
+    return {spelling: name for name in MESSAGES[message] for spelling in (snake_case(name), name)}
 
 
 def _value_to_response(kind: str, value: Any, *, enum_numbers: bool) -> Any:
@@ -154,31 +159,20 @@ def _text(value: Any) -> str:
 
 
 def _enum(known: dict[str, int], value: Any) -> str:
-    if isinstance(value, str) and value in known:
-        name = value
-    elif isinstance(value, int) and not isinstance(value, bool):
-        name = next((name for name, number in known.items() if number == value), "")
-    else:
-        name = ""
-    if not name:
+    number = known.get(value) if isinstance(value, str) else value
+    names = [name for name, each in known.items() if each == number and type(number) is int]
+    if not names:
         raise ValueError
-    return name if known[name] else "UNSET"
+    return names[0] if number else "UNSET"
 
 
 def _whole(value: Any, bits: int) -> int:
-    if isinstance(value, bool):
+    is_whole = (
+        _WHOLE.fullmatch(value) if isinstance(value, str) else type(value) in (int, float) and value == int(value)
+    )
+    if not is_whole or not -(1 << bits - 1) <= int(value) < 1 << bits - 1:
         raise ValueError
-    if isinstance(value, str):
-        if not _WHOLE.fullmatch(value):
-            raise ValueError
-        found = int(value)
-    elif isinstance(value, (int, float)) and value == int(value):
-        found = int(value)
-    else:
-        raise ValueError
-    if not -(1 << bits - 1) <= found < 1 << bits - 1:
-        raise ValueError
-    return found
+    return int(value)
 
 
 def _duration(text: str) -> str:

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ...errors import PodliftError
 from ..gcs.blobs import Blob, read_pieces
+from ..gcs.bodies import check_object
 from ..gcs.conditions import Conditions
 from ..gcs.errors import StorageApiError
-from ..gcs.names import check_object
 from ..gcs.state import StorageState
 from . import files
 from .files import FileStat, OpenForWriting
@@ -55,7 +55,6 @@ class StateThread:
         self._loop = loop
 
     def run(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns, or raise what it raises."""
         if self._is_here():
             raise RuntimeError("What waits for the emulator's state was called in the thread that owns it.")
         future: Future[T] = Future()
@@ -163,7 +162,6 @@ class BucketFs:
                 self._poller.start()
 
     def unmount(self) -> None:
-        """Release one `mount`."""
         with self._users_lock:
             self._users -= 1
             poller = self._poller if not self._users else None
@@ -174,7 +172,6 @@ class BucketFs:
             poller.join()
 
     def flush(self) -> None:
-        """Make objects of all files that were closed before this call."""
         time.sleep(_MARGIN_S)
         self.sync()
 
@@ -198,7 +195,6 @@ class BucketFs:
                             path.rmdir()
 
     def download(self, bucket: str, name: str, target: Path) -> None:
-        """Copy an object into a new file."""
         blob = self._thread.run(lambda: self._state.get(bucket, name).blob)
         shutil.copyfile(self._state.blobs.path(blob), target)
 
@@ -296,7 +292,6 @@ class BucketFs:
             raise
 
     def _delete_object_of(self, key: Key) -> None:
-        """Delete the object of a file that a program has removed."""
         path, synced = self._path(key), self._synced[key]
         if os.path.lexists(path) and path.is_dir() == key[1].endswith("/"):
             return  # it was moved while the folders were read

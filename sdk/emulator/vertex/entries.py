@@ -10,11 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from .. import data_folder
-from ..gcs.names import words
+from ..errors import words
 from .environment import project_number
 from .errors import invalid
-from .filters import Comparison, Filter, compare, invalid_filter, matches_filter, parse, required_comparisons
-from .listing import page_token, read_page_token
+from .listing import (
+    Comparison,
+    Filter,
+    compare,
+    invalid_filter,
+    matches_filter,
+    page_token,
+    parse,
+    read_page_token,
+    required_comparisons,
+)
 from .timing import EmulatorClock, format_time_ns, parse_time_ns
 
 SERVICE = "service"
@@ -66,7 +75,6 @@ class LogEntries:
             self._add(project, job, task, "ERROR" if stream == "stderr" else "INFO", {"textPayload": piece})
 
     def add_service_line(self, project: str, job: str, text: str, severity: str = "INFO") -> None:
-        """Store a line of the service itself."""
         self._add(project, job, SERVICE, severity, {"textPayload": text})
 
     def _add(self, project: str, job: str, task: str, severity: str, payload: dict[str, Any]) -> None:
@@ -79,7 +87,6 @@ class LogEntries:
             self._db.execute(query, values)
 
     def listed(self, request: Any) -> dict[str, Any]:
-        """Return the answer to entries:list."""
         projects, order, size = _check_request(request)
         text = request.get("filter", "")
         found = parse(text)
@@ -120,7 +127,6 @@ class LogEntries:
 
 
 def _structured(line: str) -> dict[str, Any] | None:
-    """Return the payload of a line of JSON; None for one without a severity or a message."""
     if not line.lstrip().startswith("{") or len(line) > _MAX_CHARACTERS:
         return None
     try:
@@ -131,7 +137,6 @@ def _structured(line: str) -> dict[str, Any] | None:
 
 
 def _check_request(request: Any) -> tuple[set[str], str, int]:
-    """Return projects, order and page size of a request."""
     if not isinstance(request, dict):
         raise invalid([("", "Invalid JSON payload received. The body is not an object.")])
     for name in request:
@@ -159,7 +164,6 @@ def _check_request(request: Any) -> tuple[set[str], str, int]:
 
 
 def _sql_conditions(found: Filter) -> tuple[list[str], list[Any]]:
-    """Return the part of a filter that the database can evaluate."""
     clauses: list[str] = []
     values: list[Any] = []
     for each in required_comparisons(found):

@@ -58,7 +58,6 @@ def _count(pool: Mapping[str, Any]) -> int:
 
 
 def host_token(job_id: str) -> str:
-    """Return the ten hex digits in the host names of a job."""
     return hashlib.sha256(job_id.encode()).hexdigest()[:10]
 
 
@@ -138,13 +137,11 @@ def _expanded(text: str, known: Mapping[str, str]) -> str:
 
 
 def container_command(pool: Mapping[str, Any]) -> list[str]:
-    """Return the command of a pool's container; [] if only its image knows it."""
     container = pool.get("containerSpec") or {}
     return [*container.get("command", ()), *container.get("args", ())]
 
 
 def unsupported_pools(job: Mapping[str, Any]) -> list[str]:
-    """Return a sentence for each worker pool that cannot run on this machine."""
     found = []
     for place, pool in enumerate(worker_pools(job)):
         if pool and "pythonPackageSpec" not in pool and not container_command(pool):
@@ -158,7 +155,6 @@ def unsupported_pools(job: Mapping[str, Any]) -> list[str]:
 
 
 def pool_env(pool: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
-    """Return the variables that the caller has set for a pool's replicas."""
     found: Sequence[Mapping[str, str]] = (pool.get("containerSpec") or pool.get("pythonPackageSpec") or {}).get(
         "env", ()
     )

@@ -63,5 +63,4 @@ def too_large(message: str) -> VertexApiError:
 
 
 def not_emulated(what: str) -> VertexApiError:
-    """Return the error for a feature of the real service that the emulator lacks."""
     return VertexApiError(501, f"podlift's emulator of Vertex AI does not know {what}.")

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from ..errors import words
 from ..faults import COMMON_CHECKS, FaultRule, FaultRules, FieldChecks, is_number, is_pattern, is_whole, parse_rules
-from ..gcs.names import words
 
 OPERATIONS = words(
     "customJobs.create customJobs.get customJobs.list customJobs.cancel customJobs.delete operations.get entries.list"
@@ -84,7 +84,6 @@ class VertexFaults(FaultRules[VertexFault]):
         return self._for_job(name, lambda fault: fault.kind in _HTTP and fault.operation in (None, operation))
 
     def for_job(self, kind: Kind, name: str) -> VertexFault | None:
-        """Return the fault of that kind that happens to a job now."""
         return next(iter(self._for_job(name, lambda fault: fault.kind == kind)), None)
 
     def for_running(self, name: str) -> list[VertexFault]:
@@ -92,7 +91,6 @@ class VertexFaults(FaultRules[VertexFault]):
         return self._for_job(name, lambda fault: fault.kind in _RUNNING and fault.log is None)
 
     def for_line(self, name: str, line: str) -> list[VertexFault]:
-        """Return what happens to a job because of a line that it has written."""
         return self._for_job(name, lambda fault: fault.log is not None and re.search(fault.log, line) is not None)
 
     def to_json(self) -> list[dict[str, Any]]:
@@ -109,5 +107,4 @@ class VertexFaults(FaultRules[VertexFault]):
 
 
 def parse(rules: Sequence[Any]) -> list[VertexFault]:
-    """Return the faults that JSON objects with the fields of `VertexFault` describe."""
     return parse_rules(VertexFault, rules, title="Fault {} of vertex", checks=_CHECKS, choices=_CHOICES)

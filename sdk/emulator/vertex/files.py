@@ -57,12 +57,10 @@ def walk(top: str, prefix: str = "") -> Iterator[tuple[str, FileStat]]:
 
 
 def signature(about: os.stat_result) -> tuple[int, ...]:
-    """Return a value that changes with every write."""
     return about.st_ino, about.st_size, about.st_mtime_ns
 
 
 def is_path(name: str) -> bool:
-    """Return whether an object's name can be that of a file or folder."""
     parts = name.removesuffix("/").split("/")
     return "\0" not in name and all(
         part not in ("", ".", "..") and len(part.encode()) <= _MAX_PART_BYTES for part in parts
@@ -92,7 +90,6 @@ def _lease(handle: int) -> OpenForWriting:
 
 
 def is_written(path: Path) -> bool:
-    """Return whether a program has the file open for writing."""
     try:
         with open_with_lease(path) as (_, use):
             return use is OpenForWriting.YES

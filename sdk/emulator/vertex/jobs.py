@@ -11,9 +11,8 @@ from . import lifecycle, listing, machines, rules
 from .environment import project_number, replicas
 from .errors import VertexApiError, invalid, not_found
 from .faults import VertexFaults
-from .scheduler import JobScheduler, scheduling_terms
-from .states import JobTimings
-from .tables import JobRow, JobTable
+from .lifecycle import JobTimings
+from .scheduler import JobRow, JobScheduler, JobTable, scheduling_terms
 from .timing import EmulatorClock, format_time
 
 
@@ -37,7 +36,6 @@ class CustomJobs:
         self._last = table.last()
 
     def create(self, project: str, region: str, job: dict[str, Any]) -> dict[str, Any]:
-        """Create a job and return its resource."""
         problems = rules.problems(job, region)
         if problems:
             raise invalid(problems)
@@ -63,12 +61,10 @@ class CustomJobs:
             return self._resource(row)
 
     def get(self, project: str, region: str, job: str) -> dict[str, Any]:
-        """Return the resource of a job."""
         with self._scheduler.lock:
             return self._resource(self._row(project, region, job))
 
     def list(self, project: str, region: str, query: Mapping[str, str]) -> dict[str, Any]:
-        """Return one page of the jobs of a location, the newest first."""
         text, size = query.get("filter", ""), listing.page_size(query.get("pageSize"))
         found, last = listing.read_filter(text), listing.read_page_token(query.get("pageToken", ""), text)
         shown: list[tuple[int, dict[str, Any]]] = []
@@ -87,7 +83,6 @@ class CustomJobs:
         return answer
 
     def cancel(self, project: str, region: str, job: str) -> None:
-        """Begin to cancel a job; no effect on one that has ended."""
         with self._scheduler.lock:
             self._scheduler.cancel(self._row(project, region, job).id)
 
@@ -104,7 +99,6 @@ class CustomJobs:
             return _operation(location, operation)
 
     def operation(self, project: str, region: str, operation: str) -> dict[str, Any]:
-        """Return an operation; all of them are done."""
         location = f"projects/{project_number(project)}/locations/{region}"
         with self._scheduler.lock:
             known = _is_number(operation) and self._table.operation(int(operation), location)
@@ -133,11 +127,9 @@ class CustomJobs:
         return self._scheduler.inject(int(job), what, replica)
 
     def preempted(self, job: str, replica: str) -> bool:
-        """Return whether the machine of that replica is being preempted."""
         return _is_number(job) and self._scheduler.preempted(int(job), replica)
 
     def clear(self) -> None:
-        """End and remove all jobs."""
         self._scheduler.stop_all()
         with self._scheduler.lock:
             self._table.clear()
@@ -164,7 +156,6 @@ class CustomJobs:
         return hidden
 
     def _resource(self, row: JobRow) -> dict[str, Any]:
-        """Return the resource of a job, in the emulator's own form."""
         status, outcome = row.status, row.status.outcome
         resource: dict[str, Any] = {
             "name": f"projects/{row.project}/locations/{row.region}/customJobs/{row.id}",

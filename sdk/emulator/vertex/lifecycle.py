@@ -7,26 +7,144 @@ attempts after a stockout or an internal error. The durations of phases are `Job
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
 
-from .states import (
-    CANCELLED,
-    CANCELLING,
-    EXPIRED,
-    FAILED,
-    PENDING,
-    QUEUED,
-    RUNNING,
-    SUCCEEDED,
-    Availability,
-    JobAction,
-    JobOutcome,
-    JobStatus,
-    JobTimings,
-    RestartPhase,
-    SchedulingTerms,
-    Transition,
-)
+from .bodies import duration_s
+from .environment import replicas
+
+QUEUED, PENDING, RUNNING = "JOB_STATE_QUEUED", "JOB_STATE_PENDING", "JOB_STATE_RUNNING"
+SUCCEEDED, FAILED, CANCELLED = "JOB_STATE_SUCCEEDED", "JOB_STATE_FAILED", "JOB_STATE_CANCELLED"
+CANCELLING, EXPIRED = "JOB_STATE_CANCELLING", "JOB_STATE_EXPIRED"
+TERMINAL = frozenset((SUCCEEDED, FAILED, CANCELLED, EXPIRED))
+_TIMEOUT_S, _MAX_WAIT_S = 7 * 86400.0, 86400.0
+
+Phase = Literal["queued", "provisioning", "starting", "running", "stopping", "over"]
+RestartPhase = Literal["", "starting", "provisioning"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobTimings:
+    """Durations that are minutes on Vertex AI, in seconds, and the states of jobs that exceed a limit.
+
+    Args:
+        queue_s: before the job leaves the queue.
+        provision_s: before its machines are ready; also before each retry of the whole job.
+        stockout_s: between two attempts to get machines.
+        grace_s: between SIGTERM and SIGKILL when a job is ended; Google documents none.
+        error_s: between the end of a job and the appearance of its `error`; about a minute on Vertex AI.
+        timeout_state: the final state of a job that exceeds its timeout; Google documents none.
+        wait_state: the final state of a job that exceeds `maxWaitDuration`.
+    """
+
+    queue_s: float = 0.05
+    provision_s: float = 0.05
+    stockout_s: float = 0.05
+    grace_s: float = 1.0
+    error_s: float = 0.0
+    timeout_state: str = CANCELLED
+    wait_state: str = EXPIRED
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchedulingTerms:
+    replicas: tuple[str, ...]
+    region: str
+    logs_url: str
+    timeout_s: float = _TIMEOUT_S
+    max_wait_s: float | None = None
+    spot: bool = False
+    flex: bool = False
+    restart_job: bool = False
+    retries: bool = True
+
+    @classmethod
+    def of(cls, job: Mapping[str, Any], *, region: str, logs_url: str) -> SchedulingTerms:
+        given = job.get("jobSpec", {}).get("scheduling", {})
+        strategy, disabled = given.get("strategy"), given.get("disableRetries", False)
+        wait = duration_s(given["maxWaitDuration"]) if "maxWaitDuration" in given else _MAX_WAIT_S
+        return cls(
+            replicas=tuple(replica.name for replica in replicas(job)),
+            region=region,
+            logs_url=logs_url,
+            timeout_s=duration_s(given["timeout"]) if "timeout" in given else _TIMEOUT_S,
+            # Zero means no limit.
+            max_wait_s=wait or None if strategy == "FLEX_START" else None,
+            spot=strategy == "SPOT",
+            flex=strategy == "FLEX_START",
+            restart_job=given.get("restartJobOnWorkerRestart", False) and not disabled,
+            retries=not disabled,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOutcome:
+    state: str
+    code: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStatus:
+    """The status of a job. Times are Unix times in seconds.
+
+    Args:
+        state: as the API shows it.
+        phase: what is going on.
+        due: when time alone changes something; None for never.
+        outcome: how it ends, or will end once all replicas are stopped.
+        next_phase: what follows a stop that is not the end: "starting" in the same place, "provisioning" on new machines.
+    """
+
+    state: str
+    phase: Phase
+    created: float
+    updated: float
+    due: float | None = None
+    started: float | None = None
+    ended: float | None = None
+    outcome: JobOutcome | None = None
+    next_phase: RestartPhase = ""
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    retries: int = 0
+    preemptions: int = 0
+    stockouts: int = 0
+    internal: int = 0
+    preempted: tuple[str, ...] = ()
+    out_of_memory: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> JobStatus:
+        values = {each.name: found[each.name] for each in fields(cls)}
+        values["outcome"] = JobOutcome(**values["outcome"]) if values["outcome"] else None
+        for name in ("preempted", "out_of_memory"):
+            values[name] = tuple(values[name])
+        return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobAction:
+    """What to do: `log` a line, `start` all replicas, `start_one`, `stop` all, `preempt` one, or `close` for good."""
+
+    kind: Literal["log", "start", "start_one", "stop", "preempt", "close"]
+    replica: str = ""
+    text: str = ""
+    severity: str = "INFO"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Availability:
+    """Whether there are machines: `room`, none yet (`held`, until a known time or not) or none at all (`stockout`)."""
+
+    kind: Literal["room", "held", "stockout"] = "room"
+    until: float | None = None
+
+
+Transition = tuple[JobStatus, list[JobAction]]
+
 
 CHIEF = "workerpool0-0"
 # SIGABRT and SIGSEGV of a container; any other exit code is the program's own fault.
@@ -41,12 +159,10 @@ _INTERNAL_OUTCOME = JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INT
 
 
 def new_status(now: float) -> JobStatus:
-    """Return the status of a job before anything has happened."""
     return JobStatus(state=QUEUED, phase="queued", created=now, updated=now)
 
 
 def enqueue(terms: SchedulingTerms, now: float, timings: JobTimings) -> Transition:
-    """Return the status of a new job in the queue."""
     status = new_status(now)
     return _waiting(status, terms, now + timings.queue_s), [_log("Waiting for job to be provisioned.")]
 
@@ -122,7 +238,6 @@ def replicas_stopped(status: JobStatus, terms: SchedulingTerms, now: float, timi
 
 
 def cancel(status: JobStatus, now: float) -> Transition:
-    """Return what follows from a cancel request; nothing if the job has ended."""
     if status.phase == "over" or status.state == CANCELLING:
         return status, []
     if status.phase in ("queued", "provisioning"):
@@ -134,7 +249,6 @@ def cancel(status: JobStatus, now: float) -> Transition:
 
 
 def preempt(status: JobStatus, terms: SchedulingTerms, replica: str, now: float) -> Transition:
-    """Return what follows when the machine of a replica is preempted."""
     if status.phase not in ACTIVE or replica not in terms.replicas or replica in status.preempted:
         return status, []
     status = replace(status, preempted=(*status.preempted, replica), updated=now)
@@ -153,7 +267,6 @@ def out_of_memory(status: JobStatus, terms: SchedulingTerms, replica: str, now: 
 
 
 def internal_error(status: JobStatus, terms: SchedulingTerms, now: float) -> Transition:
-    """Return what follows from an error of the service itself."""
     if status.phase not in ACTIVE:
         return status, []
     status = replace(status, internal=status.internal + 1)
@@ -254,7 +367,6 @@ def _preempted(status: JobStatus, terms: SchedulingTerms, replica: str, now: flo
 
 
 def _restart(status: JobStatus, terms: SchedulingTerms, replica: str, code: int, now: float) -> Transition:
-    """Return what follows from an exit that may not be the program's fault."""
     count = status.restarts.get(replica, 0) + 1
     log = _log(f"The replica {replica} exited with a non-zero status of {code} and is restarted.", "WARNING")
     if count <= _WORKER_RESTARTS:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from ..gcs.names import words
+from ..errors import words
 
 _N1 = r"n1-(standard|highmem|highcpu)-"
 # (machine types, accelerator types, counts)
@@ -79,7 +79,6 @@ _QUOTA_TPUS = {"ct5lp": "tpu_v5e", "ct6e": "tpu_v6e", "tpu7x": "tpu_7x"}
 
 
 def is_tpu(spec: Mapping[str, Any]) -> bool:
-    """Return whether a machine has TPU chips."""
     kind = spec.get("machineType", "")
     return kind == "cloud-tpu" or kind in _TOPOLOGIES or kind == "tpu7x-standard-4t"
 
@@ -154,7 +153,6 @@ def _gpu(kind: str, accelerator: str, count: int, topology: str) -> str | None:
 
 
 def quota_metrics(job: Mapping[str, Any]) -> list[str]:
-    """Return the quota metrics of a job's machines; those of spot and flex-start are named preemptible."""
     spec = job.get("jobSpec", {})
     prefix = _QUOTA_PREFIX
     if spec.get("scheduling", {}).get("strategy") in ("SPOT", "FLEX_START"):
@@ -164,7 +162,6 @@ def quota_metrics(job: Mapping[str, Any]) -> list[str]:
 
 
 def quota_message(job: Mapping[str, Any]) -> str:
-    """Return the error of a create call that exceeds a quota."""
     return f"The following quota metrics exceed quota limits: {','.join(quota_metrics(job))}"
 
 

@@ -104,7 +104,6 @@ class ReplicaProcesses:
         self._redirect_env: Mapping[str, str] = {}
 
     def start(self) -> None:
-        """Start all replicas."""
         self._scratch.mkdir(parents=True, exist_ok=True)
         self._redirect_env = self._buckets.redirect_env(self._url)
         self._buckets.mount()
@@ -147,7 +146,6 @@ class ReplicaProcesses:
             return dict(self._codes)
 
     def out_of_memory(self) -> frozenset[str]:
-        """Return the replicas that the kernel has killed because memory ran out, according to its log and counters."""
         with self._exit_event:
             return frozenset(self._killed)
 
@@ -231,7 +229,6 @@ class ReplicaProcesses:
             self._containers.start(name, host=self._hosts[name], command=command, env=env, cwd=str(home))
 
     def _package(self, spec: Mapping[str, Any], home: Path) -> list[str]:
-        """Return the command that installs the packages of a pool and runs the module."""
         fetched = []
         for place, uri in enumerate(spec.get("packageUris", ())):
             bucket, _, name = uri.removeprefix("gs://").partition("/")

@@ -39,14 +39,12 @@ def problems(job: Mapping[str, Any], region: str) -> Problems:
 
 
 def output_bucket(job: Mapping[str, Any]) -> str | None:
-    """Return the bucket of the output directory, if there is one."""
     prefix = job.get("jobSpec", {}).get("baseOutputDirectory", {}).get("outputUriPrefix", "")
     match = _BUCKET.fullmatch(prefix)
     return match[1] if match else None
 
 
 def with_defaults(job: dict[str, Any]) -> dict[str, Any]:
-    """Return the job with what the service itself adds."""
     spec = dict(job.get("jobSpec", {}))
     base = spec.get("baseOutputDirectory", {}).get("outputUriPrefix")
     if base:

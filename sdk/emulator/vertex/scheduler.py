@@ -3,20 +3,98 @@
 from __future__ import annotations
 
 import heapq
+import json
 import math
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
+from .. import data_folder
 from . import lifecycle
 from .entries import LogEntries
 from .faults import VertexFault, VertexFaults
-from .launcher import ReplicaGroup, ReplicaLauncher
-from .runner import JobRunner
-from .states import Availability, JobAction, JobStatus, JobTimings, SchedulingTerms, Transition
-from .tables import JobRow, JobTable
+from .launcher import JobRunner, ReplicaGroup, ReplicaLauncher
+from .lifecycle import Availability, JobAction, JobStatus, JobTimings, SchedulingTerms, Transition
 from .timing import EmulatorClock
+
+_VERSION = 2
+_SCHEMA = """
+CREATE TABLE jobs (
+    id INTEGER PRIMARY KEY, project TEXT NOT NULL, region TEXT NOT NULL, job TEXT NOT NULL, status TEXT NOT NULL
+);
+CREATE INDEX of_place ON jobs (project, region, id);
+CREATE TABLE operations (id INTEGER PRIMARY KEY, place TEXT NOT NULL);
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobRow:
+    """A job: its location, its specification and its status."""
+
+    id: int
+    project: str
+    region: str
+    job: dict[str, Any]
+    status: JobStatus
+
+
+class JobTable:
+    """The table of jobs. Callers serialize their calls by a lock of their own."""
+
+    def __init__(self, path: Path) -> None:
+        self._db = data_folder.open_database(path, _SCHEMA, _VERSION, any_thread=True)
+
+    def close(self) -> None:
+        self._db.close()
+
+    def add(self, row: JobRow) -> None:
+        values = (row.id, row.project, row.region, json.dumps(row.job), json.dumps(row.status.to_dict()))
+        self._db.execute("INSERT INTO jobs VALUES (?, ?, ?, ?, ?)", values)
+
+    def update(self, job: int, status: JobStatus) -> None:
+        self._db.execute("UPDATE jobs SET status = ? WHERE id = ?", (json.dumps(status.to_dict()), job))
+
+    def get(self, job: int) -> JobRow | None:
+        found = self._db.execute("SELECT * FROM jobs WHERE id = ?", (job,)).fetchone()
+        return None if found is None else _row(found)
+
+    def last(self) -> int:
+        """Return the highest id of a job, 0 for none."""
+        return int(self._db.execute("SELECT coalesce(max(id), 0) FROM jobs").fetchone()[0])
+
+    def newest(self, project: str, region: str, before: int | None) -> Iterator[JobRow]:
+        """Yield the jobs of a location with ids below `before`, the newest first."""
+        query = "SELECT * FROM jobs WHERE project = ? AND region = ? AND id < ? ORDER BY id DESC"
+        for found in self._db.execute(query, (project, region, 2**63 - 1 if before is None else before)):
+            yield _row(found)
+
+    def all_jobs(self) -> list[JobRow]:
+        return [_row(found) for found in self._db.execute("SELECT * FROM jobs ORDER BY id")]
+
+    def delete(self, job: int, operation: int, place: str) -> None:
+        """Delete a job, and record the operation that did it."""
+        self._db.execute("BEGIN IMMEDIATE")
+        self._db.execute("DELETE FROM jobs WHERE id = ?", (job,))
+        self._db.execute("INSERT INTO operations VALUES (?, ?)", (operation, place))
+        self._db.execute("COMMIT")
+
+    def operation(self, operation: int, place: str) -> bool:
+        query = "SELECT 1 FROM operations WHERE id = ? AND place = ?"
+        return self._db.execute(query, (operation, place)).fetchone() is not None
+
+    def clear(self) -> None:
+        self._db.executescript("BEGIN; DELETE FROM jobs; DELETE FROM operations; COMMIT;")
+
+
+def _row(found: tuple[Any, ...]) -> JobRow:
+    number, project, region, job, status = found
+    return JobRow(
+        id=number, project=project, region=region, job=json.loads(job), status=JobStatus.from_dict(json.loads(status))
+    )
+
 
 # The longest sleep of the scheduler's thread; every change wakes it.
 _SLEEP_S = 5.0
@@ -29,8 +107,6 @@ LOGS_URL = (
 
 @dataclass(kw_only=True)
 class _ActiveJob:
-    """A job that has not ended."""
-
     row: JobRow
     terms: SchedulingTerms
     status: JobStatus
@@ -39,7 +115,6 @@ class _ActiveJob:
 
     @property
     def name(self) -> str:
-        """Its display name."""
         return str(self.row.job["displayName"])
 
     @property
@@ -89,7 +164,6 @@ class JobScheduler:
             self._thread.start()
 
     def add(self, row: JobRow, actions: Iterable[JobAction]) -> None:
-        """Schedule a new job."""
         with self.lock:
             active = self._active[row.id] = _ActiveJob(row=row, terms=scheduling_terms(row), status=row.status)
             hold = self._faults.for_job("hold", active.name)
@@ -99,7 +173,6 @@ class JobScheduler:
             self._wake.notify_all()
 
     def cancel(self, job: int) -> None:
-        """Begin to cancel a job; no effect on one that has ended."""
         self._advance(job, lambda active, now: lifecycle.cancel(active.status, now))
 
     def is_active(self, job: int) -> bool:
@@ -127,7 +200,6 @@ class JobScheduler:
             return active is not None and replica in active.status.preempted
 
     def clock_moved(self) -> None:
-        """Recheck all waiting jobs."""
         with self.lock:
             self._recheck_queue()
 
@@ -163,7 +235,6 @@ class JobScheduler:
             self._thread.join(_CLOSE_S)
 
     def _resume(self, row: JobRow) -> None:
-        """Resume a job of an earlier server."""
         if row.status.phase == "over":
             return
         now = self._clock.now()
@@ -223,7 +294,6 @@ class JobScheduler:
         return Availability()
 
     def _advance(self, job: int, step: Callable[[_ActiveJob, float], Transition]) -> None:
-        """Apply one transition to a job."""
         with self.lock:
             active = self._active.get(job)
             if active is not None and not self._closed:
@@ -284,7 +354,6 @@ class JobScheduler:
         )
 
     def _schedule_faults(self, active: _ActiveJob) -> None:
-        """Schedule the faults of a job that begins to run."""
         for fault in self._faults.for_running(active.name):
             at = self._clock.now() + (fault.after_s or 0.0)
             heapq.heappush(self._timed_faults, _TimedFault(at=at, job=active.row.id, fault=fault))
@@ -301,5 +370,4 @@ class JobScheduler:
 
 
 def scheduling_terms(row: JobRow) -> SchedulingTerms:
-    """Return what the specification of a job says about its scheduling."""
     return SchedulingTerms.of(row.job, region=row.region, logs_url=LOGS_URL.format(project=row.project, job=row.id))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from served import FakeLauncher, Served
 
-from sdk.emulator.vertex.states import JobTimings
+from sdk.emulator.vertex.lifecycle import JobTimings
 
 
 @pytest.fixture(scope="session")

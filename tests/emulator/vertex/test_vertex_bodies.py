@@ -14,8 +14,8 @@ from served import pool
 from support import GOLDEN_FILES
 
 from sdk.emulator.vertex import bodies, rules
+from sdk.emulator.vertex.bodies import ENUMS, MESSAGES, ONEOFS
 from sdk.emulator.vertex.errors import VertexApiError
-from sdk.emulator.vertex.fields import ENUMS, MESSAGES, ONEOFS
 
 SCALARS = {9: "string", 8: "bool", 5: "int32", 3: "int64"}
 WELL_KNOWN = {

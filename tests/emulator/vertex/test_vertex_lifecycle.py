@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sdk.emulator.vertex import lifecycle
-from sdk.emulator.vertex.states import TERMINAL, Availability, JobStatus, JobTimings, SchedulingTerms
+from sdk.emulator.vertex.lifecycle import TERMINAL, Availability, JobStatus, JobTimings, SchedulingTerms
 
 TIMINGS = JobTimings(queue_s=1.0, provision_s=2.0, stockout_s=3.0)
 ROOM, STOCKOUT = Availability(), Availability(kind="stockout")

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from served import PARENT, WAIT_S, body
 
-from sdk.emulator.vertex import filters, listing
+from sdk.emulator.vertex import listing
 from sdk.emulator.vertex.errors import VertexApiError
 
 
@@ -134,13 +134,13 @@ def test_a_parameter_that_nobody_knows_is_refused(vertex) -> None:
     ).map("".join)
 )
 def test_no_filter_is_a_crash(text) -> None:
-    for read in (filters.parse, listing.read_filter):
+    for read in (listing.parse, listing.read_filter):
         try:
             found = read(text)
         except VertexApiError as error:
             assert error.code == 400
         else:
-            assert filters.matches_filter(found, lambda each: True) in (True, False)
+            assert listing.matches_filter(found, lambda each: True) in (True, False)
 
 
 @settings(max_examples=60, deadline=None)
@@ -161,7 +161,7 @@ def test_a_filter_means_what_its_tree_says(data) -> None:
         return joined, (all if word == "AND" else any)(value for _, value in parts)
 
     text, value = draw(3)
-    assert filters.matches_filter(filters.parse(text), lambda each: each.value == "yes") is value
+    assert listing.matches_filter(listing.parse(text), lambda each: each.value == "yes") is value
 
 
 @given(st.text(max_size=40))

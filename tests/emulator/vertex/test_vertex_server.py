@@ -13,7 +13,7 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud.aiplatform_v1.types import JobState
 from served import PARENT, TERMINAL, WAIT_S, body
 
-from sdk.emulator.vertex.states import JobTimings
+from sdk.emulator.vertex.lifecycle import JobTimings
 from sdk.process.redirect import tokens
 
 

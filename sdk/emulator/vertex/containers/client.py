@@ -54,8 +54,6 @@ class ContainerConfig:
 
 @dataclass
 class _OutputStream:
-    """One output of a replica, split into lines."""
-
     name: str
     kind: str
     rest: bytes = b""
@@ -78,8 +76,6 @@ class _Container:
 
 
 class Containers:
-    """The containers of one job, until `close`."""
-
     def __init__(self, config: ContainerConfig, on_line: OnLine, on_exit: OnExit) -> None:
         self._on_line, self._on_exit = on_line, on_exit
         self._containers: dict[str, _Container] = {}

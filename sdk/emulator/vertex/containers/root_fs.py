@@ -57,7 +57,6 @@ def unshare_pids() -> None:
 
 
 def mount_proc() -> None:
-    """Make /proc show the PID namespace of this process."""
     _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
 
 
@@ -108,7 +107,6 @@ def _bind_entry(entry: os.DirEntry[str], target: str) -> None:
 
 
 def _mount_read_only(folders: Sequence[str], scratch: str, root: str) -> None:
-    """Let a job read the interpreters of the machine, and not change them."""
     for target in folders:
         _mount(f"{root}{target}", f"{root}{target}", None, _MS_BIND | _MS_REC)
         _remount_read_only(f"{root}{target}")

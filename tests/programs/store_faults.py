@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..errors import InputError, StoreError
-from ..storage.store import Buffer, Stat, Store
+from sdk.errors import InputError, StoreError
+from sdk.storage.store import Buffer, Stat, Store
 
 Op = Literal["put_new", "get", "list", "stat", "delete", "swap"]
 _ACTS = ("kill", "interrupt", "fail", "lose", "flip", "cut")
