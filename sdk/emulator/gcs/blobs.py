@@ -44,8 +44,9 @@ class BlobWriter:
         self.size = 0
         self._crc32c: Any = google_crc32c.Checksum()  # type: ignore[no-untyped-call]
         self._md5 = hashlib.md5(usedforsecurity=False)
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        for piece in read_pieces(self._handle, 0, os.fstat(self._handle).st_size):
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._file = open(handle, "ab", buffering=0)  # noqa: SIM115
+        for piece in read_pieces(handle, 0, os.fstat(handle).st_size):
             self._hash(piece)
 
     def __enter__(self) -> BlobWriter:
@@ -62,7 +63,7 @@ class BlobWriter:
         self._hash(data)
         rest = memoryview(data)
         while rest:
-            rest = rest[os.write(self._handle, rest) :]
+            rest = rest[self._file.write(rest) :]
 
     def _hash(self, data: bytes) -> None:
         self._crc32c.update(data)
@@ -79,9 +80,7 @@ class BlobWriter:
         )
 
     def close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        self._file.close()
 
     def discard(self) -> None:
         self.close()
@@ -120,12 +119,9 @@ class Blobs:
     def _copy_into_one(self, parts: Sequence[str]) -> Blob:
         with self.create() as writer:
             for part in parts:
-                handle = os.open(self.path(part), os.O_RDONLY | os.O_CLOEXEC)
-                try:
-                    for piece in read_pieces(handle, 0, os.fstat(handle).st_size):
+                with self.path(part).open("rb") as file:
+                    while piece := file.read(_PIECE_BYTES):
                         writer.write(piece)
-                finally:
-                    os.close(handle)
             return writer.finish(md5=False)
 
     def size(self, blob: str) -> int:
@@ -141,10 +137,8 @@ class Blobs:
     def flip_byte(self, blob: str, at: int) -> None:
         """Change one byte, as a failing disk would."""
         with self.path(blob).open("r+b") as file:
-            file.seek(at)
-            old = file.read(1)
-            file.seek(at)
-            file.write(bytes([old[0] ^ 1]) if old else b"")
+            old = os.pread(file.fileno(), 1, at)
+            os.pwrite(file.fileno(), bytes(each ^ 1 for each in old), at)
 
     def remove(self, blob: str) -> None:
         """Remove a blob to which nothing refers any more; open readers can continue."""
@@ -162,10 +156,9 @@ class Blobs:
 
     def remove_unknown(self, known: Collection[str]) -> None:
         """Remove the leftovers of a killed server."""
-        with os.scandir(self._folder) as entries:
-            for entry in entries:
-                if entry.name not in known:
-                    self.remove(entry.name)
+        for name in os.listdir(self._folder):
+            if name not in known:
+                self.remove(name)
 
 
 def read_pieces(handle: int, start: int, stop: int) -> Iterator[bytes]:
@@ -182,9 +175,8 @@ def declared_hashes(*sources: Mapping[str, object]) -> Declared:
     """Return the hashes that a client has declared in metadata and headers; every one of them has to match."""
     hashes = []
     for source in sources:
-        for name, key in (("crc32c", "crc32c"), ("md5", "md5Hash"), ("md5", "content-md5")):
-            if source.get(key):
-                hashes.append((name, str(source[key])))
+        named = (("crc32c", "crc32c"), ("md5", "md5Hash"), ("md5", "content-md5"))
+        hashes += [(name, str(source[key])) for name, key in named if source.get(key)]
         for pair in filter(None, str(source.get("x-goog-hash") or "").split(",")):
             match = _HASH_PAIR.fullmatch(pair)
             if match is None:
@@ -194,8 +186,8 @@ def declared_hashes(*sources: Mapping[str, object]) -> Declared:
 
 
 def verify(blob: Blob, hashes: Declared) -> None:
+    known = {"crc32c": ("CRC32C", blob.crc32c), "md5": ("MD5 hash", blob.md5)}
     for name, declared in hashes:
-        actual = {"crc32c": blob.crc32c, "md5": blob.md5}[name]
+        label, actual = known[name]
         if actual is not None and declared != actual:
-            label = {"crc32c": "CRC32C", "md5": "MD5 hash"}[name]
             raise invalid(f'Provided {label} "{declared}" doesn\'t match calculated {label} "{actual}".')

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
+import re
 from datetime import datetime
 from email.utils import format_datetime
+from typing import BinaryIO
 from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect
@@ -19,23 +20,18 @@ from .records import Object
 class MediaResponse(Response):
     """A part of a file as an answer. It holds the file open, so that the object may be deleted meanwhile."""
 
-    def __init__(self, call: Call, handle: int, start: int, stop: int, status: int, headers: dict[str, str]) -> None:
+    def __init__(self, call: Call, file: BinaryIO, start: int, stop: int, status: int, headers: dict[str, str]) -> None:
         super().__init__(None, status, {**headers, "content-length": str(stop - start)})
-        self._is_closed = call.is_closed
-        self._handle = handle
-        self._start = start
-        self._stop = stop
+        self._is_closed, self._file, self._start, self._stop = call.is_closed, file, start, stop
 
     def close(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        self._file.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
             if scope["method"] != "HEAD":
-                for piece in blobs.read_pieces(self._handle, self._start, self._stop):
+                for piece in blobs.read_pieces(self._file.fileno(), self._start, self._stop):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
                     # The server accepts data for a closed connection without an error.
                     if self._is_closed():
@@ -51,15 +47,15 @@ async def download(call: Call) -> Response:
 
 
 def media(call: Call, preconditions: conditions.Conditions) -> MediaResponse:
-    generation = conditions.requested_generation(call.query)
+    generation = conditions.number(call.query)
     record = call.state.get(call.route.bucket, call.route.object, generation, preconditions)
     part = ranges.parse_range(call.headers.get("range"), record.size)
     start, stop = part or (0, record.size)
     headers = object_headers(record)
     if part is not None:
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{record.size}"
-    handle = os.open(call.state.blobs.path(record.blob), os.O_RDONLY | os.O_CLOEXEC)
-    return MediaResponse(call, handle, start, stop, 200 if part is None else 206, headers)
+    file = call.state.blobs.path(record.blob).open("rb", buffering=0)
+    return MediaResponse(call, file, start, stop, 200 if part is None else 206, headers)
 
 
 def object_headers(record: Object) -> dict[str, str]:
@@ -77,14 +73,9 @@ def object_headers(record: Object) -> dict[str, str]:
         "X-Goog-Stored-Content-Encoding": str(record.fields.get("contentEncoding", "identity")),
         "X-Goog-Stored-Content-Length": str(record.size),
     }
-    for name, field in (
-        ("Content-Encoding", "contentEncoding"),
-        ("Content-Disposition", "contentDisposition"),
-        ("Content-Language", "contentLanguage"),
-        ("Cache-Control", "cacheControl"),
-    ):
+    for field in ("contentEncoding", "contentDisposition", "contentLanguage", "cacheControl"):
         if record.fields.get(field):
-            headers[name] = str(record.fields[field])
+            headers[re.sub("([A-Z])", r"-\1", field).title()] = str(record.fields[field])
     for name, text in (record.fields.get("metadata") or {}).items():
         headers[f"X-Goog-Meta-{quote(name)}"] = quote(text, safe=" !#$&'()*+,/:;=?@[]~")
     return headers

@@ -10,6 +10,8 @@ from .errors import StorageApiError, invalid
 
 _MAX_HEAD_BYTES = 1 << 20
 _BOUNDARY = re.compile(r"""boundary=(?:"([^"\r\n]+)"|'([^'\r\n]+)'|([^\s;"']+))""", re.IGNORECASE)
+# A boundary, headers, the metadata, a boundary, headers: the groups are the kind of line end, the metadata, the second headers.
+_HEAD = rb".*?MARK[ \t]*(\r?\n)(?:[^\r\n][^\n]*\n)*\1(.*?)\1MARK[ \t]*\r?\n((?:[^\r\n][^\n]*\n)*)\1"
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -29,6 +31,7 @@ class MultipartParser:
 
     def __init__(self, boundary: bytes) -> None:
         self._mark = b"--" + boundary
+        self._head = re.compile(_HEAD.replace(b"MARK", re.escape(self._mark)), re.DOTALL)
         self._buffer = b""
         self._delimiter = b""
         self._ended = False
@@ -59,51 +62,19 @@ class MultipartParser:
 
     def _read_head(self) -> bool:
         """Read both headers and the metadata once all of it has arrived."""
-        head = self._head()
-        if head is None:
+        match = self._head.match(self._buffer)
+        if match is None:
             if len(self._buffer) > _MAX_HEAD_BYTES:
                 raise _malformed(f"no metadata within its first {_MAX_HEAD_BYTES} bytes")
             return False
-        start, stop, headers, position = head
-        self.metadata = _json_object(self._buffer[start:stop])
-        self.content_type = headers.get("content-type")
-        self._buffer = self._buffer[position:]
+        newline, metadata, headers = match.groups()
+        pairs = (line.partition(":") for line in headers.decode("latin-1").split("\n"))
+        self.metadata = _json_object(metadata)
+        self.content_type = {name.strip().lower(): value.strip() for name, _, value in pairs}.get("content-type")
+        self._delimiter = newline + self._mark
+        self._buffer = self._buffer[match.end() :]
         self.started = True
         return True
-
-    def _head(self) -> tuple[int, int, dict[str, str], int] | None:
-        """Return where the metadata starts and stops, the headers of the bytes, and where the bytes start."""
-        line = self._line_after(self._buffer.find(self._mark))
-        if line is None:
-            return None
-        newline = b"\r\n" if self._buffer[line - 2 : line] == b"\r\n" else b"\n"
-        self._delimiter = newline + self._mark
-        first = self._headers(line, newline)
-        if first is None:
-            return None
-        stop = self._buffer.find(self._delimiter, first[1])
-        line = self._line_after(stop + len(newline) if stop >= 0 else -1)
-        second = None if line is None else self._headers(line, newline)
-        return None if second is None else (first[1], stop, second[0], second[1])
-
-    def _line_after(self, mark: int) -> int | None:
-        if mark < 0:
-            return None
-        end = self._buffer.find(b"\n", mark + len(self._mark))
-        if end >= 0 and self._buffer[mark + len(self._mark) : end].strip():
-            raise _malformed("no bytes follow its metadata")
-        return end + 1 if end >= 0 else None
-
-    def _headers(self, start: int, newline: bytes) -> tuple[dict[str, str], int] | None:
-        """Return the headers that start there, and the position after them."""
-        if self._buffer.startswith(newline, start):
-            return {}, start + len(newline)
-        end = self._buffer.find(newline + newline, start)
-        if end < 0:
-            return None
-        lines = self._buffer[start:end].decode("latin-1").split("\n")
-        pairs = (line.partition(":") for line in lines)
-        return {name.strip().lower(): value.strip() for name, _, value in pairs}, end + 2 * len(newline)
 
 
 def _json_object(text: bytes) -> dict[str, Any]:

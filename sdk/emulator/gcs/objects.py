@@ -44,15 +44,9 @@ async def list_objects(call: Call) -> Response:
         after=read_token(query["pageToken"]) if query.get("pageToken") else Cursor(),
     )
     page = list_page(scan, list_query)
-    answer: dict[str, Any] = {"kind": "storage#objects"}
-    if page.items:
-        records = (Object.from_json(item.record) for item in page.items)
-        answer["items"] = [object_resource(record, call.base_url) for record in records]
-    if page.prefixes:
-        answer["prefixes"] = page.prefixes
-    if page.token:
-        answer["nextPageToken"] = page.token
-    return JSONResponse(answer)
+    items = [object_resource(Object.from_json(item.record), call.base_url) for item in page.items]
+    answer = {"items": items, "prefixes": page.prefixes, "nextPageToken": page.token}
+    return JSONResponse({"kind": "storage#objects", **{name: value for name, value in answer.items() if value}})
 
 
 async def patch(call: Call) -> Response:
@@ -66,7 +60,7 @@ async def patch(call: Call) -> Response:
 
 async def delete(call: Call) -> Response:
     await call.apply_faults(call.route.object)
-    call.state.delete(_requested(call), permanently=conditions.requested_generation(call.query) is not None)
+    call.state.delete(_requested(call), permanently=conditions.number(call.query) is not None)
     return Response(status_code=204)
 
 
@@ -94,10 +88,9 @@ async def compose(call: Call) -> Response:
 def _source(call: Call, given: Any) -> Object:
     check_fields("a source of a compose", given, "name generation objectPreconditions")
     check_fields("objectPreconditions", given.get("objectPreconditions") or {}, "ifGenerationMatch")
-    generation = None
-    if given.get("generation"):
-        generation = conditions.requested_generation({"generation": str(given["generation"])})
-    preconditions = conditions.source_conditions(given.get("objectPreconditions"))
+    generation = conditions.number(given) if given.get("generation") else None
+    required = conditions.number(given.get("objectPreconditions") or {}, "ifGenerationMatch")
+    preconditions = conditions.Conditions(generation=required)
     return call.state.get(call.route.bucket, check_object(given.get("name")), generation, preconditions, reading=False)
 
 
@@ -130,13 +123,13 @@ def _copy(call: Call, given: dict[str, Any]) -> Object:
     route, state = call.route, call.state
     name = check_object(route.to_object)
     source_preconditions = conditions.parse(call.query, prefix="ifSource")
-    generation = conditions.requested_generation(call.query, "sourceGeneration")
+    generation = conditions.number(call.query, "sourceGeneration")
     source = state.get(route.bucket, route.object, generation, source_preconditions, reading=False)
     fields = object_fields(given) if set(given) - OBJECT_OUTPUT_FIELDS else source.fields
     blob = Blob(id=state.blobs.link(source.blob), size=source.size, crc32c=source.crc32c, md5=source.md5)
     with state.blobs.removed_on_error(blob):
         preconditions = conditions.parse(call.query)
-        return state.commit(route.to_bucket, name, blob, fields, preconditions, source.components)
+        return state.commit(route.to_bucket or route.bucket, name, blob, fields, preconditions, source.components)
 
 
 def flag(call: Call, name: str) -> bool:
@@ -155,5 +148,5 @@ def max_results(call: Call) -> int:
 
 def _requested(call: Call, *, reading: bool = False) -> Object:
     preconditions = conditions.parse(call.query, call.headers)
-    generation = conditions.requested_generation(call.query)
+    generation = conditions.number(call.query)
     return call.state.get(call.route.bucket, call.route.object, generation, preconditions, reading=reading)

@@ -12,17 +12,16 @@ from urllib.parse import unquote_to_bytes
 
 from ...errors import nearest
 from ..errors import words
-from .conditions import NAMES
 from .errors import StorageApiError, invalid, not_emulated
 
-_CONDITIONS = frozenset(f"if{name}" for name in NAMES)
-_SOURCE = frozenset(f"ifSource{name}" for name in NAMES)
+_META = words("ifMetagenerationMatch ifMetagenerationNotMatch")
+_CONDITIONS = _META | words("ifGenerationMatch ifGenerationNotMatch")
+_SOURCE = frozenset(name.replace("if", "ifSource", 1) for name in _CONDITIONS)
 # Access control and the form of the answer: the emulator has no access control, and always answers in full.
 _HARMLESS = words(
     "alt fields prettyPrint projection key quotaUser userProject userIp callback access_token oauth_token $.xgafv"
     " predefinedAcl predefinedDefaultObjectAcl destinationPredefinedAcl"
 )
-_META = frozenset(("ifMetagenerationMatch", "ifMetagenerationNotMatch"))
 _COPY = _CONDITIONS | _SOURCE | {"sourceGeneration"}
 _UPLOAD = _CONDITIONS | {"name", "uploadType", "upload_id", "contentEncoding"}
 PARAMETERS: dict[str, frozenset[str]] = {
@@ -64,8 +63,31 @@ PARAMETERS: dict[str, frozenset[str]] = {
     "xml.complete": frozenset(("uploadId",)),
     "xml.abort": frozenset(("uploadId",)),
 }
-_FOLDERS = {"managedFolders": "buckets.managed_folders", "folders": "buckets.folders"}
-_BUCKET = {"GET": "get", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
+# Method, path below /storage/v1/b, operation.
+_ROUTES = (
+    ("GET", "", "buckets.list"),
+    ("POST", "", "buckets.insert"),
+    ("GET", "{bucket}", "buckets.get"),
+    ("PATCH", "{bucket}", "buckets.patch"),
+    ("PUT", "{bucket}", "buckets.update"),
+    ("DELETE", "{bucket}", "buckets.delete"),
+    ("GET", "{bucket}/storageLayout", "buckets.layout"),
+    ("GET", "{bucket}/iam/testPermissions", "buckets.permissions"),
+    ("GET", "{bucket}/managedFolders", "buckets.managed_folders"),
+    ("GET", "{bucket}/managedFolders/{object}", "buckets.managed_folders"),
+    ("GET", "{bucket}/folders", "buckets.folders"),
+    ("GET", "{bucket}/folders/{object}", "buckets.folders"),
+    ("GET", "{bucket}/o", "objects.list"),
+    ("GET", "{bucket}/o/", "objects.list"),
+    ("GET", "{bucket}/o/{object}", "objects.get"),
+    ("PATCH", "{bucket}/o/{object}", "objects.patch"),
+    ("PUT", "{bucket}/o/{object}", "objects.update"),
+    ("DELETE", "{bucket}/o/{object}", "objects.delete"),
+    ("POST", "{bucket}/o/{object}/compose", "objects.compose"),
+    ("POST", "{bucket}/o/{object}/rewriteTo/b/{to_bucket}/o/{to_object}", "objects.rewrite"),
+    ("POST", "{bucket}/o/{object}/copyTo/b/{to_bucket}/o/{to_object}", "objects.copy"),
+    ("POST", "{bucket}/o/{object}/moveTo/o/{to_object}", "objects.move"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,44 +156,25 @@ def _upload(method: str, query: Mapping[str, str], headers: Mapping[str, str]) -
 
 def _json(method: str, parts: list[str], query: Mapping[str, str]) -> StorageRoute:
     """Return the route of a path below /storage/v1/b."""
-    last = parts[1:]
-    operation = None
-    if parts in ([], [""]):
-        operation = {"GET": "buckets.list", "POST": "buckets.insert"}.get(method)
-        parts = [""]
-    elif not last:
-        operation = f"buckets.{_BUCKET[method]}" if method in _BUCKET else None
-    elif last in (["o"], ["o", ""]):
-        operation = "objects.list" if method == "GET" else None
-    elif last == ["storageLayout"] and method == "GET":
-        operation = "buckets.layout"
-    elif last == ["iam", "testPermissions"] and method == "GET":
-        operation = "buckets.permissions"
-    elif last[0] in _FOLDERS and len(last) <= 2 and method == "GET":
-        return StorageRoute(operation=_FOLDERS[last[0]], bucket=parts[0], object="".join(last[1:]))
-    elif last[0] == "o":
-        return _object(method, parts[0], last[1:], query)
-    if operation is None:
-        raise not_emulated(f"{method} /storage/v1/b/{'/'.join(parts)}")
-    return StorageRoute(operation=operation, bucket=parts[0])
+    for verb, template, operation in _ROUTES:
+        names = _matched(template.split("/"), parts or [""]) if verb == method else None
+        if names is not None:
+            is_download = operation == "objects.get" and query.get("alt") == "media"
+            return StorageRoute(operation="objects.download" if is_download else operation, **names)
+    raise not_emulated(f"{method} /storage/v1/b/{'/'.join(parts)}")
 
 
-def _object(method: str, bucket: str, parts: list[str], query: Mapping[str, str]) -> StorageRoute:
-    """Return the route of a path below /storage/v1/b/BUCKET/o."""
-    name, last = parts[0], parts[1:]
-    if not last and method in _BUCKET:
-        media = method == "GET" and query.get("alt") == "media"
-        return StorageRoute(
-            operation="objects.download" if media else f"objects.{_BUCKET[method]}", bucket=bucket, object=name
-        )
-    if method == "POST" and last == ["compose"]:
-        return StorageRoute(operation="objects.compose", bucket=bucket, object=name)
-    if method == "POST" and len(last) == 5 and last[0] in ("rewriteTo", "copyTo") and (last[1], last[3]) == ("b", "o"):
-        verb = {"rewriteTo": "objects.rewrite", "copyTo": "objects.copy"}[last[0]]
-        return StorageRoute(operation=verb, bucket=bucket, object=name, to_bucket=last[2], to_object=last[4])
-    if method == "POST" and len(last) == 3 and last[:2] == ["moveTo", "o"]:
-        return StorageRoute(operation="objects.move", bucket=bucket, object=name, to_bucket=bucket, to_object=last[2])
-    raise not_emulated(f"{method} /storage/v1/b/{bucket}/o/{'/'.join(parts)}")
+def _matched(template: list[str], parts: list[str]) -> dict[str, str] | None:
+    """Return the names in a path; None if it does not match the template."""
+    if len(template) != len(parts):
+        return None
+    names = {}
+    for wanted, part in zip(template, parts, strict=True):
+        if wanted.startswith("{") and part:
+            names[wanted[1:-1]] = part
+        elif wanted != part:
+            return None
+    return names
 
 
 def _xml(method: str, parts: list[str], query: Mapping[str, str]) -> StorageRoute:

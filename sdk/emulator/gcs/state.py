@@ -21,6 +21,7 @@ from .listing import ListedObject
 from .records import Bucket, Object, UploadSession, timestamp
 
 _VERSION = 1
+_WITH_BLOBS = ("objects", "sessions", "parts")
 _SCHEMA = """
 CREATE TABLE buckets (name TEXT PRIMARY KEY, record TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE objects (
@@ -38,93 +39,57 @@ INSERT INTO counters VALUES (0);
 """
 
 
-class Tables:
-    """The open database of a folder that belongs to this process alone.
+_ANY = Conditions()
+
+
+class StorageState:
+    """Everything in one data folder, which belongs to this process alone.
 
     One thread may use it, which SQLite checks: whatever a request reads and writes between two awaits is atomic for all
     other requests. That is the one lock under which preconditions are compared and objects committed.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self._lock = _lock_folder(folder)
         try:
-            data_folder.make_data_folder(folder)
-            self._lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            os.fchmod(self._lock, 0o600)
-        except OSError as error:
-            raise InputError(f"The data folder cannot be used: {error}. Next: name another one by --data.") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._db = data_folder.open_database(folder / "tables.sqlite", _SCHEMA, _VERSION, any_thread=False)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise InputError(
-                f"Another emulator serves the data folder {str(folder)!r}. Next: stop it, or name another folder by --data."
-            ) from None
         except BaseException:
             os.close(self._lock)
             raise
+        self._clock = clock
+        self._orphaned_blobs: list[str] = []
+        self.blobs = Blobs(folder / "blobs")
+        self.blobs.remove_unknown({blob for table in _WITH_BLOBS for blob in self._blobs_of(table)})
 
     def close(self) -> None:
         self._db.close()
         os.close(self._lock)
 
-    def run(self, statement: str, *values: object) -> sqlite3.Cursor:
+    def _run(self, statement: str, *values: object) -> sqlite3.Cursor:
         return self._db.execute(statement, values)
 
-    @property
-    def change_count(self) -> int:
-        """The number of rows written since the folder was opened."""
-        return self._db.total_changes
-
-    @property
-    def in_transaction(self) -> bool:
-        return self._db.in_transaction
+    def _blobs_of(self, table: str) -> list[str]:
+        return [row[0] for row in self._run(f"SELECT blob FROM {table}")]  # noqa: S608
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write everything in the block or nothing; an inner block joins the outer one."""
+        """Store all of the block or nothing; an inner block joins the outer one."""
         if self._db.in_transaction:
             yield
             return
-        self._db.execute("BEGIN IMMEDIATE")
+        self._run("BEGIN IMMEDIATE")
         try:
             yield
         except BaseException:
-            self._db.execute("ROLLBACK")
+            self._run("ROLLBACK")
             raise
-        self._db.execute("COMMIT")
-
-
-_ANY = Conditions()
-
-
-class StorageState:
-    """Everything in one data folder."""
-
-    def __init__(self, folder: Path, clock: Clock) -> None:
-        self._tables = Tables(folder)
-        self._clock = clock
-        self._orphaned_blobs: list[str] = []
-        self.blobs = Blobs(folder / "blobs")
-        tables = ("objects", "sessions", "parts")
-        self.blobs.remove_unknown({row[0] for table in tables for row in self._tables.run(f"SELECT blob FROM {table}")})  # noqa: S608
-
-    def close(self) -> None:
-        self._tables.close()
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Store all of the block or nothing. Blobs that become unused are removed afterwards."""
-        inner = self._tables.in_transaction
-        try:
-            with self._tables.transaction():
-                yield
-            # After the outermost commit: a kill in between would otherwise leave an object without its bytes.
-            for blob in self._orphaned_blobs if not inner else ():
+        else:
+            self._run("COMMIT")
+            # A kill before the commit would otherwise leave an object without its bytes.
+            for blob in self._orphaned_blobs:
                 self.blobs.remove(blob)
         finally:
-            if not inner:
-                self._orphaned_blobs = []
+            self._orphaned_blobs = []
 
     def now(self) -> str:
         return timestamp(self._clock.now())
@@ -132,24 +97,24 @@ class StorageState:
     def clear(self) -> None:
         """Remove everything but the highest generation that was assigned."""
         with self.transaction():
-            for table in ("objects", "sessions", "parts"):
-                self._orphaned_blobs += [row[0] for row in self._tables.run(f"SELECT blob FROM {table}")]  # noqa: S608
-                self._tables.run(f"DELETE FROM {table}")  # noqa: S608
-            self._tables.run("DELETE FROM buckets")
+            for table in _WITH_BLOBS:
+                self._orphaned_blobs += self._blobs_of(table)
+                self._run(f"DELETE FROM {table}")  # noqa: S608
+            self._run("DELETE FROM buckets")
 
     # Buckets
 
     def bucket(self, name: str) -> Bucket:
-        row = self._tables.run("SELECT record FROM buckets WHERE name = ?", name).fetchone()
+        row = self._run("SELECT record FROM buckets WHERE name = ?", name).fetchone()
         if row is None:
             raise no_bucket(name)
         return Bucket.from_json(row[0])
 
     def has_bucket(self, name: str) -> bool:
-        return self._tables.run("SELECT 1 FROM buckets WHERE name = ?", name).fetchone() is not None
+        return self._run("SELECT 1 FROM buckets WHERE name = ?", name).fetchone() is not None
 
     def buckets(self) -> list[Bucket]:
-        return [Bucket.from_json(row[0]) for row in self._tables.run("SELECT record FROM buckets ORDER BY name")]
+        return [Bucket.from_json(row[0]) for row in self._run("SELECT record FROM buckets ORDER BY name")]
 
     def create_bucket(self, name: str, fields: dict[str, Any]) -> Bucket:
         if self.has_bucket(name):
@@ -164,24 +129,24 @@ class StorageState:
 
     def _store_bucket(self, bucket: Bucket) -> Bucket:
         with self.transaction():
-            self._tables.run("REPLACE INTO buckets VALUES (?, ?)", bucket.name, bucket.to_json())
+            self._run("REPLACE INTO buckets VALUES (?, ?)", bucket.name, bucket.to_json())
         return bucket
 
     def delete_bucket(self, name: str) -> None:
-        if self._tables.run("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1", name).fetchone():
+        if self._run("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1", name).fetchone():
             raise StorageApiError(409, "conflict", "The bucket you tried to delete is not empty.")
         with self.transaction():
-            self._tables.run("DELETE FROM buckets WHERE name = ?", name)
+            self._run("DELETE FROM buckets WHERE name = ?", name)
 
     # Objects
 
     def find(self, bucket: str, name: str, generation: int | None = None) -> Object | None:
         """Return the live object, or one generation of it; None if it does not exist."""
         if generation is None:
-            found = self._tables.run("SELECT record FROM objects WHERE bucket = ? AND name = ? AND live", bucket, name)
+            found = self._run("SELECT record FROM objects WHERE bucket = ? AND name = ? AND live", bucket, name)
         else:
             query = "SELECT record FROM objects WHERE bucket = ? AND name = ? AND generation = ?"
-            found = self._tables.run(query, bucket, name, generation)
+            found = self._run(query, bucket, name, generation)
         row = found.fetchone()
         return None if row is None else Object.from_json(row[0])
 
@@ -208,15 +173,15 @@ class StorageState:
             "SELECT name, generation, record FROM objects "  # noqa: S608
             f"WHERE bucket = ? AND (name, generation) > (?, ?) {live} ORDER BY name, generation LIMIT ?"
         )
-        return [ListedObject(*row) for row in self._tables.run(query, bucket, name, generation, limit)]
+        return [ListedObject(*row) for row in self._run(query, bucket, name, generation, limit)]
 
     def live_objects(self) -> list[tuple[str, str, int, str]]:
-        return self._tables.run("SELECT bucket, name, generation, blob FROM objects WHERE live").fetchall()
+        return self._run("SELECT bucket, name, generation, blob FROM objects WHERE live").fetchall()
 
     @property
     def change_count(self) -> int:
         """A number that grows with every write."""
-        return self._tables.change_count
+        return self._db.total_changes
 
     def commit(
         self,
@@ -267,52 +232,70 @@ class StorageState:
             self._write(replace(old, deleted=now))
             return
         query = "DELETE FROM objects WHERE bucket = ? AND name = ? AND generation = ?"
-        self._tables.run(query, old.bucket, old.name, old.generation)
+        self._run(query, old.bucket, old.name, old.generation)
         self._orphaned_blobs.append(old.blob)
 
     def _write(self, record: Object) -> Object:
         key = (record.bucket, record.name, record.generation)
         live = int(record.deleted is None)
-        self._tables.run("REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)", *key, live, record.blob, record.to_json())
+        self._run("REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?)", *key, live, record.blob, record.to_json())
         return record
 
     def _next_generation(self) -> int:
         """Return a number above all that were assigned, also by earlier servers: microseconds, as the real ones."""
-        last: int = self._tables.run("SELECT generation FROM counters").fetchone()[0]
+        last: int = self._run("SELECT generation FROM counters").fetchone()[0]
         following = max(last + 1, int(self._clock.now() * 1e6))
-        self._tables.run("UPDATE counters SET generation = ?", following)
+        self._run("UPDATE counters SET generation = ?", following)
         return following
 
     # Unfinished uploads
 
     def session(self, key: str) -> UploadSession | None:
         """Return a resumable upload; None for one that was lost, cancelled or never started."""
-        row = self._tables.run("SELECT record FROM sessions WHERE id = ?", key).fetchone()
+        row = self._run("SELECT record FROM sessions WHERE id = ?", key).fetchone()
         return None if row is None else UploadSession.from_json(row[0])
 
     def store_session(self, session: UploadSession) -> None:
         blob = "" if session.finished else session.blob
         with self.transaction():
-            self._tables.run("REPLACE INTO sessions VALUES (?, ?, ?)", session.id, blob, session.to_json())
+            self._run("REPLACE INTO sessions VALUES (?, ?, ?)", session.id, blob, session.to_json())
 
     def delete_session(self, session: UploadSession) -> None:
         with self.transaction():
             self._orphaned_blobs += [session.blob] if session.blob and not session.finished else []
             self._orphaned_blobs += [
-                row[0] for row in self._tables.run("SELECT blob FROM parts WHERE session = ?", session.id)
+                row[0] for row in self._run("SELECT blob FROM parts WHERE session = ?", session.id)
             ]
-            self._tables.run("DELETE FROM parts WHERE session = ?", session.id)
-            self._tables.run("DELETE FROM sessions WHERE id = ?", session.id)
+            self._run("DELETE FROM parts WHERE session = ?", session.id)
+            self._run("DELETE FROM sessions WHERE id = ?", session.id)
 
     def store_part(self, session: UploadSession, number: int, blob: Blob) -> None:
         """Store one part of a multipart upload of the XML API; the same number again replaces it."""
         with self.transaction():
             query = "SELECT blob FROM parts WHERE session = ? AND number = ?"
-            self._orphaned_blobs += [row[0] for row in self._tables.run(query, session.id, number)]
+            self._orphaned_blobs += [row[0] for row in self._run(query, session.id, number)]
             values = (session.id, number, blob.id, blob.md5, blob.size)
-            self._tables.run("REPLACE INTO parts VALUES (?, ?, ?, ?, ?)", *values)
+            self._run("REPLACE INTO parts VALUES (?, ?, ?, ?, ?)", *values)
 
     def parts(self, session: UploadSession) -> dict[int, tuple[str, str, int]]:
         """Return the parts that have arrived: number -> blob, etag, size."""
-        rows = self._tables.run("SELECT number, blob, etag, size FROM parts WHERE session = ?", session.id)
+        rows = self._run("SELECT number, blob, etag, size FROM parts WHERE session = ?", session.id)
         return {number: (blob, etag, size) for number, blob, etag, size in rows}
+
+
+def _lock_folder(folder: Path) -> int:
+    """Make the folder if it does not exist, and return the handle that keeps other emulators out of it."""
+    try:
+        data_folder.make_data_folder(folder)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        os.fchmod(lock, 0o600)
+    except OSError as error:
+        raise InputError(f"The data folder cannot be used: {error}. Next: name another one by --data.") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise InputError(
+            f"Another emulator serves the data folder {str(folder)!r}. Next: stop it, or name another folder by --data."
+        ) from None
+    return lock

@@ -60,7 +60,7 @@ async def put(call: Call) -> Response:
 
 async def delete(call: Call) -> Response:
     await call.apply_faults(call.route.object)
-    generation = conditions.requested_generation(call.query)
+    generation = conditions.number(call.query)
     record = call.state.get(call.route.bucket, call.route.object, generation, _conditions(call), reading=False)
     call.state.delete(record, permanently=generation is not None)
     return Response(status_code=204)

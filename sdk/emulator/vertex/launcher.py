@@ -8,12 +8,15 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Set
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from ..gcs.state import StorageState
+from . import lifecycle
 from .containers.client import OnLine
+from .lifecycle import JobStatus, JobTimings, SchedulingTerms, Transition
 
 
 class ReplicaGroup(Protocol):
@@ -57,6 +60,7 @@ class ReplicaLauncher(Protocol):
         """Release what all groups share; none of them is open any more."""
 
 
+_POLL_S = 0.02
 # Opens a launcher, given the stored state, the loop in whose thread it may be read, and the emulator's URL.
 OpenLauncher = Callable[[StorageState, asyncio.AbstractEventLoop, str], ReplicaLauncher]
 
@@ -88,34 +92,24 @@ class ProcessLauncher:
         self._buckets.close()
 
 
-_POLL_S = 0.02
-
-
 class JobRunner:
-    """The containers of one job.
+    """The containers of one job, in a thread of their own that executes commands and reports what happens to them.
 
     Args:
         make: makes a new group for every attempt of the whole job.
-        grace_s: between SIGTERM and SIGKILL.
-        on_start: called when all replicas were started.
-        on_exit: called with the exit codes of replicas, and those of them that ran out of memory.
-        on_stop: called when no process runs any more after "stop".
-        on_error: called with a sentence when the group has failed.
+        terms: of the job.
+        timings: the time between SIGTERM and SIGKILL, and what the state machine needs.
+        report: called with what follows for the status of the job.
     """
 
     def __init__(
         self,
         make: Callable[[], ReplicaGroup],
-        grace_s: float,
-        *,
-        on_start: Callable[[], None],
-        on_exit: Callable[[dict[str, int], Set[str]], None],
-        on_stop: Callable[[], None],
-        on_error: Callable[[str], None],
+        terms: SchedulingTerms,
+        timings: JobTimings,
+        report: Callable[[Callable[[JobStatus, float], Transition]], None],
     ) -> None:
-        self._make = make
-        self._grace_s = grace_s
-        self._on_start, self._on_exit, self._on_stop, self._on_error = on_start, on_exit, on_stop, on_error
+        self._make, self._terms, self._timings, self._report = make, terms, timings, report
         self._commands: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._group: ReplicaGroup | None = None
         self._reported: set[str] = set()
@@ -141,19 +135,24 @@ class JobRunner:
             except Exception as error:
                 # The job fails with this reason in its error; the others continue.
                 traceback.print_exc()
-                self._abandon()
-                self._on_error(f"{type(error).__name__}: {error}")
+                try:
+                    self._end(0)
+                except Exception:  # the job fails anyway
+                    traceback.print_exc()
+                why = f"{type(error).__name__}: {error}"
+                self._report(partial(lifecycle.emulator_error, why=why))
 
     def _handle(self, what: str, replica: str) -> None:
+        terms, timings = self._terms, self._timings
         if what == "start":
             self._reported.clear()
             self._group = self._make()
             self._group.start()
-            self._on_start()
+            self._report(lambda status, now: lifecycle.replicas_started(status, terms, now))
         elif what in ("stop", "close"):
-            self._end()
+            self._end(timings.grace_s)
             if what == "stop":
-                self._on_stop()
+                self._report(lambda status, now: lifecycle.replicas_stopped(status, terms, now, timings))
         elif self._group is None:
             return
         elif what == "start_one":
@@ -165,19 +164,11 @@ class JobRunner:
             new = {name: code for name, code in self._group.exited().items() if name not in self._reported}
             self._reported |= set(new)
             if new:
-                self._on_exit(new, self._group.out_of_memory() & set(new))
+                killed = self._group.out_of_memory() & set(new)
+                self._report(lambda status, now: lifecycle.replicas_exited(status, terms, new, now, killed))
 
-    def _end(self) -> None:
+    def _end(self, grace_s: float) -> None:
         group, self._group = self._group, None
         if group is not None:
-            group.terminate(self._grace_s)
+            group.terminate(grace_s)
             group.close()
-
-    def _abandon(self) -> None:
-        group, self._group = self._group, None
-        if group is not None:
-            try:
-                group.terminate(0)
-                group.close()
-            except Exception:  # the job fails anyway
-                traceback.print_exc()

@@ -7,7 +7,7 @@ import json
 import math
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -325,10 +325,7 @@ class JobScheduler:
                 active.runner.send(action.kind, action.replica)
 
     def _runner(self, active: _ActiveJob) -> JobRunner:
-        job, terms = active.row.id, active.terms
-
-        def on_exit(codes: dict[str, int], killed: Set[str]) -> None:
-            self._advance(job, lambda active, now: lifecycle.replicas_exited(active.status, terms, codes, now, killed))
+        job = active.row.id
 
         def report(step: Callable[[JobStatus, float], Transition]) -> None:
             self._advance(job, lambda current, now: step(current.status, now))
@@ -344,14 +341,7 @@ class JobScheduler:
             row = active.row
             return self._launcher.make(row.job, job_id=str(job), project=row.project, region=row.region, emit=emit)
 
-        return JobRunner(
-            make,
-            self._timings.grace_s,
-            on_start=lambda: report(lambda status, now: lifecycle.replicas_started(status, terms, now)),
-            on_exit=on_exit,
-            on_stop=lambda: report(lambda status, now: lifecycle.replicas_stopped(status, terms, now, self._timings)),
-            on_error=lambda why: report(lambda status, now: lifecycle.emulator_error(status, now, why)),
-        )
+        return JobRunner(make, active.terms, self._timings, report)
 
     def _schedule_faults(self, active: _ActiveJob) -> None:
         for fault in self._faults.for_running(active.name):
