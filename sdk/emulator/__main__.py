@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 from .server import serve
@@ -19,12 +20,8 @@ def _exit_with_parent() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _announce(url: str) -> None:
-    os.write(1, f"{url}\n".encode())
-
-
 if __name__ == "__main__":
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     options = json.loads(sys.argv[3]) if len(sys.argv) > 3 else {}
-    timings = JobTimings(**options.pop("timings", {}))
-    serve(Path(sys.argv[1]), port=int(sys.argv[2]), announce=_announce, timings=timings, **options)
+    options["timings"] = JobTimings(**options.get("timings", {}))
+    serve(Path(sys.argv[1]), port=int(sys.argv[2]), announce=partial(print, flush=True), **options)

@@ -16,8 +16,8 @@ from .connections import Connections
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 # Their requests come through the redirect proxy; a web page cannot make such a name resolve to this machine.
 GOOGLE_HOSTS = ("www.googleapis.com", "storage.googleapis.com")
-# Keys in the scope of an admitted request: what the URLs of answers begin with, and the replica that sent it.
-BASE, REPLICA = "podlift.base", "podlift.replica"
+# In the scope of an admitted request: what the URLs of answers begin with. "podlift.replica" is the replica that sent it.
+BASE = "podlift.base"
 _UNKNOWN = (
     "This emulator answers clients that know its token, which is the first part of the path of its URL. Received: a request "
     "{what}. Next: use the whole URL that podlift emulator has printed, http://127.0.0.1:PORT/TOKEN; the token is also in "
@@ -57,7 +57,7 @@ class AccessMiddleware:
             return _UNKNOWN.format(what="with another one" if tokens.is_token(given) else "without it")
         if inner["path"] != "/" and not inner["path"].startswith("/computeMetadata"):
             return "The token of a replica gives access to the metadata server and nothing else."
-        return {**inner, BASE: f"/{given}", REPLICA: replica}
+        return {**inner, BASE: f"/{given}", "podlift.replica": replica}
 
 
 def rejection_reason(scope: Scope) -> str | None:
@@ -71,7 +71,7 @@ def rejection_reason(scope: Scope) -> str | None:
 
 
 def replica_identity(scope: Scope) -> ReplicaIdentity:
-    replica: ReplicaIdentity = scope.get(REPLICA) or ReplicaIdentity()
+    replica: ReplicaIdentity = scope.get("podlift.replica", ReplicaIdentity())
     return replica
 
 

@@ -10,16 +10,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from ..errors import InputError
+from ..errors import InputError, Problems
 from . import errors
 from .gcs import faults as storage_faults
 from .gcs.app import StorageApp
-from .gcs.errors import StorageApiError
+from .gcs.errors import StorageApiError, internal_error
 from .gcs.faults import StorageFault
 from .journal import Journal
 from .vertex import bodies
 from .vertex import faults as vertex_faults
-from .vertex.app import VertexService
+from .vertex.app import VertexApp
 from .vertex.errors import invalid, not_found
 from .vertex.faults import VertexFault
 
@@ -29,15 +29,11 @@ _KNOWN_OF_VERTEX = "GET /_vertex/clock, POST /_vertex/clock, POST /_vertex/jobs/
 
 
 class Admin:
-    def __init__(self, storage: StorageApp, vertex: VertexService, journal: Journal) -> None:
+    def __init__(self, storage: StorageApp, vertex: VertexApp, journal: Journal) -> None:
         self._storage, self._vertex, self._journal = storage, vertex, journal
 
-    @staticmethod
-    def serves(path: str) -> bool:
-        return path.startswith("/_")
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = await errors.with_error_response(self._answer(Request(scope, receive)), _internal)
+        answer = await errors.with_error_response(self._answer(Request(scope, receive)), internal_error)
         await answer(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -47,9 +43,12 @@ class Admin:
         endpoint = f"{request.method} {request.url.path}"
         if endpoint == "POST /_faults":
             try:
-                self._replace_faults(body)
+                of_storage, of_vertex = parse_faults(body)
             except InputError as error:
                 return JSONResponse({"problems": list(error.problems)}, 400)
+            self._storage.faults.replace(of_storage)
+            self._vertex.faults.replace(of_vertex)
+            self._vertex.scheduler.release_held()
         elif endpoint == "POST /_reset":
             await asyncio.to_thread(self._vertex.clear)
             self._storage.clear()
@@ -61,12 +60,6 @@ class Admin:
         elif endpoint != "GET /_faults":
             return JSONResponse({"problems": [f"Unknown: {endpoint}. Known: {_KNOWN}."]}, 404)
         return JSONResponse({"faults": [*self._storage.faults.to_json(), *self._vertex.faults.to_json()]})
-
-    def _replace_faults(self, script: bytes) -> None:
-        of_storage, of_vertex = parse_faults(script)
-        self._storage.faults.replace(of_storage)
-        self._vertex.faults.replace(of_vertex)
-        self._vertex.scheduler.release_held()
 
     def _administer_jobs(self, request: Request, body: bytes) -> Response:
         path, given = request.url.path.removeprefix("/_vertex/"), bodies.read_json(body or b"{}")
@@ -95,28 +88,25 @@ def parse_faults(script: bytes | str) -> tuple[list[StorageFault], list[VertexFa
         raise InputError(f"The faults are not JSON: {error}.") from None
     if not isinstance(rules, list):
         raise InputError(f"The faults are a JSON list of objects. Received: {type(rules).__name__}.")
-    of_storage = [_without_api(each, "gcs") for each in rules if _api(each) != "vertex"]
-    of_vertex = [_without_api(each, "vertex") for each in rules if _api(each) == "vertex"]
-    problems: list[str] = []
-    for parse, given in ((storage_faults.parse, of_storage), (vertex_faults.parse, of_vertex)):
-        try:
-            parse(given)
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(problems)
-    return storage_faults.parse(of_storage), vertex_faults.parse(of_vertex)
+    of_vertex = [each for each in rules if isinstance(each, dict) and each.get("api") == "vertex"]
+    problems = Problems()
+    of_both: tuple[list[StorageFault], list[VertexFault]] = ([], [])
+    with problems.collect():
+        of_both[0].extend(storage_faults.parse(_without_api([each for each in rules if each not in of_vertex], "gcs")))
+    with problems.collect():
+        of_both[1].extend(vertex_faults.parse(_without_api(of_vertex, "vertex")))
+    problems.raise_if_any()
+    return of_both
 
 
-def _api(rule: Any) -> Any:
-    return rule.get("api") if isinstance(rule, dict) else None
-
-
-def _without_api(rule: Any, api: str) -> Any:
-    """Return a rule without its "api"; one with another value keeps it, and is rejected for an unknown field."""
-    if _api(rule) != api:
-        return rule
-    return {name: value for name, value in rule.items() if name != "api"}
+def _without_api(rules: list[Any], api: str) -> list[Any]:
+    """Return rules without this "api"; one with another value keeps it, and is rejected for an unknown field."""
+    return [
+        {name: value for name, value in rule.items() if (name, value) != ("api", api)}
+        if isinstance(rule, dict)
+        else rule
+        for rule in rules
+    ]
 
 
 async def _read(request: Request) -> bytes:
@@ -130,7 +120,3 @@ def _too_large(_: str = "") -> StorageApiError:
     text = f"A request to the emulator itself may have a body of {MAX_BYTES} bytes at most."
     # The rest of the body is not read.
     return StorageApiError(413, "uploadTooLarge", text, {"Connection": "close"})
-
-
-def _internal(text: str) -> StorageApiError:
-    return StorageApiError(500, "internalError", text)

@@ -93,14 +93,10 @@ def parse_rules(
         problems += _problems(title.format(number), rule, known, checks, choices)
     if problems:
         raise InputError(problems)
-    return [fault(**_with_nth_tuple(rule)) for rule in rules]
-
-
-def _with_nth_tuple(rule: dict[str, Any]) -> dict[str, Any]:
-    nth = rule.get("nth")
-    if nth is None:
-        return rule
-    return {**rule, "nth": (nth,) if isinstance(nth, int) else tuple(nth)}
+    tuples = [
+        {"nth": (nth,) if isinstance(nth, int) else tuple(nth)} if (nth := rule.get("nth")) else {} for rule in rules
+    ]
+    return [fault(**{**rule, **more}) for rule, more in zip(rules, tuples, strict=True)]
 
 
 def _problems(

@@ -24,10 +24,11 @@ from .gcs.errors import StorageApiError
 from .gcs.faults import StorageFault
 from .gcs.state import StorageState
 from .journal import Journal
-from .vertex.app import VertexApp, VertexService
+from .vertex.app import VertexApp
 from .vertex.faults import VertexFault
 from .vertex.launcher import OpenLauncher, ProcessLauncher, ReplicaLauncher
 from .vertex.lifecycle import JobTimings
+from .vertex.timing import EmulatorClock
 
 
 class EmulatorApp:
@@ -35,11 +36,10 @@ class EmulatorApp:
         self,
         storage: StorageApp,
         vertex: VertexApp,
-        service: VertexService,
         admin: Admin,
         open_launcher: Callable[[asyncio.AbstractEventLoop], ReplicaLauncher],
     ) -> None:
-        self._storage, self._vertex, self._service, self._admin = storage, vertex, service, admin
+        self._storage, self._vertex, self._admin = storage, vertex, admin
         self._open_launcher = open_launcher
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,7 +49,7 @@ class EmulatorApp:
         if scope["type"] != "http":
             return
         headers = {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]}
-        if self._admin.serves(scope["path"]):
+        if scope["path"].startswith("/_"):
             await self._admin(scope, receive, send)
         elif self._vertex.serves(scope["path"], headers):
             await self._vertex(scope, receive, send)
@@ -61,9 +61,9 @@ class EmulatorApp:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                self._service.start(self._open_launcher(asyncio.get_running_loop()))
+                self._vertex.scheduler.start(self._open_launcher(asyncio.get_running_loop()))
             else:
-                await asyncio.to_thread(self._service.close)
+                await asyncio.to_thread(self._vertex.close)
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
@@ -142,26 +142,22 @@ def prepared(
         (folder / posix.MARKER).chmod(0o600)
         make_buckets(state, buckets)
         connections, journal = Connections(), Journal()
-        service = VertexService(
-            folder / "vertex", clock, state.has_bucket, timings=timings, capacity=capacity, frozen=frozen
+        storage = StorageApp(state, connections, journal)
+        jobs_clock = EmulatorClock(clock, frozen=frozen)
+        vertex = VertexApp(
+            folder / "vertex", state, jobs_clock, timings or JobTimings(), capacity, connections, journal
         )
         token = tokens.load_or_create(folder)
         url = f"http://127.0.0.1:{port}/{token}"
         open_launcher = launcher or (lambda state, loop, url: ProcessLauncher(folder / "vertex", state, loop, url))
         try:
-            storage = StorageApp(state, connections, journal)
             storage.faults.replace(faults[0])
-            service.faults.replace(faults[1])
-            app = EmulatorApp(
-                storage,
-                VertexApp(service, connections, journal),
-                service,
-                Admin(storage, service, journal),
-                lambda loop: open_launcher(state, loop, url),
-            )
+            vertex.faults.replace(faults[1])
+            admin = Admin(storage, vertex, journal)
+            app = EmulatorApp(storage, vertex, admin, lambda loop: open_launcher(state, loop, url))
             yield make_server(AccessMiddleware(app, token, connections), connections, lifespan=True), url
         finally:
-            service.close()
+            vertex.close()
 
 
 def make_server(application: ASGIApp, connections: Connections, *, lifespan: bool = False) -> uvicorn.Server:

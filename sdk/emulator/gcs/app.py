@@ -21,7 +21,7 @@ from ..journal import Journal
 from . import buckets, downloads, objects, routes, uploads, xml
 from .call import Call, Handler, injected_error, throttle
 from .downloads import MediaResponse
-from .errors import StorageApiError, invalid
+from .errors import StorageApiError, internal_error, invalid
 from .faults import StorageFaults
 from .resumable import ResumableUploads
 from .state import StorageState
@@ -39,7 +39,7 @@ class StorageApp:
         call = self._call(Request(scope, receive))
         with self._journal.request(scope, self._connections) as entry:
             try:
-                answer = await with_error_response(self._answer(call), _internal)
+                answer = await with_error_response(self._answer(call), internal_error)
                 entry["status"] = await reply(call, answer, scope, receive, send, self._connections)
             finally:
                 entry.update(operation=call.route.operation, path=call.path, object=call.target)
@@ -69,7 +69,7 @@ class StorageApp:
             body=_once(body),
             is_closed=batch.is_closed,
         )
-        answer = await with_error_response(self._answer(call), _internal)
+        answer = await with_error_response(self._answer(call), internal_error)
         if isinstance(answer, downloads.MediaResponse):
             answer.close()
             raise invalid("A batch cannot download.")
@@ -93,10 +93,6 @@ class StorageApp:
             body=request.stream(),
             is_closed=lambda: self._connections.is_closed(scope),
         )
-
-
-def _internal(text: str) -> StorageApiError:
-    return StorageApiError(500, "internalError", text)
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:

@@ -95,11 +95,9 @@ class Blobs:
     def path(self, blob: str) -> Path:
         return self._folder / blob
 
-    def create(self) -> BlobWriter:
-        return BlobWriter(self.path(uuid.uuid4().hex))
-
-    def reopen(self, blob: str) -> BlobWriter:
-        return BlobWriter(self.path(blob))
+    def writer(self, blob: str = "") -> BlobWriter:
+        """Return a writer of a new blob, or one that continues where a blob ends."""
+        return BlobWriter(self.path(blob or uuid.uuid4().hex))
 
     def link(self, blob: str) -> str:
         """Return a second blob with the same bytes, which takes no space."""
@@ -117,7 +115,7 @@ class Blobs:
                 self.remove(link)
 
     def _copy_into_one(self, parts: Sequence[str]) -> Blob:
-        with self.create() as writer:
+        with self.writer() as writer:
             for part in parts:
                 with self.path(part).open("rb") as file:
                     while piece := file.read(_PIECE_BYTES):
@@ -130,9 +128,6 @@ class Blobs:
             return self.path(blob).stat().st_size
         except FileNotFoundError:
             return 0
-
-    def truncate(self, blob: str, size: int) -> None:
-        os.truncate(self.path(blob), size)
 
     def flip_byte(self, blob: str, at: int) -> None:
         """Change one byte, as a failing disk would."""

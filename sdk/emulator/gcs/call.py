@@ -68,24 +68,22 @@ class Call:
         for fault in self.fired:
             if fault.kind == "latency":
                 await asyncio.sleep(fault.seconds)
-            if fault.kind == "stall":
-                await self._stall(fault)
+            if fault.kind == "stall" and fault.at != "after" and not self._is_late(fault):
+                await asyncio.sleep(fault.seconds)
+                if fault.at != "late" and self.is_closed():
+                    raise DroppedError
             if fault.kind == "drop_before":
                 raise DroppedError
             if fault.kind == "status_before":
                 raise injected_error(fault)
 
-    async def _stall(self, fault: StorageFault) -> None:
-        if fault.at == "after" or (fault.at == "late" and self.route.operation in _WITH_BYTES):
-            return
-        await asyncio.sleep(fault.seconds)
-        if fault.at != "late" and self.is_closed():
-            raise DroppedError
+    def _is_late(self, fault: StorageFault) -> bool:
+        return fault.at == "late" and self.route.operation in _WITH_BYTES
 
     async def wait_before_commit(self) -> None:
         """Wait with all bytes received, if a fault wants an upload to happen long after its client has disconnected."""
         for fault in self.fired:
-            if fault.kind == "stall" and fault.at == "late" and self.route.operation in _WITH_BYTES:
+            if fault.kind == "stall" and self._is_late(fault):
                 await asyncio.sleep(fault.seconds)
 
     def fault(self, kind: str) -> StorageFault | None:

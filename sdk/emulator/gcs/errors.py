@@ -35,5 +35,9 @@ def too_large(message: str) -> StorageApiError:
     return StorageApiError(413, "uploadTooLarge", message)
 
 
+def internal_error(message: str) -> StorageApiError:
+    return StorageApiError(500, "internalError", message)
+
+
 def not_emulated(what: str) -> StorageApiError:
     return StorageApiError(501, "notImplemented", f"podlift's emulator of Cloud Storage does not know {what}.")

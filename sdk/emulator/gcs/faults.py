@@ -47,42 +47,26 @@ class RequestInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class StorageFault:
-    """One rule: what goes wrong, and with which requests. A matcher that is not given matches every request.
-
-    Args:
-        kind: see `Kind`.
-        operation: such as "objects.insert", see `routes.PARAMETERS`.
-        method: the HTTP method.
-        path: a regular expression that is searched in the decoded path and query.
-        object: a regular expression that is searched in "bucket/name"; also for uploads whose URL does not name the object.
-        nth: which of the matching requests, counted from 1.
-        times: the maximum number of requests.
-        probability: for each matching request; drawn from `seed`, so that a second run draws the same.
-        seed: of the draws.
-        status: of the answer; 503 by default.
-        seconds: how long to wait.
-        at_byte: the position, see `Kind`.
-        bytes_per_s: the speed.
-        retry_after_s: the Retry-After header of the answer.
-        at: stall "before" the work, which is not done if the client disconnects meanwhile; or before it and do it "late" in any
-            case; or "after" it. corrupt an upload: on the "wire", so that a declared checksum is rejected;
-            "stored", so that the answer shows another checksum; on the "disk", so that only a later read shows it.
-    """
+    """One rule: what goes wrong, and with which requests. A matcher that is not given matches every request."""
 
     kind: Kind
-    operation: str | None = None
+    operation: str | None = None  # Such as "objects.insert", see `routes.PARAMETERS`
     method: str | None = None
-    path: str | None = None
+    path: str | None = None  # A regular expression that is searched in the decoded path and query
+    # A regular expression that is searched in "bucket/name"; also for uploads whose URL does not name the object
     object: str | None = None
-    nth: tuple[int, ...] | None = None
-    times: int | None = None
-    probability: float = 1.0
+    nth: tuple[int, ...] | None = None  # Which of the matching requests, counted from 1
+    times: int | None = None  # The maximum number of requests
+    probability: float = 1.0  # For each matching request; drawn from `seed`, so that a second run draws the same
     seed: int = 0
     status: int = 503
     seconds: float = 0.0
-    at_byte: int | None = None
+    at_byte: int | None = None  # The position, see `Kind`
     bytes_per_s: int = 1024
-    retry_after_s: int | None = None
+    retry_after_s: int | None = None  # The Retry-After header of the answer
+    # Stall "before" the work, which is not done if the client disconnects meanwhile; or before it and do it "late" in
+    # any case; or "after" it. Corrupt an upload: on the "wire", so that a declared checksum is rejected; "stored", so
+    # that the answer shows another checksum; on the "disk", so that only a later read shows it.
     at: str = ""
 
     def matches(self, request: RequestInfo) -> bool:
@@ -101,11 +85,6 @@ class StorageFaults(FaultRules[StorageFault]):
 
 
 def parse(rules: Sequence[Any]) -> list[StorageFault]:
-    with_status = [_with_status(each) for each in rules]
+    lost = [isinstance(rule, dict) and rule.get("kind") == "lose_session" for rule in rules]
+    with_status = [{"status": 404, **rule} if is_lost else rule for rule, is_lost in zip(rules, lost, strict=True)]
     return parse_rules(StorageFault, with_status, title="Fault {}", checks=_CHECKS, choices=_CHOICES)
-
-
-def _with_status(rule: Any) -> Any:
-    """Return a rule whose status is the one of a lost session by default, if it loses one."""
-    is_lost = isinstance(rule, dict) and rule.get("kind") == "lose_session"
-    return {"status": 404, **rule} if is_lost else rule

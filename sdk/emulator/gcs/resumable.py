@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -148,7 +149,7 @@ class ResumableUploads:
         """Return the open file of an upload; what it holds is hashed again after an interruption or a restart."""
         writer = self._writers.pop(session.id, None)
         if writer is None:
-            writer = await asyncio.to_thread(call.state.blobs.reopen, session.blob)
+            writer = await asyncio.to_thread(call.state.blobs.writer, session.blob)
         self._writers[session.id] = writer
         if len(self._writers) > _MAX_OPEN_FILES:
             self._close_writer(next((key for key in self._writers if key not in self._locks), ""))
@@ -164,7 +165,7 @@ class ResumableUploads:
         self._close_writer(session.id)
         with suppress(FileNotFoundError):
             stored = call.state.blobs.size(session.blob)
-            call.state.blobs.truncate(session.blob, stored - stored % _QUANTUM_BYTES)
+            os.truncate(call.state.blobs.path(session.blob), stored - stored % _QUANTUM_BYTES)
 
 
 async def _skipping(pieces: AsyncIterator[bytes], count: int) -> AsyncIterator[bytes]:

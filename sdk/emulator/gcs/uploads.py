@@ -22,7 +22,7 @@ async def insert(call: Call) -> Response:
     name = check_object(call.query.get("name"))
     await call.apply_faults(name)
     given = {"contentType": call.headers.get("content-type"), "contentEncoding": call.query.get("contentEncoding")}
-    with call.state.blobs.create() as writer:
+    with call.state.blobs.writer() as writer:
         await receive(call, call.pieces(), writer)
         record = commit_upload(call, writer, name, upload_fields(given), blobs.declared_hashes(call.headers))
     return call.object_response(record)
@@ -42,7 +42,7 @@ async def _insert_multipart(call: Call) -> Response:
     await call.apply_faults(name)
     given = {"contentEncoding": call.query.get("contentEncoding"), **parser.metadata}
     fields = upload_fields(given, parser.content_type)
-    with call.state.blobs.create() as writer:
+    with call.state.blobs.writer() as writer:
         await receive(call, _parsed(call, parser, first, body), writer)
         record = commit_upload(call, writer, name, fields, blobs.declared_hashes(parser.metadata, call.headers))
     return call.object_response(record)

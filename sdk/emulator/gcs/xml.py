@@ -45,23 +45,25 @@ _MIN_PART_BYTES = 5 << 20
 async def get(call: Call) -> Response:
     """Answer xml.get, also for HEAD."""
     await call.apply_faults(call.route.object)
-    return media(call, _conditions(call))
+    return media(call, conditions.parse(_json_conditions(call), call.headers))
 
 
 async def put(call: Call) -> Response:
     name = check_object(call.route.object)
     await call.apply_faults(name)
-    with call.state.blobs.create() as writer:
+    with call.state.blobs.writer() as writer:
         await receive(call, call.pieces(), writer)
         hashes = blobs.declared_hashes(call.headers)
         record = commit_upload(call, writer, name, _fields(call), hashes, _json_conditions(call))
-    return Response(headers=_without_type(object_headers(record)))
+    headers = object_headers(record).items()
+    return Response(headers={name: text for name, text in headers if not name.startswith("Content-")})
 
 
 async def delete(call: Call) -> Response:
     await call.apply_faults(call.route.object)
     generation = conditions.number(call.query)
-    record = call.state.get(call.route.bucket, call.route.object, generation, _conditions(call), reading=False)
+    required = conditions.parse(_json_conditions(call), call.headers)
+    record = call.state.get(call.route.bucket, call.route.object, generation, required, reading=False)
     call.state.delete(record, permanently=generation is not None)
     return Response(status_code=204)
 
@@ -83,7 +85,7 @@ async def part(call: Call) -> Response:
     text = call.query.get("partNumber", "")
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= _MAX_PARTS):
         raise invalid(f"partNumber is a number from 1 to {_MAX_PARTS}. Received: {text!r}.")
-    with call.state.blobs.create() as writer:
+    with call.state.blobs.writer() as writer:
         await receive(call, call.pieces(), writer)
         blob = writer.finish()
         blobs.verify(blob, blobs.declared_hashes(call.headers))
@@ -140,10 +142,6 @@ def _refuse_conditions(call: Call) -> None:
             raise not_emulated(f"the header {header!r} of a multipart upload")
 
 
-def _conditions(call: Call) -> conditions.Conditions:
-    return conditions.parse(_json_conditions(call), call.headers)
-
-
 def _fields(call: Call) -> dict[str, object]:
     """Return the metadata, which are headers here, under the names of the JSON API."""
     for name in call.headers:
@@ -152,10 +150,6 @@ def _fields(call: Call) -> dict[str, object]:
     custom = {name[len(_META) :]: text for name, text in call.headers.items() if name.startswith(_META)}
     fields = {field: call.headers[header] for header, field in _METADATA.items() if header in call.headers}
     return upload_fields({**fields, "metadata": custom or None})
-
-
-def _without_type(headers: dict[str, str]) -> dict[str, str]:
-    return {name: text for name, text in headers.items() if not name.startswith("Content-")}
 
 
 def _answer(kind: str, bucket: str, name: str, inner: str) -> Response:

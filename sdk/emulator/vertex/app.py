@@ -15,18 +15,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from ...clock import Clock
 from .. import access, data_folder
 from ..connections import Connections
 from ..errors import DroppedError, read_body, with_error_response, words
+from ..gcs.state import StorageState
 from ..journal import Journal
 from . import bodies, machines, rules
 from .entries import LogEntries
 from .environment import project_number
-from .errors import VertexApiError, invalid, not_emulated, too_large
+from .errors import VertexApiError, internal_error, invalid, not_emulated, too_large
 from .faults import VertexFault, VertexFaults
 from .jobs import CustomJobs
-from .launcher import ReplicaLauncher
 from .lifecycle import JobTimings
 from .scheduler import JobScheduler, JobTable
 from .timing import EmulatorClock
@@ -89,11 +88,22 @@ def _metadata_tree(project: str, email: str, *, preempted: bool) -> dict[str, An
     }
 
 
-_PLACE = re.compile(r"/v1/projects/([^/:]+(?::[^/:]+)?)/locations/([^/:]+)/(.*)", re.DOTALL)
 _REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
 _HARMLESS = words("alt $alt prettyPrint $prettyPrint key quotaUser fields $.xgafv $httpMethod")
-_QUOTA = re.compile(r"/v1beta1/projects/([^/:]+)/services/aiplatform\.googleapis\.com/consumerQuotaMetrics/([^/]+)")
-_LIST = words("filter pageSize pageToken readMask")
+_PLACE = r"/v1/projects/(?P<project>[^/:]+(?::[^/:]+)?)/locations/(?P<region>[^/:]+)"
+_SERVICE = r"/v1beta1/projects/(?P<project>[^/:]+)/services/aiplatform\.googleapis\.com"
+# Method, decoded path, operation.
+_ROUTES = (
+    ("POST", "/v2/entries:list", "entries.list"),
+    ("GET", f"{_SERVICE}/consumerQuotaMetrics/(?P<id>.+)", "quotas.get"),
+    ("GET", f"{_PLACE}/customJobs/?", "customJobs.list"),
+    ("POST", f"{_PLACE}/customJobs/?", "customJobs.create"),
+    ("GET", f"{_PLACE}/customJobs/(?P<id>[^/]+)", "customJobs.get"),
+    ("DELETE", f"{_PLACE}/customJobs/(?P<id>[^/]+)", "customJobs.delete"),
+    ("POST", f"{_PLACE}/customJobs/(?P<id>[^/]*):cancel", "customJobs.cancel"),
+    ("GET", f"{_PLACE}/operations/(?P<id>[^/]+)", "operations.get"),
+)
+_PARAMETERS = {"customJobs.list": _HARMLESS | words("filter pageSize pageToken readMask")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,48 +117,23 @@ class VertexRoute:
 
 
 def find_route(method: str, path: str, query: Mapping[str, str]) -> VertexRoute:
-    if (method, path) == ("POST", "/v2/entries:list"):
-        return VertexRoute(operation="entries.list")
-    quota = _QUOTA.fullmatch(path)
-    if quota is not None and method == "GET":
-        return VertexRoute(operation="quotas.get", project=unquote(quota[1]), id=unquote(quota[2]))
-    match = _PLACE.fullmatch(path)
-    if match is None:
+    """Return the operation of a request to Vertex AI, Cloud Logging or Service Usage."""
+    matches = ((re.fullmatch(pattern, path, re.DOTALL), name) for verb, pattern, name in _ROUTES if verb == method)
+    route = next((VertexRoute(operation=name, **match.groupdict()) for match, name in matches if match), None)
+    if route is None:
         raise not_emulated(f"{method} {path[:200]}")
-    project, region, rest = unquote(match[1]), unquote(match[2]), unquote(match[3])
-    operation, name = _operation(method, rest)
-    if not operation:
-        raise not_emulated(f"{method} {path[:200]}")
-    if not _REGION.fullmatch(region):
-        raise VertexApiError(400, f"Unsupported location: {region[:100]!r}. It is a region such as us-central1.")
-    known = _HARMLESS | (_LIST if operation == "customJobs.list" else frozenset())
+    if not route.region:
+        return route
+    if not _REGION.fullmatch(route.region):
+        raise VertexApiError(400, f"Unsupported location: {route.region[:100]!r}. It is a region such as us-central1.")
     for parameter in query:
-        if parameter not in known:
+        if parameter not in _PARAMETERS.get(route.operation, _HARMLESS):
             text = (
                 f'Invalid JSON payload received. Unknown name "{parameter[:100]}": Cannot bind query parameter. '
                 f"Field '{parameter[:100]}' could not be found in request message."
             )
             raise invalid([(parameter, text)])
-    return VertexRoute(operation=operation, project=project, region=region, id=name)
-
-
-_OPERATIONS = (
-    ("GET", "customJobs/?", "customJobs.list"),
-    ("POST", "customJobs/?", "customJobs.create"),
-    ("GET", "customJobs/([^/]+)", "customJobs.get"),
-    ("DELETE", "customJobs/([^/]+)", "customJobs.delete"),
-    ("POST", "customJobs/([^/]*):cancel", "customJobs.cancel"),
-    ("GET", "operations/([^/]+)", "operations.get"),
-)
-
-
-def _operation(method: str, rest: str) -> tuple[str, str]:
-    """Return the operation and the name in it; "" if there is none."""
-    for verb, pattern, operation in _OPERATIONS:
-        match = re.fullmatch(pattern, rest, re.DOTALL) if verb == method else None
-        if match is not None:
-            return operation, "".join(match.groups())
-    return "", ""
+    return route
 
 
 _MAX_BODY_BYTES = 10 << 20
@@ -156,46 +141,38 @@ _MAX_BODY_BYTES = 10 << 20
 _PROJECT = "podlift"
 
 
-class VertexService:
-    """The jobs of one data folder with their log entries, clock and faults."""
+class VertexApp:
+    """The jobs of one data folder with their log entries, clock and faults, and the answers to requests about them."""
 
     def __init__(
         self,
         folder: Path,
-        clock: Clock,
-        has_bucket: Callable[[str], bool],
-        *,
-        timings: JobTimings | None = None,
-        capacity: int = 64,
-        frozen: bool = False,
+        storage: StorageState,
+        clock: EmulatorClock,
+        timings: JobTimings,
+        capacity: int,
+        connections: Connections,
+        journal: Journal,
     ) -> None:
         data_folder.make_subfolder(folder)
-        timings = timings or JobTimings()
-        self.clock, self.faults, self.has_bucket = EmulatorClock(clock, frozen=frozen), VertexFaults(), has_bucket
+        self._storage, self._connections, self._journal = storage, connections, journal
+        self.clock, self.faults = clock, VertexFaults()
         self._table = JobTable(folder / "jobs.sqlite")
-        self.entries = LogEntries(folder / "entries.sqlite", self.clock)
-        self.scheduler = JobScheduler(self._table, self.clock, self.entries, self.faults, timings, capacity)
-        self.jobs = CustomJobs(self._table, self.scheduler, self.clock, self.faults, timings)
-
-    def start(self, launcher: ReplicaLauncher) -> None:
-        self.scheduler.start(launcher)
+        self._entries = LogEntries(folder / "entries.sqlite", clock)
+        self.scheduler = JobScheduler(self._table, clock, self._entries, self.faults, timings, capacity)
+        self.jobs = CustomJobs(self._table, self.scheduler, clock, self.faults, timings)
 
     def clear(self) -> None:
         """End and remove all jobs, log entries and faults, and reset the clock."""
         self.faults.replace([])
         self.jobs.clear()
-        self.entries.clear()
+        self._entries.clear()
         self.clock.reset()
 
     def close(self) -> None:
         self.scheduler.close()
-        self.entries.close()
+        self._entries.close()
         self._table.close()
-
-
-class VertexApp:
-    def __init__(self, service: VertexService, connections: Connections, journal: Journal) -> None:
-        self._service, self._connections, self._journal = service, connections, journal
 
     @staticmethod
     def serves(path: str, headers: dict[str, str]) -> bool:
@@ -203,7 +180,7 @@ class VertexApp:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._journal.request(scope, self._connections) as entry:
-            answer = await with_error_response(self._answer(Request(scope, receive), entry), _internal)
+            answer = await with_error_response(self._answer(Request(scope, receive), entry), internal_error)
             await answer(scope, receive, send)
             entry["status"] = answer.status_code
 
@@ -213,7 +190,7 @@ class VertexApp:
         if _is_metadata_request(request.url.path, headers):
             entry["operation"] = "metadata.get"
             return await self._with_faults(entry, lambda: self._metadata(request, headers, query))
-        route = find_route(request.method, request.scope["raw_path"].decode("latin-1"), query)
+        route = find_route(request.method, unquote(request.scope["raw_path"].decode("latin-1")), query)
         entry["operation"] = route.operation
         body = await read_body(request.stream(), _MAX_BODY_BYTES, too_large)
         job: dict[str, Any] = {}
@@ -221,11 +198,11 @@ class VertexApp:
             job = bodies.parse(body)
             entry["object"] = str(job.get("displayName", ""))
         else:
-            entry["object"] = self._service.jobs.display_name(route.id)
+            entry["object"] = self.jobs.display_name(route.id)
         return await self._with_faults(entry, lambda: self._perform(route, query, body, job))
 
     async def _with_faults(self, entry: dict[str, Any], work: Callable[[], Awaitable[Response]]) -> Response:
-        fired = self._service.faults.for_request(entry["operation"], entry["object"])
+        fired = self.faults.for_request(entry["operation"], entry["object"])
         entry["faults"] = [fault.kind for fault in fired]
         for fault in fired:
             if fault.kind == "latency":
@@ -243,7 +220,7 @@ class VertexApp:
         return answer
 
     async def _perform(self, route: VertexRoute, query: dict[str, str], body: bytes, job: dict[str, Any]) -> Response:
-        jobs, location = self._service.jobs, (route.project, route.region)
+        jobs, location = self.jobs, (route.project, route.region)
         enum_numbers = "enum-encoding=int" in query.get("$alt", "")
 
         def shown(resource: dict[str, Any]) -> dict[str, Any]:
@@ -267,31 +244,27 @@ class VertexApp:
         elif route.operation == "operations.get":
             answer = jobs.operation(*location, route.id)
         elif route.operation == "quotas.get":
-            exceeded = self._service.faults.contain(lambda fault: fault.kind == "quota")
+            exceeded = self.faults.contain(lambda fault: fault.kind == "quota")
             answer = machines.quota_response(route.project, route.id, exceeded=exceeded)
         else:
             # A long list takes a while: in another thread it does not block the other requests.
-            answer = await asyncio.to_thread(self._service.entries.listed, bodies.read_json(body or b"{}"))
+            answer = await asyncio.to_thread(self._entries.listed, bodies.read_json(body or b"{}"))
         return JSONResponse(answer)
 
     def _check_bucket(self, job: dict[str, Any]) -> None:
         bucket = rules.output_bucket(job)
-        if bucket is not None and not self._service.has_bucket(bucket):
+        if bucket is not None and not self._storage.has_bucket(bucket):
             field = "custom_job.job_spec.base_output_directory.output_uri_prefix"
             raise invalid([(field, f"The Cloud Storage bucket {bucket!r} of the output directory does not exist.")])
 
     async def _metadata(self, request: Request, headers: dict[str, str], query: dict[str, str]) -> Response:
-        replica, jobs = access.replica_identity(request.scope), self._service.jobs
+        replica, jobs = access.replica_identity(request.scope), self.jobs
         row = jobs.find(replica.job)
         project = project_number(_PROJECT) if row is None else row.project
         account = "" if row is None else row.job["jobSpec"].get("serviceAccount", "")
         email = account or f"service-{project}@gcp-sa-aiplatform-cc.iam.gserviceaccount.com"
         tree = _metadata_tree(project, email, preempted=jobs.preempted(replica.job, replica.name))
         return _metadata_response(request.url.path, headers, query, tree)
-
-
-def _internal(text: str) -> VertexApiError:
-    return VertexApiError(500, text)
 
 
 def _injected_error(fault: VertexFault) -> VertexApiError:

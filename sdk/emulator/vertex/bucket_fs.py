@@ -55,8 +55,6 @@ class StateThread:
         self._loop = loop
 
     def run(self, work: Callable[[], T]) -> T:
-        if self._is_here():
-            raise RuntimeError("What waits for the emulator's state was called in the thread that owns it.")
         future: Future[T] = Future()
 
         def step() -> None:
@@ -75,12 +73,6 @@ class StateThread:
             except NotYetError:
                 if not self._loop.is_running():
                     raise PodliftError("The emulator has ended.") from None
-
-    def _is_here(self) -> bool:
-        try:
-            return asyncio.get_running_loop() is self._loop
-        except RuntimeError:
-            return False  # this thread has no loop
 
 
 @dataclass
@@ -110,9 +102,9 @@ class BucketFs:
     """
 
     def __init__(self, state: StorageState, thread: StateThread, home: Path) -> None:
-        self._state, self._thread, home = state, thread, home.resolve()
-        shutil.rmtree(home, ignore_errors=True)
-        self.folder, self._staged = home / "gcs", home / "staged"
+        self._state, self._thread, self._home = state, thread, home.resolve()
+        shutil.rmtree(self._home, ignore_errors=True)
+        self.folder, self._staged = self._home / "gcs", self._home / "staged"
         for made in (self.folder, self._staged):
             made.mkdir(parents=True)
         self._synced: dict[Key, _SyncedPath] = {}
@@ -122,7 +114,6 @@ class BucketFs:
         self._users = 0
         self._stop = threading.Event()
         self._poller: threading.Thread | None = None
-        self._home = home
         self._redirect: Redirect | None = None
 
     def close(self) -> None:
@@ -180,8 +171,13 @@ class BucketFs:
         with self._sync_lock:
             limit_ns = time.time_ns() - int(_MARGIN_S * 1e9)
             changed = self._refresh()
-            here = {(bucket, name): found for bucket in self._live.buckets for name, found in self._walk(bucket)}
-            written = {key for key, found in here.items() if self._is_changed(key, found)}
+            here = {
+                (bucket, name): found
+                for bucket in self._live.buckets
+                for name, found in files.walk(str(self.folder / bucket))
+            }
+            known = {key: synced.signature for key, synced in self._synced.items()}
+            written = {key for key, found in here.items() if known.get(key) != found.signature}
             for key in sorted(written, key=lambda key: here[key].changed_ns):
                 if here[key].changed_ns <= limit_ns:
                     self._import_file(key, here[key])
@@ -217,9 +213,7 @@ class BucketFs:
         def work() -> _LiveObjects | None:
             if self._state.change_count == self._live.changes:
                 return None
-            found = {
-                (bucket, name): (generation, blob) for bucket, name, generation, blob in self._state.live_objects()
-            }
+            found = {(bucket, name): (number, blob) for bucket, name, number, blob in self._state.live_objects()}
             return _LiveObjects(self._state.change_count, found, [bucket.name for bucket in self._state.buckets()])
 
         live = self._thread.run(work)
@@ -230,21 +224,14 @@ class BucketFs:
         self._live = live
         return True
 
-    def _walk(self, bucket: str) -> list[tuple[str, FileStat]]:
-        return list(files.walk(str(self.folder / bucket)))
-
     def _path(self, key: Key) -> Path:
         return self.folder / key[0] / key[1].removesuffix("/")
-
-    def _is_changed(self, key: Key, found: FileStat) -> bool:
-        synced = self._synced.get(key)
-        return synced is None or synced.signature != found.signature
 
     # From files to objects
 
     def _import_file(self, key: Key, found: FileStat) -> None:
         try:
-            blob = self._empty_blob() if key[1].endswith("/") else self._read(key, found)
+            blob = self._state.blobs.writer().finish() if key[1].endswith("/") else self._read(key, found)
             if blob is not None:
                 made = self._commit(key, blob)
                 self._synced[key] = _SyncedPath(made, found.signature)
@@ -264,17 +251,10 @@ class BucketFs:
                 or files.signature(about) != found.signature
             ):
                 return None
-            writer = self._state.blobs.create()
-            try:
+            with self._state.blobs.writer() as writer:
                 for piece in read_pieces(handle, 0, about.st_size):
                     writer.write(piece)
-            except BaseException:
-                writer.discard()
-                raise
-            return writer.finish()
-
-    def _empty_blob(self) -> Blob:
-        return self._state.blobs.create().finish()
+                return writer.finish()
 
     def _commit(self, key: Key, blob: Blob) -> int:
         kind = mimetypes.guess_type(key[1])[0] or "application/octet-stream"
@@ -284,12 +264,9 @@ class BucketFs:
             self._live.objects[key] = made.generation, made.blob
             return made.generation
 
-        try:
+        with self._state.blobs.removed_on_error(blob):
             check_object(key[1])
             return self._thread.run(work)
-        except BaseException:
-            self._state.blobs.remove(blob.id)
-            raise
 
     def _delete_object_of(self, key: Key) -> None:
         path, synced = self._path(key), self._synced[key]

@@ -62,5 +62,9 @@ def too_large(message: str) -> VertexApiError:
     return VertexApiError(413, message)
 
 
+def internal_error(message: str) -> VertexApiError:
+    return VertexApiError(500, message)
+
+
 def not_emulated(what: str) -> VertexApiError:
     return VertexApiError(501, f"podlift's emulator of Vertex AI does not know {what}.")

@@ -46,35 +46,20 @@ _CHOICES = {"kind": get_args(Kind), "operation": sorted(OPERATIONS)}
 
 @dataclass(frozen=True, kw_only=True)
 class VertexFault:
-    """One rule: what goes wrong, and with which requests or jobs. A matcher that is not given matches all.
-
-    Args:
-        kind: see `Kind`.
-        operation: of requests, such as "customJobs.create", see `OPERATIONS`.
-        display_name: a regular expression that is searched in the job's display name.
-        nth: which of the matching requests, jobs, attempts or lines, counted from 1.
-        times: the maximum number; for what happens to a running job 1 by default.
-        status: of the answer; 503 by default.
-        seconds: how long.
-        retry_after_s: the Retry-After header of the answer.
-        lists: the number of lists that do not show a new job.
-        replica: to which it happens; "workerpool0-0" by default.
-        log: a regular expression; it happens when a replica writes a line in which it is found.
-        after_s: it happens this long after the job began to run.
-    """
+    """One rule: what goes wrong, and with which requests or jobs. A matcher that is not given matches all."""
 
     kind: Kind
-    operation: str | None = None
-    display_name: str | None = None
-    nth: tuple[int, ...] | None = None
-    times: int | None = None
+    operation: str | None = None  # Of requests, such as "customJobs.create", see `OPERATIONS`
+    display_name: str | None = None  # A regular expression that is searched in the job's display name
+    nth: tuple[int, ...] | None = None  # Which of the matching requests, jobs, attempts or lines, counted from 1
+    times: int | None = None  # The maximum number; for what happens to a running job 1 by default
     status: int = 503
     seconds: float | None = None
-    retry_after_s: int | None = None
-    lists: int | None = None
-    replica: str = "workerpool0-0"
-    log: str | None = None
-    after_s: float | None = None
+    retry_after_s: int | None = None  # The Retry-After header of the answer
+    lists: int | None = None  # The number of lists that do not show a new job
+    replica: str = "workerpool0-0"  # To which it happens; "workerpool0-0" by default
+    log: str | None = None  # A regular expression; it happens when a replica writes a line in which it is found
+    after_s: float | None = None  # It happens this long after the job began to run
 
 
 class VertexFaults(FaultRules[VertexFault]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import signal
 import stat
 from collections.abc import Iterator
@@ -13,23 +14,17 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from ..gcs.blobs import read_pieces
-
 _FICLONE = 0x40049409
 _MAX_PART_BYTES = 255
+_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class FileStat:
-    """A file, or a folder if its name ends with a slash.
+    """A file, or a folder if its name ends with a slash."""
 
-    Args:
-        signature: changes with every write; () for a folder.
-        changed_ns: when it was last written or renamed. Programs can set all other times.
-    """
-
-    signature: tuple[int, ...]
-    changed_ns: int
+    signature: tuple[int, ...]  # Changes with every write; () for a folder
+    changed_ns: int  # When it was last written or renamed. Programs can set all other times.
 
 
 class OpenForWriting(Enum):
@@ -114,28 +109,17 @@ def make_parents(top: Path, name: str) -> list[str]:
 
 def replace_file(source: Path, staged: Path, target: Path) -> tuple[int, ...]:
     """Replace a file by a copy of another one, atomically; open readers keep the old one. Return its signature."""
-    handle = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        new = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        try:
+        with source.open("rb") as old, staged.open("wb") as new:
             # Never a link: a program may write into the file.
-            _copy(handle, new)
-            os.fchmod(new, 0o644)
-            about = os.fstat(new)
-        finally:
-            os.close(new)
+            try:
+                fcntl.ioctl(new, _FICLONE, old.fileno())
+            except OSError:
+                shutil.copyfileobj(old, new, _PIECE_BYTES)
+                new.flush()
+            os.fchmod(new.fileno(), 0o644)
+            about = os.fstat(new.fileno())
         staged.rename(target)
     finally:
-        os.close(handle)
         staged.unlink(missing_ok=True)
     return signature(about)
-
-
-def _copy(old: int, new: int) -> None:
-    try:
-        fcntl.ioctl(new, _FICLONE, old)
-    except OSError:
-        for piece in read_pieces(old, 0, os.fstat(old).st_size):
-            rest = memoryview(piece)
-            while rest:
-                rest = rest[os.write(new, rest) :]

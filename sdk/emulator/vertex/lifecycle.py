@@ -25,25 +25,15 @@ RestartPhase = Literal["", "starting", "provisioning"]
 
 @dataclass(frozen=True, kw_only=True)
 class JobTimings:
-    """Durations that are minutes on Vertex AI, in seconds, and the states of jobs that exceed a limit.
+    """Durations that are minutes on Vertex AI, in seconds, and the states of jobs that exceed a limit."""
 
-    Args:
-        queue_s: before the job leaves the queue.
-        provision_s: before its machines are ready; also before each retry of the whole job.
-        stockout_s: between two attempts to get machines.
-        grace_s: between SIGTERM and SIGKILL when a job is ended; Google documents none.
-        error_s: between the end of a job and the appearance of its `error`; about a minute on Vertex AI.
-        timeout_state: the final state of a job that exceeds its timeout; Google documents none.
-        wait_state: the final state of a job that exceeds `maxWaitDuration`.
-    """
-
-    queue_s: float = 0.05
-    provision_s: float = 0.05
-    stockout_s: float = 0.05
-    grace_s: float = 1.0
-    error_s: float = 0.0
-    timeout_state: str = CANCELLED
-    wait_state: str = EXPIRED
+    queue_s: float = 0.05  # Before the job leaves the queue
+    provision_s: float = 0.05  # Before its machines are ready; also before each retry of the whole job
+    stockout_s: float = 0.05  # Between two attempts to get machines
+    grace_s: float = 1.0  # Between SIGTERM and SIGKILL when a job is ended; Google documents none
+    error_s: float = 0.0  # Between the end of a job and the appearance of its `error`; about a minute on Vertex AI
+    timeout_state: str = CANCELLED  # The final state of a job that exceeds its timeout; Google documents none
+    wait_state: str = EXPIRED  # The final state of a job that exceeds `maxWaitDuration`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,24 +76,17 @@ class JobOutcome:
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """The status of a job. Times are Unix times in seconds.
+    """The status of a job. Times are Unix times in seconds."""
 
-    Args:
-        state: as the API shows it.
-        phase: what is going on.
-        due: when time alone changes something; None for never.
-        outcome: how it ends, or will end once all replicas are stopped.
-        next_phase: what follows a stop that is not the end: "starting" in the same place, "provisioning" on new machines.
-    """
-
-    state: str
+    state: str  # As the API shows it
     phase: Phase
     created: float
     updated: float
-    due: float | None = None
+    due: float | None = None  # When time alone changes something; None for never
     started: float | None = None
     ended: float | None = None
-    outcome: JobOutcome | None = None
+    outcome: JobOutcome | None = None  # How it ends, or will end once all replicas are stopped
+    # What follows a stop that is not the end: "starting" in the same place, "provisioning" on new machines
     next_phase: RestartPhase = ""
     restarts: Mapping[str, int] = field(default_factory=dict)
     retries: int = 0
@@ -173,8 +156,10 @@ def tick(
     """Return what follows from the time alone; called when `due` has come, or when the availability has changed."""
     if status.state == CANCELLING and status.phase in ("queued", "provisioning"):
         return _finish(status, now, status.outcome or _CANCELLED_OUTCOME)
-    if status.phase in ("queued", "provisioning") and _waited_too_long(status, terms, now):
-        return _finish(status, now, _wait_outcome(timings))
+    is_waiting = status.phase in ("queued", "provisioning") and status.started is None
+    if is_waiting and terms.max_wait_s is not None and now >= status.created + terms.max_wait_s:
+        text = "The requested resources were not available within the maximum wait duration."
+        return _finish(status, now, JobOutcome(state=timings.wait_state, code=_DEADLINE, message=text))
     if status.phase == "queued":
         return _leave_queue(status, terms, now, timings, availability)
     if status.phase == "provisioning":
@@ -301,15 +286,6 @@ def _waiting(status: JobStatus, terms: SchedulingTerms, due: float | None) -> Jo
     limit = None if terms.max_wait_s is None or status.started is not None else status.created + terms.max_wait_s
     times = [each for each in (due, limit) if each is not None]
     return replace(status, due=min(times) if times else None)
-
-
-def _waited_too_long(status: JobStatus, terms: SchedulingTerms, now: float) -> bool:
-    return terms.max_wait_s is not None and status.started is None and now >= status.created + terms.max_wait_s
-
-
-def _wait_outcome(timings: JobTimings) -> JobOutcome:
-    text = "The requested resources were not available within the maximum wait duration."
-    return JobOutcome(state=timings.wait_state, code=_DEADLINE, message=text)
 
 
 def _leave_queue(

@@ -67,21 +67,20 @@ class Redirect:
         self.environment: dict[str, str] = {}
 
     def __enter__(self) -> Redirect:
-        """Start it."""
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop it."""
         self.close()
 
     def start(self) -> None:
         """Accept connections; `environment` is known from here on."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        context, authority = certificates.make(HOSTS, self._folder)
+        self._context, authority = certificates.make(HOSTS, self._folder)
         bundle = self._folder / "authorities.pem"
         bundle.write_bytes(_trusted(self._environ) + authority)
-        port = self._loop.run_until_complete(self._listen(context))
+        self._proxy = self._loop.run_until_complete(asyncio.start_server(self._tunnel, "127.0.0.1", 0))
+        port = self._proxy.sockets[0].getsockname()[1]
         self._thread = threading.Thread(target=self._loop.run_forever, name="podlift-redirect", daemon=True)
         self._thread.start()
         self.environment = {**self._environ, **_variables(self._url, self._token, port, bundle, self._environ)}
@@ -103,11 +102,6 @@ class Redirect:
             task.cancel()
         if left:
             await asyncio.wait(left, timeout=_END_S)
-
-    async def _listen(self, context: ssl.SSLContext) -> int:
-        self._context = context
-        self._proxy = await asyncio.start_server(self._tunnel, "127.0.0.1", 0)
-        return int(self._proxy.sockets[0].getsockname()[1])
 
     async def _tunnel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._waiting[writer] = None
@@ -177,10 +171,8 @@ class Redirect:
         self, head: bytes, host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            place = self._upstream or await _outside(host, port)
-            if self._upstream is not None and _is_here(host):
-                place = None
-            if place is None:
+            place = await _outside(host, port) if self._upstream is None else self._upstream
+            if place is None or _is_here(host):
                 await _refuse(writer, b"403 Forbidden")
                 return
             there = await asyncio.open_connection(*place)
@@ -211,20 +203,14 @@ async def _outside(host: str, port: int) -> tuple[str, int] | None:
 
 def _is_here(host: str) -> bool:
     """Return whether an address, or a name that needs no server to be resolved, is one of the loopback interface."""
-    try:
+    with suppress(ValueError):
         address = ipaddress.ip_address(host.partition("%")[0])
-    except ValueError:
-        return host.lower().rstrip(".").rpartition(".")[2] in ("localhost", "localdomain") or _is_number(host)
-    address = getattr(address, "ipv4_mapped", None) or address
-    return address.is_loopback or address.is_unspecified
-
-
-def _is_number(host: str) -> bool:
-    """Return whether it is an address in one of its old forms, such as 127.1 or 0x7f000001; nothing honest writes them."""
-    try:
+        address = getattr(address, "ipv4_mapped", None) or address
+        return address.is_loopback or address.is_unspecified
+    # An old form of an address such as 127.1 or 0x7f000001 counts too: nothing honest writes them.
+    with suppress(OSError):
         return bool(socket.inet_aton(host))
-    except OSError:
-        return False
+    return host.lower().rstrip(".").rpartition(".")[2] in ("localhost", "localdomain")
 
 
 async def _both(to: Awaitable[None], back: Awaitable[None], writer: asyncio.StreamWriter) -> None:

@@ -33,23 +33,14 @@ _RUN = "import sys; sys.path.append(sys.argv[1]); from containers import runtime
 
 @dataclass(frozen=True, kw_only=True)
 class ContainerConfig:
-    """The file system that the replicas of a job see.
+    """The file system that the replicas of a job see."""
 
-    Args:
-        root: an empty folder, in which their root is assembled.
-        gcs: the folder that they see as /gcs.
-        buckets: those in it that they may write.
-        hosts: the file that they see as /etc/hosts.
-        read_only: folders that they may read only.
-        scratch: the folder of all their own files, which they may write wherever it lies.
-    """
-
-    root: str
-    gcs: str
-    buckets: Sequence[str]
-    hosts: str
-    read_only: Sequence[str]
-    scratch: str
+    root: str  # An empty folder, in which their root is assembled
+    gcs: str  # The folder that they see as /gcs
+    buckets: Sequence[str]  # Those in it that they may write
+    hosts: str  # The file that they see as /etc/hosts
+    read_only: Sequence[str]  # Folders that they may read only
+    scratch: str  # The folder of all their own files, which they may write wherever it lies
 
 
 @dataclass
