@@ -12,11 +12,11 @@ from starlette.types import Receive, Scope, Send
 
 from ..errors import InputError, Problems
 from . import errors
+from .connections import Journal
 from .gcs import faults as storage_faults
 from .gcs.app import StorageApp
 from .gcs.errors import StorageApiError, internal_error
 from .gcs.faults import StorageFault
-from .journal import Journal
 from .vertex import bodies
 from .vertex import faults as vertex_faults
 from .vertex.app import VertexApp

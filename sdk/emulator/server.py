@@ -17,13 +17,12 @@ from ..process.redirect import tokens
 from ..storage import posix
 from .access import AccessMiddleware
 from .admin import Admin
-from .connections import Connections
+from .connections import Connections, Journal
 from .gcs.app import StorageApp
 from .gcs.bodies import check_bucket, check_bucket_fields
 from .gcs.errors import StorageApiError
 from .gcs.faults import StorageFault
 from .gcs.state import StorageState
-from .journal import Journal
 from .vertex.app import VertexApp
 from .vertex.faults import VertexFault
 from .vertex.launcher import OpenLauncher, ProcessLauncher, ReplicaLauncher

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sdk.emulator.gcs.errors import StorageApiError
-from sdk.emulator.gcs.multipart import MultipartParser, boundary_of
 from sdk.emulator.gcs.ranges import parse_content_range, parse_range
+from sdk.emulator.gcs.uploads import MultipartParser, boundary_of
 
 QUANTUM = 256 << 10
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

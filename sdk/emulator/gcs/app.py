@@ -15,9 +15,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from .. import access
-from ..connections import Connections
+from ..connections import Connections, Journal
 from ..errors import DroppedError, with_error_response
-from ..journal import Journal
 from . import buckets, downloads, objects, routes, uploads, xml
 from .call import Call, Handler, injected_error, throttle
 from .downloads import MediaResponse

@@ -2,16 +2,102 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from starlette.responses import Response
 
-from . import blobs, conditions, multipart
+from . import blobs, conditions
 from .blobs import BlobWriter, Declared
 from .bodies import check_object, object_fields
 from .call import Call
+from .errors import StorageApiError, invalid
 from .records import Object
+
+_MAX_HEAD_BYTES = 1 << 20
+_BOUNDARY = re.compile(r"""boundary=(?:"([^"\r\n]+)"|'([^'\r\n]+)'|([^\s;"']+))""", re.IGNORECASE)
+# A boundary, headers, the metadata, a boundary, headers: the groups are the kind of line end, the metadata, the second headers.
+_HEAD = rb".*?MARK[ \t]*(\r?\n)(?:[^\r\n][^\n]*\n)*\1(.*?)\1MARK[ \t]*\r?\n((?:[^\r\n][^\n]*\n)*)\1"
+
+
+def boundary_of(content_type: str) -> bytes:
+    match = _BOUNDARY.search(content_type)
+    found = next((group for group in match.groups() if group), "") if match else ""
+    if not found or len(found) > 200 or not found.isascii():
+        raise _malformed(f"its Content-Type names no boundary: {content_type!r}")
+    return found.encode()
+
+
+class MultipartParser:
+    """Accepts the body in pieces of any size and returns the bytes of the object.
+
+    Usage: `data = parser.feed(piece)` for each piece, then `parser.finish()`. `metadata` and `content_type` are known as soon
+    as `started` is true. It never holds more than the metadata and a boundary.
+    """
+
+    def __init__(self, boundary: bytes) -> None:
+        self._mark = b"--" + boundary
+        self._head = re.compile(_HEAD.replace(b"MARK", re.escape(self._mark)), re.DOTALL)
+        self._buffer = b""
+        self._delimiter = b""
+        self._ended = False
+        self.started = False
+        self.metadata: dict[str, Any] = {}
+        self.content_type: str | None = None
+
+    def feed(self, piece: bytes) -> bytes:
+        """Accept the next piece of the body; return the bytes that certainly belong to the object."""
+        if self._ended:
+            return b""
+        self._buffer += piece
+        if not self.started and not self._read_head():
+            return b""
+        at = self._buffer.find(self._delimiter)
+        if at >= 0:
+            self._ended = True
+            data, self._buffer = self._buffer[:at], b""
+            return data
+        # The delimiter may have begun in the last bytes.
+        keep = min(len(self._delimiter) - 1, len(self._buffer))
+        data, self._buffer = self._buffer[: len(self._buffer) - keep], self._buffer[len(self._buffer) - keep :]
+        return data
+
+    def finish(self) -> None:
+        if not self._ended:
+            raise _malformed("it ends before its last boundary" if self.started else "it ends within its metadata")
+
+    def _read_head(self) -> bool:
+        """Read both headers and the metadata once all of it has arrived."""
+        match = self._head.match(self._buffer)
+        if match is None:
+            if len(self._buffer) > _MAX_HEAD_BYTES:
+                raise _malformed(f"no metadata within its first {_MAX_HEAD_BYTES} bytes")
+            return False
+        newline, metadata, headers = match.groups()
+        pairs = (line.partition(":") for line in headers.decode("latin-1").split("\n"))
+        self.metadata = _json_object(metadata)
+        self.content_type = {name.strip().lower(): value.strip() for name, _, value in pairs}.get("content-type")
+        self._delimiter = newline + self._mark
+        self._buffer = self._buffer[match.end() :]
+        self.started = True
+        return True
+
+
+def _json_object(text: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(text or b"{}")
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise _malformed("its metadata is not a JSON object")
+    return found
+
+
+def _malformed(why: str) -> StorageApiError:
+    return invalid(f"Multipart body is malformed: {why}.")
+
 
 _DEFAULT_TYPE = "application/octet-stream"
 
@@ -29,7 +115,7 @@ async def insert(call: Call) -> Response:
 
 
 async def _insert_multipart(call: Call) -> Response:
-    parser = multipart.MultipartParser(multipart.boundary_of(call.headers.get("content-type", "")))
+    parser = MultipartParser(boundary_of(call.headers.get("content-type", "")))
     body = call.pieces()
     first = b""
     async for piece in body:
@@ -49,7 +135,7 @@ async def _insert_multipart(call: Call) -> Response:
 
 
 async def _parsed(
-    call: Call, parser: multipart.MultipartParser, first: bytes, body: AsyncIterator[bytes]
+    call: Call, parser: MultipartParser, first: bytes, body: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
     # The first piece came with the metadata, before the faults of this request were known.
     async for slice_ in call.throttled(first):

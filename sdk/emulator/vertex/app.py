@@ -16,11 +16,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from .. import access, data_folder
-from ..connections import Connections
+from ..connections import Connections, Journal
 from ..errors import DroppedError, read_body, with_error_response, words
 from ..gcs.state import StorageState
-from ..journal import Journal
-from . import bodies, machines, rules
+from . import bodies, machines
 from .entries import LogEntries
 from .environment import project_number
 from .errors import VertexApiError, internal_error, invalid, not_emulated, too_large
@@ -252,7 +251,7 @@ class VertexApp:
         return JSONResponse(answer)
 
     def _check_bucket(self, job: dict[str, Any]) -> None:
-        bucket = rules.output_bucket(job)
+        bucket = bodies.output_bucket(job)
         if bucket is not None and not self._storage.has_bucket(bucket):
             field = "custom_job.job_spec.base_output_directory.output_uri_prefix"
             raise invalid([(field, f"The Cloud Storage bucket {bucket!r} of the output directory does not exist.")])

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from . import lifecycle, listing, machines, rules
+from . import bodies, lifecycle, listing, machines
 from .environment import project_number, replicas
 from .errors import VertexApiError, invalid, not_found
 from .faults import VertexFaults
@@ -36,7 +36,7 @@ class CustomJobs:
         self._last = table.last()
 
     def create(self, project: str, region: str, job: dict[str, Any]) -> dict[str, Any]:
-        problems = rules.problems(job, region)
+        problems = bodies.problems(job, region)
         if problems:
             raise invalid(problems)
         name = job["displayName"]
@@ -48,7 +48,7 @@ class CustomJobs:
                 id=self._next_id(now),
                 project=project_number(project),
                 region=region,
-                job=rules.with_defaults(job),
+                job=bodies.with_defaults(job),
                 status=lifecycle.new_status(now),
             )
             status, actions = lifecycle.enqueue(scheduling_terms(row), now, self._timings)

@@ -20,7 +20,7 @@ from ...process.exit_reasons import MemoryWatch, OutOfMemory
 from ...process.ports import PortReservation
 from ...process.redirect import tokens
 from ..gcs.errors import StorageApiError
-from . import environment, interpreter
+from . import environment
 from .bucket_fs import BucketFs
 from .containers.client import ContainerConfig, Containers, OnLine
 from .environment import Replica
@@ -206,7 +206,7 @@ class ReplicaProcesses:
         # A restarted container begins with the files of its image.
         shutil.rmtree(home, ignore_errors=True)
         (home / "tmp").mkdir(parents=True)
-        python = interpreter.make_environment(home / ".local")
+        python = environment.make_environment(home / ".local")
         command = environment.container_command(pool)
         if "pythonPackageSpec" in pool:
             command = self._package(pool["pythonPackageSpec"], home)
@@ -265,7 +265,7 @@ def _config(scratch: Path, gcs: Path, buckets: list[str], hosts: Mapping[str, st
     text = own.read_text() if own.exists() else f"{_LOCALHOST} localhost\n"
     names = "".join(f"{_LOCALHOST} {host}\n" for host in hosts.values())
     file.write_text(f"{text.rstrip()}\n{names}")
-    read_only = interpreter.read_only_folders()
+    read_only = environment.read_only_folders()
     return ContainerConfig(
         root=str(root), gcs=str(gcs), buckets=buckets, hosts=str(file), read_only=read_only, scratch=str(scratch)
     )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from served import pool
 from support import GOLDEN_FILES
 
-from sdk.emulator.vertex import bodies, rules
+from sdk.emulator.vertex import bodies
 from sdk.emulator.vertex.bodies import ENUMS, MESSAGES, ONEOFS
 from sdk.emulator.vertex.errors import VertexApiError
 
@@ -216,7 +216,7 @@ def test_no_body_is_a_crash(value) -> None:
     except VertexApiError as error:
         assert error.code == 400
     else:
-        rules.problems(job, "us-central1")
+        bodies.problems(job, "us-central1")
 
 
 @settings(max_examples=60, deadline=None)
@@ -231,7 +231,7 @@ def test_what_google_can_read_is_read_the_same(job) -> None:
         theirs.ClearField(name)
     theirs.satisfies_pzs = theirs.satisfies_pzi = False
     assert ours == theirs
-    rules.problems(read(job), "us-central1")
+    bodies.problems(read(job), "us-central1")
 
 
 L4 = {"machine_type": "g2-standard-4", "accelerator_type": "NVIDIA_L4", "accelerator_count": 1}
@@ -264,7 +264,7 @@ def test_jobs_that_google_takes() -> None:
         spec(pool(1, disk_spec={"boot_disk_type": "pd-standard", "boot_disk_size_gb": 64000})),
         spec(pool(), network="projects/12/global/networks/default", enable_web_access=True, experiment="e"),
     ):
-        assert rules.problems(read(job), "us-central1") == [], job
+        assert bodies.problems(read(job), "us-central1") == [], job
 
 
 @pytest.mark.parametrize(
@@ -341,18 +341,18 @@ def test_jobs_that_google_takes() -> None:
     ],
 )
 def test_jobs_that_google_refuses(job, field, words) -> None:
-    found = rules.problems(read(job), "us-central1")
+    found = bodies.problems(read(job), "us-central1")
     assert [(place, text) for place, text in found if place.endswith(field) and words in text], found
     assert len(found) == 1
 
 
 def test_machines_of_other_regions_are_refused() -> None:
     for region, taken in (("us-west4", True), ("europe-west4", False), ("us-south1", False)):
-        assert (rules.problems(read(machine(**V5E)), region) == []) is taken
+        assert (bodies.problems(read(machine(**V5E)), region) == []) is taken
 
 
 def test_every_body_that_podlift_renders_is_one_that_the_service_takes() -> None:
     rendered = json.loads((GOLDEN_FILES / "vertex" / "bodies.json").read_text())
     assert len(rendered) > 20
     for name, each in rendered.items():
-        assert rules.problems(read(each), "us-central1") == [], name
+        assert bodies.problems(read(each), "us-central1") == [], name
