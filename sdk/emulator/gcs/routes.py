@@ -23,71 +23,49 @@ _HARMLESS = words(
     " predefinedAcl predefinedDefaultObjectAcl destinationPredefinedAcl"
 )
 _COPY = _CONDITIONS | _SOURCE | {"sourceGeneration"}
-_UPLOAD = _CONDITIONS | {"name", "uploadType", "upload_id", "contentEncoding"}
-PARAMETERS: dict[str, frozenset[str]] = {
-    "buckets.list": frozenset(("project", "prefix", "maxResults", "pageToken")),
-    "buckets.insert": frozenset(("project", "enableObjectRetention")),
-    "buckets.get": _META,
-    "buckets.patch": _META,
-    "buckets.update": _META,
-    "buckets.delete": _META,
-    "buckets.layout": frozenset(("prefix",)),
-    "buckets.permissions": frozenset(("permissions",)),
-    "buckets.managed_folders": _META | {"prefix", "pageSize", "pageToken"},
-    "buckets.folders": _META | {"prefix", "delimiter", "startOffset", "endOffset", "pageSize", "pageToken"},
-    # includeFoldersAsPrefixes is about managed folders, and there are none.
-    "objects.list": words(
-        "prefix delimiter maxResults pageToken startOffset endOffset versions includeTrailingDelimiter matchGlob softDeleted"
-        " includeFoldersAsPrefixes"
-    ),
-    "objects.insert": _UPLOAD,
-    "uploads.start": _UPLOAD,
-    "uploads.chunk": _UPLOAD,
-    "uploads.status": _UPLOAD,
-    "uploads.cancel": _UPLOAD,
-    "objects.get": _CONDITIONS | {"generation", "softDeleted"},
-    "objects.download": _CONDITIONS | {"generation"},
-    "objects.patch": _CONDITIONS | {"generation"},
-    "objects.update": _CONDITIONS | {"generation"},
-    "objects.delete": _CONDITIONS | {"generation"},
-    "objects.compose": _CONDITIONS,
-    "objects.rewrite": _COPY | {"rewriteToken", "maxBytesRewrittenPerCall"},
-    "objects.copy": _COPY,
-    "objects.move": _CONDITIONS | _SOURCE,
-    "batch": frozenset(),
-    "xml.get": frozenset(("generation",)),
-    "xml.put": frozenset(),
-    "xml.delete": frozenset(("generation",)),
-    "xml.start": frozenset(("uploads",)),
-    "xml.part": frozenset(("partNumber", "uploadId")),
-    "xml.complete": frozenset(("uploadId",)),
-    "xml.abort": frozenset(("uploadId",)),
-}
-# Method, path below /storage/v1/b, operation.
-_ROUTES = (
-    ("GET", "", "buckets.list"),
-    ("POST", "", "buckets.insert"),
-    ("GET", "{bucket}", "buckets.get"),
-    ("PATCH", "{bucket}", "buckets.patch"),
-    ("PUT", "{bucket}", "buckets.update"),
-    ("DELETE", "{bucket}", "buckets.delete"),
-    ("GET", "{bucket}/storageLayout", "buckets.layout"),
-    ("GET", "{bucket}/iam/testPermissions", "buckets.permissions"),
-    ("GET", "{bucket}/managedFolders", "buckets.managed_folders"),
-    ("GET", "{bucket}/managedFolders/{object}", "buckets.managed_folders"),
-    ("GET", "{bucket}/folders", "buckets.folders"),
-    ("GET", "{bucket}/folders/{object}", "buckets.folders"),
-    ("GET", "{bucket}/o", "objects.list"),
-    ("GET", "{bucket}/o/", "objects.list"),
-    ("GET", "{bucket}/o/{object}", "objects.get"),
-    ("PATCH", "{bucket}/o/{object}", "objects.patch"),
-    ("PUT", "{bucket}/o/{object}", "objects.update"),
-    ("DELETE", "{bucket}/o/{object}", "objects.delete"),
-    ("POST", "{bucket}/o/{object}/compose", "objects.compose"),
-    ("POST", "{bucket}/o/{object}/rewriteTo/b/{to_bucket}/o/{to_object}", "objects.rewrite"),
-    ("POST", "{bucket}/o/{object}/copyTo/b/{to_bucket}/o/{to_object}", "objects.copy"),
-    ("POST", "{bucket}/o/{object}/moveTo/o/{to_object}", "objects.move"),
+_REWRITE = _COPY | words("rewriteToken maxBytesRewrittenPerCall")
+_FOLDERS = _META | words("prefix pageSize pageToken")
+# includeFoldersAsPrefixes is about managed folders, and there are none.
+_LIST = words(
+    "prefix delimiter maxResults pageToken startOffset endOffset versions includeTrailingDelimiter matchGlob softDeleted"
+    " includeFoldersAsPrefixes"
 )
+_UPLOAD = _CONDITIONS | {"name", "uploadType", "upload_id", "contentEncoding"}
+_ONE = _CONDITIONS | {"generation"}
+# Operation, method, path below /storage/v1/b, parameters.
+_ROUTES = (
+    ("buckets.list", "GET", "", words("project prefix maxResults pageToken")),
+    ("buckets.insert", "POST", "", words("project enableObjectRetention")),
+    ("buckets.get", "GET", "{bucket}", _META),
+    ("buckets.patch", "PATCH", "{bucket}", _META),
+    ("buckets.update", "PUT", "{bucket}", _META),
+    ("buckets.delete", "DELETE", "{bucket}", _META),
+    ("buckets.layout", "GET", "{bucket}/storageLayout", words("prefix")),
+    ("buckets.permissions", "GET", "{bucket}/iam/testPermissions", words("permissions")),
+    ("buckets.managed_folders", "GET", "{bucket}/managedFolders", _FOLDERS),
+    ("buckets.managed_folders", "GET", "{bucket}/managedFolders/{object}", _FOLDERS),
+    ("buckets.folders", "GET", "{bucket}/folders", _FOLDERS | words("delimiter startOffset endOffset")),
+    ("buckets.folders", "GET", "{bucket}/folders/{object}", _FOLDERS | words("delimiter startOffset endOffset")),
+    ("objects.list", "GET", "{bucket}/o", _LIST),
+    ("objects.get", "GET", "{bucket}/o/{object}", _ONE | {"softDeleted"}),
+    ("objects.patch", "PATCH", "{bucket}/o/{object}", _ONE),
+    ("objects.update", "PUT", "{bucket}/o/{object}", _ONE),
+    ("objects.delete", "DELETE", "{bucket}/o/{object}", _ONE),
+    ("objects.compose", "POST", "{bucket}/o/{object}/compose", _CONDITIONS),
+    ("objects.rewrite", "POST", "{bucket}/o/{object}/rewriteTo/b/{to_bucket}/o/{to_object}", _REWRITE),
+    ("objects.copy", "POST", "{bucket}/o/{object}/copyTo/b/{to_bucket}/o/{to_object}", _COPY),
+    ("objects.move", "POST", "{bucket}/o/{object}/moveTo/o/{to_object}", _CONDITIONS | _SOURCE),
+)
+PARAMETERS = {
+    **{operation: parameters for operation, _, _, parameters in _ROUTES},
+    **dict.fromkeys(("objects.insert", "uploads.start", "uploads.chunk", "uploads.status", "uploads.cancel"), _UPLOAD),
+    **dict.fromkeys(("batch", "xml.put"), words("")),
+    **dict.fromkeys(("xml.get", "xml.delete"), words("generation")),
+    **dict.fromkeys(("xml.complete", "xml.abort"), words("uploadId")),
+    "xml.start": words("uploads"),
+    "xml.part": words("partNumber uploadId"),
+    "objects.download": _ONE,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +134,8 @@ def _upload(method: str, query: Mapping[str, str], headers: Mapping[str, str]) -
 
 def _json(method: str, parts: list[str], query: Mapping[str, str]) -> StorageRoute:
     """Return the route of a path below /storage/v1/b."""
-    for verb, template, operation in _ROUTES:
+    parts = parts[:-1] if parts[-1:] == [""] else parts
+    for operation, verb, template, _ in _ROUTES:
         names = _matched(template.split("/"), parts or [""]) if verb == method else None
         if names is not None:
             is_download = operation == "objects.get" and query.get("alt") == "media"

@@ -5,74 +5,27 @@ This knowledge is deliberately separate from podlift's own: a test compares the 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from importlib import resources
 from typing import Any
 from urllib.parse import quote
 
-from ..errors import words
-
-_N1 = r"n1-(standard|highmem|highcpu)-"
-# (machine types, accelerator types, counts)
-_ATTACHED: tuple[tuple[str, str, tuple[int, ...]], ...] = (
-    (r"n1-standard-[48]|n1-highmem-[248]", "NVIDIA_TESLA_(P4|P100|T4)", (1, 2, 4)),
-    (r"n1-standard-[48]|n1-highmem-[248]", "NVIDIA_TESLA_V100", (1, 2, 4, 8)),
-    (_N1 + "16", "NVIDIA_TESLA_(P4|P100|T4)", (1, 2, 4)),
-    (_N1 + "16", "NVIDIA_TESLA_V100", (2, 4, 8)),
-    (_N1 + "32", "NVIDIA_TESLA_(P4|P100|T4)", (2, 4)),
-    (_N1 + "32", "NVIDIA_TESLA_V100", (4, 8)),
-    (_N1 + "(64|96)", "NVIDIA_TESLA_(P4|T4)", (4,)),
-    (_N1 + "(64|96)", "NVIDIA_TESLA_V100", (8,)),
-    (_N1 + "64", "NVIDIA_TESLA_P100", (4,)),
-    ("a2-megagpu-16g", "NVIDIA_TESLA_A100", (16,)),
-    ("a3-megagpu-8g", "NVIDIA_H100_MEGA_80GB", (8,)),
-    ("a3-ultragpu-8g", "NVIDIA_H200_141GB", (8,)),
-    ("a4-highgpu-8g", "NVIDIA_B200", (8,)),
-    ("a4x-highgpu-4g", "NVIDIA_GB200", (4,)),
-    (r"g2-standard-(4|8|12|16|32)", "NVIDIA_L4", (1,)),
-    ("g2-standard-24", "NVIDIA_L4", (2,)),
-    ("g2-standard-48", "NVIDIA_L4", (4,)),
-    ("g2-standard-96", "NVIDIA_L4", (8,)),
-    ("g4-standard-48", "NVIDIA_RTX_PRO_6000", (1,)),
-    ("g4-standard-96", "NVIDIA_RTX_PRO_6000", (2,)),
-    ("g4-standard-192", "NVIDIA_RTX_PRO_6000", (4,)),
-    ("g4-standard-384", "NVIDIA_RTX_PRO_6000", (8,)),
-    *(
-        (f"{family}-{count}g", kind, (count,))
-        for family, kind in (
-            ("a2-highgpu", "NVIDIA_TESLA_A100"),
-            ("a2-ultragpu", "NVIDIA_A100_80GB"),
-            ("a3-highgpu", "NVIDIA_H100_80GB"),
-        )
-        for count in (1, 2, 4, 8)
-    ),
-)
+_TABLE = json.loads(resources.files(__package__).joinpath("machines.json").read_text())
+# Rows of machine types, accelerator types and counts.
+_ATTACHED: list[tuple[str, str, list[int]]] = _TABLE["accelerators"]
+# By machine type: topology -> number of machines.
+_TOPOLOGIES: dict[str, dict[str, int]] = _TABLE["tpu_topologies"]
+# By accelerator or family of machines.
+_REGIONS: dict[str, list[str]] = _TABLE["regions"]
+FLEX_START = frozenset(_TABLE["flex_start"])
 _CPU = re.compile(
     r"e2-standard-(4|8|16|32)|e2-highmem-(2|4|8|16)|e2-highcpu-(16|32)"
     r"|n1-standard-(4|8|16|32|64|96)|n1-highmem-(2|4|8|16|32|64|96)|n1-highcpu-(16|32|64|96)"
     r"|n[24]-(standard|highmem|highcpu)-[1-9][0-9]{0,2}|c2-standard-(4|8|16|30|60)|m1-[a-z]+-[1-9][0-9]{0,2}"
 )
-# By machine type: topology -> number of machines.
-_TOPOLOGIES: dict[str, dict[str, int]] = {
-    "ct5lp-hightpu-1t": {"1x1": 1},
-    "ct5lp-hightpu-4t": {"2x2": 1, "2x4": 2, "4x4": 4, "4x8": 8, "8x8": 16, "8x16": 32, "16x16": 64},
-    "ct5lp-hightpu-8t": {"2x4": 1},
-    "ct6e-standard-1t": {"1x1": 1},
-    "ct6e-standard-8t": {"2x4": 1},
-    "ct6e-standard-4t": {"2x2": 1, "2x4": 2, "4x4": 4, "4x8": 8, "8x8": 16, "8x16": 32, "16x16": 64},
-}
 _7X = re.compile(r"(\d{1,2})x(\d{1,2})x(\d{1,2})", re.ASCII)
-_REGIONS = {
-    "TPU_V2": "us-central1 europe-west4 asia-east1",
-    "TPU_V3": "us-central1 europe-west4",
-    "ct5lp": "us-central1 us-east1 us-west1 us-west4",
-    "ct6e": "us-central1 us-east1 us-east5 us-south1 europe-west4 asia-northeast1 southamerica-west1",
-    "tpu7x": "us-central1",
-    "NVIDIA_TESLA_V100": "us-central1 us-east1 us-west1 europe-west4 asia-east1",
-}
-FLEX_START = words(
-    "NVIDIA_L4 NVIDIA_TESLA_A100 NVIDIA_A100_80GB NVIDIA_H100_80GB NVIDIA_H100_MEGA_80GB NVIDIA_H200_141GB NVIDIA_B200"
-)
 _POD_CORES = 32
 _QUOTA_PREFIX = "aiplatform.googleapis.com/custom_model_training_"
 _QUOTA_TPUS = {"ct5lp": "tpu_v5e", "ct6e": "tpu_v6e", "tpu7x": "tpu_7x"}
@@ -105,7 +58,7 @@ def problem(spec: Mapping[str, Any], region: str) -> str | None:
         found = _gpu(kind, accelerator, count, spec.get("tpuTopology", ""))
     if found is None:
         for key in (accelerator, kind.partition("-")[0]):
-            if key in _REGIONS and region not in _REGIONS[key].split():
+            if key in _REGIONS and region not in _REGIONS[key]:
                 return f"Machine type {_quoted(kind, accelerator)} is not supported in region {region}."
     return found
 

@@ -24,7 +24,7 @@ class Stored:
         self.thread.run(lambda: self.state.create_bucket(name, {}))
 
     def put(self, name: str, data: bytes, bucket: str = "bucket") -> None:
-        writer = self.state.blobs.create()
+        writer = self.state.blobs.writer()
         writer.write(data)
         blob = writer.finish()
         self.thread.run(lambda: self.state.commit(bucket, name, blob, {}))
