@@ -10,8 +10,9 @@ import requests
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from sdk.emulator.gcs.downloads import parse_range
 from sdk.emulator.gcs.errors import StorageApiError
-from sdk.emulator.gcs.ranges import parse_content_range, parse_range
+from sdk.emulator.gcs.resumable import parse_content_range
 from sdk.emulator.gcs.uploads import MultipartParser, boundary_of
 
 QUANTUM = 256 << 10

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sdk.emulator.gcs import ranges
+from sdk.emulator.gcs.downloads import parse_range
 from sdk.emulator.gcs.errors import StorageApiError
-from sdk.emulator.gcs.ranges import Chunk
+from sdk.emulator.gcs.resumable import Chunk, parse_content_range
 
 
 @pytest.mark.parametrize(
@@ -31,13 +31,13 @@ from sdk.emulator.gcs.ranges import Chunk
 def test_a_range_names_bytes_from_the_first_to_the_last_one(
     header: str | None, expected: tuple[int, int] | None
 ) -> None:
-    assert ranges.parse_range(header, 10) == expected
+    assert parse_range(header, 10) == expected
 
 
 @pytest.mark.parametrize("header", ["bytes=10-", "bytes=10-10", "bytes=99-", "bytes=-0"])
 def test_a_range_of_which_no_byte_is_there_is_refused_with_the_size(header: str) -> None:
     with pytest.raises(StorageApiError) as caught:
-        ranges.parse_range(header, 10)
+        parse_range(header, 10)
     assert (caught.value.code, caught.value.headers) == (416, {"Content-Range": "bytes */10"})
 
 
@@ -54,7 +54,7 @@ def test_a_range_of_which_no_byte_is_there_is_refused_with_the_size(header: str)
 )
 def test_a_chunk_says_which_bytes_it_brings(header: str | None, expected: tuple[int | None, ...]) -> None:
     start, stop, total = expected
-    assert ranges.parse_content_range(header) == Chunk(start=start, stop=stop, total=total)
+    assert parse_content_range(header) == Chunk(start=start, stop=stop, total=total)
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,4 @@ def test_a_chunk_says_which_bytes_it_brings(header: str | None, expected: tuple[
 )
 def test_a_chunk_that_contradicts_itself_is_refused(header: str) -> None:
     with pytest.raises(StorageApiError):
-        ranges.parse_content_range(header)
+        parse_content_range(header)

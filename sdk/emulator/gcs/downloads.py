@@ -12,9 +12,12 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from . import blobs, conditions, ranges
+from . import blobs, conditions
 from .call import Call
+from .errors import StorageApiError
 from .records import Object
+
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)")
 
 
 class MediaResponse(Response):
@@ -49,7 +52,7 @@ async def download(call: Call) -> Response:
 def media(call: Call, preconditions: conditions.Conditions) -> MediaResponse:
     generation = conditions.number(call.query)
     record = call.state.get(call.route.bucket, call.route.object, generation, preconditions)
-    part = ranges.parse_range(call.headers.get("range"), record.size)
+    part = parse_range(call.headers.get("range"), record.size)
     start, stop = part or (0, record.size)
     headers = object_headers(record)
     if part is not None:
@@ -79,3 +82,21 @@ def object_headers(record: Object) -> dict[str, str]:
     for name, text in (record.fields.get("metadata") or {}).items():
         headers[f"X-Goog-Meta-{quote(name)}"] = quote(text, safe=" !#$&'()*+,/:;=?@[]~")
     return headers
+
+
+def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
+    """Return (start, stop) of the bytes that a Range names; None for all of them, also if the Range is malformed."""
+    match = _RANGE.fullmatch((header or "").strip())
+    if match is None or not any(match.groups()):
+        return None
+    first, last = match.groups()
+    if not first:
+        start, stop = max(size - int(last), 0), size
+    else:
+        start, stop = int(first), min(int(last) + 1, size) if last else size
+        if last and int(last) < start:
+            return None
+    if start >= stop:
+        message = "The requested range cannot be satisfied."
+        raise StorageApiError(416, "requestedRangeNotSatisfiable", message, {"Content-Range": f"bytes */{size}"})
+    return start, stop

@@ -4,26 +4,55 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 from starlette.responses import JSONResponse, Response
 
-from . import blobs, conditions, ranges
+from . import blobs, conditions
 from .blobs import BlobWriter
 from .bodies import check_object
 from .call import Call
 from .errors import StorageApiError, invalid
-from .ranges import Chunk
 from .records import UploadSession, object_resource
 from .uploads import commit_upload, corrupted, upload_fields
 
 _QUANTUM_BYTES = 256 << 10
 _MAX_OPEN_FILES = 128
+
+
+_CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chunk:
+    """The bytes in the body of a request of a resumable upload; None for what its Content-Range leaves open."""
+
+    start: int | None
+    stop: int | None
+    total: int | None
+
+
+def parse_content_range(header: str | None) -> Chunk:
+    """Return what a Content-Range declares. Without one the body is the whole object; `bytes */...` has no bytes."""
+    if header is None:
+        return Chunk(start=0, stop=None, total=None)
+    match = _CONTENT_RANGE.fullmatch(header.strip())
+    if match is None:
+        raise invalid(f"Failed to parse Content-Range header. Received: {header!r}.")
+    first, last, total = match.groups()
+    size = None if total == "*" else int(total)
+    if first is None:
+        return Chunk(start=None, stop=None, total=size)
+    start, stop = int(first), int(last) + 1
+    if stop <= start or (size is not None and stop > size):
+        raise invalid(f"Failed to parse Content-Range header. Received: {header!r}.")
+    return Chunk(start=start, stop=stop, total=size)
 
 
 class ResumableUploads:
@@ -93,7 +122,7 @@ class ResumableUploads:
     async def _receive_chunk(self, call: Call, session: UploadSession) -> Response:
         if session.finished is not None:
             return JSONResponse(session.finished)
-        chunk = ranges.parse_content_range(call.headers.get("content-range"))
+        chunk = parse_content_range(call.headers.get("content-range"))
         stored = call.state.blobs.size(session.blob)
         if chunk.start is not None:
             stored = await self._append(call, session, chunk, stored)

@@ -227,7 +227,11 @@ class VertexApp:
 
         answer: dict[str, Any] = {}
         if route.operation == "customJobs.create":
-            self._check_bucket(job)
+            bucket = bodies.output_bucket(job)
+            if bucket is not None and not self._storage.has_bucket(bucket):
+                field = "custom_job.job_spec.base_output_directory.output_uri_prefix"
+                text = f"The Cloud Storage bucket {bucket!r} of the output directory does not exist."
+                raise invalid([(field, text)])
             answer = shown(jobs.create(*location, job))
         elif route.operation == "customJobs.get":
             answer = shown(jobs.get(*location, route.id))
@@ -249,12 +253,6 @@ class VertexApp:
             # A long list takes a while: in another thread it does not block the other requests.
             answer = await asyncio.to_thread(self._entries.listed, bodies.read_json(body or b"{}"))
         return JSONResponse(answer)
-
-    def _check_bucket(self, job: dict[str, Any]) -> None:
-        bucket = bodies.output_bucket(job)
-        if bucket is not None and not self._storage.has_bucket(bucket):
-            field = "custom_job.job_spec.base_output_directory.output_uri_prefix"
-            raise invalid([(field, f"The Cloud Storage bucket {bucket!r} of the output directory does not exist.")])
 
     async def _metadata(self, request: Request, headers: dict[str, str], query: dict[str, str]) -> Response:
         replica, jobs = access.replica_identity(request.scope), self.jobs

@@ -235,29 +235,28 @@ def with_defaults(job: dict[str, Any]) -> dict[str, Any]:
     return {**job, "jobSpec": spec}
 
 
+def _unless(holds: object, field: str, text: str) -> Problems:
+    return [] if holds else [(field, text)]
+
+
 def _named(job: Mapping[str, Any]) -> Problems:
-    name = job.get("displayName", "")
-    if not name:
-        return [(f"{_JOB}.display_name", "Required field is not set: custom_job.display_name.")]
-    if len(name) > _MAX_NAME:
-        return [(f"{_JOB}.display_name", f"The display name has {len(name)} characters; {_MAX_NAME} are allowed.")]
-    return []
+    name, field = job.get("displayName", ""), f"{_JOB}.display_name"
+    too_long = f"The display name has {len(name)} characters; {_MAX_NAME} are allowed."
+    missing = _unless(name, field, "Required field is not set: custom_job.display_name.")
+    return [*missing, *_unless(len(name) <= _MAX_NAME, field, too_long)]
 
 
 def _labels(labels: Mapping[str, str]) -> Problems:
     where = f"{_JOB}.labels"
+    allowed = "up to 64 lowercase letters, digits, _ and -."
     found = [
-        (
-            where,
-            f"The {what} {json.dumps(text)} of a label is not allowed: up to 64 lowercase letters, digits, _ and -.",
-        )
+        (where, f"The {what} {json.dumps(text)} of a label is not allowed: {allowed}")
         for name, value in labels.items()
         for what, text in (("key", name), ("value", value))
         if not _label(text) or (what == "key" and not text)
     ]
-    if len(labels) > _MAX_LABELS:
-        found.append((where, f"There are {len(labels)} labels; {_MAX_LABELS} are allowed."))
-    return found
+    too_many = f"There are {len(labels)} labels; {_MAX_LABELS} are allowed."
+    return [*found, *_unless(len(labels) <= _MAX_LABELS, where, too_many)]
 
 
 def _label(text: str) -> bool:
@@ -267,28 +266,22 @@ def _label(text: str) -> bool:
 
 def _extent(pools: Sequence[Any]) -> Problems:
     where = f"{_SPEC}.worker_pool_specs"
-    if not pools:
-        return [(where, "Required field is not set: custom_job.job_spec.worker_pool_specs.")]
-    if len(pools) > _MAX_POOLS:
-        return [(where, f"There are {len(pools)} worker pools; {_MAX_POOLS} are allowed.")]
-    return []
+    missing = _unless(pools, where, "Required field is not set: custom_job.job_spec.worker_pool_specs.")
+    too_many = f"There are {len(pools)} worker pools; {_MAX_POOLS} are allowed."
+    return [*missing, *_unless(len(pools) <= _MAX_POOLS, where, too_many)]
 
 
 def _pool(pool: Mapping[str, Any], where: str, *, first: bool, own_machine: bool, region: str) -> Problems:
-    found: Problems = []
     count = pool.get("replicaCount", 0)
-    if first and count != 1:
-        found.append(
-            (f"{where}.replica_count", f"The replica count of the first worker pool has to be 1. Received: {count}.")
-        )
-    elif count < 1:
-        found.append((f"{where}.replica_count", f"The replica count has to be 1 or more. Received: {count}."))
+    of_first, rule = ("of the first worker pool ", "1") if first else ("", "1 or more")
+    text = f"The replica count {of_first}has to be {rule}. Received: {count}."
+    found = _unless(count == 1 if first else count >= 1, f"{where}.replica_count", text)
     machine = pool.get("machineSpec", {})
     if not machine.get("machineType"):
         if own_machine:
             found.append((f"{where}.machine_spec.machine_type", "Required field is not set: machine_type."))
-    elif text := machines.problem(machine, region):
-        found.append((f"{where}.machine_spec", text))
+    elif problem := machines.problem(machine, region):
+        found.append((f"{where}.machine_spec", problem))
     return [*found, *_task(pool, where), *_disk(pool.get("diskSpec", {}), f"{where}.disk_spec")]
 
 
@@ -310,26 +303,21 @@ def _task(pool: Mapping[str, Any], where: str) -> Problems:
     variables = task.get("env", [])
     if len(variables) > _MAX_ENV:
         found.append((f"{place}.env", f"There are {len(variables)} environment variables; {_MAX_ENV} are allowed."))
-    found += [
-        (
-            f"{place}.env[{number}].name",
-            f"An environment variable's name is a C identifier. Received: {json.dumps(name)}.",
-        )
-        for number, name in enumerate(each.get("name", "") for each in variables)
-        if not _ENV.fullmatch(name)
-    ]
+    for number, name in enumerate(each.get("name", "") for each in variables):
+        text = f"An environment variable's name is a C identifier. Received: {json.dumps(name)}."
+        found += _unless(_ENV.fullmatch(name), f"{place}.env[{number}].name", text)
     return found
 
 
 def _disk(disk: Mapping[str, Any], where: str) -> Problems:
-    found: Problems = []
     kind, size = disk.get("bootDiskType"), disk.get("bootDiskSizeGb")
-    if kind and kind not in _DISKS:
-        found.append((f"{where}.boot_disk_type", f"Boot disk type {kind!r} is not supported: {', '.join(_DISKS)}."))
-    if size is not None and not _DISK_GB[0] <= size <= _DISK_GB[1]:
-        text = f"The boot disk size has to be from {_DISK_GB[0]} to {_DISK_GB[1]} GB. Received: {size}."
-        found.append((f"{where}.boot_disk_size_gb", text))
-    return found
+    unknown = f"Boot disk type {kind!r} is not supported: {', '.join(_DISKS)}."
+    wrong = f"The boot disk size has to be from {_DISK_GB[0]} to {_DISK_GB[1]} GB. Received: {size}."
+    fits = size is None or _DISK_GB[0] <= size <= _DISK_GB[1]
+    return [
+        *_unless(not kind or kind in _DISKS, f"{where}.boot_disk_type", unknown),
+        *_unless(fits, f"{where}.boot_disk_size_gb", wrong),
+    ]
 
 
 def _tpu(spec: Mapping[str, Any]) -> Problems:
@@ -372,18 +360,16 @@ def _scheduling(spec: Mapping[str, Any]) -> Problems:
 
 
 def _places(spec: Mapping[str, Any]) -> Problems:
-    found: Problems = []
-    base = spec.get("baseOutputDirectory", {}).get("outputUriPrefix")
-    if "baseOutputDirectory" in spec and not _BUCKET.fullmatch(base or ""):
-        where = f"{_SPEC}.base_output_directory.output_uri_prefix"
-        found.append(
-            (where, f"The output URI prefix is a Cloud Storage URI such as gs://bucket/folder. Received: {base!r}.")
-        )
-    if (account := spec.get("serviceAccount")) and not _ACCOUNT.fullmatch(account):
-        found.append((f"{_SPEC}.service_account", f"Not the email address of a service account: {account!r}."))
-    if (network := spec.get("network")) and not _NETWORK.fullmatch(network):
-        text = f"A network is written projects/NUMBER/global/networks/NAME. Received: {network!r}."
-        found.append((f"{_SPEC}.network", text))
-    if spec.get("tensorboard") and not account:
-        found.append((f"{_SPEC}.service_account", "A TensorBoard requires a service account."))
-    return found
+    base, account, network = spec.get("baseOutputDirectory", {}), spec.get("serviceAccount"), spec.get("network")
+    prefix = base.get("outputUriPrefix")
+    uri = f"The output URI prefix is a Cloud Storage URI such as gs://bucket/folder. Received: {prefix!r}."
+    name = f"A network is written projects/NUMBER/global/networks/NAME. Received: {network!r}."
+    is_bucket = "baseOutputDirectory" not in spec or _BUCKET.fullmatch(prefix or "")
+    is_account, is_network = not account or _ACCOUNT.fullmatch(account), not network or _NETWORK.fullmatch(network)
+    has_account = account or not spec.get("tensorboard")
+    return [
+        *_unless(is_bucket, f"{_SPEC}.base_output_directory.output_uri_prefix", uri),
+        *_unless(is_account, f"{_SPEC}.service_account", f"Not the email address of a service account: {account!r}."),
+        *_unless(is_network, f"{_SPEC}.network", name),
+        *_unless(has_account, f"{_SPEC}.service_account", "A TensorBoard requires a service account."),
+    ]

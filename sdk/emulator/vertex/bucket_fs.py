@@ -169,6 +169,8 @@ class StateThread:
         self._loop = loop
 
     def run(self, work: Callable[[], T]) -> T:
+        if asyncio._get_running_loop() is self._loop:
+            raise RuntimeError("What waits for the emulator's state was called in the thread that owns it.")
         future: Future[T] = Future()
 
         def step() -> None:

@@ -59,11 +59,8 @@ def worker_pools(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def replicas(job: Mapping[str, Any]) -> list[Replica]:
     """Return all replicas of a CustomJob, the primary one first."""
-    return [Replica(pool, i) for pool, spec in enumerate(worker_pools(job)) for i in range(_count(spec))]
-
-
-def _count(pool: Mapping[str, Any]) -> int:
-    return int(pool.get("replicaCount", 0))
+    counts = [int(spec.get("replicaCount", 0)) for spec in worker_pools(job)]
+    return [Replica(pool, index) for pool, count in enumerate(counts) for index in range(count)]
 
 
 def host_token(job_id: str) -> str:
@@ -132,17 +129,13 @@ def expand_env(given: Iterable[Mapping[str, str]], known: Mapping[str, str]) -> 
     """
     found: dict[str, str] = {}
     for variable in given:
-        found[variable["name"]] = _expanded(variable.get("value", ""), {**known, **found})
+        values = {**known, **found}
+
+        def replaced(match: re.Match[str], values: Mapping[str, str] = values) -> str:
+            return "$" if match[1] == "$" else values.get(match[2], match[0])
+
+        found[variable["name"]] = _REFERENCE.sub(replaced, variable.get("value", ""))
     return found
-
-
-def _expanded(text: str, known: Mapping[str, str]) -> str:
-    def replaced(match: re.Match[str]) -> str:
-        if match[1] == "$":
-            return "$"
-        return known.get(match[2], match[0])
-
-    return _REFERENCE.sub(replaced, text)
 
 
 def container_command(pool: Mapping[str, Any]) -> list[str]:
@@ -164,9 +157,8 @@ def unsupported_pools(job: Mapping[str, Any]) -> list[str]:
 
 
 def pool_env(pool: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
-    found: Sequence[Mapping[str, str]] = (pool.get("containerSpec") or pool.get("pythonPackageSpec") or {}).get(
-        "env", ()
-    )
+    task = pool.get("containerSpec") or pool.get("pythonPackageSpec") or {}
+    found: Sequence[Mapping[str, str]] = task.get("env", ())
     return found
 
 
@@ -182,7 +174,9 @@ def make_environment(folder: Path) -> dict[str, str]:
     The folder also holds the user's packages, as of `pip install --user`.
     """
     venv.EnvBuilder(symlinks=True, with_pip=False).create(folder)
-    _allow_user_installs(folder / "pyvenv.cfg")
+    # Python reads "False" as false; pip rejects packages of the user, which are in the environment, only for "false".
+    cfg = folder / "pyvenv.cfg"
+    cfg.write_text(cfg.read_text().replace(f"{_CFG}false", f"{_CFG}False"))
     packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     # By addsitedir: a line with only a path would skip the .pth files in that folder.
     lines = [f"import site; site.addsitedir({place!r})" for place in site_folders()]
@@ -195,14 +189,6 @@ def make_environment(folder: Path) -> dict[str, str]:
             place.write_text(f'#!/bin/sh\nexec {python} {words} "$@"\n')
             place.chmod(0o755)
     return {"PYTHONUSERBASE": str(folder), "PATH": f"{folder / 'bin'}{os.pathsep}{Path(sys.executable).parent}"}
-
-
-def _allow_user_installs(cfg: Path) -> None:
-    """Let pip install for the user, whose packages are in the environment.
-
-    Python reads "False" as false; pip rejects `--user` only for "false".
-    """
-    cfg.write_text(cfg.read_text().replace(f"{_CFG}false", f"{_CFG}False"))
 
 
 @functools.cache

@@ -46,15 +46,7 @@ class ReplicaGroup(Protocol):
 
 class ReplicaLauncher(Protocol):
     def make(self, job: Mapping[str, Any], *, job_id: str, project: str, region: str, emit: OnLine) -> ReplicaGroup:
-        """Return a group that is not started yet.
-
-        Args:
-            job: the custom job in the emulator's own form.
-            job_id: its number.
-            project: the project's number.
-            region: of the request.
-            emit: called with replica, "stdout" or "stderr", and a line, from any thread.
-        """
+        """Return a group that is not started yet; `emit` is called from any thread. `project` is the project's number."""
 
     def close(self) -> None:
         """Release what all groups share; none of them is open any more."""
@@ -95,11 +87,7 @@ class ProcessLauncher:
 class JobRunner:
     """The containers of one job, in a thread of their own that executes commands and reports what happens to them.
 
-    Args:
-        make: makes a new group for every attempt of the whole job.
-        terms: of the job.
-        timings: the time between SIGTERM and SIGKILL, and what the state machine needs.
-        report: called with what follows for the status of the job.
+    `make` makes a new group for every attempt of the whole job; `report` is called with what follows for its status.
     """
 
     def __init__(

@@ -311,7 +311,9 @@ class JobScheduler:
             self._recheck_queue()
         self._perform(active, actions)
         if status.phase == "running" and before.phase == "starting":
-            self._schedule_faults(active)
+            for fault in self._faults.for_running(active.name):
+                at = self._clock.now() + (fault.after_s or 0.0)
+                heapq.heappush(self._timed_faults, _TimedFault(at=at, job=job, fault=fault))
         self._wake.notify_all()
 
     def _perform(self, active: _ActiveJob, actions: Iterable[JobAction]) -> None:
@@ -342,11 +344,6 @@ class JobScheduler:
             return self._launcher.make(row.job, job_id=str(job), project=row.project, region=row.region, emit=emit)
 
         return JobRunner(make, active.terms, self._timings, report)
-
-    def _schedule_faults(self, active: _ActiveJob) -> None:
-        for fault in self._faults.for_running(active.name):
-            at = self._clock.now() + (fault.after_s or 0.0)
-            heapq.heappush(self._timed_faults, _TimedFault(at=at, job=active.row.id, fault=fault))
 
     def _recheck_queue(self) -> None:
         """Let queued jobs without a deadline try to leave the queue, the oldest first."""

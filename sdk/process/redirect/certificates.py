@@ -20,11 +20,8 @@ _SKEW = timedelta(days=1)
 def make(hosts: Sequence[str], folder: Path) -> tuple[ssl.SSLContext, bytes]:
     """Return what a server of these names needs, and the authority that its clients have to trust, in PEM.
 
-    The authority may sign nothing but these names, and its key is gone when this returns.
-
-    Args:
-        hosts: the names.
-        folder: the key of the server is in it for a moment.
+    The authority may sign nothing but these names, and its key is gone when this returns. The key of the server is in the
+    folder for a moment.
     """
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority = _authority(authority_key, hosts)

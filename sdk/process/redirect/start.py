@@ -18,11 +18,7 @@ _REDIRECT = ".proxy"
 def start(environ: Mapping[str, str], temporary: str) -> dict[str, str]:
     """Return the variables that tasks need to reach the emulator; {} where none is configured.
 
-    It is served by threads of this process, until the process ends.
-
-    Args:
-        environ: this process's variables.
-        temporary: the folder for temporary files.
+    It is served by threads of this process, until the process ends. `environ` is this process's, `temporary` a folder.
 
     Raises:
         InputError: an emulator is configured, and its packages are missing or its address is none.
