@@ -169,7 +169,11 @@ class StateThread:
         self._loop = loop
 
     def run(self, work: Callable[[], T]) -> T:
-        if asyncio._get_running_loop() is self._loop:
+        try:
+            is_here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_here = False  # this thread has no loop
+        if is_here:
             raise RuntimeError("What waits for the emulator's state was called in the thread that owns it.")
         future: Future[T] = Future()
 
