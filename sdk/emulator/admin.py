@@ -13,15 +13,12 @@ from starlette.types import Receive, Scope, Send
 from ..errors import InputError, Problems
 from . import errors
 from .connections import Journal
-from .gcs import faults as storage_faults
+from .faults import StorageFault, VertexFault, parse_storage_faults, parse_vertex_faults
 from .gcs.app import StorageApp
 from .gcs.errors import StorageApiError, internal_error
-from .gcs.faults import StorageFault
 from .vertex import bodies
-from .vertex import faults as vertex_faults
 from .vertex.app import VertexApp
 from .vertex.errors import invalid, not_found
-from .vertex.faults import VertexFault
 
 MAX_BYTES = 1 << 20
 _KNOWN = "GET /_faults, POST /_faults, GET /_requests, DELETE /_requests, POST /_reset"
@@ -92,9 +89,9 @@ def parse_faults(script: bytes | str) -> tuple[list[StorageFault], list[VertexFa
     problems = Problems()
     of_both: tuple[list[StorageFault], list[VertexFault]] = ([], [])
     with problems.collect():
-        of_both[0].extend(storage_faults.parse(_without_api([each for each in rules if each not in of_vertex], "gcs")))
+        of_both[0].extend(parse_storage_faults(_without_api([each for each in rules if each not in of_vertex], "gcs")))
     with problems.collect():
-        of_both[1].extend(vertex_faults.parse(_without_api(of_vertex, "vertex")))
+        of_both[1].extend(parse_vertex_faults(_without_api(of_vertex, "vertex")))
     problems.raise_if_any()
     return of_both
 

@@ -18,13 +18,12 @@ from ..storage import posix
 from .access import AccessMiddleware
 from .admin import Admin
 from .connections import Connections, Journal
+from .faults import StorageFault, VertexFault
 from .gcs.app import StorageApp
 from .gcs.bodies import check_bucket, check_bucket_fields
 from .gcs.errors import StorageApiError
-from .gcs.faults import StorageFault
 from .gcs.state import StorageState
 from .vertex.app import VertexApp
-from .vertex.faults import VertexFault
 from .vertex.launcher import OpenLauncher, ProcessLauncher, ReplicaLauncher
 from .vertex.lifecycle import JobTimings
 from .vertex.timing import EmulatorClock

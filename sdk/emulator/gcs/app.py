@@ -17,11 +17,11 @@ from starlette.types import Message, Receive, Scope, Send
 from .. import access
 from ..connections import Connections, Journal
 from ..errors import DroppedError, with_error_response
+from ..faults import StorageFaults
 from . import buckets, downloads, objects, routes, uploads, xml
 from .call import Call, Handler, injected_error, throttle
 from .downloads import MediaResponse
 from .errors import StorageApiError, internal_error, invalid
-from .faults import StorageFaults
 from .resumable import ResumableUploads
 from .state import StorageState
 from .uploads import flip_byte

@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, unquote
 from starlette.responses import JSONResponse, Response
 
 from ..errors import DroppedError, read_body
+from ..faults import RequestInfo, StorageFault, StorageFaults
 from .errors import StorageApiError, invalid, too_large
-from .faults import RequestInfo, StorageFault, StorageFaults
 from .records import Object, object_resource
 from .routes import StorageRoute
 from .state import StorageState

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -18,12 +19,12 @@ from starlette.types import Receive, Scope, Send
 from .. import access, data_folder
 from ..connections import Connections, Journal
 from ..errors import DroppedError, read_body, with_error_response, words
+from ..faults import VertexFault, VertexFaults
 from ..gcs.state import StorageState
 from . import bodies, machines
 from .entries import LogEntries
 from .environment import project_number
 from .errors import VertexApiError, internal_error, invalid, not_emulated, too_large
-from .faults import VertexFault, VertexFaults
 from .jobs import CustomJobs
 from .lifecycle import JobTimings
 from .scheduler import JobScheduler, JobTable
@@ -221,10 +222,7 @@ class VertexApp:
     async def _perform(self, route: VertexRoute, query: dict[str, str], body: bytes, job: dict[str, Any]) -> Response:
         jobs, location = self.jobs, (route.project, route.region)
         enum_numbers = "enum-encoding=int" in query.get("$alt", "")
-
-        def shown(resource: dict[str, Any]) -> dict[str, Any]:
-            return bodies.to_response("CustomJob", resource, enum_numbers=enum_numbers)
-
+        shown = partial(bodies.to_response, "CustomJob", enum_numbers=enum_numbers)
         answer: dict[str, Any] = {}
         if route.operation == "customJobs.create":
             bucket = bodies.output_bucket(job)

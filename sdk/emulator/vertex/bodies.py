@@ -50,12 +50,16 @@ def parse(body: bytes) -> dict[str, Any]:
     return {name: value for name, value in job.items() if name not in _OUTPUTS}
 
 
-def to_response(message: str, value: dict[str, Any], *, enum_numbers: bool) -> dict[str, Any]:
-    """Return a message of this type as an answer holds it; with `enum_numbers`, for `enum-encoding=int`, enums are numbers."""
-    return {
-        name: _value_to_response(MESSAGES[message][name], each, enum_numbers=enum_numbers)
-        for name, each in value.items()
-    }
+def to_response(kind: str, value: Any, *, enum_numbers: bool) -> Any:
+    """Return a value as an answer holds it; with `enum_numbers`, for `enum-encoding=int`, enums are numbers."""
+    if kind.endswith("[]"):
+        return [to_response(kind[:-2], each, enum_numbers=enum_numbers) for each in value]
+    if kind in MESSAGES:
+        fields = MESSAGES[kind]
+        return {name: to_response(fields[name], each, enum_numbers=enum_numbers) for name, each in value.items()}
+    if kind in ENUMS:
+        return ENUMS[kind][value] if enum_numbers else value
+    return str(value) if kind == "int64" else value
 
 
 def duration_s(duration: str) -> float:
@@ -70,16 +74,6 @@ def snake_case(name: str) -> str:
 def field_names(message: str) -> dict[str, str]:
     """Return the fields of a message by both of their names, "job_spec" and "jobSpec"."""
     return {spelling: name for name in MESSAGES[message] for spelling in (snake_case(name), name)}
-
-
-def _value_to_response(kind: str, value: Any, *, enum_numbers: bool) -> Any:
-    if kind.endswith("[]"):
-        return [_value_to_response(kind[:-2], each, enum_numbers=enum_numbers) for each in value]
-    if kind in MESSAGES:
-        return to_response(kind, value, enum_numbers=enum_numbers)
-    if kind in ENUMS:
-        return ENUMS[kind][value] if enum_numbers else value
-    return str(value) if kind == "int64" else value
 
 
 def _no_constant(word: str) -> Any:

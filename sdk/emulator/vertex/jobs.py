@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..faults import VertexFaults
 from . import bodies, lifecycle, listing, machines
 from .environment import project_number, replicas
 from .errors import VertexApiError, invalid, not_found
-from .faults import VertexFaults
 from .lifecycle import JobTimings
 from .scheduler import JobRow, JobScheduler, JobTable, scheduling_terms
 from .timing import EmulatorClock, format_time

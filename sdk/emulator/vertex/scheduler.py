@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from .. import data_folder
+from ..faults import VertexFault, VertexFaults
 from . import lifecycle
 from .entries import LogEntries
-from .faults import VertexFault, VertexFaults
 from .launcher import JobRunner, ReplicaGroup, ReplicaLauncher
 from .lifecycle import Availability, JobAction, JobStatus, JobTimings, SchedulingTerms, Transition
 from .timing import EmulatorClock

@@ -8,7 +8,7 @@ from google.api_core import exceptions
 from google.cloud.aiplatform_v1.types import JobState
 from served import PARENT, WAIT_S, body, pool
 
-from sdk.emulator.vertex.faults import parse
+from sdk.emulator.faults import parse_vertex_faults as parse
 from sdk.errors import InputError
 
 
