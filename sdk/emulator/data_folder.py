@@ -34,13 +34,17 @@ def make_subfolder(path: Path) -> None:
     path.chmod(0o700)
 
 
-def open_database(path: Path, schema: str, version: int, *, any_thread: bool) -> sqlite3.Connection:
-    """Return the open database, with its tables. What a commit has written is still there after any kill of this process."""
-    # Made before SQLite would, so that only this user may read it and the files beside it.
+def create_database(path: Path) -> Path:
+    """Make the file of a database before SQLite would, so that only this user may read it and the files beside it."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     for file in path.parent.glob(f"{path.name}*"):
         file.chmod(0o600)
-    db = sqlite3.connect(path, isolation_level=None, check_same_thread=not any_thread)
+    return path
+
+
+def open_database(path: Path, schema: str, version: int, *, any_thread: bool) -> sqlite3.Connection:
+    """Return the open database, with its tables. What a commit has written is still there after any kill of this process."""
+    db = sqlite3.connect(create_database(path), isolation_level=None, check_same_thread=not any_thread)
     try:
         db.execute("PRAGMA journal_mode = WAL")
         # A killed process loses nothing; only a machine that loses power would, and this is an emulator.

@@ -174,14 +174,6 @@ _STORAGE_CHOICES = {"kind": get_args(StorageKind), "operation": sorted(PARAMETER
 
 
 @dataclass(frozen=True, kw_only=True)
-class RequestInfo:
-    operation: str
-    method: str
-    path: str
-    object: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class StorageFault(_Fault):
     """One rule: what goes wrong, and with which requests. A matcher that is not given matches every request."""
 
@@ -200,13 +192,10 @@ class StorageFault(_Fault):
     # that the answer shows another checksum; on the "disk", so that only a later read shows it.
     at: str = ""
 
-    def matches(self, request: RequestInfo) -> bool:
-        return (
-            self.operation in (None, request.operation)
-            and (self.method is None or self.method.upper() == request.method)
-            and (self.path is None or re.search(self.path, request.path) is not None)
-            and (self.object is None or re.search(self.object, request.object) is not None)
-        )
+    def matches(self, operation: str, method: str, path: str, name: str) -> bool:
+        """Return whether it may happen to a request about the object of that name."""
+        same = self.operation in (None, operation) and (self.method or method).upper() == method
+        return same and all(re.search(each or "", text) for each, text in ((self.path, path), (self.object, name)))
 
 
 class StorageFaults(FaultRules[StorageFault]):

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, unquote
 from starlette.responses import JSONResponse, Response
 
 from ..errors import DroppedError, read_body
-from ..faults import RequestInfo, StorageFault, StorageFaults
+from ..faults import StorageFault, StorageFaults
 from .errors import StorageApiError, invalid, too_large
 from .records import Object, object_resource
 from .routes import StorageRoute
@@ -63,8 +63,8 @@ class Call:
             return
         self._faults_applied = True
         self.target = "/".join(filter(None, (self.route.bucket if bucket is None else bucket, name)))
-        request = RequestInfo(operation=self.route.operation, method=self.method, path=self.path, object=self.target)
-        self.fired = self.faults.choose(lambda fault: fault.matches(request))
+        request = (self.route.operation, self.method, self.path, self.target)
+        self.fired = self.faults.choose(lambda fault: fault.matches(*request))
         for fault in self.fired:
             if fault.kind == "latency":
                 await asyncio.sleep(fault.seconds)
