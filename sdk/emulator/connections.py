@@ -23,6 +23,7 @@ from .errors import DroppedError
 HEAD_S = 10.0
 _MAX_WAITING = 128
 _RESET = struct.pack("ii", 1, 0)
+_RECENT = 10_000
 
 
 class Connections:
@@ -107,9 +108,6 @@ class Connections:
         transport = self._open.get(tuple(scope["client"]))
         if transport is not None:
             transport.close()
-
-
-_RECENT = 10_000
 
 
 class Journal:

@@ -28,6 +28,11 @@ from .vertex.launcher import OpenLauncher, ProcessLauncher, ReplicaLauncher
 from .vertex.lifecycle import JobTimings
 from .vertex.timing import EmulatorClock
 
+FaultScript = tuple[Sequence[StorageFault], Sequence[VertexFault]]
+_BACKLOG = 2048
+# Clients keep connections open, and meet a reset if they send at the very moment at which the server closes one.
+_KEEP_ALIVE_S = 3600
+
 
 class EmulatorApp:
     def __init__(
@@ -65,13 +70,6 @@ class EmulatorApp:
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
-
-
-FaultScript = tuple[Sequence[StorageFault], Sequence[VertexFault]]
-
-_BACKLOG = 2048
-# Clients keep connections open, and meet a reset if they send at the very moment at which the server closes one.
-_KEEP_ALIVE_S = 3600
 
 
 def serve(

@@ -26,6 +26,10 @@ from .resumable import ResumableUploads
 from .state import StorageState
 from .uploads import flip_byte
 
+_MAX_REQUESTS = 1000
+# (method, target, headers, body) -> answer
+Perform = Callable[[str, bytes, dict[str, str], bytes], Awaitable[Response]]
+
 
 class StorageApp:
     def __init__(self, state: StorageState, connections: Connections, journal: Journal) -> None:
@@ -133,11 +137,6 @@ def _handlers(resumable: ResumableUploads) -> dict[str, Handler]:
         "xml.complete": xml.complete,
         "xml.abort": xml.abort,
     }
-
-
-_MAX_REQUESTS = 1000
-# (method, target, headers, body) -> answer
-Perform = Callable[[str, bytes, dict[str, str], bytes], Awaitable[Response]]
 
 
 async def _batch(call: Call, perform: Perform) -> Response:

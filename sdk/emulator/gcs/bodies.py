@@ -51,6 +51,8 @@ _REGIONS = words(
 _LOCATIONS = _REGIONS | words("US EU ASIA ASIA1 EUR4 EUR5 EUR7 EUR8 NAM4")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
 _MAX_LABELS, _MAX_LABEL_CHARACTERS = 64, 63
+_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
+_MAX_OBJECT_BYTES = 1024
 
 
 def object_fields(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,10 +154,6 @@ def _label_problems(labels: object) -> list[str]:
 def _is_label(text: str) -> bool:
     letters = all(each in "-_" or (each.isalnum() and each == each.lower()) for each in text)
     return letters and len(text) <= _MAX_LABEL_CHARACTERS
-
-
-_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
-_MAX_OBJECT_BYTES = 1024
 
 
 def check_bucket(name: object) -> str:

@@ -20,6 +20,7 @@ _MAX_HEAD_BYTES = 1 << 20
 _BOUNDARY = re.compile(r"""boundary=(?:"([^"\r\n]+)"|'([^'\r\n]+)'|([^\s;"']+))""", re.IGNORECASE)
 # A boundary, headers, the metadata, a boundary, headers: the groups are the kind of line end, the metadata, the second headers.
 _HEAD = rb".*?MARK[ \t]*(\r?\n)(?:[^\r\n][^\n]*\n)*\1(.*?)\1MARK[ \t]*\r?\n((?:[^\r\n][^\n]*\n)*)\1"
+_DEFAULT_TYPE = "application/octet-stream"
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -97,9 +98,6 @@ def _json_object(text: bytes) -> dict[str, Any]:
 
 def _malformed(why: str) -> StorageApiError:
     return invalid(f"Multipart body is malformed: {why}.")
-
-
-_DEFAULT_TYPE = "application/octet-stream"
 
 
 async def insert(call: Call) -> Response:

@@ -34,6 +34,25 @@ _METADATA = "/computeMetadata/v1/"
 _FLAVOR = {"Metadata-Flavor": "Google", "Server": "Metadata Server for VM"}
 _SCOPES = "https://www.googleapis.com/auth/cloud-platform"
 _TOKEN_S = 3599
+_REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
+_HARMLESS = words("alt $alt prettyPrint $prettyPrint key quotaUser fields $.xgafv $httpMethod")
+_PLACE = r"/v1/projects/(?P<project>[^/:]+(?::[^/:]+)?)/locations/(?P<region>[^/:]+)"
+_SERVICE = r"/v1beta1/projects/(?P<project>[^/:]+)/services/aiplatform\.googleapis\.com"
+# Method, decoded path, operation.
+_ROUTES = (
+    ("POST", "/v2/entries:list", "entries.list"),
+    ("GET", f"{_SERVICE}/consumerQuotaMetrics/(?P<id>.+)", "quotas.get"),
+    ("GET", f"{_PLACE}/customJobs/?", "customJobs.list"),
+    ("POST", f"{_PLACE}/customJobs/?", "customJobs.create"),
+    ("GET", f"{_PLACE}/customJobs/(?P<id>[^/]+)", "customJobs.get"),
+    ("DELETE", f"{_PLACE}/customJobs/(?P<id>[^/]+)", "customJobs.delete"),
+    ("POST", f"{_PLACE}/customJobs/(?P<id>[^/]*):cancel", "customJobs.cancel"),
+    ("GET", f"{_PLACE}/operations/(?P<id>[^/]+)", "operations.get"),
+)
+_PARAMETERS = {"customJobs.list": _HARMLESS | words("filter pageSize pageToken readMask")}
+_MAX_BODY_BYTES = 10 << 20
+# The project whose metadata a process sees that belongs to no job.
+_PROJECT = "podlift"
 
 
 def _is_metadata_request(path: str, headers: Mapping[str, str]) -> bool:
@@ -88,24 +107,6 @@ def _metadata_tree(project: str, email: str, *, preempted: bool) -> dict[str, An
     }
 
 
-_REGION = re.compile(r"[a-z]+-[a-z]+[0-9]+")
-_HARMLESS = words("alt $alt prettyPrint $prettyPrint key quotaUser fields $.xgafv $httpMethod")
-_PLACE = r"/v1/projects/(?P<project>[^/:]+(?::[^/:]+)?)/locations/(?P<region>[^/:]+)"
-_SERVICE = r"/v1beta1/projects/(?P<project>[^/:]+)/services/aiplatform\.googleapis\.com"
-# Method, decoded path, operation.
-_ROUTES = (
-    ("POST", "/v2/entries:list", "entries.list"),
-    ("GET", f"{_SERVICE}/consumerQuotaMetrics/(?P<id>.+)", "quotas.get"),
-    ("GET", f"{_PLACE}/customJobs/?", "customJobs.list"),
-    ("POST", f"{_PLACE}/customJobs/?", "customJobs.create"),
-    ("GET", f"{_PLACE}/customJobs/(?P<id>[^/]+)", "customJobs.get"),
-    ("DELETE", f"{_PLACE}/customJobs/(?P<id>[^/]+)", "customJobs.delete"),
-    ("POST", f"{_PLACE}/customJobs/(?P<id>[^/]*):cancel", "customJobs.cancel"),
-    ("GET", f"{_PLACE}/operations/(?P<id>[^/]+)", "operations.get"),
-)
-_PARAMETERS = {"customJobs.list": _HARMLESS | words("filter pageSize pageToken readMask")}
-
-
 @dataclass(frozen=True, kw_only=True)
 class VertexRoute:
     """The operation, and the job or operation that it is about."""
@@ -134,11 +135,6 @@ def find_route(method: str, path: str, query: Mapping[str, str]) -> VertexRoute:
             )
             raise invalid([(parameter, text)])
     return route
-
-
-_MAX_BODY_BYTES = 10 << 20
-# The project whose metadata a process sees that belongs to no job.
-_PROJECT = "podlift"
 
 
 class VertexApp:

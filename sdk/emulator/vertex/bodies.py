@@ -32,6 +32,15 @@ _MAX_DURATION_S = 315_576_000_000
 _BITS = {"int32": 32, "int64": 64}
 _TYPE = "type.googleapis.com/google.cloud.aiplatform.v1."
 Problems = list[tuple[str, str]]
+_MAX_POOLS, _MAX_ENV, _MAX_PACKAGES, _MAX_NAME, _MAX_LABELS = 4, 100, 100, 128, 64
+_ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_NETWORK = re.compile(r"projects/[0-9]+/global/networks/[a-z0-9-]+")
+_ACCOUNT = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
+_BUCKET = re.compile(r"gs://([a-z0-9][a-z0-9._-]+)(/.*)?")
+_DISKS = ("pd-ssd", "pd-standard", "hyperdisk-balanced")
+_DISK_GB = (100, 64000)
+_WEEK_S = 7 * 86400
+_JOB, _SPEC = "custom_job", "custom_job.job_spec"
 
 
 def read_json(body: bytes) -> Any:
@@ -188,17 +197,6 @@ def _wrong(path: str, kind: str, value: Any) -> str:
         name = f"type.googleapis.com/google.protobuf.{base}"
     text = json.dumps(value)
     return f"Invalid value at '{path}' ({name or _TYPE + base}), {text if len(text) <= 100 else text[:100] + '...'}"
-
-
-_MAX_POOLS, _MAX_ENV, _MAX_PACKAGES, _MAX_NAME, _MAX_LABELS = 4, 100, 100, 128, 64
-_ENV = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_NETWORK = re.compile(r"projects/[0-9]+/global/networks/[a-z0-9-]+")
-_ACCOUNT = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
-_BUCKET = re.compile(r"gs://([a-z0-9][a-z0-9._-]+)(/.*)?")
-_DISKS = ("pd-ssd", "pd-standard", "hyperdisk-balanced")
-_DISK_GB = (100, 64000)
-_WEEK_S = 7 * 86400
-_JOB, _SPEC = "custom_job", "custom_job.job_spec"
 
 
 def problems(job: Mapping[str, Any], region: str) -> Problems:

@@ -37,6 +37,17 @@ from ..gcs.state import StorageState
 _FICLONE = 0x40049409
 _MAX_PART_BYTES = 255
 _PIECE_BYTES = 1 << 20
+T = TypeVar("T")
+# Bucket and name of an object.
+Key = tuple[str, str]
+_ALIVE_S = 1.0
+_POLL_S = 0.2
+# Syncs of many files take at most one tenth of the time.
+_SHARE = 10
+# A file written within this time before a sync may be newer than another one that the sync has missed.
+_MARGIN_S = 0.03
+# If the file system cannot tell whether a file is open for writing, one that was not changed for this long is complete.
+_REST_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -147,19 +158,6 @@ def replace_file(source: Path, staged: Path, target: Path) -> tuple[int, ...]:
 
 if TYPE_CHECKING:
     from ...process.redirect.proxy import Redirect
-
-T = TypeVar("T")
-# Bucket and name of an object.
-Key = tuple[str, str]
-
-_ALIVE_S = 1.0
-_POLL_S = 0.2
-# Syncs of many files take at most one tenth of the time.
-_SHARE = 10
-# A file written within this time before a sync may be newer than another one that the sync has missed.
-_MARGIN_S = 0.03
-# If the file system cannot tell whether a file is open for writing, one that was not changed for this long is complete.
-_REST_S = 0.5
 
 
 class StateThread:

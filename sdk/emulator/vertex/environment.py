@@ -27,6 +27,10 @@ from urllib.parse import urlsplit
 _ROLES = ("chief", "worker", "ps", "evaluator")
 _REFERENCE = re.compile(r"\$(\$|\(([^)]*)\))")
 _PROJECT_DIGITS = 12
+# In a folder with other programs, only Python's own files are read-only.
+_SHARED = ("/", "/usr", "/usr/local")
+_SCRIPT_BYTES = 1 << 16
+_CFG = "include-system-site-packages = "
 
 
 @dataclass(frozen=True)
@@ -160,12 +164,6 @@ def pool_env(pool: Mapping[str, Any]) -> Sequence[Mapping[str, str]]:
     task = pool.get("containerSpec") or pool.get("pythonPackageSpec") or {}
     found: Sequence[Mapping[str, str]] = task.get("env", ())
     return found
-
-
-# In a folder with other programs, only Python's own files are read-only.
-_SHARED = ("/", "/usr", "/usr/local")
-_SCRIPT_BYTES = 1 << 16
-_CFG = "include-system-site-packages = "
 
 
 def make_environment(folder: Path) -> dict[str, str]:

@@ -18,6 +18,8 @@ from . import lifecycle
 from .containers.client import OnLine
 from .lifecycle import JobStatus, JobTimings, SchedulingTerms, Transition
 
+_POLL_S = 0.02
+
 
 class ReplicaGroup(Protocol):
     """One attempt of all replicas of a job. None of its methods is called in the thread of the event loop."""
@@ -52,7 +54,6 @@ class ReplicaLauncher(Protocol):
         """Release what all groups share; none of them is open any more."""
 
 
-_POLL_S = 0.02
 # Opens a launcher, given the stored state, the loop in whose thread it may be read, and the emulator's URL.
 OpenLauncher = Callable[[StorageState, asyncio.AbstractEventLoop, str], ReplicaLauncher]
 

@@ -21,6 +21,14 @@ _TIMEOUT_S, _MAX_WAIT_S = 7 * 86400.0, 86400.0
 
 Phase = Literal["queued", "provisioning", "starting", "running", "stopping", "over"]
 RestartPhase = Literal["", "starting", "provisioning"]
+CHIEF = "workerpool0-0"
+# SIGABRT and SIGSEGV of a container; any other exit code is the program's own fault.
+TRANSIENT = frozenset((134, 139))
+# "starting" too: containers write lines before all of them are known to have started.
+ACTIVE = frozenset(("starting", "running"))
+INTERNAL = "Internal error occurred for the current attempt"
+_WORKER_RESTARTS, _RETRIES, _PREEMPTIONS, _STOCKOUTS, _INTERNAL = 5, 3, 6, 3, 2
+_CANCELLED, _INVALID, _DEADLINE, _EXHAUSTED, _INTERNAL_CODE = 1, 3, 4, 8, 13
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,14 +137,6 @@ class Availability:
 Transition = tuple[JobStatus, list[JobAction]]
 
 
-CHIEF = "workerpool0-0"
-# SIGABRT and SIGSEGV of a container; any other exit code is the program's own fault.
-TRANSIENT = frozenset((134, 139))
-# "starting" too: containers write lines before all of them are known to have started.
-ACTIVE = frozenset(("starting", "running"))
-INTERNAL = "Internal error occurred for the current attempt"
-_WORKER_RESTARTS, _RETRIES, _PREEMPTIONS, _STOCKOUTS, _INTERNAL = 5, 3, 6, 3, 2
-_CANCELLED, _INVALID, _DEADLINE, _EXHAUSTED, _INTERNAL_CODE = 1, 3, 4, 8, 13
 _CANCELLED_OUTCOME = JobOutcome(state=CANCELLED, code=_CANCELLED, message="CANCELED")
 _INTERNAL_OUTCOME = JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}.")
 

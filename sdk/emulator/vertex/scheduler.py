@@ -28,6 +28,13 @@ CREATE TABLE jobs (
 CREATE INDEX of_place ON jobs (project, region, id);
 CREATE TABLE operations (id INTEGER PRIMARY KEY, place TEXT NOT NULL);
 """
+# The longest sleep of the scheduler's thread; every change wakes it.
+_SLEEP_S = 5.0
+_CLOSE_S = 30.0
+LOGS_URL = (
+    "https://console.cloud.google.com/logs/viewer?project={project}&resource=ml_job%2Fjob_id%2F{job}"
+    "&advancedFilter=resource.type%3D%22ml_job%22%0Aresource.labels.job_id%3D%22{job}%22"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,15 +101,6 @@ def _row(found: tuple[Any, ...]) -> JobRow:
     return JobRow(
         id=number, project=project, region=region, job=json.loads(job), status=JobStatus.from_dict(json.loads(status))
     )
-
-
-# The longest sleep of the scheduler's thread; every change wakes it.
-_SLEEP_S = 5.0
-_CLOSE_S = 30.0
-LOGS_URL = (
-    "https://console.cloud.google.com/logs/viewer?project={project}&resource=ml_job%2Fjob_id%2F{job}"
-    "&advancedFilter=resource.type%3D%22ml_job%22%0Aresource.labels.job_id%3D%22{job}%22"
-)
 
 
 @dataclass(kw_only=True)
