@@ -411,7 +411,7 @@ def test_nothing_is_left_open_and_no_thread_runs_on(jobs, tmp_path) -> None:
 
 def test_a_user_namespace_is_enough(jobs, stored, monkeypatch) -> None:
     ordinary = """
-import containers.root_fs as root
+import containers.runtime as root
 real = root._unshare
 def unshare(flags):
     if flags == root._NEWNS:
@@ -433,7 +433,7 @@ root._unshare = unshare
 
 def test_where_the_system_permits_nothing_jobs_run_and_no_process_stays(jobs, stored, monkeypatch) -> None:
     denied = """
-import containers.root_fs as root
+import containers.runtime as root
 def unshare(flags):
     raise PermissionError(1, "not permitted")
 root._unshare = unshare

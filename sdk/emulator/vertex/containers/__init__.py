@@ -1,4 +1,4 @@
 """The container runtime of emulated jobs: a small process per job that runs its replicas, and its client in the emulator.
 
-`runtime` and `root_fs` import nothing of podlift: they are started by their folder, once for every job.
+`runtime` imports nothing of podlift: it is started by its folder, once for every job.
 """
