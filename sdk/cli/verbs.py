@@ -10,7 +10,7 @@ GROUPS = {
     "Follow and control runs": {
         "runs": "look", "status": "look", "why": "look", "logs": "look", "wait": "look", "cancel": "look", "resume": "resume",
     },
-    "Results": {"get": "get", "checkpoints": "checkpoints"},
+    "Results": {"get": "results", "checkpoints": "results"},
     "Checks before a run": {"preflight": "preflight", "drill": "drill", "accelerators": "accelerators"},
     "This machine": {"config": "settings", "doctor": "doctor", "prune": "prune", "emulator": "emulator"},
 }  # fmt: skip

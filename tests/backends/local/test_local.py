@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from support import LIMIT_S, said, until
 
@@ -431,3 +432,30 @@ def test_a_process_identity_is_its_own(write) -> None:
     boot, pid, start = name.split(":")
     assert not spawn.alive(f"{boot}:{pid}:{int(start) + 1}"), "another process that got the same pid"
     assert spawn.identity(2**22 + 1) is None
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere psutil knows when a process began")
+def test_the_identity_of_a_process_does_not_move_with_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "boot_time", lambda: 0.0)
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: 0.0)
+    name = spawn.identity(os.getpid())
+    ticks = Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]
+    assert name is not None and name.rpartition(":")[2] == ticks
+
+
+def test_what_psutil_says_of_a_process(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        until(lambda: spawn.cpu_s(child.pid) > 0)
+        assert f"{child.pid} (python" in spawn.described(child.pid)
+        assert not spawn.is_stopped(child.pid)
+        child.send_signal(signal.SIGSTOP)
+        until(lambda: spawn.is_stopped(child.pid))
+    finally:
+        child.kill()
+        child.wait()
+    assert (spawn.cpu_s(child.pid), spawn.is_stopped(child.pid), spawn.described(child.pid)) == (
+        0.0,
+        False,
+        str(child.pid),
+    )
