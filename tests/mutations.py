@@ -221,8 +221,8 @@ MUTATIONS = (
     Mutation(
         "what a failed save has written stays",
         "sdk/checkpoint/commit.py",
-        "            # These bytes can no longer be committed, and a full disk must not stay full.\n            self._remove(folder)\n",
-        "",
+        "must not stay full.\n            self._remove(folder)\n",
+        "must not stay full.\n",
         (FAULTS, SAVING),
     ),
     Mutation(
