@@ -98,12 +98,20 @@ class Adopted:
         return self.returncode
 
 
+class _Spawned(subprocess.Popen[bytes]):
+    """A process that may outlive this one, as a supervisor does: at the end of this one there is nothing to warn about."""
+
+    def __del__(self) -> None:
+        if not sys.is_finalizing():
+            super().__del__()
+
+
 def spawn(
     command: Sequence[str], *, env: Mapping[str, str], cwd: str, log: str, pass_fds: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
     """Start a process in its own session and process group. Its raw output is appended to the file `log`."""
     with open(log, "ab") as output:
-        return subprocess.Popen(
+        return _Spawned(
             list(command),
             env=dict(env),
             cwd=cwd,

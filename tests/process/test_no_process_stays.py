@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S, until
+from support import LIMIT_S, REPO, until
 
 import sdk
 from sdk.backends import local
@@ -459,3 +459,13 @@ def test_a_process_of_another_user_changes_no_verdict_and_is_named(write, sleep:
     finally:
         with suppress(ProcessLookupError):  # a client of root's may have ended it
             os.kill(stranger, signal.SIGKILL)
+
+
+def test_a_client_that_ends_before_its_supervisor_warns_of_nothing(tmp_path: Path) -> None:
+    text = (
+        "import os; from sdk.process.spawn import spawn; "
+        f"kept = spawn(['sleep', '2'], env=dict(os.environ), cwd='/', log='{tmp_path}/log')"
+    )
+    command = [sys.executable, "-W", "always", "-c", text]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=REPO)
+    assert done.stderr == ""
