@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT_S, REPO, until
+from support import LIMIT_S, until
 
 import sdk
 from sdk.backends import local
