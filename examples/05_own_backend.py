@@ -9,23 +9,21 @@ from pathlib import Path
 
 import sdk
 from sdk import backends
-from sdk.backends.base import Request
+from sdk.backends.base import Capabilities, Request
 from sdk.testing.backend import BackendContract
+from sdk.testing.fake_backend import FakeBackend
 
 
-class Journal:
-    """Everything that is not defined here is the local backend's."""
+class Journal(FakeBackend):
+    """How tasks run, and the handle that `open` returns, are those of the smallest backend, `sdk.testing.fake_backend`."""
 
-    def __init__(self) -> None:
-        self._local = backends.load("local")
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._local, name)
+    # All that podlift asks about a backend: no other module tests its name.
+    capabilities = Capabilities(runs_here=True, supervised_here=True, needs_bucket=False)
 
     def render(self, plan: sdk.Plan) -> Request:
         """Pure: what `start` will do, as printable data."""
-        request = self._local.render(plan)
-        return replace(request, body={**request.body, "journal": f"{plan.run_id} {plan.code.digest[:12]}"})
+        request = super().render(plan)
+        return replace(request, body={**request.body, "journal": f"{plan.run_id} on {plan.backend}"})
 
     def start(self, request: Request) -> None:
         """Idempotent: a second call for the same run starts nothing."""
@@ -33,7 +31,7 @@ class Journal:
         if not journal.exists() or line not in journal.read_text():
             with journal.open("a") as file:
                 print(line, file=file)
-        self._local.start(request)
+        super().start(request)
 
 
 backends.register("journal", Journal)

@@ -29,7 +29,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "sdk.testing.tasks": ("wait_for_step", "kill", "preempt"),
     "sdk.testing.backend": ("BackendContract",),
     "sdk.backends": ("register", "load"),
-    "sdk.backends.base": ("Backend", "Request", "Observation", "Remote", "LogLine"),
+    "sdk.backends.base": ("Backend", "RunHandle", "Capabilities", "Draft", "Request", "LogLine"),
+    "sdk.backends.folder": ("FolderRun",),
+    "sdk.testing.fake_backend": ("FakeBackend",),
 }
 SETTINGS = """Each setting is a keyword of `plan`, `submit` and the pytest fixtures (`checkpoint_every="5m"`), an option
 (`--checkpoint-every 5m`), a variable (`PODLIFT_CHECKPOINT_EVERY=5m`), and a key of

@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from . import backends
 from .backends.base import LogLine
-from .backends.local import remote
 from .checkpoint import catalog
 from .checkpoint.catalog import CheckpointInfo
 from .clock import Clock, SystemClock
@@ -29,7 +28,7 @@ from .packaging.paths import destination
 from .planning.roots import configured_root
 from .records.events import Event, fold
 from .records.explain import RunContext, explain
-from .records.recorder import has_ended, position, read_events, read_metrics, read_status_records
+from .records.recorder import has_ended, read_events, read_metrics, read_status_records
 from .spec.layout import RunPaths
 from .spec.plan import Plan
 from .status import Progress, State, Status
@@ -108,9 +107,7 @@ class Run:
     def __init__(self, plan: Plan, clock: Clock | None = None) -> None:
         self.plan = plan
         self._clock = clock or SystemClock()
-        self._backend = backends.load(plan.backend)
-        self._remote = self._backend.remote(plan, self._clock)
-        self._cloud = plan.backend in backends.IN_CLOUD
+        self._handle = backends.load(plan.backend).open(plan, self._clock)
         self._saved: tuple[float, tuple[int, float] | None] | None = None
 
     @property
@@ -129,7 +126,7 @@ class Run:
         with self._sound():
             # Before the records: a supervisor that ends in between has written its verdict by then.
             supervised = self._supervised()
-            status = self._overlay(fold(read_status_records(self.plan.paths), supervisor_alive=supervised))
+            status = self._handle.merge(fold(read_status_records(self.plan.paths), supervisor_alive=supervised))
             step, time = self._newest(fresh=status.state.terminal) or (None, None)
             return replace(status, saved_step=step, saved_at=time)
 
@@ -138,9 +135,7 @@ class Run:
 
         On the run's own machine it is current; a run in a bucket updates it every ten seconds.
         """
-        if self._remote is not None:
-            return self._remote.progress()
-        return position(self.plan.paths, self.plan.tasks[0])
+        return self._handle.progress()
 
     def why(self) -> str:
         """Return an explanation in words: the state, since when, why, what it waits for, and the next command.
@@ -159,7 +154,7 @@ class Run:
                 self.plan.paths,
                 self.plan.tasks,
                 self._clock.now(),
-                cloud=self._cloud,
+                cloud=not self.plan.capabilities.supervised_here,
                 generated=bool(self.plan.code.generated),
             )
             return explain(events, status, context)
@@ -177,8 +172,7 @@ class Run:
         while True:
             status = self.status()
             if status.state.terminal:
-                if self.plan.local and self._remote is None:
-                    remote.wait_for_upload(self.plan, self._clock, until)
+                self._handle.settle(until)
                 return status
             if until is not None and self._clock.monotonic() >= until:
                 raise WaitTimeoutError(
@@ -202,16 +196,17 @@ class Run:
         status = self.wait(timeout_s)
         if status.state is not State.SUCCEEDED:
             raise _error(self, status)
-        paths = RunPaths(self.url)
+        paths, capabilities = RunPaths(self.url), self.plan.capabilities
+        logs = {} if capabilities.keeps_logs else {t: self.plan.paths.log(status.attempts, t) for t in self.plan.tasks}
         return Result(
             value=status.value,
             metrics=self.last_metrics(),
             run_dir=self.url,
-            model_dir=paths.outputs_model if self.plan.local and not self._cloud else paths.model,
+            model_dir=paths.outputs_model if self.plan.local and not capabilities.outputs_in_store else paths.model,
             checkpoint_dir=paths.checkpoints,
             tensorboard_dir=paths.tensorboard,
             outputs_dir=paths.outputs,
-            logs={} if self._cloud else {t: self.plan.paths.log(status.attempts, t) for t in self.plan.tasks},
+            logs=logs,
         )
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -220,7 +215,7 @@ class Run:
         They are in the order of the attempts. An attempt that continues from a checkpoint reports the steps after it again:
         `attempt` tells the two apart.
         """
-        self._refresh(logs=True)
+        self._handle.refresh(logs=True)
         found: list[dict[str, Any]] = []
         attempt = 1
         while Path(self.plan.paths.attempt(attempt)).is_dir():
@@ -247,12 +242,10 @@ class Run:
         Raises:
             InputError: the run has no such task or attempt.
         """
-        self._refresh(logs=True)
+        self._handle.refresh(logs=True)
         if attempt is not None and not follow and not Path(self.plan.paths.attempt(attempt)).is_dir():
             raise InputError(f"The run {self.id} has no attempt {attempt}: it has {self.status().attempts}.")
-        if self._remote is not None:
-            return self._remote.logs(task=task, attempt=attempt, follow=follow)
-        return self._backend.logs(self.plan, task=task, attempt=attempt, follow=follow)
+        return self._handle.logs(task=task, attempt=attempt, follow=follow)
 
     def download(self, dest: str | Path) -> list[str]:
         """Copy the program's outputs to `work/` and `model/` in a folder, and return the paths of the new files.
@@ -273,8 +266,7 @@ class Run:
                 f"Next: podlift wait {self.id}."
             )
         target = destination(dest, Path(self.plan.paths.url))
-        if self._remote is not None:
-            self._remote.download_outputs()
+        self._handle.fetch_outputs()
         # A run of an earlier podlift has no outputs, nor has one whose supervisor was killed.
         return trees.copy_outputs(self.plan.paths.outputs, target) if Path(self.plan.paths.outputs).is_dir() else []
 
@@ -284,7 +276,7 @@ class Run:
         It is {"files": number, "bytes": number, "skipped": [[path, reason], ...], "skipped_count": number}, with the first
         hundred of the files that `download` will not copy.
         """
-        self._refresh()
+        self._handle.refresh()
         last = max(read_events(self.plan.paths, ("collected",)), key=lambda event: event.attempt, default=None)
         try:
             return (
@@ -309,10 +301,7 @@ class Run:
         """
         if not self.status().state.terminal:
             grace_s = self.plan.job.limits.grace_s if grace_s is None else grace_s
-            if self._remote is not None:
-                self._remote.cancel(grace_s)
-            else:
-                self._backend.cancel(self.plan, grace_s=grace_s)
+            self._handle.cancel(grace_s)
 
     def resume(self, code: Literal["same", "current"] = "same") -> str:
         """Restart a run that has ended without success, without waiting for it, and return how its code has changed, in words.
@@ -334,12 +323,8 @@ class Run:
         with self._sound():
             events, status = self._read(logs=True)
         self.plan, difference = resume(self.plan, events, status, code, self._clock)
-        self._remote = self._backend.remote(self.plan, self._clock)
+        self._handle = backends.load(self.plan.backend).open(self.plan, self._clock)
         return str(difference)
-
-    def _refresh(self, *, logs: bool = False) -> None:
-        if self._remote is not None:
-            self._remote.refresh(logs=logs)
 
     def _newest(self, *, fresh: bool) -> tuple[int, float] | None:
         """Return the step and the time of the last checkpoint; a bucket is not queried every time."""
@@ -349,17 +334,14 @@ class Run:
         return known[1]
 
     def _read(self, *, logs: bool = False) -> tuple[list[Event], Status]:
-        self._refresh(logs=logs)
+        self._handle.refresh(logs=logs)
         supervised = self._supervised()
         events = read_events(self.plan.paths)
-        return events, self._overlay(fold(events, supervisor_alive=supervised))
-
-    def _overlay(self, status: Status) -> Status:
-        return self._remote.merge(status) if self._remote is not None else status
+        return events, self._handle.merge(fold(events, supervisor_alive=supervised))
 
     def _supervised(self) -> bool:
-        self._refresh()
-        return has_ended(self.plan.paths) or (self._remote or self._backend).observe(self.plan).supervised
+        self._handle.refresh()
+        return has_ended(self.plan.paths) or self._handle.supervised()
 
     @contextmanager
     def _sound(self) -> Iterator[None]:

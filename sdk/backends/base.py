@@ -1,18 +1,44 @@
-"""The seam between plans and backends."""
+"""The seam between plans and backends: a Backend starts runs, and a RunHandle looks at one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ..checks import Facts, Finding
 from ..clock import Clock
+from ..process.log_lines import LogLine
 from ..spec.capabilities import Capabilities
 from ..spec.job import Job
 from ..spec.plan import Plan
 from ..spec.policies import Target
 from ..status import Progress, Status
+
+__all__ = ["Backend", "Capabilities", "Draft", "LogLine", "Request", "RunHandle"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """What is known of a run before its plan is made, of which the findings are a part.
+
+    Args:
+        job: what to run.
+        target: the options of the backend, such as a `Vertex`.
+        facts: the probed facts.
+        root: where the run will live.
+        run_id: its id.
+        strategies: the names of distribution strategies that the program uses.
+        starting: what is required to start is an error, else a warning.
+    """
+
+    job: Job
+    target: Target
+    facts: Facts
+    root: str
+    run_id: str
+    strategies: Sequence[str]
+    starting: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,47 +56,14 @@ class Request:
     url: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Observation:
-    """What the backend knows about a run in addition to its records.
-
-    Args:
-        supervised: False once no process can add a verdict any more. True while one can, or if that is unknown.
-        detail: the backend's own description.
-    """
-
-    supervised: bool
-    detail: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogLine:
-    """One line of one task.
-
-    Args:
-        task: the task's name.
-        attempt: counts from 1.
-        text: the printed text, without its end.
-        end: "\\n"; "\\r" if the next line overwrites it, as progress bars do; "" for an unterminated last line and for parts of
-            a very long line.
-        time: Unix time in seconds at which the line existed at the latest, if known.
-    """
-
-    task: str
-    attempt: int
-    text: str
-    end: str = "\n"
-    time: float | None = field(default=None, compare=False)
-
-
-class Remote(Protocol):
-    """A run supervised from another machine or by a cloud."""
+class RunHandle(Protocol):
+    """An existing run, seen from this process: the only way to look at it. `FolderRun` implements it for a run in a folder."""
 
     def refresh(self, *, logs: bool = False) -> None:
-        """Read what is new, at a limited rate. With `logs`, include what tasks have written."""
+        """Make new records readable in the run's local directory, at a limited rate; with `logs`, logs and metrics too."""
 
-    def observe(self, plan: Plan) -> Observation:
-        """Return whether the run is supervised."""
+    def supervised(self) -> bool:
+        """Return False once no process can add a verdict any more. True while one can, or if that is unknown."""
 
     def merge(self, status: Status) -> Status:
         """Return the status from the records, merged with what else is known."""
@@ -78,14 +71,17 @@ class Remote(Protocol):
     def progress(self) -> Progress | None:
         """Return the training progress of a few seconds ago, or None if none was reported."""
 
-    def download_outputs(self) -> None:
-        """Download the outputs to this machine."""
-
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
         """Yield log lines of the tasks. With `follow`, until the run has ended."""
 
     def cancel(self, grace_s: float) -> None:
-        """Request the end of the run. Returns at once."""
+        """Request the end of the run. Returns at once. Cancelling again has no effect."""
+
+    def fetch_outputs(self) -> None:
+        """Make the outputs of an ended run readable in its directory on this machine."""
+
+    def settle(self, until: float | None) -> None:
+        """Wait until other machines see all of an ended run, at most until this monotonic time (WaitTimeoutError)."""
 
 
 class Backend(Protocol):
@@ -107,28 +103,8 @@ class Backend(Protocol):
             starting: the plan is executed at once: what takes time, as importing a client library, may begin in the background.
         """
 
-    def review(
-        self,
-        job: Job,
-        target: Target,
-        facts: Facts,
-        *,
-        root: str,
-        run_id: str,
-        strategies: Sequence[str],
-        starting: bool,
-    ) -> list[Finding]:
-        """Return what speaks against a job on this backend. Pure.
-
-        Args:
-            job: what to run.
-            target: the options of the backend.
-            facts: the probed facts.
-            root: where the run will live.
-            run_id: its id.
-            strategies: the names of distribution strategies that the program uses.
-            starting: what is required to start is an error, else a warning.
-        """
+    def review(self, draft: Draft) -> list[Finding]:
+        """Return what speaks against a job on this backend. Pure."""
 
     def render(self, plan: Plan) -> Request:
         """Return the request that `start` will send. Pure."""
@@ -139,14 +115,5 @@ class Backend(Protocol):
     def start(self, request: Request) -> None:
         """Start a run whose directory exists. Starting it again has no effect."""
 
-    def observe(self, plan: Plan) -> Observation:
-        """Return whether the run is supervised."""
-
-    def logs(self, plan: Plan, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
-        """Yield log lines of the tasks. With `follow`, until the run has ended."""
-
-    def cancel(self, plan: Plan, *, grace_s: float) -> None:
-        """Request the end of a run. Returns at once. Cancelling again has no effect."""
-
-    def remote(self, plan: Plan, clock: Clock) -> Remote | None:
-        """Return the handle of a run supervised from another machine or by a cloud, or None if this machine supervises it."""
+    def open(self, plan: Plan, clock: Clock) -> RunHandle:
+        """Return the handle of an existing run, which may have been started by any process on any machine."""

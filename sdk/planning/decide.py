@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .. import backends
+from ..backends.base import Draft
 from ..checks import Facts, Finding
 from ..packaging.audit.environment import Preload
 from ..spec import cluster
@@ -41,8 +42,9 @@ def make_plan(
     True if the plan is executed at once.
     """
     engine = backends.load(backend)
+    place = {"root": root, "run_id": run_id}
     found = engine.review(
-        job, target, facts, root=root, run_id=run_id, strategies=preload.strategies, starting=starting
+        Draft(job=job, target=target, facts=facts, **place, strategies=preload.strategies, starting=starting)
     )
     here = engine.capabilities.runs_here
     fresh = _why_fresh(job, target, facts, preload) if here else "each task has a machine of its own"

@@ -9,12 +9,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from .. import backends, ids
-from ..backends.local import remote, uploader
+from .. import ids
 from ..clock import SystemClock
 from ..errors import CorruptRunError, InputError, MissingError, RunNotFoundError, StoreError
 from ..records.plans import read_plan
-from ..records.sync import push
+from ..records.sync import ownership, push
 from ..records.sync.index import KEYS, PROGRAM_FOLDERS, SyncedRun
 from ..records.sync.pull import LocalCopy
 from ..spec.layout import RootPaths, RunPaths
@@ -47,7 +46,7 @@ def publish(plan: Plan) -> None:
     except StoreError:
         shutil.rmtree(plan.paths.url, ignore_errors=True)
         raise
-    if plan.backend not in backends.IN_CLOUD:
+    if plan.capabilities.supervised_here:
         posix.put_new(plan.paths.owner(0), b"")
 
 
@@ -71,13 +70,11 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
         )
     # The root may have another name since, for example if the bucket was copied.
     found = replace(found, root=root, local=paths.root)
-    if not remote.is_owned(found):
+    if not ownership.is_owned(paths):
         return _newest(found, copy)
     # For a run of this machine, the bucket is only checked for resumes on other machines.
     with suppress(StoreError):
         found = _newest(found, copy)
-    if remote.is_owned(found) and not uploader.is_uploaded(paths) and not uploader.is_running(paths):
-        uploader.start(found)
     return found
 
 
@@ -97,8 +94,7 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
         push.upload_bundle(plan.bundle, bundle_url)
     for name in posix.list_names(os.path.dirname(plan.paths.revision(""))):
         copy.upload(f"plans/{name}")
-    in_cloud = plan.backend in backends.IN_CLOUD
-    if not remote.is_owned(plan) and not in_cloud:
+    if plan.capabilities.supervised_here and not ownership.is_owned(plan.paths):
         # The program may continue from files in its folders.
         copy.download(PROGRAM_FOLDERS)
     try:
@@ -106,7 +102,7 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
             return False
     except MissingError:
         raise RunNotFoundError(f"The run {plan.url!r} is being removed by another process (podlift prune).") from None
-    if not in_cloud:
+    if plan.capabilities.supervised_here:
         with suppress(FileExistsError):
             posix.put_new(plan.paths.owner(resumes), b"")
     return True

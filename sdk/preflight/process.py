@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from ..backends.local import render
 from ..planning.preflight_findings import PreflightReport, StoppedBy, read
 from ..process import spawn as processes
+from ..process import task_environment
 from ..spec.plan import Plan
 from ..text import duration
 from .observations import PreflightRequest
@@ -76,7 +76,7 @@ def _stopped_by(limit: str, reached: str) -> StoppedBy:
 
 def _write_request(plan: Plan, accelerator: str, folder: str, *, strict: bool) -> PreflightRequest:
     paths = plan.paths
-    scratch = render.scratch(paths.temporary, 1, plan.members[0].name)
+    scratch = task_environment.scratch(paths.temporary, 1, plan.members[0].name)
     folders = (paths.events, Path(paths.payload(1)).parent, scratch, f"{folder}/dumps")
     for each in (*folders, Path(paths.progress(1, "x")).parent):
         Path(each).mkdir(parents=True, exist_ok=True)
@@ -97,8 +97,8 @@ def _write_request(plan: Plan, accelerator: str, folder: str, *, strict: bool) -
 def _environment(plan: Plan, request: PreflightRequest, folder: str) -> dict[str, str]:
     task = plan.members[0]
     return {
-        **render.inherited(os.environ, plan.job.copied),
-        **render.environment(plan, 1, task, {task.name: "localhost:1"}, plan.paths.temporary),
+        **task_environment.inherited(os.environ, plan.job.copied),
+        **task_environment.environment(plan, 1, task, {task.name: "localhost:1"}, plan.paths.temporary),
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "XLA_FLAGS": f"{_FLAGS}{folder}/dumps",
         "PODLIFT_PARENT": str(os.getpid()),

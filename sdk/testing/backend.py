@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from .. import api, backends
+from ..clock import SystemClock
 from ..errors import RunFailedError
 from ..run import Run
 from ..status import Reason, State
@@ -120,11 +121,9 @@ class BackendContract:
     def test_nobody_looks_after_a_run_that_has_ended(self, submit: Callable[..., Run]) -> None:
         run = submit("print(1)")
         assert run.wait(_LIMIT_S).state.terminal
-        backend = backends.load(self.name)
-        until = time.monotonic() + _LIMIT_S
-        while backend.observe(run.plan).supervised and time.monotonic() < until:
-            time.sleep(0.05)
-        assert not backend.observe(run.plan).supervised
+        handle = backends.load(self.name).open(run.plan, SystemClock())
+        handle.refresh()
+        assert not handle.supervised()
 
     def test_following_ends_with_the_run(self, submit: Callable[..., Run]) -> None:
         run = submit("import time\nfor i in range(5): print(i, flush=True); time.sleep(0.05)")

@@ -26,8 +26,7 @@ import pytest
 from support import LIMIT_S, until
 
 import sdk
-from sdk.backends import local
-from sdk.process import janitor
+from sdk.process import janitor, supervision
 from sdk.records.events import Event
 from sdk.records.recorder import read_events
 
@@ -250,7 +249,7 @@ def expected(events: list[Event], attempt: int) -> tuple[sdk.State, sdk.Reason]:
 @pytest.fixture
 def _no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run whose client was killed before it started a supervisor is lost soon: it is looked at when all is quiet."""
-    monkeypatch.setattr(local, "_START_LIMIT_S", 1.0)
+    monkeypatch.setattr(supervision, "_START_LIMIT_S", 1.0)
 
 
 @pytest.mark.usefixtures("_no_patience")

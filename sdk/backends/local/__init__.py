@@ -7,27 +7,24 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ...checks import Facts, Finding, local, of_local
 from ...clock import Clock, SystemClock
-from ...errors import PodliftError
-from ...process import namespaces, spawn
-from ...process.janitor_watch import end_leftovers
-from ...records.events import Event, resume_count, source_of
+from ...process import namespaces, spawn, task_environment
+from ...records.events import resume_count, source_of
 from ...records.recorder import Recorder, read_events
+from ...records.sync import ownership
 from ...spec import capabilities
 from ...spec.job import Job
 from ...spec.plan import Plan
 from ...spec.policies import Local, Target
-from ...storage import emulator, posix
-from ..base import LogLine, Observation, Request
-from . import logs, render, uploader
-from .remote import RemoteRun, remote_run
+from ...storage import emulator
+from ..base import Draft, Request
+from ..folder import FolderRun
+from . import render, uploader
+from .bucket_run import BucketRun, OwnedRun
 
-# If no supervisor was recorded within this time, its client died before starting it.
-_START_LIMIT_S = 30.0
 # Dropping a Popen while its process runs raises a warning. Supervisors are meant to outlive their parent.
 _supervisors: list[subprocess.Popen[bytes]] = []
 
@@ -46,23 +43,16 @@ class LocalBackend:
             keras=_version("keras"),
             tf_keras=_version("tf_keras"),
             cpus=os.cpu_count() or 1,
-            isolation=namespaces.why_not() if isinstance(target, Local) and target.network == "isolated" else None,
-            dropped=render.dropped(os.environ, job.env),
+            isolation=namespaces.why_not() if Local.of(target).network == "isolated" else None,
+            dropped=task_environment.dropped(os.environ, job.env),
         )
 
-    def review(
-        self,
-        job: Job,
-        target: Target,
-        facts: Facts,
-        *,
-        root: str,
-        run_id: str,
-        strategies: Sequence[str],
-        starting: bool,
-    ) -> list[Finding]:
+    def review(self, draft: Draft) -> list[Finding]:
         """Check the job, and the variables of this shell that change how tasks run."""
-        return [*local.tpu_replicas(job, os.environ), *of_local(job, facts, target=Local.of(target))]
+        return [
+            *local.tpu_replicas(draft.job, os.environ),
+            *of_local(draft.job, draft.facts, target=Local.of(draft.target)),
+        ]
 
     def render(self, plan: Plan) -> Request:
         """Return each task's command and environment. Ports are chosen when the tasks start."""
@@ -87,6 +77,8 @@ class LocalBackend:
         if callers:
             env["PODLIFT_CALLER_PYTHONPATH"] = os.pathsep.join(callers)
         command = [sys.executable, "-m", "sdk.backends.local.supervisor", plan.paths.url]
+        # Reaped here at the latest.
+        _supervisors[:] = [process for process in _supervisors if process.poll() is None]
         process = spawn.spawn(command, env=env, cwd=plan.paths.url, log=plan.paths.supervisor_log)
         _supervisors.append(process)
         Recorder(plan.paths, launcher, 0, SystemClock()).record(
@@ -95,43 +87,11 @@ class LocalBackend:
         if plan.local:
             uploader.start(plan)
 
-    def observe(self, plan: Plan) -> Observation:
-        """Return whether the supervisor is alive."""
-        for process in list(_supervisors):
-            if process.poll() is not None:
-                _supervisors.remove(process)
-        events = read_events(plan.paths, ("submitted", "launched", "started", "resumed"))
-        name = _supervisor(events)
-        if name is None:
-            submitted = max((event.time for event in events), default=0.0)
-            waiting = SystemClock().now() - submitted < _START_LIMIT_S
-            return Observation(supervised=waiting, detail="not started yet" if waiting else "never started")
-        if not spawn.same_machine(name):
-            return Observation(supervised=not name.startswith("gone:"), detail="supervised on another machine")
-        alive = spawn.alive(name)
-        if not alive:
-            end_leftovers(plan.paths)
-        return Observation(supervised=alive, detail=f"supervisor {name}")
-
-    def logs(self, plan: Plan, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
-        """Yield the lines of the tasks' log files."""
-        return logs.read(
-            plan, task=task, attempt=attempt, follow=follow, supervised=lambda: self.observe(plan).supervised
-        )
-
-    def cancel(self, plan: Plan, *, grace_s: float) -> None:
-        """Write a cancel request to the run's directory, which the supervisor polls several times a second."""
-        requests = len(posix.list_names(plan.paths.control))
-        try:
-            posix.put_new(plan.paths.cancel_request(requests + 1), f'{{"grace_s": {float(grace_s)}}}\n'.encode())
-        except FileExistsError:
-            pass  # another client made a request at the same moment
-        except OSError as error:
-            raise PodliftError(f"The run cannot be cancelled: {error}.") from error
-
-    def remote(self, plan: Plan, clock: Clock) -> RemoteRun | None:
-        """Return the handle of a run in a bucket that another machine supervises."""
-        return remote_run(plan, clock)
+    def open(self, plan: Plan, clock: Clock) -> FolderRun:
+        """Return the handle of a run in a folder, or in a bucket with a folder of this machine."""
+        if not plan.local:
+            return FolderRun(plan, clock)
+        return OwnedRun(plan, clock) if ownership.is_owned(plan.paths) else BucketRun(plan, clock)
 
 
 def _version(distribution: str) -> str | None:
@@ -139,10 +99,3 @@ def _version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-def _supervisor(events: list[Event]) -> str | None:
-    resumes = resume_count(events)
-    sources = {source_of(name, resumes) for name in ("supervisor", "launcher")}
-    found = [e.data["supervisor"] for e in events if e.kind in ("started", "launched") and e.source in sources]
-    return found[-1] if found else None

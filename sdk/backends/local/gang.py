@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ...clock import Clock
-from ...process import exit_reasons, spawn
+from ...process import exit_reasons, spawn, task_environment
 from ...process.exit_reasons import MemoryWatch, OutOfMemory
 from ...process.log_index import LogIndexWriter
 from ...process.log_tail import last_lines
@@ -121,7 +121,11 @@ class LocalGang:
             Path(folder).mkdir(parents=True, exist_ok=True)
         for task in plan.tasks:
             log, work = Path(paths.log(self._attempt, task)), Path(paths.work(self._attempt, task))
-            for parent in (work.parent, Path(render.scratch(self._temporary, self._attempt, task)), log.parent):
+            for parent in (
+                work.parent,
+                Path(task_environment.scratch(self._temporary, self._attempt, task)),
+                log.parent,
+            ):
                 parent.mkdir(parents=True, exist_ok=True)
         self._tasks = launch.finish(lambda: self._conditions.stop_requested() is not None)
         pids = {name: process.pid for name, process in self._tasks.items()}
@@ -129,10 +133,10 @@ class LocalGang:
 
     def _task(self, task: cluster.Task, addresses: Mapping[str, str]) -> TaskStart:
         plan, paths = self._plan, self._plan.paths
-        inherited = {**render.inherited(os.environ, plan.job.copied), **self._interpreter.variables}
+        inherited = {**task_environment.inherited(os.environ, plan.job.copied), **self._interpreter.variables}
         if self._interpreter.isolated:
             inherited.pop("PYTHONPATH", None)
-        variables = render.environment(plan, self._attempt, task, addresses, self._temporary)
+        variables = task_environment.environment(plan, self._attempt, task, addresses, self._temporary)
         return TaskStart(
             task=task.name,
             command=render.command(plan, self._attempt, task.name, self._interpreter),

@@ -1,34 +1,15 @@
-"""Commands and environments of local tasks: the same variables, in the same form, as on Vertex AI."""
+"""The commands and environments of local tasks as a printable request."""
 
 from __future__ import annotations
 
-import json
-import posixpath
-import re
-from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ...hardware import accelerators
+from ...process.task_environment import environment
 from ...spec import cluster
 from ...spec.plan import Plan
 from . import interpreter
 from .interpreter import Interpreter
-
-# Vertex AI sets the project's number. Code that parses it must find a number here too.
-_PROJECT_NUMBER = "0"
-# Variables of the machine and its user. Tasks inherit only these.
-_MACHINE = re.compile(
-    r"PATH|HOME|USER|LOGNAME|SHELL|LANG|LANGUAGE|LC_\w+|TZ|TERM|LD_LIBRARY_PATH|VIRTUAL_ENV|CONDA_PREFIX|XDG_\w+|"
-    r"SSL_CERT_(FILE|DIR)|(REQUESTS|CURL|AWS)_CA_BUNDLE|HTTPLIB2_CA_CERTS|GRPC_DEFAULT_SSL_ROOTS_FILE_PATH|((https?|no|all|ftp)_proxy)|((HTTPS?|NO|ALL|FTP)_PROXY)|"
-    # Credentials of this machine. In a cloud, tasks have a service account instead.
-    r"GOOGLE_APPLICATION_CREDENTIALS|GOOGLE_CLOUD_PROJECT|CLOUDSDK_CONFIG|STORAGE_EMULATOR_HOST|PODLIFT_EMULATOR|"
-    r"PODLIFT_TPU_REPLICAS"
-)
-# Set by the shell itself.
-_SHELL = set(
-    ["PWD", "OLDPWD", "SHLVL", "_", "PS1", "PS2", "HISTFILE", "LS_COLORS", "LESSOPEN", "LESSCLOSE", "COLUMNS", "LINES"]
-)
 
 
 def body(plan: Plan) -> dict[str, Any]:
@@ -55,58 +36,3 @@ def body(plan: Plan) -> dict[str, Any]:
 def command(plan: Plan, attempt: int, task: str, starter: Interpreter) -> list[str]:
     """Return the command that starts a task."""
     return [starter.python, starter.task_main, plan.paths.payload(attempt), task]
-
-
-def environment(
-    plan: Plan, attempt: int, task: cluster.Task, addresses: Mapping[str, str], temporary: str
-) -> dict[str, str]:
-    """Return the variables that podlift sets for a task, including the job's own."""
-    paths = plan.paths
-    found = {
-        "CLOUD_ML_JOB_ID": plan.run_id,
-        "CLOUD_ML_PROJECT_ID": _PROJECT_NUMBER,
-        "AIP_MODEL_DIR": f"{paths.model}/",
-        "AIP_CHECKPOINT_DIR": f"{paths.checkpoints}/",
-        "AIP_TENSORBOARD_LOG_DIR": f"{paths.tensorboard}/",
-        "PODLIFT_RUN": paths.url,
-        "PODLIFT_TASK": task.name,
-        "PODLIFT_ATTEMPT": str(attempt),
-        "TMPDIR": scratch(temporary, attempt, task.name),
-        "PYTHONUNBUFFERED": "1",
-        # Tasks bind the ports that the supervisor reserves (process/ports.py).
-        "TF_GRPC_REUSE_PORT": "true",
-        # Connections between tasks must not use the user's internet proxy.
-        "no_grpc_proxy": ",".join(["localhost", *(address.rpartition(":")[0] for address in addresses.values())]),
-        **cluster.environment(task, plan.members, addresses, {"run": plan.run_id}),
-    }
-    hardware = accelerators.row(plan.job.resources.accelerator)
-    if hardware.family != "gpu":
-        found["CUDA_VISIBLE_DEVICES"] = "-1"
-    if hardware.family == "tpu":
-        node = {"project": "podlift-local", "zone": "local", "tpu_node_name": plan.run_id}
-        found |= {"TPU_NODE_NAME": plan.run_id, "TPU_CONFIG": json.dumps(node)}
-    if plan.job.code.keras == "legacy":
-        found["TF_USE_LEGACY_KERAS"] = "1"
-    return {**found, **{name: value for name, value in plan.job.env.items() if isinstance(value, str)}}
-
-
-def scratch(temporary: str, attempt: int, task: str) -> str:
-    """Return a task's TMPDIR."""
-    return posixpath.join(temporary, f"{attempt}-{task}")
-
-
-def inherited(caller: Mapping[str, str], copied: Collection[str]) -> dict[str, str]:
-    """Return the part of the caller's environment that a task inherits.
-
-    A cloud inherits none of it: a program that needs more than the machine's own variables must not pass here and fail there.
-    """
-    kept = {name: value for name, value in caller.items() if _MACHINE.fullmatch(name)}
-    # The supervisor has podlift's folder on the path. Tasks get the caller's path.
-    callers = {**caller, "PYTHONPATH": caller.get("PODLIFT_CALLER_PYTHONPATH", "")}
-    return {**kept, **{name: callers[name] for name in copied if name in callers}}
-
-
-def dropped(caller: Mapping[str, str], own: Collection[str]) -> tuple[str, ...]:
-    """Return the names of the caller's variables that tasks do not inherit, without the job's `own` and podlift's."""
-    given = {name for name in caller if not _MACHINE.fullmatch(name) and not name.startswith("PODLIFT_")}
-    return tuple(sorted(given - set(own) - _SHELL))

@@ -7,7 +7,6 @@ one; if both are killed, the next client on this machine does. Its only state is
 
 from __future__ import annotations
 
-import fcntl
 import os
 import posixpath
 import re
@@ -15,18 +14,18 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from ... import logs
 from ...clock import Clock, SystemClock
 from ...errors import AccessError, ConflictError, PodliftError
 from ...process import spawn
-from ...records.events import resume_count
+from ...process.supervision import is_supervised
 from ...records.plans import read_plan
-from ...records.recorder import has_ended, read_events
+from ...records.recorder import has_ended
 from ...records.sync.index import KEYS, SYNC_RETRY
+from ...records.sync.ownership import is_uploaded, known_resumes, upload_lock
 from ...records.sync.periodic import PeriodicAction, PeriodicThread
 from ...records.sync.push import Pusher
 from ...spec.layout import RunPaths
@@ -60,36 +59,9 @@ def start(plan: Plan) -> None:
     _uploaders.append(spawn.spawn(command, env=env, cwd=paths.url, log=paths.sync_log))
 
 
-def known_resumes(paths: RunPaths) -> int:
-    """Return how often the run was resumed, as far as this machine knows."""
-    return resume_count(read_events(paths, ("resumed",)))
-
-
-def is_uploaded(paths: RunPaths) -> bool:
-    """True once everything that the run wrote here is in its bucket."""
-    return os.path.exists(paths.uploaded(known_resumes(paths)))
-
-
-def is_running(paths: RunPaths) -> bool:
-    """True while an uploader of the run is active."""
-    with _locked(paths) as alone:
-        return not alone
-
-
-def is_starting() -> bool:
-    """True while an uploader started by this process may be about to begin."""
-    return any(process.poll() is None for process in _uploaders)
-
-
-@contextmanager
-def _locked(paths: RunPaths) -> Iterator[bool]:
-    with open(paths.sync_lock, "ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
+def is_starting(paths: RunPaths) -> bool:
+    """True while an uploader of the run that this process started may be about to begin."""
+    return any(process.poll() is None and str(process.args).endswith(f"{paths.url!r}]") for process in _uploaders)
 
 
 def main(folder: str) -> None:
@@ -98,7 +70,7 @@ def main(folder: str) -> None:
     logs.start(logs.DATED)
     paths = RunPaths(folder)
     while not is_uploaded(paths):
-        with _locked(paths) as alone:
+        with upload_lock(paths) as alone:
             if alone:
                 Uploader(paths, SystemClock()).run()
                 return
@@ -109,12 +81,9 @@ class Uploader:
     """Uploads one run."""
 
     def __init__(self, paths: RunPaths, clock: Clock) -> None:
-        from . import LocalBackend
-
         self._paths = paths
         self._clock = clock
         self._plan = read_plan(paths)
-        self._backend = LocalBackend()
         self._pusher = Pusher(paths, self._plan.url, clock)
         self._replaced = threading.Event()
         actions = (
@@ -156,7 +125,7 @@ class Uploader:
             self._clock.sleep(_POLL_S)
 
     def _is_supervised(self) -> bool:
-        return not has_ended(self._paths) and self._backend.observe(self._plan).supervised
+        return is_supervised(self._paths, self._clock)
 
     def _finish(self, number: int) -> None:
         self._thread.stop(SYNC_RETRY.total_s)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from typing import Literal
 
 from ...checks import Facts, Finding, of_vertex
-from ...clock import Clock, SystemClock
+from ...clock import Clock
 from ...spec import capabilities
 from ...spec.job import Job
 from ...spec.plan import Plan
 from ...spec.policies import Target, Vertex
-from ..base import LogLine, Observation, Remote, Request
+from ..base import Draft, Request, RunHandle
 from . import request as job_request
 
 
@@ -48,25 +48,15 @@ class VertexBackend:
             online=found,
         )
 
-    def review(
-        self,
-        job: Job,
-        target: Target,
-        facts: Facts,
-        *,
-        root: str,
-        run_id: str,
-        strategies: Sequence[str],
-        starting: bool,
-    ) -> list[Finding]:
+    def review(self, draft: Draft) -> list[Finding]:
         """Return missing settings, a note on a patched request, and what Vertex AI would reject."""
+        level: Literal["error", "warning"] = "error" if draft.starting else "warning"
+        target = Vertex.of(draft.target)
+        place = {"root": draft.root, "run_id": draft.run_id}
         return [
-            *(
-                Finding("error" if starting else "warning", text)
-                for text in job_request.missing(Vertex.of(target), root)
-            ),
-            *job_request.findings(Vertex.of(target)),
-            *of_vertex(job, facts, target=Vertex.of(target), root=root, run_id=run_id, strategies=strategies),
+            *(Finding(level, text) for text in job_request.missing(target, draft.root)),
+            *job_request.findings(target),
+            *of_vertex(draft.job, draft.facts, target=target, **place, strategies=draft.strategies),
         ]
 
     def render(self, plan: Plan) -> Request:
@@ -85,20 +75,8 @@ class VertexBackend:
 
         start_run.start(request)
 
-    def observe(self, plan: Plan) -> Observation:
-        """Return whether the run can still get a verdict."""
-        return self.remote(plan, SystemClock()).observe(plan)
-
-    def logs(self, plan: Plan, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
-        """Yield the tasks' lines from Cloud Logging."""
-        return self.remote(plan, SystemClock()).logs(task=task, attempt=attempt, follow=follow)
-
-    def cancel(self, plan: Plan, *, grace_s: float) -> None:
-        """Leave a cancel request in the run's directory, and cancel the job if no task would read that."""
-        self.remote(plan, SystemClock()).cancel(grace_s)
-
-    def remote(self, plan: Plan, clock: Clock) -> Remote:
+    def open(self, plan: Plan, clock: Clock) -> RunHandle:
         """Return the handle of the run, which is never supervised by this machine."""
-        from . import run_view
+        from .run import VertexRun
 
-        return run_view.RunView(plan, clock)
+        return VertexRun(plan, clock)

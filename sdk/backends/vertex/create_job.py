@@ -63,6 +63,10 @@ class CreatedJob:
     def region(self) -> str:
         return self.name.split("/")[3]
 
+    @property
+    def id(self) -> str:
+        return self.name.rpartition("/")[2]
+
 
 class JobNotCreatedError(PodliftError):
     """Vertex AI rejected the job in every region, or the run was cancelled before."""

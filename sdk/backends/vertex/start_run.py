@@ -24,9 +24,10 @@ from ...storage import cache, posix
 from ...storage.gcs.files import INTERACTIVE, BucketFiles, check_root
 from ...storage.gcs.store import GcsStore
 from ..base import Request
-from . import client, create_job, locations, run_view
+from . import client, create_job, locations
 from . import request as job_request
 from .create_job import JobCreation, JobNotCreatedError, JobRequest
+from .run import write_verdict
 
 _REGIONAL = "region"
 
@@ -67,7 +68,7 @@ def start(request: Request) -> None:
         state = State.CANCELLED if error.reason is Reason.CANCELLED else State.FAILED
         failure = {"task": "", "message": str(error), "traceback": "", "log": ""} if state is State.FAILED else None
         data = {"state": state.value, "reason": error.reason.value, "failure": failure, "vendor": "", "job": ""}
-        run_view.write_verdict(store, number, clock.now(), data)
+        write_verdict(store, number, clock.now(), data)
         raise PodliftError(
             f"The run {plan.run_id} was not started. {error} Next: podlift resume {plan.url} tries again."
         ) from error

@@ -57,6 +57,11 @@ class VendorJob:
         return self.state in ENDED
 
     @property
+    def is_waiting(self) -> bool:
+        """True before it has machines, so that no task can read a request."""
+        return self.state.removeprefix(PREFIX) in ("QUEUED", "PENDING", "PAUSED")
+
+    @property
     def id(self) -> str:
         return self.name.rpartition("/")[2]
 

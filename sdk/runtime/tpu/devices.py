@@ -12,6 +12,8 @@ from tensorflow.python.tpu import topology, tpu_system_metadata
 from ...errors import nearest
 from ...hardware import Accelerator
 
+# TensorFlow's name of the TPU of the machine that a program runs on.
+_THIS_HOST = "local"
 _HOST = "/job:localhost/replica:0/task:0"
 
 
@@ -49,10 +51,10 @@ class System:
 
     def check_name(self, name: Any) -> None:
         """Raise if a program looks for a different TPU."""
-        if name in (None, "", "local") or name in self.names:
+        if name in (None, "", _THIS_HOST) or name in self.names:
             return
         raise ValueError(
-            f"There is no TPU of that name. Received: tpu={name!r}. {nearest(str(name), ['local', *self.names])} "
+            f"There is no TPU of that name. Received: tpu={name!r}. {nearest(str(name), [_THIS_HOST, *self.names])} "
             "Next: TPUClusterResolver(tpu='local'), which is right on Vertex AI too."
         )
 

@@ -17,8 +17,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypedDict
 
-from ...backends.local import render
 from ...checks import TENSORFLOW_RANGE
+from ...process import task_environment
 from .check import Check, Level, bad, fine
 
 PYTHON_RANGE = ((3, 10), (3, 13))
@@ -101,7 +101,7 @@ def this_interpreter() -> list[Check]:
 
 def frameworks(environ: Mapping[str, str], limit_s: float = _LIMIT_S) -> list[Check]:
     """Import numpy, TensorFlow and Keras as a task on a CPU would, and compute something, within `limit_s`."""
-    seen = {**render.inherited(environ, ()), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    seen = {**task_environment.inherited(environ, ()), "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "3"}
     config = Path(seen.get("HOME") or Path.home()) / ".keras" / "keras.json"
     found, ended = _try(seen, config, limit_s)
     chosen = _chosen(environ, seen, config)

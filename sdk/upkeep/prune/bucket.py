@@ -6,7 +6,6 @@ not a run. A resume writes a record and then reads the plan; a removal deletes t
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from ...errors import AlreadyExistsError, ConflictError, CorruptObjectError, Cor
 from ...records.events import fold, parse, status_records
 from ...records.sync.index import SYNC_RETRY
 from ...spec.layout import RootPaths, RunPaths
+from ...spec.plan import Plan
 from ...status import State, Status
 from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.store import GcsStore
@@ -125,8 +125,11 @@ def _status(files: BucketFiles, run: str, listing: _RunListing) -> Status:
 
 def _unknown_end(files: BucketFiles, run: str) -> str:
     """Return why a run without a final record may still be running, "" if it cannot."""
-    backend = json.loads(bytes(files.read(f"runs/{run}/{_KEYS.plan}")))["backend"]
-    return "" if backend == "local" else f"it has no final record, and only {backend} knows whether it is still going"
+    name = f"runs/{run}/{_KEYS.plan}"
+    plan = Plan.from_json(bytes(files.read(name)), name)
+    if plan.capabilities.supervised_here:
+        return ""
+    return f"it has no final record, and only {plan.backend} knows whether it is still going"
 
 
 def _remains(files: BucketFiles, scan: PruneScan, folder: str) -> list[Candidate]:

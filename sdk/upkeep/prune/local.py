@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ... import api, ids
-from ...backends.local import LocalBackend, uploader
+from ...clock import SystemClock
 from ...errors import PodliftError
 from ...process import venv
-from ...records.plans import read_plan
-from ...records.recorder import has_ended
+from ...process.supervision import is_supervised
+from ...records.sync import ownership
 from ...spec.layout import RootPaths, RunPaths
 from ...status import Status
 from ...storage import file_systems, folders
@@ -368,9 +368,9 @@ def _why_not(item: Candidate, older_than_s: float) -> str:
     try:
         if not needs_upload(paths):
             return ""
-        if not has_ended(paths) and LocalBackend().observe(read_plan(paths)).supervised:
+        if is_supervised(paths, SystemClock()):
             return "the run is still going"
-        if uploader.is_running(paths):
+        if ownership.is_uploading(paths):
             return "its files are being uploaded"
     except (PodliftError, OSError) as error:
         return str(error).rstrip(".")
@@ -381,10 +381,7 @@ def _why_not(item: Candidate, older_than_s: float) -> str:
 
 def needs_upload(paths: RunPaths) -> bool:
     """True for a run that this machine owns and has not uploaded completely."""
-    if not os.path.isdir(paths.events):
-        return False
-    number = uploader.known_resumes(paths)
-    return os.path.exists(paths.owner(number)) and not uploader.is_uploaded(paths)
+    return os.path.isdir(paths.events) and ownership.is_owned(paths) and not ownership.is_uploaded(paths)
 
 
 def remove_copy(item: Candidate, plan: PrunePlan) -> None:

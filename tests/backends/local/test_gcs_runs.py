@@ -16,7 +16,7 @@ from support import LIMIT_S, until
 
 import sdk
 from sdk import logs
-from sdk.backends.local import remote, uploader
+from sdk.backends.local import bucket_run, uploader
 from sdk.clock import SystemClock
 from sdk.process.redirect import start
 from sdk.records.recorder import read_events
@@ -169,7 +169,7 @@ def test_a_machine_that_is_gone_is_known_by_its_old_heartbeat_and_the_run_goes_o
         other.resume()
     with monkeypatch.context() as patched:
         # As if the machine had been gone for a while: nobody has to sleep for that.
-        patched.setattr(remote, "LOST_AFTER_S", -1.0)
+        patched.setattr(bucket_run, "LOST_AFTER_S", -1.0)
         assert other.status().state is sdk.State.LOST
         other.resume()
     assert other.wait(LIMIT_S).state is sdk.State.SUCCEEDED

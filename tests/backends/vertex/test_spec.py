@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from support import GOLDEN_FILES
 
 import sdk
+from sdk.backends.base import Draft
 from sdk.backends.vertex import VertexBackend, request
 from sdk.checks import Finding
 from sdk.hardware import accelerators
@@ -249,7 +250,8 @@ def test_a_value_arrives_as_it_was_given(text: str) -> None:
 
 def reviewed(plan: Plan, *, starting: bool) -> list[Finding]:
     place = {"root": plan.root, "run_id": plan.run_id}
-    return VertexBackend().review(plan.job, plan.target, plan.facts, **place, strategies=(), starting=starting)
+    draft = Draft(job=plan.job, target=plan.target, facts=plan.facts, **place, strategies=(), starting=starting)
+    return VertexBackend().review(draft)
 
 
 def test_what_is_not_configured_is_shown_and_refused_at_the_start(base: Plan) -> None:

@@ -50,7 +50,7 @@ def test_a_second_job_that_a_late_list_has_let_begin_is_cancelled_and_does_no_ha
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sdk.backends.vertex.create_job.SEARCH_DELAYS_S", (0.0, 0.05))
-    monkeypatch.setattr("sdk.backends.vertex.run_view._STRAYS_S", 0.0)
+    monkeypatch.setattr("sdk.backends.vertex.latest_job._STRAYS_S", 0.0)
     lost = {"api": "vertex", "kind": "drop_after", "operation": "customJobs.create", "nth": 1}
     late = {"api": "vertex", "kind": "late_list", "lists": 2, "nth": 1}
     podlift_vertex.faults(lost, late, {"api": "vertex", "kind": "hold"})
@@ -190,7 +190,7 @@ def test_a_job_that_begins_behind_a_wish_for_its_end_does_not_start_its_program(
 def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sdk.backends.vertex.run_view._CANCEL_MARGIN_S", 0.0)
+    monkeypatch.setattr("sdk.backends.vertex.cancel_requests._CANCEL_MARGIN_S", 0.0)
     run = start("import time; time.sleep(600)")
     until = time.monotonic() + LIMIT_S
     while run.status().state is not State.RUNNING and time.monotonic() < until:

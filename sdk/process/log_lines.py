@@ -6,19 +6,39 @@ import heapq
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...errors import InputError, nearest
-from ...process.log_index import LogIndex
-from ...process.log_tail import LogTail
-from ...records.recorder import has_ended
-from ...spec.plan import Plan
-from ...storage import posix
-from ..base import LogLine
+from ..errors import InputError, nearest
+from ..records.recorder import has_ended
+from ..spec.plan import Plan
+from ..storage import posix
+from .log_index import LogIndex
+from .log_tail import LogTail
 
 _POLL_S = 0.1
 # The supervisor is checked less often, because that reads all records and inspects a process.
 _POLLS_PER_CHECK = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogLine:
+    """One line of one task.
+
+    Args:
+        task: the task's name.
+        attempt: counts from 1.
+        text: the printed text, without its end.
+        end: "\\n"; "\\r" if the next line overwrites it, as progress bars do; "" for an unterminated last line and for parts of
+            a very long line.
+        time: Unix time in seconds at which the line existed at the latest, if known.
+    """
+
+    task: str
+    attempt: int
+    text: str
+    end: str = "\n"
+    time: float | None = field(default=None, compare=False)
 
 
 def read(

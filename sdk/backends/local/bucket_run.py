@@ -1,0 +1,104 @@
+"""Runs below a root in a bucket: of this machine, which are uploaded, and of another one, which are read from a local copy."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+from ...clock import Clock
+from ...errors import StoreError, WaitTimeoutError
+from ...process.log_lines import LogLine
+from ...process.log_tail import last_lines
+from ...records.recorder import has_ended
+from ...records.sync import ownership
+from ...records.sync.pull import LocalCopy
+from ...spec.plan import Plan
+from ...status import Progress
+from ..folder import FolderRun
+from . import uploader
+
+# Heartbeats come every 10 s. A machine without network for this long counts as lost.
+LOST_AFTER_S = 90.0
+_REFRESH_S, _BEAT_S, _POLL_S = 1.0, 2.0, 0.1
+_TRIES = 3
+
+
+class OwnedRun(FolderRun):
+    """A run that this machine supervises. Any client makes sure that it is uploaded."""
+
+    def __init__(self, plan: Plan, clock: Clock) -> None:
+        super().__init__(plan, clock)
+        if not (ownership.is_uploaded(plan.paths) or self._is_uploading()):
+            uploader.start(plan)
+
+    def settle(self, until: float | None) -> None:
+        """Wait until everything that the ended run wrote on this machine is in its bucket."""
+        plan, starts = self._plan, 0
+        while not ownership.is_uploaded(plan.paths):
+            if until is not None and self._clock.monotonic() >= until:
+                raise WaitTimeoutError(
+                    f"The run {plan.run_id} has ended. Its files are still being uploaded to {plan.url}."
+                )
+            if not self._is_uploading():
+                if starts >= _TRIES:
+                    raise StoreError(
+                        f"The run {plan.run_id} has ended, but not all of its files could be uploaded to {plan.url}. Nothing "
+                        f"is lost. Last line of {plan.paths.sync_log}: {last_lines(plan.paths.sync_log, 1)} "
+                        f"Next: podlift wait {plan.url} tries again."
+                    )
+                starts += 1
+                uploader.start(plan)
+            self._clock.sleep(_POLL_S)
+
+    def _is_uploading(self) -> bool:
+        paths = self._plan.paths
+        return uploader.is_starting(paths) or ownership.is_uploading(paths)
+
+
+class BucketRun(FolderRun):
+    """A run that another machine supervises: alive by its heartbeat, cancelled by a request in the bucket."""
+
+    def __init__(self, plan: Plan, clock: Clock) -> None:
+        super().__init__(plan, clock)
+        self._copy = LocalCopy(plan.paths, plan.url, clock)
+        self._refreshed = {False: -_REFRESH_S, True: -_REFRESH_S}
+        self._beat: tuple[float, float, bool] | None = None
+
+    def refresh(self, *, logs: bool = False) -> None:
+        """Download what is new, at most once a second."""
+        now = self._clock.monotonic()
+        if now - self._refreshed[logs] >= _REFRESH_S:
+            self._copy.refresh(self._plan.tasks, logs=logs)
+            self._refreshed[logs] = self._clock.monotonic()
+
+    def supervised(self) -> bool:
+        """Return whether the run has a recent heartbeat, or may not have had the time for its first one."""
+        supervised = not has_ended(self._plan.paths) and self._has_heartbeat()
+        # Everything written before that was known is read.
+        self.refresh()
+        return supervised
+
+    def _has_heartbeat(self) -> bool:
+        now = self._clock.monotonic()
+        if self._beat is None or now - self._beat[0] >= _BEAT_S:
+            self._beat = (now, *self._copy.heartbeat_age_s())
+        then, age_s, supervised = self._beat
+        return supervised and age_s + (now - then) <= LOST_AFTER_S
+
+    def progress(self) -> Progress | None:
+        """Return the training progress at the last heartbeat."""
+        self._has_heartbeat()
+        return self._copy.progress
+
+    def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
+        """Yield the lines of the tasks' logs, with everything written so far."""
+        self._copy.refresh(self._plan.tasks, logs=True)
+        return super().logs(task=task, attempt=attempt, follow=follow)
+
+    def cancel(self, grace_s: float) -> None:
+        """Leave a cancel request for the supervisor."""
+        self._copy.request_cancel(ownership.known_resumes(self._plan.paths), uuid.uuid4().hex[:12], grace_s)
+
+    def fetch_outputs(self) -> None:
+        """Download the outputs to this machine."""
+        self._copy.download(["outputs"])

@@ -1,0 +1,128 @@
+"""The latest job of a run: found by the name in the run's directory or by its label, and its last known state."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+from ...clock import Clock
+from ...errors import MissingError
+from ...records.events import Event, resume_count, source_of
+from ...records.recorder import has_ended, read_events
+from ...records.sync.index import SYNC_RETRY
+from ...spec.plan import Plan
+from ...spec.policies import Vertex
+from ...storage.gcs.files import BucketFiles
+from ...storage.gcs.store import GcsStore
+from . import create_job, states
+from .client import JobClient, OutcomeUnknownError, VertexRejectedError
+from .create_job import KEYS, CreatedJob
+from .states import VendorJob
+
+# A run without a job counts as lost after this time: its start may take long, and the list of jobs may be out of date.
+_START_LIMIT_S = 600.0
+_STRAYS_S = 30.0
+
+
+class LatestJob:
+    """`vendor` is None while there is no job; `lost` tells why there will be none any more, or is ""."""
+
+    def __init__(self, plan: Plan, store: GcsStore, clock: Clock) -> None:
+        self.vendor: VendorJob | None = None
+        self.lost = ""
+        self.client = JobClient(str(Vertex.of(plan.target).project), clock=clock)
+        self._plan = plan
+        self._regions = Vertex.of(plan.target).regions
+        self._store = store
+        self._files = BucketFiles(plan.url, retry=SYNC_RETRY, clock=clock)
+        self._clock = clock
+        self._created: dict[int, CreatedJob] = {}
+        self._searched_strays = -_STRAYS_S
+
+    @property
+    def number(self) -> int:
+        """Its number within the run, from 1. Each resume creates one."""
+        return resume_count(self._events("resumed")) + 1
+
+    @property
+    def over(self) -> bool:
+        """True if it has ended or is lost."""
+        return bool(self.lost) or (self.vendor is not None and self.vendor.over)
+
+    def refresh(self) -> None:
+        """Query the job's state."""
+        created = self.created(self.number) or self._find_by_label(self.number)
+        self.lost = ""
+        if created is None:
+            self.vendor, self.lost = None, self._why_lost(self.number)
+            return
+        known = self.vendor is not None and self.vendor.name == created.name
+        if known and self.over and has_ended(self._plan.paths):
+            return
+        try:
+            self.vendor = self.client.get(created.name)
+        except MissingError:
+            self.vendor, self.lost = None, states.lost(created.name).message
+        except OutcomeUnknownError:
+            # While the service does not respond, the last known state remains valid.
+            if not known:
+                raise
+
+    def restore(self) -> None:
+        """Take the vendor's last state from the verdict."""
+        final = next((event for event in reversed(self._events("final")) if event.data.get("job")), None)
+        if final is not None:
+            self.vendor = VendorJob(name=str(final.data["job"]), state=str(final.data["vendor"]), ended=final.time)
+
+    def created(self, number: int) -> CreatedJob | None:
+        """Return a job of the run that its directory names."""
+        if number not in self._created:
+            created = create_job.read_created(self._store, number)
+            if created is None or not created.name:
+                return None
+            self._created[number] = created
+        return self._created[number]
+
+    def write_tombstone(self) -> bool:
+        """Prevent the creation of the job. Return False if another process created it first."""
+        created = create_job.write_tombstone(self._store, self.number)
+        if created.name:
+            self.vendor = self.client.get(created.name)
+            return False
+        create_job.cancel_strays(self.client, self._regions, self._plan.run_id, self.number, created)
+        return True
+
+    def cancel_strays(self) -> None:
+        """Cancel a second job that an outdated list had hidden from the creator of this one."""
+        created, now = self._created.get(self.number), self._clock.monotonic()
+        if created is None or not created.unsure or now - self._searched_strays < _STRAYS_S:
+            return
+        self._searched_strays = now
+        with suppress(VertexRejectedError):
+            create_job.cancel_strays(self.client, self._regions, self._plan.run_id, self.number, created)
+
+    def _find_by_label(self, number: int) -> CreatedJob | None:
+        """Return the job of a client that was killed before it recorded the name."""
+        try:
+            self._store.stat(KEYS.intent(number))
+        except MissingError:
+            return None
+        found = create_job.find_labelled(self.client, self._regions, self._plan.run_id, number)
+        if not found:
+            return None
+        job = CreatedJob(name=found[0].name, unsure=True)
+        self._created[number] = create_job.record_created(self._store, self.client, number, job)
+        return self._created[number]
+
+    def _why_lost(self, number: int) -> str:
+        """Return why no job will be created any more, or "" while one may be."""
+        resumed = f"{KEYS.events}/0000.{source_of('client', number - 1)}.000001.resumed.json"
+        for key in (KEYS.intent(number), resumed if number > 1 else KEYS.plan):
+            with suppress(MissingError):
+                if self._files.age_s(key) < _START_LIMIT_S:
+                    return ""
+                return "The process that should have created its job ended too early, and Vertex AI has no such job."
+        return "Its job was never requested."
+
+    def _events(self, kind: str) -> list[Event]:
+        return read_events(self._plan.paths, (kind,)) if os.path.isdir(self._plan.paths.events) else []

@@ -1,0 +1,208 @@
+"""The handle of a run on Vertex AI: its records in the bucket, its job at the vendor, and the resulting status.
+
+Such a run has no supervisor. Its tasks write their records, the vendor restarts tasks on preempted machines, and the first
+client that sees the end of the job writes the verdict, which then holds for everyone.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from ...clock import Clock
+from ...errors import AlreadyExistsError, StoreError
+from ...records.events import Event, source_of
+from ...records.recorder import has_ended, read_events
+from ...records.sync.index import SYNC_RETRY
+from ...records.sync.pull import LocalCopy
+from ...spec.plan import Plan
+from ...spec.policies import Vertex
+from ...status import Progress, Reason, State, Status
+from ...storage import trees
+from ...storage.gcs.store import GcsStore
+from ..base import LogLine
+from . import cancel_requests, logs, states
+from .create_job import KEYS, CreatedJob
+from .latest_job import LatestJob
+
+_PROGRESS_S = 5.0
+# A job's error text is available about a minute after its end.
+_ERROR_TEXT_S = 120.0
+
+
+class VertexRun:
+    """The handle of one run."""
+
+    def __init__(self, plan: Plan, clock: Clock) -> None:
+        self._plan = plan
+        self._clock = clock
+        self._options = Vertex.of(plan.target)
+        self._copy = LocalCopy(plan.paths, plan.url, clock)
+        self._store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
+        self._job = LatestJob(plan, self._store, clock)
+        self._polling = logs.polling()
+        self._refreshed = {False: -self._polling.poll_s, True: -self._polling.poll_s}
+        self._cancelled = False
+        self._progress_read = -_PROGRESS_S
+
+    def refresh(self, *, logs: bool = False) -> None:
+        """Read what is new, at a limited rate."""
+        if self._clock.monotonic() - self._refreshed[logs] >= self._polling.poll_s:
+            self._refresh(logs=logs)
+            self._refreshed[logs] = self._clock.monotonic()
+
+    def _refresh(self, *, logs: bool) -> None:
+        if has_ended(self._plan.paths) and self._job.vendor is None:
+            # Its verdict is here, so the vendor is not queried.
+            self._copy.refresh(self._plan.tasks, logs=logs)
+            if has_ended(self._plan.paths):
+                self._job.restore()
+                return
+        # Queried first, so that everything that tasks wrote before the end of the job is read.
+        self._job.refresh()
+        self._copy.refresh(self._plan.tasks, logs=logs)
+        if has_ended(self._plan.paths) or self._job.vendor is None:
+            return
+        if self._job.over:
+            self._conclude(self._job.vendor)
+        else:
+            self._enforce_cancel(self._job.vendor)
+        self._job.cancel_strays()
+
+    def supervised(self) -> bool:
+        """Return whether the run can still get a verdict."""
+        self.refresh()
+        return not (self._job.lost or has_ended(self._plan.paths))
+
+    def merge(self, status: Status) -> Status:
+        """Return the status from the records, merged with that of the vendor's job."""
+        found = states.merge(status, self._job.vendor, project=str(self._options.project))
+        if found.state is State.LOST and self._job.lost and found.failure is not None:
+            return replace(found, failure=replace(found.failure, message=self._job.lost))
+        return found
+
+    def progress(self) -> Progress | None:
+        """Return the training progress in the latest heartbeat, which its first container writes every ten seconds."""
+        now = self._clock.monotonic()
+        if now - self._progress_read >= _PROGRESS_S:
+            self._progress_read = now
+            # The status is still useful if the progress cannot be read.
+            with suppress(StoreError, ValueError):
+                self._copy.heartbeat()
+        return self._copy.progress
+
+    def fetch_outputs(self) -> None:
+        """Download the outputs. The model was written directly to the bucket."""
+        paths = self._plan.paths
+        self._copy.download(["outputs", "model"])
+        shutil.rmtree(paths.outputs_model, ignore_errors=True)
+        if os.path.isdir(paths.model):
+            trees.copy_into(paths.model, paths.outputs_model)
+
+    def settle(self, until: float | None) -> None:
+        """Do nothing: everything is in the bucket."""
+
+    def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
+        """Yield the tasks' lines. Those of "service" are the vendor's own."""
+        names = states.replica_names(self._plan.tasks)
+        replica = logs.replica_of(task, self._plan.tasks, names)
+        if task == logs.SERVICE:
+            names = {logs.SERVICE: logs.SERVICE}
+        return self._lines(replica, names, attempt, follow)
+
+    def _lines(
+        self, replica: str | None, names: dict[str, str], attempt: int | None, follow: bool
+    ) -> Iterator[LogLine]:
+        number = 1
+        while True:
+            created = self._wait_for_job(number, follow)
+            # A job that was never created has no lines: a resume created the next one.
+            if created is not None:
+                reader = logs.LogReader(
+                    logs.query, str(self._options.project), created.id, polling=self._polling, clock=self._clock
+                )
+                following = follow and number == self._job.number
+                found = reader.follow(replica, self) if following else reader.read(replica)
+                yield from logs.lines(found, names, self._attempt_at, attempt)
+            if number >= self._job.number:
+                return
+            number += 1
+
+    def _wait_for_job(self, number: int, follow: bool) -> CreatedJob | None:
+        while True:
+            self.refresh()
+            created = self._job.created(number)
+            ended = self._job.lost or number < self._job.number or has_ended(self._plan.paths)
+            if created is not None or not follow or ended:
+                return created
+            self._clock.sleep(self._polling.poll_s)
+
+    def _attempt_at(self, time: float) -> int:
+        begun: dict[int, float] = {}
+        for event in read_events(self._plan.paths, ("attempt_started",)):
+            begun[event.attempt] = min(event.time, begun.get(event.attempt, event.time))
+        numbers = sorted(begun)
+        # Output before the start of an attempt belongs to the previous one, and to the first attempt at the beginning.
+        place = bisect_right([begun[number] for number in numbers], time)
+        return numbers[max(place - 1, 0)] if numbers else 1
+
+    def has_ended(self) -> tuple[bool, float]:
+        """Return whether the latest job has ended, and when."""
+        self.refresh()
+        job = self._job.vendor
+        return self._job.over, (job.ended or 0.0) if job is not None else 0.0
+
+    def cancel(self, grace_s: float) -> None:
+        """Leave a cancel request for the tasks. Cancel the job itself if it does not run yet, or without a grace."""
+        self.refresh()
+        cancel_requests.write(self._store, self._job.number, grace_s, self._clock)
+        if self._job.vendor is None and self._job.write_tombstone():
+            data = {"state": State.CANCELLED.value, "reason": Reason.CANCELLED.value, "failure": None}
+            write_verdict(self._store, self._job.number, self._clock.now(), {**data, "vendor": "", "job": ""})
+        job = self._job.vendor
+        if job is not None and not job.over and (grace_s <= 0 or job.is_waiting):
+            self._job.client.cancel(job.name)
+        # The next refresh must not be skipped.
+        self._refreshed = dict.fromkeys(self._refreshed, -self._polling.poll_s)
+
+    def _enforce_cancel(self, job: states.VendorJob) -> None:
+        """Cancel the job if its tasks did not end within the requested grace."""
+        if self._cancelled:
+            return
+        now, requests = self._clock.now(), cancel_requests.read(self._store, self._job.number)
+        if any(request.is_due(now) for request in requests):
+            self._job.client.cancel(job.name)
+            self._cancelled = True
+
+    def _conclude(self, job: states.VendorJob) -> None:
+        """Write the verdict, unless another client was faster, and download it."""
+        requests = cancel_requests.read(self._store, self._job.number)
+        ended = states.EndedJob(
+            events=read_events(self._plan.paths),
+            job=job,
+            tasks=self._plan.tasks,
+            cancel_requested_at=min((each.requested_at for each in requests), default=None),
+            provisioning=self._options.provisioning,
+            timeout_s=self._plan.job.limits.timeout_s,
+        )
+        if not states.is_explained(ended) and self._clock.now() < (job.ended or 0.0) + _ERROR_TEXT_S:
+            return
+        replica = states.silent_replica(ended)
+        if replica:
+            output = logs.last_output(logs.query, str(self._options.project), job.id, replica)
+            ended = replace(ended, last_output=output)
+        write_verdict(self._store, self._job.number, job.ended or self._clock.now(), states.verdict(ended))
+        self._copy.refresh(self._plan.tasks, logs=True)
+
+
+def write_verdict(store: GcsStore, number: int, time: float, data: dict[str, Any]) -> None:
+    """Write the verdict on a run, unless there is one."""
+    source = source_of("supervisor", number - 1)
+    event = Event(attempt=0, source=source, sequence=1, kind="final", time=time, data=data)
+    with suppress(AlreadyExistsError):
+        store.put_new(KEYS.event(0, source, 1, "final"), [event.to_json()])

@@ -1,0 +1,1 @@
+from sdk.testing.fake_backend import *

@@ -1,0 +1,149 @@
+"""The smallest complete backend: tasks are child processes of the submitting process, which supervises them in a thread.
+
+Usage: `backends.register("fake", FakeBackend)`, then `sdk.submit("train.py", backend="fake")`. It passes `BackendContract`.
+It does without what local mode has in addition: restarts, an isolated network, reserved ports, and runs that outlive the
+submitting process.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+from ..backends.base import Draft, Request
+from ..backends.folder import FolderRun
+from ..checks import Facts, Finding
+from ..clock import Clock, SystemClock
+from ..process import spawn, task_environment
+from ..process.ports import PortReservation
+from ..records import outputs
+from ..records.events import error_of, first_failure, resume_count, source_of
+from ..records.recorder import Recorder, read_events
+from ..runtime import task_main
+from ..spec.capabilities import Capabilities
+from ..spec.cluster import Task
+from ..spec.job import Job
+from ..spec.plan import Plan
+from ..spec.policies import Target
+from ..status import Failure, Reason, State
+from ..storage import posix
+
+_POLL_S = 0.05
+
+
+class FakeBackend:
+    """Runs each task as a child process of this one."""
+
+    # The defaults: tasks run and are supervised here.
+    capabilities = Capabilities()
+
+    def probe(self, job: Job, target: Target, *, root: str, online: bool, starting: bool) -> Facts:
+        """Return what is known without looking further."""
+        return Facts(
+            python=platform.python_version(),
+            executable=sys.executable,
+            tensorflow=None,
+            keras=None,
+            tf_keras=None,
+            cpus=os.cpu_count() or 1,
+            isolation=None,
+        )
+
+    def review(self, draft: Draft) -> list[Finding]:
+        """Nothing speaks against a job here."""
+        return []
+
+    def render(self, plan: Plan) -> Request:
+        """Return the environment of each task; ports are chosen when the tasks start."""
+        addresses = dict.fromkeys(plan.tasks, "localhost:<port>")
+        folder = plan.paths.temporary
+        tasks = {each.name: task_environment.environment(plan, 1, each, addresses, folder) for each in plan.members}
+        return Request(plan=plan, body={"tasks": tasks})
+
+    def check(self, request: Request) -> None:
+        """Every request can be started."""
+
+    def start(self, request: Request) -> None:
+        """Record the supervisor, which only one process can do for each start or resume, and begin."""
+        plan = request.plan
+        resumes = resume_count(read_events(plan.paths, ("resumed",)))
+        recorder = Recorder(plan.paths, source_of("launcher", resumes), 0, SystemClock())
+        try:
+            recorder.record("launched", supervisor=spawn.identity(os.getpid()))
+        except FileExistsError:
+            return
+        threading.Thread(target=_supervise, args=(plan, resumes), daemon=True).start()
+
+    def open(self, plan: Plan, clock: Clock) -> FolderRun:
+        """Return a handle that reads the run's folder."""
+        return FolderRun(plan, clock)
+
+
+def _supervise(plan: Plan, resumes: int) -> None:
+    """Run one attempt and record the verdict, also on a failure of this code."""
+    recorder = Recorder(plan.paths, source_of("supervisor", resumes), 0, SystemClock())
+    try:
+        state, reason, failure = _attempt(plan)
+    except Exception as error:
+        state, reason, failure = State.FAILED, Reason.INFRASTRUCTURE, Failure(task="", message=repr(error))
+    data = asdict(failure) if failure else None
+    recorder.record("final", state=state.value, reason=reason.value, failure=data)
+
+
+def _attempt(plan: Plan) -> tuple[State, Reason, Failure | None]:
+    paths, resumed = plan.paths, read_events(plan.paths, ("resumed",))
+    attempt = 1 + max((int(event.data["attempts"]) for event in resumed), default=0)
+    handled = max((int(event.data["cancel_requests"]) for event in resumed), default=0)
+    recorder, ports = Recorder(paths, "supervisor", attempt, SystemClock()), PortReservation(plan.tasks)
+    for folder in (paths.model, paths.checkpoints, paths.tensorboard, Path(paths.log(attempt, "")).parent):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    posix.put_passing(paths.payload(attempt), plan.payload(attempt).to_json().encode())
+    addresses = {task: f"localhost:{port}" for task, port in ports.ports.items()}
+    tasks = {member.name: _start(plan, attempt, member, addresses) for member in plan.members}
+    recorder.record("attempt_started", addresses=addresses, pids={name: task.pid for name, task in tasks.items()})
+    cancelled = False
+    while not cancelled and not any(task.poll() for task in tasks.values()) and tasks[plan.tasks[0]].poll() is None:
+        time.sleep(_POLL_S)
+        cancelled = len(posix.list_names(paths.control)) > handled
+    first = tasks[plan.tasks[0]].poll()
+    for task in tasks.values():
+        spawn.signal_group(task, signal.SIGKILL)
+        task.wait()
+    ports.close()
+    packaged = {file.path: (file.size, file.sha256) for file in plan.code.files}
+    outputs.collect(paths, attempt, plan.tasks[0], lambda: packaged, recorder)
+    return _verdict(plan, attempt, first, cancelled=cancelled)
+
+
+def _start(plan: Plan, attempt: int, task: Task, addresses: Mapping[str, str]) -> spawn.Process:
+    work = Path(plan.paths.work(attempt, task.name)).parent
+    variables = task_environment.environment(plan, attempt, task, addresses, plan.paths.temporary)
+    for folder in (str(work), variables["TMPDIR"]):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    inherited = task_environment.inherited(os.environ, plan.job.copied)
+    command = [sys.executable, str(task_main.__file__), plan.paths.payload(attempt), task.name]
+    env = {**inherited, **variables, "PODLIFT_PARENT": str(os.getpid())}
+    return spawn.spawn(command, env=env, cwd=str(work), log=plan.paths.log(attempt, task.name))
+
+
+def _verdict(plan: Plan, attempt: int, code: int | None, *, cancelled: bool) -> tuple[State, Reason, Failure | None]:
+    record = first_failure(read_events(plan.paths, ("failed",)), attempt)
+    if code == 0:
+        return State.SUCCEEDED, Reason.DONE, None
+    if cancelled:
+        return State.CANCELLED, Reason.CANCELLED, None
+    if record is None:
+        return State.FAILED, Reason.KILLED, Failure(task=plan.tasks[0], message=f"It ended with {code}.")
+    message = f"{record.source} failed: {error_of(record)}"
+    return (
+        State.FAILED,
+        Reason.USER_ERROR,
+        Failure(task=record.source, message=message, traceback=record.data["traceback"]),
+    )

@@ -1,0 +1,87 @@
+"""A third backend fits through the seam: no module tests a name of a backend, and only the registry imports one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_layers import MODULES, imports_of
+
+from sdk import backends
+from sdk.spec.policies import BACKENDS
+
+NAMES = {*backends.names(), *BACKENDS, "kubernetes", "ray"}
+TARGETS = {kind.__name__ for kind in BACKENDS.values()} | {"LocalBackend", "VertexBackend", "Kubernetes", "Ray"}
+# The tables of settings say which settings belong to which backend.
+TABLES = ("sdk.planning.settings.", "sdk.spec.policies")
+OUTSIDE = {
+    name: path for name, path in MODULES.items() if not name.startswith(("sdk.backends", "sdk.emulator", *TABLES))
+}
+
+
+def _names_backend(node: ast.AST) -> bool:
+    """True for the name of a backend, or a tuple, list or set with one."""
+    if isinstance(node, (ast.Tuple, ast.List, ast.Set)):
+        return any(map(_names_backend, node.elts))
+    return isinstance(node, ast.Constant) and node.value in NAMES
+
+
+def _names_class(node: ast.AST) -> bool:
+    return any(getattr(each, "id", getattr(each, "attr", "")) in TARGETS for each in ast.walk(node))
+
+
+def lines_that_ask(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines that ask which backend it is."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            found = any(map(_names_backend, [node.left, *node.comparators])) or (
+                isinstance(node.ops[0], (ast.Is, ast.IsNot, ast.Eq, ast.NotEq)) and _names_class(node.comparators[0])
+            )
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
+            found = _names_class(node.args[1])
+        elif isinstance(node, ast.MatchValue):
+            found = _names_backend(node.value)
+        elif isinstance(node, ast.MatchClass):
+            found = _names_class(node.cls)
+        else:
+            found = "IN_CLOUD" in (getattr(node, "id", ""), getattr(node, "attr", ""))
+        if found:
+            yield node.lineno  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("module", sorted(OUTSIDE))
+def test_no_module_asks_which_backend_it_is(module: str) -> None:
+    assert [f"{OUTSIDE[module]}:{line}" for line in lines_that_ask(ast.parse(OUTSIDE[module].read_text()))] == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "plan.backend == 'local'",
+        "'vertex' != name",
+        "plan.backend in ('vertex', 'kubernetes')",
+        "'local' in row.backends",
+        "name not in backends.IN_CLOUD",
+        "isinstance(plan.target, Vertex)",
+        "isinstance(plan.target, (str, policies.Local))",
+        "type(target) is Local",
+        "match name:\n case 'local': pass",
+        "match target:\n case Vertex(project=p): pass",
+    ],
+)
+def test_every_way_to_ask_is_found(code: str) -> None:
+    assert list(lines_that_ask(ast.parse(code)))
+
+
+def test_only_the_registry_imports_a_backend() -> None:
+    allowed = {"sdk.backends.local": {"sdk.backends"}, "sdk.backends.vertex": {"sdk.backends", "sdk.testing.vertex"}}
+    for backend, importers in allowed.items():
+        found = {
+            module
+            for module, path in MODULES.items()
+            if any(name == backend or name.startswith(f"{backend}.") for name in imports_of(Path(path)))
+        }
+        assert {name for name in found if not name.startswith(backend)} <= importers
+        assert "sdk.backends" in found
