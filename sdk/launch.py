@@ -89,7 +89,7 @@ def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock
     if code == "current":
         plan, difference = _current(plan)
         data |= {"plan": _revised(plan, events), "code": {"digest": plan.code.digest, "difference": str(difference)}}
-    elif plan.local and plan.backend == "local" and not Path(plan.facts.executable).exists():
+    elif plan.local and plan.capabilities.runs_here and not Path(plan.facts.executable).exists():
         # Python has another path on this machine.
         plan = replace(plan, facts=replace(plan.facts, executable=sys.executable))
         data |= {"plan": _revised(plan, events)}
@@ -116,7 +116,7 @@ def _revised(plan: Plan, events: Sequence[Event]) -> str:
 
 def _not_resumable(plan: Plan, status: Status) -> list[str]:
     run = plan.run_id
-    if plan.backend != "local" and status.reason is Reason.SUBMITTED:
+    if not plan.capabilities.supervised_here and status.reason is Reason.SUBMITTED:
         return [
             f"The job of the run {run} is not created yet: the submitting process is still working on it. Next: podlift wait "
             f"{run}, or if that process was killed, podlift cancel {run} and then podlift resume {run}."

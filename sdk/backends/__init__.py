@@ -10,8 +10,6 @@ from .base import Backend
 
 _TABLE = {"local": ".local:LocalBackend", "vertex": ".vertex:VertexBackend"}
 _registered: dict[str, Callable[[], Backend]] = {}
-# Their machines share only a bucket with this one.
-IN_CLOUD = ("vertex",)
 
 
 def register(name: str, make: Callable[[], Backend]) -> None:

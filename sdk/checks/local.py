@@ -12,6 +12,9 @@ from ..spec.job import Job
 from ..spec.policies import Local
 from .vertex_hardware import one_task
 
+# In the table of accelerators.
+BACKEND = "local"
+
 
 def run(job: Job, target: Local, facts: Facts) -> list[Finding]:
     checks = (_hardware, _one_task, _tensorflow, _legacy_keras, _isolation, _open_ports, _crowding, _cloud_settings)
@@ -20,7 +23,7 @@ def run(job: Job, target: Local, facts: Facts) -> list[Finding]:
 
 def _hardware(job: Job, target: Local, facts: Facts) -> list[Finding]:
     requested = job.resources.accelerator
-    if "local" in accelerators.row(requested).backends:
+    if requested in accelerators.names(BACKEND):
         return []
     return [
         error(
@@ -38,7 +41,7 @@ def _one_task(job: Job, target: Local, facts: Facts) -> list[Finding]:
 def tpu_replicas(job: Job, environ: Mapping[str, str]) -> list[Finding]:
     """Check the number of replicas that the caller's environment requests."""
     row = accelerators.row(job.resources.accelerator)
-    if row.family != "tpu" or "local" not in row.backends:
+    if row.family != "tpu" or row.name not in accelerators.names(BACKEND):
         return []
     try:
         accelerators.replicas(row, environ.get("PODLIFT_TPU_REPLICAS", ""))

@@ -13,7 +13,7 @@ from ..spec import cluster
 from ..spec.code import PackedCode
 from ..spec.job import Job
 from ..spec.plan import Plan
-from ..spec.policies import Local, Target
+from ..spec.policies import Target
 
 NOT_CHECKED = Preload(blocked_by="the program's imports were not checked")
 
@@ -48,7 +48,7 @@ def make_plan(
     )
     here = engine.capabilities.runs_here
     fresh = _why_fresh(job, target, facts, preload) if here else "each task has a machine of its own"
-    if fresh and isinstance(target, Local) and target.start == "fork":
+    if fresh and target.start == "fork":
         found.append(Finding("warning", f"local_start='fork' is ignored: {fresh}."))
     return Plan(
         run_id=run_id,
@@ -74,8 +74,6 @@ def make_plan(
 
 def _why_fresh(job: Job, target: Target, facts: Facts, preload: Preload) -> str:
     """Return why each task starts a Python of its own, "" if tasks are forked from one."""
-    if not isinstance(target, Local):
-        return "each task has a machine of its own"
     if target.start == "spawn":
         return "local_start='spawn'"
     if preload.blocked_by:

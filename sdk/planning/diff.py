@@ -10,7 +10,6 @@ from typing import Any
 
 from ..hardware import pricing
 from ..spec.plan import Plan
-from ..spec.policies import Vertex
 from ..text import clipped
 
 # Replaces both run ids when requests are compared: a different id is not a difference.
@@ -96,11 +95,8 @@ def _target(plan: Plan, data: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _price(plan: Plan) -> list[str]:
-    if not isinstance(plan.target, Vertex):
-        return []
-    return [
-        f"{label}: {text}" for label, text in pricing.lines(plan.target.rental(plan.job.resources, plan.job.limits))
-    ]
+    rented = plan.target.rental(plan.job.resources, plan.job.limits)
+    return [] if rented is None else [f"{label}: {text}" for label, text in pricing.lines(rented)]
 
 
 def _code(first: Plan, second: Plan) -> Iterator[Change]:

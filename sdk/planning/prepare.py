@@ -23,11 +23,12 @@ from ..packaging.paths import usable
 from ..packaging.requirements import read
 from ..packaging.requirements.read import Requirements
 from ..runtime.context import inside_task
+from ..spec.capabilities import Capabilities
 from ..spec.code import PackedCode, PackedRequirements
 from ..spec.job import Job
 from ..spec.layout import RootPaths
 from ..spec.plan import Plan
-from ..spec.policies import BACKENDS, Local, Target, Vertex
+from ..spec.policies import BACKENDS, Target
 from ..storage import cache, data
 from ..storage.gcs import files as gcs_files
 from . import decide, preflight_cache, references
@@ -72,27 +73,26 @@ def make_plan(
     problems = Problems()
     settings = gather(what, given, target, environ, problems)
     job = _job(settings, problems)
-    backend, options = _backend(settings, problems)
-    root = _root(backend, options, settings, environ, problems)
+    backend, options, capabilities = _backend(settings, problems)
+    root = _root(backend, options, capabilities, settings, environ, problems)
     with problems.collect():
         if settings.target.name is not None:
             ids.check_name(settings.target.name)
     local = warm = ""
     with problems.collect():
-        local = _local(root, options, environ, ask=backend == "local")
+        local = _local(root, options, environ, ask=capabilities.supervised_here)
     online, starting = bool(settings.target.online), verb in ("submit", "resume")
     facts = _facts(backend, job, environ, problems, (options, root), online=online, starting=starting)
     packed = None
     with problems.collect():
         excluded = _Excluded(local or root, _cache(environ), never_packaged.files_being_written(output))
-        packed = _package(settings, job, excluded, facts, options, elsewhere=backend in backends.IN_CLOUD)
+        packed = _package(settings, job, excluded, facts, options, elsewhere=not capabilities.runs_here)
     inputs: dict[str, str] = {}
     notes: list[Finding] = []
     with problems.collect(), usable("The current folder", "."):
         if job is not None and job.inputs:
             inputs, notes = data.resolve(job.inputs, Path.cwd())
-            network = not isinstance(options, Local) or options.network != "isolated"
-            notes += data.find_unreachable(inputs, disk=facts is None or facts.disk, network=network)
+            notes += data.find_unreachable(inputs, disk=facts is None or facts.disk, network=not options.isolated)
     with problems.collect():
         if job is not None and job.checkpoints.resume_from is not None:
             warm = warm_start(job.checkpoints.resume_from, lambda run: references.url_of(run, root, environ))
@@ -103,7 +103,7 @@ def make_plan(
     label = settings.target.name or ids.default_name(_named(packed.source), packed.source.home.name)
     made = _decide(job, backend, options, packed, facts, inputs, label, root, starting=verb != "plan")
     made = replace(made, warm_start=warm, local=local)
-    notes += _ignored(settings, backend)
+    notes += _ignored(settings, backend, options)
     notes += preflight_cache.plan_findings(made, environ, verb)
     made = replace(made, findings=(*notes, *made.findings))
     bad = checks.errors(made.findings)
@@ -120,12 +120,12 @@ def _job(settings: Settings, problems: Problems) -> Job | None:
     return None
 
 
-def _ignored(settings: Settings, backend: str) -> list[Finding]:
+def _ignored(settings: Settings, backend: str, target: Target) -> list[Finding]:
     """Return which arguments are for another backend, and whether the cluster has another shape there."""
     groups = {name: table.SETTINGS[name].group for name in settings.values if name in table.SETTINGS}
     names = [name for name, group in groups.items() if group in BACKENDS and group != backend]
     found = []
-    if backend != "local" and settings.values.get("local_cluster") == "workers":
+    if settings.values.get("local_cluster") == "workers" != target.shape:
         names.remove("local_cluster")
         found.append(
             Finding("warning", f"local_cluster='workers': ignored by {backend}, which always creates a chief.")
@@ -321,28 +321,32 @@ def refuse_inside_task(verb: str) -> None:
         )
 
 
-def _backend(settings: Settings, problems: Problems) -> tuple[str, Target]:
-    """Return the backend's name and its target; mistakes go to `problems`."""
+def _backend(settings: Settings, problems: Problems) -> tuple[str, Target, Capabilities]:
+    """Return the backend's name, its target and what it is like; mistakes go to `problems`."""
     name = settings.values.get("backend", "local")
+    capabilities = Capabilities(supervised_here=False)
     with problems.collect():
-        backends.check_name(name)
-        return name, table.target(name, settings.values)
-    return name, Target()
+        capabilities = backends.load(name).capabilities
+        return name, table.target(name, settings.values), capabilities
+    return name, Target(), capabilities
 
 
-def _root(backend: str, options: Target, settings: Settings, environ: Mapping[str, str], problems: Problems) -> str:
+def _root(
+    backend: str,
+    options: Target,
+    capabilities: Capabilities,
+    settings: Settings,
+    environ: Mapping[str, str],
+    problems: Problems,
+) -> str:
     given, root = settings.target.root, "/"
     with problems.collect():
-        if backend in backends.IN_CLOUD:
+        if capabilities.needs_bucket:
             explicit = given is not None and settings.origins.get("root") == "argument"
-            return cloud_root(
-                backend,
-                options.bucket if isinstance(options, Vertex) else None,
-                None if given is None else str(given),
-                explicit=explicit,
-            )
+            text = None if given is None else str(given)
+            return cloud_root(backend, options.bucket, text, explicit=explicit)
         root = resolve_root(given, environ)
-        if backend == "local" and not in_bucket(root):
+        if capabilities.supervised_here and not in_bucket(root):
             with usable("The root", root):
                 check_writable(root)
     return root
@@ -352,7 +356,7 @@ def _local(root: str, options: Target, environ: Mapping[str, str], *, ask: bool)
     """Return the folder on this machine for a root in a bucket, "" for a root that is a folder; `ask` checks the bucket."""
     if not in_bucket(root):
         return ""
-    if isinstance(options, Local) and options.network == "isolated":
+    if options.isolated:
         raise InputError(
             f"local_network='isolated' cannot reach checkpoints in a bucket. Received: root={root!r}. Next: name a folder."
         )

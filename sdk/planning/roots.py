@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePath
 
-from ..backends import IN_CLOUD
+from .. import backends
 from ..errors import InputError, Problems
 from ..packaging.paths import usable
 from ..spec.values import is_utf8
@@ -56,7 +56,7 @@ def configured_root(root: str | Path | None, environ: Mapping[str, str], backend
         file = configfile.find(Path.cwd(), Problems())
     used = backend or environ.get("PODLIFT_BACKEND") or file.values.get("backend") or "local"
     configured = environ.get("PODLIFT_ROOT") or file.values.get("root")
-    if used in IN_CLOUD:
+    if used in backends.names() and backends.load(used).capabilities.needs_bucket:
         variable = f"PODLIFT_{used.upper()}_BUCKET"
         bucket = environ.get(variable) or file.values.get(f"{used}_bucket")
         sources = [name for name in (variable, "PODLIFT_ROOT") if environ.get(name)] + [file.place]

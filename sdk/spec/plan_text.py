@@ -6,9 +6,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..hardware import pricing
 from ..text import and_more, counted, duration, size
-from .policies import Checkpoints, Vertex
+from .policies import Checkpoints
 
 if TYPE_CHECKING:
     from .plan import Plan
@@ -20,14 +19,14 @@ _TASKS = 4
 
 
 def lines(plan: Plan) -> list[tuple[str, str]]:
-    cloud = _cloud(plan, plan.target) if isinstance(plan.target, Vertex) else []
+    cloud = plan.target.lines(plan.job.resources, plan.job.limits)
     found = [*_run(plan), *cloud, *_code(plan), *_python(plan), *_program(plan)]
     return [*found, *((finding.level, finding.message) for finding in plan.findings)]
 
 
 def short(plan: Plan) -> list[tuple[str, str]]:
     """Return the lines that `submit` prints first: what, where, the price, the warnings, and how much is hidden."""
-    cloud = _cloud(plan, plan.target) if isinstance(plan.target, Vertex) else []
+    cloud = plan.target.lines(plan.job.resources, plan.job.limits)
     # Notes may tell what rented machines cost or lack.
     findings = [(each.level, each.message) for each in plan.findings if each.level != "note" or cloud]
     found = [
@@ -87,21 +86,6 @@ def _hardware(plan: Plan) -> str:
 def _bundle(plan: Plan) -> str:
     count = sum(not file.path.endswith("/") for file in plan.code.files)
     return f"{counted(count, 'file')}, {size(sum(file.size for file in plan.code.files))} of {plan.code.project}"
-
-
-def _cloud(plan: Plan, target: Vertex) -> list[tuple[str, str]]:
-    lines = [
-        ("project", target.project or "<project>"),
-        ("region", ", then ".join(target.regions)),
-        ("image", target.image or "<image>"),
-    ]
-    rented = target.rental(plan.job.resources, plan.job.limits)
-    for pool in rented.pools:
-        row = pool.accelerator
-        chips = "" if row.family == "cpu" else f" with {row.title or row.name} x {row.count or row.chips}"
-        machines = f"{pool.role}: {pool.replicas} x {pool.machine}{chips}, {target.disk_gb} GB of disk"
-        lines.append((f"pool {pool.index}", machines))
-    return [*lines, *pricing.lines(rented)]
 
 
 def _code(plan: Plan) -> list[tuple[str, str]]:

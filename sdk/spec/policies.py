@@ -154,7 +154,7 @@ class Checkpoints(Value):
 
 @dataclass(frozen=True, kw_only=True)
 class Target(Value):
-    """Where a run goes: the options of one backend."""
+    """Where a run goes: the options of one backend, and what every target can tell about them."""
 
     @classmethod
     def of(cls, target: Target) -> Self:
@@ -167,6 +167,29 @@ class Target(Value):
     def shape(self) -> Literal["chief", "workers"]:
         """A chief and workers, or workers only."""
         return "chief"
+
+    @property
+    def start(self) -> Literal["auto", "fork", "spawn"]:
+        """How task processes start."""
+        return "spawn"
+
+    @property
+    def bucket(self) -> str | None:
+        """The target's own setting of a bucket for runs."""
+        return None
+
+    @property
+    def isolated(self) -> bool:
+        """True if the tasks reach no other machine."""
+        return False
+
+    def rental(self, resources: Resources, limits: Limits) -> pricing.Rental | None:
+        """Return what a job rents, if anything."""
+        return None
+
+    def lines(self, resources: Resources, limits: Limits) -> list[tuple[str, str]]:
+        """Return where a job runs and what that costs, as (label, text), for a plan."""
+        return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,6 +214,10 @@ class Local(Target):
     @property
     def shape(self) -> Literal["chief", "workers"]:
         return self.cluster
+
+    @property
+    def isolated(self) -> bool:
+        return self.network == "isolated"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,6 +269,20 @@ class Vertex(Target):
             disk_gb=self.disk_gb,
             timeout_s=limits.timeout_s,
         )
+
+    def lines(self, resources: Resources, limits: Limits) -> list[tuple[str, str]]:
+        found = [
+            ("project", self.project or "<project>"),
+            ("region", ", then ".join(self.regions)),
+            ("image", self.image or "<image>"),
+        ]
+        rented = self.rental(resources, limits)
+        for pool in rented.pools:
+            row = pool.accelerator
+            chips = "" if row.family == "cpu" else f" with {row.title or row.name} x {row.count or row.chips}"
+            machines = f"{pool.role}: {pool.replicas} x {pool.machine}{chips}, {self.disk_gb} GB of disk"
+            found.append((f"pool {pool.index}", machines))
+        return [*found, *pricing.lines(rented)]
 
 
 # The value of each backend, by its name.
