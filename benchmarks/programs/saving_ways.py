@@ -94,9 +94,9 @@ class Direct(Way):
 
     def save(self, step):
         from sdk.checkpoint.contents import Contents
-        from sdk.checkpoint.tf import randomness, replicas, snapshot
+        from sdk.checkpoint.tf import loading, randomness, snapshot
 
-        blobs = {"own": replicas.replica_values(self.variables), "random": randomness.capture()}
+        blobs = {"own": loading.replica_values(self.variables), "random": randomness.capture()}
         contents = Contents(arrays=snapshot.take(self.variables), blobs=blobs)
         self.ticket = self.saver.save(contents, step=step, reason="manual")
 

@@ -249,7 +249,7 @@ def _report_finding(recorder: Recorder, text: str) -> None:
     recorder.record("finding", text=text)
 
 
-def _describe(error: BaseException) -> dict[str, Any]:
+def _describe(error: BaseException) -> dict[str, object]:
     try:
         message = str(error)
     except Exception as broken:

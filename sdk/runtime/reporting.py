@@ -87,7 +87,7 @@ class Reporter:
         self._lock = threading.Lock()
         self._pid = os.getpid()
 
-    def report(self, metrics: Mapping[str, Any], *, step: int | None = None, epoch: int | None = None) -> None:
+    def report(self, metrics: Mapping[str, object], *, step: int | None = None, epoch: int | None = None) -> None:
         """Append one record. Values become floats, or None if JSON cannot hold them."""
         values = {str(name): _number(name, value) for name, value in metrics.items()}
         if self._path is None:

@@ -66,8 +66,8 @@ class _Coder:
         items = sorted(value, key=repr) if isinstance(value, (set, frozenset)) else value
         return [self.of(item, f"{path}[{index}]", inner) for index, item in enumerate(items)]
 
-    def _mapping(self, value: Mapping[Any, Any], path: str, inner: tuple[int, ...]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _mapping(self, value: Mapping[Any, Any], path: str, inner: tuple[int, ...]) -> dict[str, object]:
+        found: dict[str, object] = {}
         for key, item in value.items():
             place = f"{path}[{key!r}]"
             name = key if isinstance(key, str) else self.of(key, f"the key of {place}", inner)

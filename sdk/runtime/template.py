@@ -20,17 +20,40 @@ import time
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypedDict
 
 _LINGER_S = 0.5
 _ARG_START, _ARG_END = 45, 46  # in /proc/PID/stat, counted after the command
 
 
-def main() -> dict[str, Any]:
+class TemplateOptions(TypedDict):
+    """The JSON of the command line."""
+
+    orders: int
+    go: int
+    news: int
+    modules: list[str]
+    own_names: list[str]
+    outside: list[str]
+    work: str
+    log: str
+
+
+class ForkedTask(TypedDict):
+    """One line of "orders"."""
+
+    task: str
+    command: list[str]
+    cwd: str
+    log: str
+    env: dict[str, str]
+
+
+def main() -> ForkedTask:
     """Return the task that this process has become. Only forked processes return."""
-    given = json.loads(sys.argv[1])
-    for channel in ("orders", "go", "news"):
-        os.set_inheritable(given[channel], False)
+    given: TemplateOptions = json.loads(sys.argv[1])
+    for channel in (given["orders"], given["go"], given["news"]):
+        os.set_inheritable(channel, False)
     path = list(sys.path)
     try:
         names = _load(given)
@@ -46,7 +69,7 @@ def main() -> dict[str, Any]:
     return task
 
 
-def _load(given: dict[str, Any]) -> list[str]:
+def _load(given: TemplateOptions) -> list[str]:
     """Import everything; return the top-level names that were searched for, apart from those of every task."""
     # As in `task_main`.
     package, here = Path(__file__).absolute().parent.parent, Path(__file__).resolve().parent
@@ -88,12 +111,12 @@ class _MissingModules:
         self.names.add(fullname)
 
 
-def _fork(given: dict[str, Any]) -> dict[str, Any]:
+def _fork(given: TemplateOptions) -> ForkedTask:
     """Fork a process for each line of "orders", and exit; return the line's content in each of them."""
     with open(given["orders"], "rb") as lines:
         for line in lines:
             if os.fork() == 0:
-                task: dict[str, Any] = json.loads(line)
+                task: ForkedTask = json.loads(line)
                 break
         else:
             _tell(given["news"], {"threads": _threads()})
@@ -119,7 +142,7 @@ def _threads() -> int:
     return count
 
 
-def _become(task: dict[str, Any]) -> None:
+def _become(task: ForkedTask) -> None:
     """Set session, folder, output and environment as if the task's command had been started."""
     os.setsid()
     os.chdir(task["cwd"])
@@ -136,7 +159,7 @@ def _become(task: dict[str, Any]) -> None:
 
 def _separate() -> None:
     """Reset state that separately started processes do not share; `random` resets itself."""
-    modules: dict[str, Any] = sys.modules
+    modules: Any = sys.modules
     if "numpy.random" in modules:
         modules["numpy.random"].seed()
     if "tempfile" in modules:
@@ -159,12 +182,12 @@ def _rename(words: list[str]) -> None:
     ctypes.memset(end - 1, 1, 1)
 
 
-def _tell(news: int, message: dict[str, Any]) -> None:
+def _tell(news: int, message: dict[str, object]) -> None:
     # One short write, which is not interleaved with those of other processes.
     os.write(news, json.dumps(message).encode() + b"\n")
 
 
-def _run(task: dict[str, Any]) -> None:
+def _run(task: ForkedTask) -> None:
     """Run the first file of a task as the interpreter would, on an empty stack."""
     file = task["command"][1]
     module = ModuleType("__main__")

@@ -45,7 +45,7 @@ _KNOWN: dict[str, tuple[str, ...]] = {
 _KERAS_ATTRIBUTES = frozenset(
     {"_model", "model", "params", "validation_data", "_supports_tf_logs", "_chief_worker_only", "async_safe"}
 )
-_first: WeakKeyDictionary[Any, tuple[dict[str, Any], dict[str, int]]] = WeakKeyDictionary()
+_first: WeakKeyDictionary[Any, tuple[dict[str, object], dict[str, int]]] = WeakKeyDictionary()
 
 
 def watch(callbacks: Iterable[Any]) -> None:
@@ -58,7 +58,7 @@ def watch(callbacks: Iterable[Any]) -> None:
 
 def capture(callbacks: Iterable[Any]) -> tuple[bytes, list[str]]:
     """Return the state of the callbacks, and a sentence for each part that cannot be saved."""
-    entries: list[dict[str, Any]] = []
+    entries: list[dict[str, object]] = []
     arrays: list[Any] = []
     sentences: list[str] = []
     for key, callback in _keyed(callbacks):
@@ -112,7 +112,7 @@ def _has_methods(callback: Any) -> bool:
     return callable(getattr(callback, "get_state", None)) and callable(getattr(callback, "set_state", None))
 
 
-def _state(callback: Any, arrays: list[Any]) -> tuple[dict[str, Any], list[str]]:
+def _state(callback: Any, arrays: list[Any]) -> tuple[dict[str, object], list[str]]:
     name, known = type(callback).__name__, _known(callback)
     if known is None and _has_methods(callback):
         try:
@@ -121,7 +121,7 @@ def _state(callback: Any, arrays: list[Any]) -> tuple[dict[str, Any], list[str]]
             return {}, [
                 f"{name}.get_state() returns a value that cannot be saved ({error}). Expected: numbers, text, lists, arrays"
             ]
-    weights: dict[str, Any] = {}
+    weights: dict[str, object] = {}
     held = getattr(callback, "best_weights", None)
     if isinstance(held, list) and all(isinstance(value, np.ndarray) for value in held):
         weights = {"weights": [len(arrays), len(arrays) + len(held)]}  # too large for JSON
@@ -162,7 +162,7 @@ def _warnings(callback: Any, name: str) -> list[str]:
     return []
 
 
-def _set_state(callback: Any, state: dict[str, Any], arrays: list[Any]) -> None:
+def _set_state(callback: Any, state: Any, arrays: list[Any]) -> None:
     if "own" in state:
         callback.set_state(object_state.decode(state["own"]))
         return

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from . import distributed_input, keras_input, randomness
+from . import keras_input, randomness
 from .keras_input import FitInput
 from .loading import assign
 from .position import IteratorState, Position, python_state
@@ -58,7 +58,7 @@ def install() -> None:
     trainer = importlib.import_module(_TRAINER)
     if hasattr(trainer.TFEpochIterator, "podlift_input"):
         return
-    distributed_input.install()
+    keras_input.install_plain_iterators()
     trainer.TFEpochIterator.podlift_input = None
     _around(trainer.TensorFlowTrainer, "fit", _run_fit)
     _around(trainer.TFEpochIterator, "__init__", _make_data)

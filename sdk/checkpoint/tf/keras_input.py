@@ -8,6 +8,7 @@ derived from a seed of the `fit` and the number of the iterator.
 from __future__ import annotations
 
 import hashlib
+import importlib
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -18,8 +19,20 @@ from typing import Any
 import tensorflow as tf
 
 from . import object_state, randomness
-from .position import IteratorState, Position, Traits, position_of, python_state, reach, set_python, traits_of
+from .position import (
+    InputState,
+    IteratorState,
+    Position,
+    Traits,
+    position_of,
+    python_state,
+    reach,
+    set_python,
+    traits_of,
+)
 
+_INPUT_LIB = "tensorflow.python.distribute.input_lib"
+_AHEAD = 2  # batches that the buffer would have prefetched
 _default: list[str] = []
 
 
@@ -50,7 +63,7 @@ class FitInput:
         self._current: Any = None
         self._between = True
         self._start = ""
-        self._object: dict[str, Any] = {}
+        self._object: dict[str, object] = {}
         self.taken = 0  # batches of the epoch that were passed on
         self.resume: Any = None  # where the next epoch starts
         self.over: Callable[[], None] = lambda: None  # called when the data of an epoch is exhausted
@@ -104,7 +117,7 @@ class FitInput:
     def begin_again(self, at: IteratorState) -> None:
         """Begin an interrupted epoch with the inputs from which Python created its data."""
         self.taken, self._between = 0, False
-        extra = at.extra or {}
+        extra: InputState = at.extra or {}
         self._start, self._object = at.start, extra.get("object", {})
         self._epochs._num_batches = extra.get("num_batches", self._epochs._num_batches)
         self._order.seed = extra.get("seed", self._order.seed)
@@ -115,7 +128,7 @@ class FitInput:
 
     def enter(self, iterator: Any, at: IteratorState, start: str) -> Any:
         """Return an iterator at the saved position; `start` is the state of the Python generators when Keras made its own."""
-        extra = at.extra or {}
+        extra: InputState = at.extra or {}
         self._number = at.iterators
         self._order.begin_iterator(self._number)
         at = replace(at, start=start if at.start else "")
@@ -158,7 +171,7 @@ class FitInput:
         return position_of(iterator, at, self._traits)
 
     def _iterator_state(self, *, batches: int, iterators: int, seen: int, between: bool) -> IteratorState:
-        extra = {"seen": seen, "num_batches": self._epochs._num_batches, "seed": self._order.seed}
+        extra: InputState = {"seen": seen, "num_batches": self._epochs._num_batches, "seed": self._order.seed}
         attributes = self._attributes() if between else self._object
         if attributes:
             extra["object"] = attributes
@@ -180,7 +193,7 @@ class FitInput:
     def _makes_an_iterator(self) -> bool:
         return self._epochs.steps_per_epoch is None or self._epochs._current_iterator is None
 
-    def _attributes(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, object]:
         dataset = getattr(self._epochs.data_adapter, "py_dataset", None)
         return {} if dataset is None else object_state.read(dataset)[0]
 
@@ -228,3 +241,53 @@ def _new_seed() -> int:
     words = [str(base)] if base is not None else _default or [os.urandom(8).hex()]
     digest = hashlib.sha256("/".join([*words, str(randomness.next_ordinal())]).encode()).digest()
     return int.from_bytes(digest[:8], "little") >> 1
+
+
+# --- Distributed datasets ----------------------------------------------------------------------------------------------
+# TensorFlow feeds each device through a buffer that cannot be saved. A single CPU does not need one, as its batches are already
+# in its memory: they come from a plain iterator, with the same elements in the same order.
+
+
+def install_plain_iterators() -> str:
+    """Make distributed datasets use plain iterators; return "", or why this version of TensorFlow does not allow it."""
+    try:
+        module = importlib.import_module(_INPUT_LIB)
+        worker = module._SingleWorkerOwnedDatasetIterator
+        datasets = (module.DistributedDataset, module.DistributedDatasetsFromFunction)
+        make = worker._make_iterator
+        plain = tf.distribute.InputOptions(
+            experimental_fetch_to_device=False,
+            experimental_replication_mode=tf.distribute.InputReplicationMode.PER_REPLICA,
+        )
+        if module._should_use_multi_device_iterator(plain):
+            return "this version of TensorFlow has no plain iterators over distributed datasets"
+    except (ImportError, AttributeError) as error:
+        return f"this version of TensorFlow implements distributed datasets differently ({error})"
+    if hasattr(worker, "podlift"):
+        return ""
+
+    def make_iterator(self: Any) -> None:
+        if self._options is not None or not _is_one_cpu(self._devices) or not tf.executing_eagerly():
+            make(self)
+            return
+        self._options = plain
+        with tf.device(self._worker):
+            self._iterator = iter(self._dataset.prefetch(_AHEAD))
+
+    def iterating(iterate: Any) -> Any:
+        def iterate_dataset(self: Any) -> Any:
+            iterator = iterate(self)
+            if all(getattr(each, "_options", None) is plain for each in getattr(iterator, "_iterators", [None])):
+                iterator._options = plain  # otherwise its type spec would announce the other kind to a tf.function
+            return iterator
+
+        return iterate_dataset
+
+    worker.podlift, worker._make_iterator = True, make_iterator
+    for dataset in datasets:
+        dataset.__iter__ = iterating(dataset.__iter__)
+    return ""
+
+
+def _is_one_cpu(devices: Any) -> bool:
+    return len(devices) == 1 and tf.DeviceSpec.from_string(devices[0]).device_type == "CPU"

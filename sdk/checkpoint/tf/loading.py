@@ -1,19 +1,28 @@
-"""Assigns a checkpoint's values to variables: all of them, or none and one error."""
+"""Assigns a checkpoint's values to variables: all of them, or none and one error. Also the values that differ between replicas.
+
+A snapshot holds one value per variable. Between two synchronisations that is not enough: moving statistics of
+BatchNormalization and sums of metrics differ between replicas, and a replica continues exactly only with its own. They are saved
+by every task, read without communication, restored to the same replica, and merged only if the number of replicas has
+changed: sums are added, other numbers averaged.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from ...errors import CheckpointMismatchError
 from ..restore import LoadedArray
-from .replicas import array_of, decode, for_replicas
-from .snapshot import Variables, components
+from .snapshot import Variables, bytes_of, components
 
 _LISTED = 20
+_LENGTH_BYTES = 8
 
 
 def load(
@@ -94,3 +103,101 @@ def _each(missing: list[str], extra: list[str], different: dict[str, str]) -> It
 def _near(path: str, others: list[str]) -> str:
     near = get_close_matches(path, others, n=1)
     return f" Nearest: {near[0]!r}." if near else ""
+
+
+# --- Values that differ between replicas ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplicaValues:
+    """The values of one variable on one task's replicas; `replicated` if a strategy created it."""
+
+    replicated: bool
+    dtype: str
+    shape: tuple[int, ...]
+    values: tuple[memoryview, ...]
+
+
+def replica_values(variables: Variables, *, tasks: int = 1) -> bytes:
+    """Return this task's per-replica values as a blob. With several `tasks`, variables outside of strategies are included."""
+    entries: list[dict[str, object]] = []
+    parts: list[memoryview] = []
+    for path, variable in variables.items():
+        local = components(variable)
+        if path in variables.per_replica or (tasks > 1 and len(local) == 1 and not _is_distributed(variable)):
+            data = [bytes_of(component.read_value()) for component in local]
+            first = local[0]
+            known = {"path": path, "dtype": first.dtype.name, "shape": first.shape.as_list()}
+            entries.append({**known, "replicas": len(data), "replicated": path in variables.per_replica})
+            parts += data
+    header = json.dumps({"tasks": tasks, "variables": entries}).encode()
+    return b"".join([len(header).to_bytes(_LENGTH_BYTES, "little"), header, *parts])
+
+
+def _is_distributed(variable: Any) -> bool:
+    return isinstance(getattr(variable, "value", None), tf.distribute.DistributedValues) or isinstance(
+        variable, tf.distribute.DistributedValues
+    )
+
+
+def decode(blob: bytes) -> tuple[int, dict[str, ReplicaValues]]:
+    """Return the number of tasks and the values of the task that wrote the blob; ValueError for any other blob."""
+    view = memoryview(blob)
+    start = _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")
+    header = json.loads(bytes(view[_LENGTH_BYTES:start]))
+    found: dict[str, ReplicaValues] = {}
+    for entry in header["variables"]:
+        shape, values = tuple(entry["shape"]), []
+        size = tf.as_dtype(entry["dtype"]).size * int(np.prod(shape, dtype=np.int64))
+        for _ in range(entry["replicas"]):
+            values.append(view[start : start + size])
+            start += size
+        found[entry["path"]] = ReplicaValues(
+            replicated=entry["replicated"], dtype=entry["dtype"], shape=shape, values=tuple(values)
+        )
+    if start != len(view):
+        raise ValueError(f"replica values of {start} bytes in a blob of {len(view)}")
+    return header["tasks"], found
+
+
+def array_of(dtype: str, shape: tuple[int, ...], data: memoryview) -> Any:
+    """Return the bytes as an array that shares their memory."""
+    return np.frombuffer(data, dtype=tf.as_dtype(dtype).as_numpy_dtype).reshape(shape)
+
+
+def for_replicas(
+    path: str, variable: Any, blobs: Mapping[int, Mapping[str, ReplicaValues]], rank: int, same: bool
+) -> list[Any]:
+    """Return the value of each local replica from what each task saved; empty if no task saved one."""
+    local = components(variable)
+    saved = {task: values[path] for task, values in blobs.items() if path in values}
+    if not saved:
+        return []
+    mine = saved.get(rank)
+    if same and mine is not None and len(mine.values) == len(local):
+        return [array_of(mine.dtype, mine.shape, value) for value in mine.values]
+    if not any(one.replicated for one in saved.values()):
+        return []
+    return _merged(
+        variable, [array_of(one.dtype, one.shape, value) for _, one in sorted(saved.items()) for value in one.values]
+    )
+
+
+def _merged(variable: Any, values: list[Any]) -> list[Any]:
+    count = len(components(variable))
+    aggregation = getattr(variable, "aggregation", None)
+    if aggregation in ("sum", tf.VariableAggregation.SUM):
+        # Each replica gets an equal share, as TensorFlow does when such a variable is assigned outside of a replica.
+        replicas = _replicas(variable)
+        total = np.sum(values, axis=0)
+        return [(total / replicas).astype(total.dtype)] * count
+    if values[0].dtype.kind in "fc" or values[0].dtype.name == "bfloat16":
+        wide = np.complex128 if values[0].dtype.kind == "c" else np.float64
+        return [np.mean([v.astype(wide) for v in values], axis=0).astype(values[0].dtype)] * count
+    return [values[0]] * count
+
+
+def _replicas(variable: Any) -> int:
+    value = variable.value if hasattr(variable, "path") else variable
+    strategy = getattr(value, "distribute_strategy", None)
+    return strategy.num_replicas_in_sync if strategy is not None else 1

@@ -16,12 +16,12 @@ class NotPlainError(ValueError):
     """A value that is not plain data, or is too large."""
 
 
-def read(value: object) -> tuple[dict[str, Any], list[str]]:
+def read(value: object) -> tuple[dict[str, object], list[str]]:
     """Return the plain attributes of an object, encoded, and the names of the others.
 
     Plain are numbers, text, None, collections and arrays of up to 8 MB of those, and generators of Python and NumPy.
     """
-    plain: dict[str, Any] = {}
+    plain: dict[str, object] = {}
     others: list[str] = []
     for name, attribute in vars(value).items():
         try:
@@ -31,7 +31,7 @@ def read(value: object) -> tuple[dict[str, Any], list[str]]:
     return plain, others
 
 
-def write(value: object, attributes: dict[str, Any]) -> None:
+def write(value: object, attributes: dict[str, object]) -> None:
     """Set attributes that `read` returned."""
     for name, attribute in attributes.items():
         vars(value)[name] = decode(attribute, vars(value).get(name))

@@ -12,7 +12,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import tensorflow as tf
@@ -36,13 +36,22 @@ class Traits:
     downgrades: tuple[str, ...]
 
 
+class InputState(TypedDict, total=False):
+    """What `keras_input` needs to continue an epoch."""
+
+    seen: int  # batches that earlier epochs took from the iterator
+    num_batches: int | None
+    seed: int  # of the orders
+    object: dict[str, object]  # attributes of the program's data set
+
+
 @dataclass(frozen=True, kw_only=True)
 class IteratorState:
     """The state of an iterator over a dataset."""
 
     batches: int  # how many were taken from it
     iterators: int = 1  # its number: a reshuffled dataset gives each iterator another order
-    extra: dict[str, Any] | None = None  # what its creator needs
+    extra: InputState | None = None  # what its creator needs
     start: str = ""  # the random generators before its first batch, if Python produces the data
     state: bytes = b""  # that of tf.data
 

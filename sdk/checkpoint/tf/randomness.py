@@ -71,8 +71,8 @@ def _tuple(state: Any) -> tuple[Any, ...]:
     return (state[0], tuple(state[1]), *state[2:])
 
 
-def _numpy_state() -> dict[str, Any]:
-    state: dict[str, Any] = dict(np.random.get_state(legacy=False))
+def _numpy_state() -> Any:
+    state: Any = dict(np.random.get_state(legacy=False))
     if "key" not in state["state"]:  # a program may have replaced the generator
         return {}
     return state | {"state": state["state"] | {"key": state["state"]["key"].tolist()}}
@@ -87,14 +87,14 @@ def _eager_context() -> Any:
     return context if hasattr(context, "_seed") and hasattr(context, "_set_global_seed") else None
 
 
-def _eager_state() -> dict[str, Any] | None:
+def _eager_state() -> dict[str, object] | None:
     context = _eager_context()
     if context is None or context._seed is None:
         return None
     return {"seed": context._seed, "operations": _python_state(context._rng.getstate())}
 
 
-def _set_eager_state(state: dict[str, Any] | None) -> None:
+def _set_eager_state(state: Any) -> None:
     context = _eager_context()
     if state is not None and context is not None:
         tf.random.set_seed(state["seed"])
@@ -126,7 +126,7 @@ def _keras_generator(*, make: bool) -> Any:
     return seeds.global_seed_generator() if make else state.get_global_attribute(name)
 
 
-def _generator_state(generator: Any) -> dict[str, Any]:
+def _generator_state(generator: Any) -> dict[str, object]:
     values = [component.numpy() for component in components(generator.state)]
     return {
         "dtype": values[0].dtype.name,
@@ -135,7 +135,7 @@ def _generator_state(generator: Any) -> dict[str, Any]:
     }
 
 
-def _set_generator(name: str, saved: dict[str, Any]) -> None:
+def _set_generator(name: str, saved: Any) -> None:
     values = [np.array(value, dtype=saved["dtype"]) for value in saved["replicas"]]
     generator = _generators().get(name)
     if generator is None and name == "tensorflow":

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -21,22 +21,28 @@ from ..contents import Array
 _NO_NUMBERS = {tf.string: "strings", tf.variant: "a variant", tf.resource: "a resource"}
 
 
+class FirstReplica(NamedTuple):
+    """A variable on the first replica."""
+
+    path: str
+    handle: Any
+    dtype: Any
+    shape: tuple[int, ...]
+
+
 class Variables(dict[str, Any]):
-    """Variables by path; `per_replica` are those that may differ between replicas, see `replicas`."""
+    """Variables by path; `per_replica` are those that may differ between replicas, see `loading`."""
 
     def __init__(self, items: Iterable[tuple[str, Any]], per_replica: Iterable[str]) -> None:
         super().__init__(items)
         self.per_replica = frozenset(per_replica)
-        self._first: list[tuple[Any, Any, dict[str, Any]]] | None = None
+        self._first: list[FirstReplica] | None = None
 
-    def first(self) -> list[tuple[Any, Any, dict[str, Any]]]:
-        """Return for each variable its handle on the first replica, its type, and the known fields of its array."""
+    def first(self) -> list[FirstReplica]:
+        """Return each variable as it is on the first replica."""
         if self._first is None:
             local = ((path, components(variable)[0]) for path, variable in self.items())
-            self._first = [
-                (c.handle, c.dtype, {"path": path, "dtype": c.dtype.name, "shape": tuple(c.shape.as_list())})
-                for path, c in local
-            ]
+            self._first = [FirstReplica(path, c.handle, c.dtype, tuple(c.shape.as_list())) for path, c in local]
         return self._first
 
 
@@ -68,10 +74,10 @@ def variables_of(**objects: Any) -> Variables:
 
 
 def take(variables: Variables) -> tuple[Array, ...]:
-    """Return the current values; later changes do not affect them. Only the first replica is read, see `replicas`."""
+    """Return the current values; later changes do not affect them. Only the first replica is read, see `loading`."""
     # `value()` costs three times as much, which matters with thousands of variables.
     read = tf.raw_ops.ReadVariableOp
-    return tuple(_array(known, read(resource=handle, dtype=dtype)) for handle, dtype, known in variables.first())
+    return tuple(_array(known, read(resource=known.handle, dtype=known.dtype)) for known in variables.first())
 
 
 def size_of(arrays: Iterable[Array]) -> int:
@@ -110,8 +116,8 @@ def _is_finite(array: Array) -> bool:
         return bool(np.isfinite(values).all())
 
 
-def _array(known: dict[str, Any], tensor: Any) -> Array:
-    return Array(**known, data=lambda: bytes_of(tensor))
+def _array(known: FirstReplica, tensor: Any) -> Array:
+    return Array(known.path, known.dtype.name, known.shape, data=lambda: bytes_of(tensor))
 
 
 # --- The variables of an object, with their names -----------------------------------------------------------------

@@ -219,7 +219,7 @@ class Agent:
         decision = decide([*ends, this], self._retry, drill=bool(self._payload.drill))
         return decision.restart, decision.why
 
-    def _failure_details(self, failure: Event) -> dict[str, Any]:
+    def _failure_details(self, failure: Event) -> dict[str, object]:
         message = f"{self._task} failed: {error_of(failure)}"
         return {"task": self._task, "message": message, "traceback": failure.data["traceback"], "log": ""}
 

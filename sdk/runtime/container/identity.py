@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ...errors import InputError
 from ...spec.cluster import role_of
@@ -66,12 +65,12 @@ def _of_tf_config(environ: Mapping[str, str]) -> str:
     return f"{role}-{task.get('index', 0)}"
 
 
-def _cluster(environ: Mapping[str, str]) -> dict[str, Any]:
+def _cluster(environ: Mapping[str, str]) -> dict[str, object]:
     found = _json(environ, "CLUSTER_SPEC").get("cluster")
     return found if isinstance(found, dict) else {}
 
 
-def _json(environ: Mapping[str, str], name: str) -> dict[str, Any]:
+def _json(environ: Mapping[str, str], name: str) -> dict[str, object]:
     try:
         found = json.loads(environ.get(name, ""))
     except ValueError:

@@ -75,7 +75,7 @@ class AutoCheckpoint:
         self.end()
         self._unsaved = None
         # Imported and used once here, so that the first save interrupts the training no longer than the next ones.
-        from ...checkpoint.tf import loading, randomness, replicas, snapshot  # noqa: F401
+        from ...checkpoint.tf import loading, randomness, snapshot  # noqa: F401
 
         randomness.capture()
         variables = collect()
@@ -221,7 +221,7 @@ class PhaseCheckpoints:
         self.has_epochs = True
         self.in_step = False
         self.interrupted = False
-        self.at: Mapping[str, Any] = begun.at
+        self.at = begun.at
         self.steps = self._from = begun.known.steps
         self.finished = begun.known.finished
         self.history = begun.known.history
@@ -381,13 +381,13 @@ class PhaseCheckpoints:
 
     def state(self, capture: Capture | None = None) -> UnsavedState:
         """Return the current state. Call it between two steps only; `capture` replaces `self.capture`."""
-        from ...checkpoint.tf import randomness, replicas, snapshot
+        from ...checkpoint.tf import loading, randomness, snapshot
 
         if not self._collected_again:
             # An optimizer that was not built makes its slots in the first step.
             self.variables, self._collected_again = self._collect(), True
         blobs, at = (capture or self.capture)()
-        own = replicas.replica_values(self.variables, tasks=len(self._manager.info.tasks))
+        own = loading.replica_values(self.variables, tasks=len(self._manager.info.tasks))
         given = {"own": own, "random": randomness.capture(), **blobs}
         return UnsavedState(
             phase=self._begun.number,

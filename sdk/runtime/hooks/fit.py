@@ -365,7 +365,9 @@ class _SavedFit:
             phase.epochs = [int(epoch) for epoch in history.epoch]
         phase.finish(metrics=self._metrics)
 
-    def _capture(self, taken: int | None = None, *, by_count: bool = False) -> tuple[dict[str, bytes], dict[str, Any]]:
+    def _capture(
+        self, taken: int | None = None, *, by_count: bool = False
+    ) -> tuple[dict[str, bytes], dict[str, object]]:
         kept, sentences = self._callback_state.capture(self.callbacks.callbacks)
         for sentence in sentences:
             self._phase.downgrade(sentence)
@@ -387,7 +389,7 @@ class _SavedFit:
             self._phase.downgrade(sentence)
 
 
-def _state_of(model: Any) -> dict[str, Any]:
+def _state_of(model: Any) -> dict[str, object]:
     """Return the model and its attributes with state that Keras does not track: optimizers, generators, variables."""
     import tensorflow as tf
 

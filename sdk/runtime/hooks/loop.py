@@ -29,7 +29,7 @@ class Loop:
     """
 
     def __init__(
-        self, checkpoint: AutoCheckpoint | None, objects: Mapping[str, Any], data: Any, reporter: Reporter
+        self, checkpoint: AutoCheckpoint | None, objects: Mapping[str, object], data: Any, reporter: Reporter
     ) -> None:
         self.steps = self.epoch = self.restored = 0
         self._checkpoint = checkpoint
@@ -122,8 +122,8 @@ class Loop:
         if self._phase is not None:
             self._phase.save_now()
 
-    def _capture(self) -> tuple[dict[str, bytes], dict[str, Any]]:
-        at: dict[str, Any] = {"epoch": self.epoch, "batch": self._batch}
+    def _capture(self) -> tuple[dict[str, bytes], dict[str, object]]:
+        at: dict[str, object] = {"epoch": self.epoch, "batch": self._batch}
         if self._data is None:
             return {}, {**at, "data": "none"}
         from ...checkpoint.tf import position

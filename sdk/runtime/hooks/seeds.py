@@ -95,12 +95,12 @@ def _always(module: ModuleType, names: Sequence[str], note: Note) -> None:
             _wrap(module, name, f"{module.__name__}.{name}()", note, lambda args, options: True)
 
 
-def _without_seed(args: Sequence[Any], options: dict[str, Any]) -> bool:
+def _without_seed(args: Sequence[Any], options: dict[str, object]) -> bool:
     return all(value is None for value in (*args, *options.values()))
 
 
 def _wrap(
-    owner: Any, name: str, what: str, note: Note, blamed: Callable[[Sequence[Any], dict[str, Any]], bool]
+    owner: Any, name: str, what: str, note: Note, blamed: Callable[[Sequence[Any], dict[str, object]], bool]
 ) -> None:
     original = getattr(owner, name)
 

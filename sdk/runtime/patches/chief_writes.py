@@ -167,7 +167,7 @@ def _replaced(args: tuple[Any, ...], position: int, value: Any) -> tuple[Any, ..
     return (*args[:position], value, *args[position + 1 :]) if len(args) > position else args
 
 
-def _renamed(kwargs: dict[str, Any], keyword: str, value: Any) -> dict[str, Any]:
+def _renamed(kwargs: dict[str, object], keyword: str, value: Any) -> dict[str, object]:
     return {**kwargs, keyword: value} if keyword in kwargs else kwargs
 
 

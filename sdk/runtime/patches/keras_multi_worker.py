@@ -7,7 +7,7 @@ and what remains inexact: docs/explanation/decisions/keras-multi-worker.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
@@ -34,6 +34,8 @@ def _cure_trainer(trainer: ModuleType) -> None:
 
     def weighs(strategy: Any) -> bool:
         return in_multi_worker_mode(strategy) or is_tpu(strategy)
+
+    _cure_predictions(trainer, weighs)
 
     @around(trainer, "reduce_per_replica")
     def reduce(original: Function, values: Any, strategy: Any, reduction: str) -> Any:
@@ -64,6 +66,8 @@ def _cure_trainer(trainer: ModuleType) -> None:
             average_moving_statistics(trainer, self)  # before validation and the callbacks, that may save
         return original(self, logs)
 
+
+def _cure_predictions(trainer: ModuleType, weighs: Callable[[Any], bool]) -> None:
     @around(trainer.TensorFlowTrainer, "make_predict_function")
     def make_predict(original: Function, self: Any, force: bool = False) -> None:
         if weighs(self.distribute_strategy):

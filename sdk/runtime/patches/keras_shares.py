@@ -98,6 +98,7 @@ def during(step: ReplicaStep) -> Iterator[ReplicaStep]:
 
 def cure_losses(trainer: ModuleType) -> None:
     tf, losses = trainer.tf, trainer.loss_module
+    _cure_total(trainer)
 
     @around(losses, "scale_loss_for_distribution")
     def scale(original: Function, value: Any) -> Any:
@@ -131,13 +132,15 @@ def cure_losses(trainer: ModuleType) -> None:
         # Keras does not scale a loss that is a scalar already, although it is a mean over this replica.
         return step.divisor.scale(loss) if values.shape.rank == 0 else loss
 
+
+def _cure_total(trainer: ModuleType) -> None:
     @around(trainer.base_trainer.CompileLoss, "call")
     def total(original: Function, self: Any, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
         step = _step.get()
         # The metric of each output's loss weights a step by its size if that is static, and by 1 otherwise.
         if step is None or trainer.tree.flatten(y_pred)[0].shape[0] is not None:
             return original(self, y_true, y_pred, sample_weight)
-        with during(replace(step, metric=ReplicaShare.equal(tf))):
+        with during(replace(step, metric=ReplicaShare.equal(trainer.tf))):
             return original(self, y_true, y_pred, sample_weight)
 
 

@@ -64,11 +64,11 @@ class _NoCluster(tf.train.ClusterSpec):  # type: ignore[misc]
     def __getitem__(self, job: str) -> Any:
         raise TypeError(f"A ClusterSpec is not subscriptable; as_dict() is. {_NO_CLUSTER}")
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return _NoJobs(super().as_dict())
 
 
-class _NoJobs(dict[str, Any]):
+class _NoJobs(dict[str, object]):
     def __missing__(self, job: str) -> Any:
         raise KeyError(f"{job!r} is not a job of this cluster. {_NO_CLUSTER}")
 
@@ -121,46 +121,50 @@ def _redirect_device(tf_module: Any) -> None:
         return original(name.replace("TPU:", "CPU:") if isinstance(name, str) else name)
 
 
+class _StandInExtended(tpu_strategy.TPUExtended):  # type: ignore[misc]
+    """TensorFlow's own class, on other devices."""
+
+    system: System
+
+    def __init__(self, container: Any, resolver: Any = None, *args: Any, **options: Any) -> None:
+        if options.get("device_assignment") is not None or options.get("use_spmd_for_xla_partitioning"):
+            raise NotImplementedError(
+                "The stand-in has one core per replica. Received: a device assignment or SPMD partitioning, which need a "
+                "real TPU. Next: TPUStrategy(resolver)."
+            )
+        super().__init__(container, resolver, *args, **options)
+        self._tpu_devices = np.array([[place] for place in self.system.devices], dtype=object)
+        self._place_inputs()
+
+    def _place_inputs(self) -> None:
+        host = self.system.devices[0]
+        self._host_device = host
+        for found, each in (
+            (self._device_input_worker_devices, list(self.system.devices)),
+            (self._host_input_worker_devices, [host] * self.system.cores),
+        ):
+            found.clear()
+            found[host] = each
+
+    def _batch_reduce_to(self, reduce_op: Any, pairs: Any, options: Any) -> list[Any]:
+        values = [tf.convert_to_tensor(v) if isinstance(v, tf.IndexedSlices) else v for v, _ in pairs]
+        if replicas.enclosing() is None or not all(isinstance(value, tf.Tensor) for value in values):
+            return list(super()._batch_reduce_to(reduce_op, pairs, options))
+        for value in values:
+            replicas.check_sum(value)
+        mean = reduce_op == tf.distribute.ReduceOp.MEAN
+        return replicas.add_up_all([tf.math.scalar_mul(1 / self.system.cores, v) if mean else v for v in values])
+
+    def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
+        mark = replicas.enclosing()
+        if mark is None or isinstance(tensor, (float, int)):
+            return super()._broadcast_to(tensor, destinations)
+        return replicas.add_up(tensor * tf.cast(tf.equal(mark.replica, 0), tensor.dtype))
+
+
 def _distribute(system: System) -> None:
-    class StandInExtended(tpu_strategy.TPUExtended):  # type: ignore[misc]
-        """TensorFlow's own class, on other devices."""
-
-        def __init__(self, container: Any, resolver: Any = None, *args: Any, **options: Any) -> None:
-            if options.get("device_assignment") is not None or options.get("use_spmd_for_xla_partitioning"):
-                raise NotImplementedError(
-                    "The stand-in has one core per replica. Received: a device assignment or SPMD partitioning, which need a "
-                    "real TPU. Next: TPUStrategy(resolver)."
-                )
-            super().__init__(container, resolver, *args, **options)
-            self._tpu_devices = np.array([[place] for place in system.devices], dtype=object)
-            self._place_inputs()
-
-        def _place_inputs(self) -> None:
-            host = system.devices[0]
-            self._host_device = host
-            for found, each in (
-                (self._device_input_worker_devices, list(system.devices)),
-                (self._host_input_worker_devices, [host] * system.cores),
-            ):
-                found.clear()
-                found[host] = each
-
-        def _batch_reduce_to(self, reduce_op: Any, pairs: Any, options: Any) -> list[Any]:
-            values = [tf.convert_to_tensor(v) if isinstance(v, tf.IndexedSlices) else v for v, _ in pairs]
-            if replicas.enclosing() is None or not all(isinstance(value, tf.Tensor) for value in values):
-                return list(super()._batch_reduce_to(reduce_op, pairs, options))
-            for value in values:
-                replicas.check_sum(value)
-            mean = reduce_op == tf.distribute.ReduceOp.MEAN
-            return replicas.add_up_all([tf.math.scalar_mul(1 / system.cores, v) if mean else v for v in values])
-
-        def _broadcast_to(self, tensor: Any, destinations: Any) -> Any:
-            mark = replicas.enclosing()
-            if mark is None or isinstance(tensor, (float, int)):
-                return super()._broadcast_to(tensor, destinations)
-            return replicas.add_up(tensor * tf.cast(tf.equal(mark.replica, 0), tensor.dtype))
-
-    tpu_strategy.TPUExtended = StandInExtended
+    _StandInExtended.system = system
+    tpu_strategy.TPUExtended = _StandInExtended
     for kind in (tpu_strategy.TPUStrategyV2, tpu_strategy.TPUStrategy):
 
         @around(kind, "__init__")

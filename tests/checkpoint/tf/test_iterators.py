@@ -199,9 +199,9 @@ def test_data_that_has_become_shorter_is_an_error():
 
 
 def test_one_cpu_under_a_strategy_has_an_exact_position():
-    from sdk.checkpoint.tf import distributed_input
+    from sdk.checkpoint.tf import keras_input
 
-    assert distributed_input.install() == ""
+    assert keras_input.install_plain_iterators() == ""
     strategy = tf.distribute.OneDeviceStrategy("CPU:0")
     one = tf.distribute.MirroredStrategy(["CPU:0"])
     for each in (strategy, one):

@@ -8,8 +8,11 @@ tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
 import numpy as np  # noqa: E402
 
-from sdk.checkpoint.tf.loading import load  # noqa: E402
-from sdk.checkpoint.tf.replicas import array_of, replica_values  # noqa: E402
+from sdk.checkpoint.tf.loading import (  # noqa: E402
+    array_of,
+    load,
+    replica_values,
+)
 from sdk.checkpoint.tf.snapshot import Variables, take, variables_of  # noqa: E402
 from sdk.errors import CheckpointMismatchError, InputError  # noqa: E402
 
