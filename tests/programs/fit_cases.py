@@ -29,10 +29,7 @@ tf.config.experimental.enable_op_determinism()
 import keras  # noqa: E402
 
 from sdk.checkpoint.tf import keras_epochs, randomness  # noqa: E402
-from sdk.checkpoint.tf.loading import (
-    load,
-    replica_values,
-)
+from sdk.checkpoint.tf.loading import load, replica_values  # noqa: E402
 from sdk.checkpoint.tf.snapshot import components, take, variables_of  # noqa: E402
 
 keras_epochs.install()

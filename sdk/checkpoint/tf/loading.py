@@ -1,8 +1,8 @@
 """Assigns a checkpoint's values to variables: all of them, or none and one error. Also the values that differ between replicas.
 
 A snapshot holds one value per variable. Between two synchronisations that is not enough: moving statistics of
-BatchNormalization and sums of metrics differ between replicas, and a replica continues exactly only with its own. They are saved
-by every task, read without communication, restored to the same replica, and merged only if the number of replicas has
+BatchNormalization and sums of metrics differ between replicas, and a replica continues exactly only with its own. They are
+saved by every task, read without communication, restored to the same replica, and merged only if the number of replicas has
 changed: sums are added, other numbers averaged.
 """
 
