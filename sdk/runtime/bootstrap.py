@@ -121,9 +121,9 @@ def _set_path(payload: Payload, work: Path, home: str) -> None:
 def _rendezvous(payload: Payload, task: str, *, alone: bool) -> Rendezvous:
     decides = task == payload.tasks[0]
     if payload.bucket_url:
-        from .rendezvous.bucket import BucketRendezvous
+        from .rendezvous.bucket import BucketRendezvous, Seat
 
-        return BucketRendezvous(payload, task, decides=decides, alone=alone, clock=SystemClock())
+        return BucketRendezvous(Seat(payload=payload, task=task, decides=decides, alone=alone))
     return FileRendezvous(RunPaths(payload.run_url), payload.attempt, task, decides=decides, alone=alone)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sdk.errors import AlreadyExistsError, MissingError
-from sdk.runtime.rendezvous.bucket import BucketRendezvous, RendezvousState
+from sdk.runtime.rendezvous.bucket import BucketRendezvous, RendezvousState, Seat
 from sdk.runtime.rendezvous.files import StepCoordinator
 from sdk.runtime.shared import Shared, Version
 from sdk.spec.payload import Payload
@@ -128,7 +128,8 @@ def task(bucket: Bucket, *, alone: bool) -> tuple[Task, StepCoordinator, FakeClo
     for name, value in known.items():
         object.__setattr__(payload, name, value)
     clock = FakeClock()
-    found = Task(payload, "chief-0", decides=True, alone=alone, clock=clock, store=bucket)  # type: ignore[arg-type]
+    seat = Seat(payload=payload, task="chief-0", decides=True, alone=alone, clock=clock)
+    found = Task(seat, bucket)  # type: ignore[arg-type]
     clock.turn = found.service.poll
     return found, StepCoordinator(found), clock
 

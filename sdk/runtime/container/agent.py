@@ -14,7 +14,7 @@ import tarfile
 import threading
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,72 +96,65 @@ class ContainerDirs:
     paths: RunPaths  # the run's folder in this container
 
 
+@dataclass
 class Agent:
     """Runs one task of one attempt. `retry` says how many restarts the job allows."""
 
-    def __init__(
-        self,
-        payload: Payload,
-        task: str,
-        dirs: ContainerDirs,
-        store: Store,
-        rendezvous: MembershipRendezvous,
-        membership: Membership,
-        retry: Retry,
-        clock: Clock | None = None,
-    ) -> None:
-        self._payload = payload
-        self._task = task
-        self._dirs = dirs
-        self._paths = dirs.paths
-        self._store = store
-        self._rendezvous = rendezvous
-        self._membership = membership
-        self._retry = retry
-        self._clock = clock or SystemClock()
-        self._is_first = task == payload.tasks[0]
-        self._recorder = Recorder(self._paths, records.agent_of(task, payload.tasks), membership.attempt, self._clock)
+    payload: Payload
+    task: str
+    dirs: ContainerDirs
+    store: Store
+    rendezvous: MembershipRendezvous
+    membership: Membership
+    retry: Retry
+    clock: Clock = field(default_factory=SystemClock)
+
+    def __post_init__(self) -> None:
+        self._paths = self.dirs.paths
+        self._is_first = self.task == self.payload.tasks[0]
+        source = records.agent_of(self.task, self.payload.tasks)
+        self._recorder = Recorder(self._paths, source, self.membership.attempt, self.clock)
         self._ended = threading.Event()
 
     def run(self) -> int:
         process = TaskProcess()
         uploader = ContainerUploader(
             self._paths,
-            self._payload.bucket_url,
-            self._clock,
-            task=self._task if self._is_first else "",
-            resumes=self._payload.resumes,
+            self.payload.bucket_url,
+            self.clock,
+            task=self.task if self._is_first else "",
+            resumes=self.payload.resumes,
         )
         env = self._prepare()
-        attempt = self._membership.attempt
+        attempt = self.membership.attempt
         if self._is_first:
-            known = identity.addresses(os.environ, self._payload.tasks)
-            self._recorder.record("attempt_started", addresses=known, job=self._membership.job)
-        cwd = posixpath.dirname(self._paths.work(attempt, self._task))
-        process.start(str(Path(task_main.__file__)), self._paths.payload(attempt), self._task, env=env, cwd=cwd)
+            known = identity.addresses(os.environ, self.payload.tasks)
+            self._recorder.record("attempt_started", addresses=known, job=self.membership.job)
+        cwd = posixpath.dirname(self._paths.work(attempt, self.task))
+        process.start(str(Path(task_main.__file__)), self._paths.payload(attempt), self.task, env=env, cwd=cwd)
         uploader.start()
-        if self._is_first and len(self._payload.tasks) > 1:
+        if self._is_first and len(self.payload.tasks) > 1:
             threading.Thread(target=self._watch, args=(process,), name="podlift-watch", daemon=True).start()
         code = process.wait()
         self._ended.set()
         return self._exit(code, process, uploader)
 
     def _prepare(self) -> dict[str, str]:
-        paths, attempt = self._paths, self._membership.attempt
-        work, scratch = paths.work(attempt, self._task), posixpath.join(self._dirs.home, "tmp")
+        paths, attempt = self._paths, self.membership.attempt
+        work, scratch = paths.work(attempt, self.task), posixpath.join(self.dirs.home, "tmp")
         for folder in (posixpath.dirname(work), scratch, paths.events):
             Path(folder).mkdir(parents=True, exist_ok=True)
-        posix.put_passing(paths.payload(attempt), self._payload.to_json().encode())
+        posix.put_passing(paths.payload(attempt), self.payload.to_json().encode())
         return {
-            **environment(os.environ, self._payload, self._task, scratch, self._dirs.installed),
-            **start.start(os.environ, self._dirs.home),
+            **environment(os.environ, self.payload, self.task, scratch, self.dirs.installed),
+            **start.start(os.environ, self.dirs.home),
         }
 
     def _watch(self, process: TaskProcess) -> None:
         """Kill the task once Vertex AI has replaced the container of one of its peers."""
         while not self._ended.wait(_REPLACED_S):
             try:
-                replaced = tuple(self._rendezvous.replaced(self._membership))
+                replaced = tuple(self.rendezvous.replaced(self.membership))
             except (PodliftError, ValueError, LookupError) as error:
                 _log.info(f"cannot check for replaced containers now: {error}")
                 continue
@@ -172,11 +165,11 @@ class Agent:
 
     def _exit(self, code: int, process: TaskProcess, uploader: ContainerUploader) -> int:
         """Record how the task ended, upload the rest, and return the container's exit code."""
-        attempt, state = self._membership.attempt, process.state.value
+        attempt, state = self.membership.attempt, process.state.value
         stop_requested = state.stop_requested
         failure = first_failure(read_events(self._paths, ("failed",)), attempt)
         collateral = bool(state.replaced) or (failure is not None and is_collateral(failure))
-        step = last_step(self._paths, attempt, self._task)
+        step = last_step(self._paths, attempt, self.task)
         if failure is not None and not stop_requested:
             reason = reason_of(failure)
         else:
@@ -186,48 +179,48 @@ class Agent:
         try:
             # The other agents need this task's records before this one reads theirs.
             uploader.flush(within_s)
-            cancelled = code != 0 and _is_cancelled(self._store, self._payload.resumes)
+            cancelled = code != 0 and _is_cancelled(self.store, self.payload.resumes)
             restart, why = self._decide(code, reason, step, collateral=collateral)
             exit_code = exit_codes.code_of(code, collateral=collateral, cancelled=cancelled, restart=restart)
         except PodliftError as error:
             denied = _upload_failed(error)
             exit_code = exit_codes.code_of(code, collateral=collateral, cancelled=False, restart=True)
         found = {"code": code, "reason": reason.value, "step": step, "exit_code": exit_code}
-        self._recorder.record("exited", task=self._task, collateral=collateral, stop_requested=stop_requested, **found)
+        self._recorder.record("exited", task=self.task, collateral=collateral, stop_requested=stop_requested, **found)
         if restart:
             details = None if failure is None else self._failure_details(failure)
             self._recorder.record("restarting", reason=reason.value, failure=details, why=why, delay_s=0.0)
         if self._is_first and not stop_requested and not denied:
-            outputs.collect(self._paths, attempt, self._task, self._bundled, self._recorder, model=False)
+            outputs.collect(self._paths, attempt, self.task, self._bundled, self._recorder, model=False)
         try:
             uploader.finish(within_s)
         except PodliftError as error:
             denied = _upload_failed(error) or denied
         suffix = f": {why}" if why else ""
-        _log.info(f"{self._task} ended with {code}; this container exits with {exit_code}{suffix}")
+        _log.info(f"{self.task} ended with {code}; this container exits with {exit_code}{suffix}")
         return EXIT_INFRASTRUCTURE if denied else exit_code
 
     def _decide(self, code: int, reason: Reason, step: int | None, *, collateral: bool) -> tuple[bool, str]:
         """Return whether this task's end restarts the run, and why."""
         if code == 0 or collateral:
             return False, ""
-        own = self._membership
-        same_job = [each.attempt for each in self._rendezvous.memberships if each.job == own.job]
+        own = self.membership
+        same_job = [each.attempt for each in self.rendezvous.memberships if each.job == own.job]
         earlier = [number for number in same_job if number < own.attempt]
-        ends = exit_codes.history(records.read(self._store, ("exited",), earlier), earlier)
+        ends = exit_codes.history(records.read(self.store, ("exited",), earlier), earlier)
         this = EndedAttempt(state=State.FAILED, reason=reason, step=step)
-        decision = decide([*ends, this], self._retry, drill=bool(self._payload.drill))
+        decision = decide([*ends, this], self.retry, drill=bool(self.payload.drill))
         return decision.restart, decision.why
 
     def _failure_details(self, failure: Event) -> dict[str, object]:
-        message = f"{self._task} failed: {error_of(failure)}"
-        return {"task": self._task, "message": message, "traceback": failure.data["traceback"], "log": ""}
+        message = f"{self.task} failed: {error_of(failure)}"
+        return {"task": self.task, "message": message, "traceback": failure.data["traceback"], "log": ""}
 
     def _bundled(self) -> dict[str, tuple[int, str]]:
         """Return size and sha256 of each file of the bundle."""
         found = {}
-        with tarfile.open(self._payload.bundle, mode="r:") as tar:
-            for member in unpack.members(tar, Path(self._payload.bundle).stat().st_size):
+        with tarfile.open(self.payload.bundle, mode="r:") as tar:
+            for member in unpack.members(tar, Path(self.payload.bundle).stat().st_size):
                 data = tar.extractfile(member)
                 if data is not None:
                     found[member.name] = (member.size, hashlib.sha256(data.read()).hexdigest())

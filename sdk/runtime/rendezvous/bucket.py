@@ -11,10 +11,10 @@ import json
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ...clock import Clock
+from ...clock import Clock, SystemClock
 from ...errors import AlreadyExistsError, MissingError, PodliftError, StoreError
 from ...logs import logger
 from ...spec.layout import RunPaths
@@ -63,6 +63,17 @@ class Lookahead:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Seat:
+    """One task at the rendezvous."""
+
+    payload: Payload
+    task: str
+    decides: bool  # True in the first task
+    alone: bool  # True if there is no other task, and so nothing to agree on
+    clock: Clock = field(default_factory=SystemClock)
+
+
+@dataclass(frozen=True, kw_only=True)
 class RendezvousState:
     """What the training, the thread of the rendezvous and the handler of SIGTERM know of each other; never changed in place."""
 
@@ -79,23 +90,10 @@ class RendezvousState:
 class BucketRendezvous:
     """The rendezvous of tasks that share a bucket, see `FileRendezvous`. A separate thread reads and writes the entries."""
 
-    def __init__(
-        self,
-        payload: Payload,
-        task: str,
-        *,
-        decides: bool,
-        alone: bool,
-        clock: Clock,
-        store: Store | None = None,
-    ) -> None:
-        self._alone = alone
-        self._decides = decides
-        self._clock = clock
+    def __init__(self, seat: Seat, store: Store | None = None) -> None:
+        self._seat = seat
         self._shared = Shared(RendezvousState())
-        self.service = RendezvousService(
-            self._shared, payload, task, decides=decides, alone=alone, clock=clock, store=store
-        )
+        self.service = RendezvousService(seat, self._shared, store)
         self._thread: threading.Thread | None = None
 
     @property
@@ -126,17 +124,17 @@ class BucketRendezvous:
     def next(self) -> ScheduledAction | None:
         """Return the next entry, waiting for it if there are other tasks."""
         self.begin()
-        if self._alone:
+        if self._seat.alone:
             return self._decide_alone(self._shared.value)
-        until = self._clock.monotonic() + _MAX_WAIT_S
+        until = self._seat.clock.monotonic() + _MAX_WAIT_S
         while not (state := self._shared.value).entries:
-            if self._clock.monotonic() >= until:
+            if self._seat.clock.monotonic() >= until:
                 raise state.error or StoreError(
                     f"The first task did not publish within {_MAX_WAIT_S:g} s what to do after step {state.count}: it takes no "
                     "steps. Is it in another loop than this task, or does its own loop not call should_stop()?"
                 )
             self._shared.swap(lambda state: replace(state, waiting=True))
-            self._clock.sleep(_WAITING_S)
+            self._seat.clock.sleep(_WAITING_S)
         entry = state.entries[0]
         # Only this thread takes entries; more may have come in the meantime.
         taken = 0 if entry is None else 1
@@ -145,7 +143,7 @@ class BucketRendezvous:
 
     def close(self) -> None:
         """End the thread. If this is the first task, let the others go on without it."""
-        if self._decides and not self._alone:
+        if self._seat.decides and not self._seat.alone:
             self.begin()
         self._shared.swap(lambda state: replace(state, closed=True))
         thread, self._thread = self._thread, None
@@ -164,23 +162,9 @@ class BucketRendezvous:
 class RendezvousService:
     """What the thread does: reads requests and entries, and in the first task writes the entries."""
 
-    def __init__(
-        self,
-        shared: Shared[RendezvousState],
-        payload: Payload,
-        task: str,
-        *,
-        decides: bool,
-        alone: bool,
-        clock: Clock,
-        store: Store | None,
-    ) -> None:
+    def __init__(self, seat: Seat, shared: Shared[RendezvousState], store: Store | None) -> None:
+        self._seat = seat
         self._shared = shared
-        self._payload = payload
-        self._task = task
-        self._decides = decides
-        self._alone = alone
-        self._clock = clock
         self._store = store
         self._lookahead = Lookahead()
         self._written = 0
@@ -198,24 +182,24 @@ class RendezvousService:
                 if self._shared.value.error is None:
                     _log.info(f"cannot synchronize with the other tasks: {type(error).__name__}: {error}")
                 self._set_error(error)
-            interval_s = _WRITER_S if self._decides else _READER_S
-            self._clock.sleep(_WAITING_S if self._shared.value.waiting else interval_s)
-        if self._decides and not self._alone and not self._last_written:
+            interval_s = _WRITER_S if self._seat.decides else _READER_S
+            self._seat.clock.sleep(_WAITING_S if self._shared.value.waiting else interval_s)
+        if self._seat.decides and not self._seat.alone and not self._last_written:
             with suppress(PodliftError):  # a task that still waits for an entry reports it later
                 self._put(self._written + 1, {"step": self._shared.value.count, "action": "end"})
 
     def poll(self) -> None:
         """Do once what is due."""
         store = self._opened()
-        if self._shared.value.preempted and not self._preemption_written and not self._alone:
+        if self._shared.value.preempted and not self._preemption_written and not self._seat.alone:
             with suppress(AlreadyExistsError):
-                store.put_new(f"{_KEYS.preempted(self._payload.attempt)}/{self._task}.json", [b"{}"])
+                store.put_new(f"{_KEYS.preempted(self._seat.payload.attempt)}/{self._seat.task}.json", [b"{}"])
             self._preemption_written = True
-        if not self._decides:
+        if not self._seat.decides:
             self._read(store)
             return
         self._read_requests(store)
-        while not self._alone and not self._last_written and self._lookahead.is_due(self._shared.value.count):
+        while not self._seat.alone and not self._last_written and self._lookahead.is_due(self._shared.value.count):
             self._write()
 
     def _set_error(self, error: Exception | None) -> None:
@@ -226,29 +210,29 @@ class RendezvousService:
         if self._store is None:
             from ...storage.gcs.store import GcsStore
 
-            url = self._payload.bucket_url
+            url = self._seat.payload.bucket_url
             gs = url.startswith("gs://")
             self._store = GcsStore(url.partition("://")[2], retry=_RETRY) if gs else open_store(url)
         return self._store
 
     def _read_requests(self, store: Store) -> None:
-        now, state = self._clock.monotonic(), self._shared.value
+        now, state = self._seat.clock.monotonic(), self._shared.value
         if state.requested == "stop":
             return
         if now - self._polled < _REQUEST_S and (state.requested or not state.preempted):
             return
         self._polled = now
-        preempted = f"{_KEYS.preempted(self._payload.attempt)}/"
-        if _any(store, f"{_KEYS.control}/{self._payload.resumes:04d}-"):
+        preempted = f"{_KEYS.preempted(self._seat.payload.attempt)}/"
+        if _any(store, f"{_KEYS.control}/{self._seat.payload.resumes:04d}-"):
             self._shared.swap(lambda state: replace(state, requested="stop"))
-        elif state.preempted or (not self._alone and _any(store, preempted)):
+        elif state.preempted or (not self._seat.alone and _any(store, preempted)):
             self._shared.swap(lambda state: replace(state, requested="preempt"))
 
     def _write(self) -> None:
         state = self._shared.value
         due = state.save_due() if state.count >= self._saves_at else None
         action: ActionOrGo = state.requested or due or "go"
-        at = self._lookahead.write(state.count, self._clock.monotonic())
+        at = self._lookahead.write(state.count, self._seat.clock.monotonic())
         number = self._written + 1
         while True:
             try:
@@ -260,7 +244,7 @@ class RendezvousService:
                 _log.info(f"cannot publish to the other tasks what to do after step {at}: {error}")
                 if self._shared.value.closed:
                     return
-                self._clock.sleep(_REQUEST_S)
+                self._seat.clock.sleep(_REQUEST_S)
         self._written = number
         self._last_written = action in ("stop", "preempt")
         if action in SAVING:
@@ -271,7 +255,11 @@ class RendezvousService:
         self._shared.swap(lambda state: replace(state, entries=(*state.entries, entry)))
 
     def _put(self, number: int, entry: Mapping[str, object]) -> None:
-        store, key, data = self._opened(), _KEYS.rendezvous(self._payload.attempt, number), json.dumps(entry).encode()
+        store, key, data = (
+            self._opened(),
+            _KEYS.rendezvous(self._seat.payload.attempt, number),
+            json.dumps(entry).encode(),
+        )
         try:
             store.put_new(key, [data])
         except AlreadyExistsError:
@@ -283,7 +271,7 @@ class RendezvousService:
     def _read(self, store: Store) -> None:
         number = self._written + 1
         try:
-            entry = json.loads(bytes(store.get(_KEYS.rendezvous(self._payload.attempt, number))))
+            entry = json.loads(bytes(store.get(_KEYS.rendezvous(self._seat.payload.attempt, number))))
         except MissingError:
             return
         self._written = number
