@@ -10,7 +10,6 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..process.redirect import tokens
-from ..process.redirect.tokens import ReplicaIdentity
 from .connections import Connections
 
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
@@ -61,18 +60,12 @@ class AccessMiddleware:
 
 
 def rejection_reason(scope: Scope) -> str | None:
-    """Return why a request to that host name or from a web page is rejected; None if it is not."""
     host = _header(scope, b"host")
     if host.rpartition(":")[0] not in _LOOPBACK_HOSTS and host not in (*_LOOPBACK_HOSTS, *GOOGLE_HOSTS):
         return f"This emulator is called 127.0.0.1 or localhost. Received: Host: {host[:100]!r}."
     if _header(scope, b"origin") or _header(scope, b"sec-fetch-site") not in ("", "none", "same-origin"):
         return "This emulator does not talk to web pages."
     return None
-
-
-def replica_identity(scope: Scope) -> ReplicaIdentity:
-    replica: ReplicaIdentity = scope.get("podlift.replica", ReplicaIdentity())
-    return replica
 
 
 def base_url(scope: Scope) -> str:

@@ -97,14 +97,12 @@ class Connections:
         return transport is None or bool(transport.is_closing())
 
     def reset(self, scope: Scope) -> None:
-        """Cut the connection at once; the client sees a reset."""
         transport = self._open.get(tuple(scope["client"]))
         if transport is not None:
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             transport.abort()
 
     def close_gracefully(self, scope: Scope) -> None:
-        """Close the connection after what was sent."""
         transport = self._open.get(tuple(scope["client"]))
         if transport is not None:
             transport.close()
@@ -140,7 +138,6 @@ class Journal:
             each.clear()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the counts, and the last requests with the oldest first."""
         return {
             "total": sum(self._operations.values()),
             "operations": dict(self._operations),

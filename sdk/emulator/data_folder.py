@@ -29,7 +29,6 @@ def make_data_folder(path: Path) -> None:
 
 
 def make_subfolder(path: Path) -> None:
-    """Make a folder of the emulator's own, or close an existing one to other users."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.chmod(0o700)
 

@@ -15,8 +15,6 @@ def words(text: str) -> frozenset[str]:
 
 
 class ApiError(Exception):
-    """A request that is answered with an error. Each service has its own form of the body."""
-
     def __init__(self, code: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
         self.code, self.message, self.headers = code, message, headers or {}
@@ -43,12 +41,12 @@ async def with_error_response(work: Awaitable[Response], internal: Callable[[str
     except (DroppedError, ClientDisconnect):
         raise
     except Exception as error:
+        # A defect of the emulator: the client gets an answer, and the other requests go on.
         traceback.print_exc()
         return internal(f"{type(error).__name__}: {error}").response()
 
 
 async def read_body(pieces: AsyncIterator[bytes], max_bytes: int, too_large: Callable[[str], ApiError]) -> bytes:
-    """Return a body that has to fit into memory; `too_large` makes the error for one that does not."""
     body = bytearray()
     async for piece in pieces:
         body += piece

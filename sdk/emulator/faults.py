@@ -67,7 +67,6 @@ class FaultRules(Generic[F]):
         self._rules: list[FaultRule[F]] = []
 
     def replace(self, faults: Sequence[F]) -> None:
-        """Put these rules in force instead of the old ones; all counts start at 0."""
         with self._lock:
             self._rules = [self._rule(fault, index) for index, fault in enumerate(faults)]
 
@@ -267,7 +266,6 @@ class VertexFaults(FaultRules[VertexFault]):
         return next(iter(self._for_job(name, lambda fault: fault.kind == kind)), None)
 
     def for_running(self, name: str) -> list[VertexFault]:
-        """Return what happens to a job that begins to run, now or `after_s`."""
         return self._for_job(name, lambda fault: fault.kind in _RUNNING and fault.log is None)
 
     def for_line(self, name: str, line: str) -> list[VertexFault]:

@@ -100,7 +100,6 @@ class Blobs:
         return BlobWriter(self.path(blob or uuid.uuid4().hex))
 
     def link(self, blob: str) -> str:
-        """Return a second blob with the same bytes, which takes no space."""
         copy = uuid.uuid4().hex
         os.link(self.path(blob), self.path(copy))
         return copy
@@ -123,7 +122,6 @@ class Blobs:
             return writer.finish(md5=False)
 
     def size(self, blob: str) -> int:
-        """Return the number of bytes in a blob; 0 for one that was not begun."""
         try:
             return self.path(blob).stat().st_size
         except FileNotFoundError:
@@ -150,7 +148,6 @@ class Blobs:
             raise
 
     def remove_unknown(self, known: Collection[str]) -> None:
-        """Remove the leftovers of a killed server."""
         for name in os.listdir(self._folder):
             if name not in known:
                 self.remove(name)

@@ -56,7 +56,6 @@ _MAX_OBJECT_BYTES = 1024
 
 
 def object_fields(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata that a caller sets for an object."""
     problems = _unknown("an object", given, _OBJECT)
     for name in sorted(_OBJECT_TEXTS & given.keys()):
         if not isinstance(given[name], (str, type(None))):

@@ -62,7 +62,6 @@ async def layout(call: Call) -> Response:
 
 
 async def managed_folders(call: Call) -> Response:
-    """Answer buckets.managed_folders: there are none, and only a bucket with uniform access could have them."""
     bucket = await _bucket(call)
     access = (bucket.fields.get("iamConfiguration") or {}).get("uniformBucketLevelAccess") or {}
     if not access.get("enabled"):

@@ -58,7 +58,6 @@ class Call:
         return f"{path}?{unquote(self.raw_query.decode('latin-1'))}" if self.raw_query else path
 
     async def apply_faults(self, name: str, bucket: str | None = None) -> None:
-        """Choose the faults of this request, and apply those that happen before the work. Only the first call counts."""
         if self._faults_applied:
             return
         self._faults_applied = True
@@ -90,7 +89,6 @@ class Call:
         return next((fault for fault in self.fired if fault.kind == kind), None)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives, or as slowly as a fault wants it."""
         async for piece in self.body:
             async for slice_ in self.throttled(piece):
                 yield slice_
@@ -110,7 +108,6 @@ class Call:
         return await read_body(self.pieces(), _MAX_JSON_BYTES, too_large)
 
     async def read_json(self) -> dict[str, Any]:
-        """Return the JSON object in the body; an empty one for no body."""
         try:
             value = json.loads(await self.read_all() or b"{}")
         except (ValueError, RecursionError):

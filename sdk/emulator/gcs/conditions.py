@@ -54,7 +54,6 @@ def parse(query: Mapping[str, str], headers: Mapping[str, str] | None = None, *,
 
 
 def number(given: Mapping[str, object], name: str = "generation") -> int | None:
-    """Return a number in a query or in a body, None if it is not given: a generation of None is the live one."""
     if given.get(name) is None:
         return None
     text = str(given[name])

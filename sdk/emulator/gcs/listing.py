@@ -16,8 +16,6 @@ _SURROGATES = range(0xD800, 0xE000)
 
 
 class ListedObject(NamedTuple):
-    """A generation of an object, by name and number, and its undecoded record."""
-
     name: str
     generation: int
     record: str
@@ -47,7 +45,6 @@ class ListQuery:
     after: Cursor = field(default_factory=Cursor)
 
     def group(self, name: str) -> str:
-        """Return the prefix that stands for a name, "" if the name itself is shown."""
         at = name.find(self.delimiter, len(self.prefix)) if self.delimiter else -1
         return name[: at + len(self.delimiter)] if at >= 0 else ""
 

@@ -38,8 +38,6 @@ class _Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Bucket(_Record):
-    """A bucket; `fields` holds what its owner has set."""
-
     name: str
     metageneration: int
     created: str
@@ -72,7 +70,6 @@ class Object(_Record):
 
     @property
     def etag(self) -> str:
-        """Changes with the bytes and with the metadata."""
         return base64.b64encode(f"{self.generation}/{self.metageneration}".encode()).decode()
 
 

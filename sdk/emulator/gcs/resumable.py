@@ -175,7 +175,6 @@ class ResumableUploads:
         return JSONResponse(resource)
 
     async def _writer(self, call: Call, session: UploadSession) -> BlobWriter:
-        """Return the open file of an upload; what it holds is hashed again after an interruption or a restart."""
         writer = self._writers.pop(session.id, None)
         if writer is None:
             writer = await asyncio.to_thread(call.state.blobs.writer, session.blob)
@@ -198,7 +197,6 @@ class ResumableUploads:
 
 
 async def _skipping(pieces: AsyncIterator[bytes], count: int) -> AsyncIterator[bytes]:
-    """Yield all but the first `count` bytes, which are stored already."""
     async for piece in pieces:
         if count < len(piece):
             yield piece[count:] if count else piece

@@ -133,7 +133,6 @@ def _upload(method: str, query: Mapping[str, str], headers: Mapping[str, str]) -
 
 
 def _json(method: str, parts: list[str], query: Mapping[str, str]) -> StorageRoute:
-    """Return the route of a path below /storage/v1/b."""
     parts = parts[:-1] if parts[-1:] == [""] else parts
     for operation, verb, template, _ in _ROUTES:
         names = _matched(template.split("/"), parts or [""]) if verb == method else None
@@ -144,7 +143,6 @@ def _json(method: str, parts: list[str], query: Mapping[str, str]) -> StorageRou
 
 
 def _matched(template: list[str], parts: list[str]) -> dict[str, str] | None:
-    """Return the names in a path; None if it does not match the template."""
     if len(template) != len(parts):
         return None
     names = {}
@@ -157,7 +155,6 @@ def _matched(template: list[str], parts: list[str]) -> dict[str, str] | None:
 
 
 def _xml(method: str, parts: list[str], query: Mapping[str, str]) -> StorageRoute:
-    """Return the route of a path /BUCKET/OBJECT, with any slashes in the object's name."""
     bucket, name = parts[0], "/".join(parts[1:])
     operation = {"GET": "xml.get", "HEAD": "xml.get", "PUT": "xml.put", "DELETE": "xml.delete"}.get(method)
     if method == "POST" and "uploads" in query:

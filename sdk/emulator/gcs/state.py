@@ -167,7 +167,6 @@ class StorageState:
         return found
 
     def scan(self, bucket: str, name: str, generation: int, limit: int, *, versions: bool) -> list[ListedObject]:
-        """Return up to `limit` generations after this one, by name and generation."""
         live = "" if versions else "AND live"
         query = (
             "SELECT name, generation, record FROM objects "  # noqa: S608
@@ -251,7 +250,6 @@ class StorageState:
     # Unfinished uploads
 
     def session(self, key: str) -> UploadSession | None:
-        """Return a resumable upload; None for one that was lost, cancelled or never started."""
         row = self._run("SELECT record FROM sessions WHERE id = ?", key).fetchone()
         return None if row is None else UploadSession.from_json(row[0])
 
@@ -278,7 +276,6 @@ class StorageState:
             self._run("REPLACE INTO parts VALUES (?, ?, ?, ?, ?)", *values)
 
     def parts(self, session: UploadSession) -> dict[int, tuple[str, str, int]]:
-        """Return the parts that have arrived: number -> blob, etag, size."""
         rows = self._run("SELECT number, blob, etag, size FROM parts WHERE session = ?", session.id)
         return {number: (blob, etag, size) for number, blob, etag, size in rows}
 

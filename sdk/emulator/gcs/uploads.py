@@ -150,7 +150,6 @@ async def receive(call: Call, data: AsyncIterator[bytes], writer: BlobWriter) ->
 
 
 def corrupted(call: Call, piece: bytes, position: int) -> bytes:
-    """Return the piece of an upload at a position, with a byte changed if a fault says so."""
     fault = call.fault("corrupt")
     if fault is None or fault.at == "disk":
         return piece

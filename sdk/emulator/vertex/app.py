@@ -16,7 +16,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from .. import access, data_folder
+from ...process.redirect.tokens import ReplicaIdentity
+from .. import data_folder
 from ..connections import Connections, Journal
 from ..errors import DroppedError, read_body, with_error_response, words
 from ..faults import VertexFault, VertexFaults
@@ -109,8 +110,6 @@ def _metadata_tree(project: str, email: str, *, preempted: bool) -> dict[str, An
 
 @dataclass(frozen=True, kw_only=True)
 class VertexRoute:
-    """The operation, and the job or operation that it is about."""
-
     operation: str
     project: str = ""
     region: str = ""
@@ -118,7 +117,6 @@ class VertexRoute:
 
 
 def find_route(method: str, path: str, query: Mapping[str, str]) -> VertexRoute:
-    """Return the operation of a request to Vertex AI, Cloud Logging or Service Usage."""
     matches = ((re.fullmatch(pattern, path, re.DOTALL), name) for verb, pattern, name in _ROUTES if verb == method)
     route = next((VertexRoute(operation=name, **match.groupdict()) for match, name in matches if match), None)
     if route is None:
@@ -249,7 +247,8 @@ class VertexApp:
         return JSONResponse(answer)
 
     async def _metadata(self, request: Request, headers: dict[str, str], query: dict[str, str]) -> Response:
-        replica, jobs = access.replica_identity(request.scope), self.jobs
+        replica: ReplicaIdentity = request.scope.get("podlift.replica", ReplicaIdentity())
+        jobs = self.jobs
         row = jobs.find(replica.job)
         project = project_number(_PROJECT) if row is None else row.project
         account = "" if row is None else row.job["jobSpec"].get("serviceAccount", "")

@@ -76,12 +76,10 @@ def duration_s(duration: str) -> float:
 
 
 def snake_case(name: str) -> str:
-    """Return the proto's name of a field: "job_spec" for "jobSpec"."""
     return re.sub(r"([A-Z])", lambda found: f"_{found[1].lower()}", name)
 
 
 def field_names(message: str) -> dict[str, str]:
-    """Return the fields of a message by both of their names, "job_spec" and "jobSpec"."""
     return {spelling: name for name in MESSAGES[message] for spelling in (snake_case(name), name)}
 
 
@@ -190,7 +188,6 @@ def _duration(text: str) -> str:
 
 
 def _wrong(path: str, kind: str, value: Any) -> str:
-    """Return the error for a value of the wrong type, in the words of Google's servers."""
     base = kind.rstrip("[]{}")
     name = {"int32": "TYPE_INT32", "int64": "TYPE_INT64", "bool": "TYPE_BOOL", "string": "TYPE_STRING"}.get(base)
     if base in ("Duration", "Timestamp"):

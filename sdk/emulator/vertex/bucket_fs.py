@@ -124,7 +124,6 @@ def is_written(path: Path) -> bool:
 
 
 def make_parents(top: Path, name: str) -> list[str]:
-    """Make the folders above a file; return the names of the new ones, each with a slash at its end."""
     made, place = [], ""
     for part in name.removesuffix("/").split("/")[:-1]:
         place += f"{part}/"
@@ -235,7 +234,6 @@ class BucketFs:
         self._redirect: Redirect | None = None
 
     def close(self) -> None:
-        """Stop what `redirect_env` has started. No job may run any more."""
         with self._users_lock:
             if self._redirect is not None:
                 self._redirect.close()
@@ -257,7 +255,6 @@ class BucketFs:
 
     @property
     def buckets(self) -> list[str]:
-        """The names of the buckets at the last sync."""
         return list(self._live.buckets)
 
     def mount(self) -> None:

@@ -44,8 +44,6 @@ CREATE INDEX IF NOT EXISTS of_job ON entries (job, ns, id);
 
 
 class LogEntries:
-    """All log entries of one data folder. Safe to use from any thread."""
-
     def __init__(self, path: Path, clock: EmulatorClock) -> None:
         self._clock = clock
         self._lock = threading.Lock()
@@ -105,7 +103,6 @@ class LogEntries:
     def _scan(
         self, projects: set[str], found: Filter, order: str, last: list[int] | None
     ) -> Iterator[tuple[dict[str, Any], list[int]]]:
-        """Yield the entries that pass the filter with their positions, in order."""
         where, values = _sql_conditions(found)
         sign = ">" if order == "ASC" else "<"
         while True:

@@ -42,12 +42,10 @@ class Replica:
 
     @property
     def name(self) -> str:
-        """Its name in logs and errors: "workerpool0-0"."""
         return f"workerpool{self.pool}-{self.index}"
 
     @property
     def role(self) -> str:
-        """Its task type in TensorFlow."""
         return _ROLES[self.pool]
 
     def host(self, token: str) -> str:
@@ -62,7 +60,6 @@ def worker_pools(job: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def replicas(job: Mapping[str, Any]) -> list[Replica]:
-    """Return all replicas of a CustomJob, the primary one first."""
     counts = [int(spec.get("replicaCount", 0)) for spec in worker_pools(job)]
     return [Replica(pool, index) for pool, count in enumerate(counts) for index in range(count)]
 
@@ -72,7 +69,6 @@ def host_token(job_id: str) -> str:
 
 
 def project_number(project: str) -> str:
-    """Return the number of a project, given its id or its number."""
     if project.isascii() and project.isdigit():
         return project
     return str(10 ** (_PROJECT_DIGITS - 1) + int(hashlib.sha256(project.encode()).hexdigest(), 16) % 10**11)
@@ -191,7 +187,6 @@ def make_environment(folder: Path) -> dict[str, str]:
 
 @functools.cache
 def site_folders() -> tuple[str, ...]:
-    """Return the package folders of the interpreter that runs the emulator, in its order."""
     users = [site.getusersitepackages()] if site.ENABLE_USER_SITE else []
     found = [*users, *site.getsitepackages()]
     return tuple(place for place in dict.fromkeys(found) if place in sys.path and Path(place).is_dir())
@@ -199,7 +194,6 @@ def site_folders() -> tuple[str, ...]:
 
 @functools.cache
 def read_only_folders() -> tuple[str, ...]:
-    """Return the folders of this machine's interpreters, which no job may change; none lies in another one."""
     found = {*site_folders(), sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
     found |= {prefix for prefix in (sys.prefix, sys.base_prefix) if os.path.realpath(prefix) not in _SHARED}
     for folder in ("/usr/lib", "/usr/local/lib"):

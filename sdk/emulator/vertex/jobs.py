@@ -107,7 +107,6 @@ class CustomJobs:
         return _operation(location, int(operation))
 
     def find(self, job: str) -> JobRow | None:
-        """Return a job of any project and region; None if it does not exist."""
         with self._scheduler.lock:
             return self._table.get(int(job)) if _is_number(job) else None
 
@@ -117,7 +116,6 @@ class CustomJobs:
         return "" if row is None else str(row.job["displayName"])
 
     def inject(self, job: str, what: str, replica: str) -> bool:
-        """Inject a preemption ("preempt"), an "oom" or an "internal" error; False if the job does not run."""
         row = self.find(job)
         if row is None:
             raise not_found(f"CustomJob {job[:100]!r}")

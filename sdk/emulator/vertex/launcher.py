@@ -59,8 +59,6 @@ OpenLauncher = Callable[[StorageState, asyncio.AbstractEventLoop, str], ReplicaL
 
 
 class ProcessLauncher:
-    """Runs replicas as processes of this machine, which see the buckets as files."""
-
     def __init__(self, folder: Path, state: StorageState, loop: asyncio.AbstractEventLoop, url: str) -> None:
         from .bucket_fs import BucketFs, StateThread
 

@@ -244,7 +244,6 @@ def preempt(status: JobStatus, terms: SchedulingTerms, replica: str, now: float)
 
 
 def out_of_memory(status: JobStatus, terms: SchedulingTerms, replica: str, now: float) -> Transition:
-    """Return what follows when a replica needs more memory than its machine has."""
     if status.phase not in ACTIVE or replica not in terms.replicas:
         return status, []
     status = replace(status, out_of_memory=(*status.out_of_memory, replica))

@@ -50,7 +50,6 @@ class Group:
 
 
 Filter = Comparison | Group
-EVERYTHING = Group(word="AND", parts=())
 
 
 def parse(text: str) -> Filter:
@@ -59,7 +58,7 @@ def parse(text: str) -> Filter:
         raise invalid_filter(f"it has {len(text)} characters, {_MAX_LENGTH} are allowed")
     parser = _FilterParser(_tokens(text))
     if parser.done:
-        return EVERYTHING
+        return Group(word="AND", parts=())
     found = parser.sequence(0)
     if not parser.done:
         raise invalid_filter(f"unexpected {parser.next!r}")
@@ -88,7 +87,6 @@ def comparisons(found: Filter) -> list[Comparison]:
 
 
 def compare(op: str, left: Any, right: Any) -> bool:
-    """Return whether two values compare as an operator says; ":" is "=" for everything but strings."""
     if op not in _COMPARE:
         raise invalid_filter(f"{op} is for strings")
     return bool(_COMPARE[op](left, right))
@@ -147,14 +145,13 @@ class _FilterParser:
         negated = False
         while self._take("word", "NOT") or self._take("word", "-"):
             negated = not negated
-        found = self._parenthesis(depth) if self._take("open") else self._comparison()
+        if self._take("open"):
+            found = self.sequence(depth + 1)
+            if not self._take("close"):
+                raise invalid_filter(f"expected ')' instead of {self.next!r}")
+        else:
+            found = self._comparison()
         return Group(word="NOT", parts=(found,)) if negated else found
-
-    def _parenthesis(self, depth: int) -> Filter:
-        found = self.sequence(depth + 1)
-        if not self._take("close"):
-            raise invalid_filter(f"expected ')' instead of {self.next!r}")
-        return found
 
     def _comparison(self) -> Filter:
         path, negated = self._path()
@@ -248,7 +245,9 @@ def matches(comparison: Comparison, job: Mapping[str, Any]) -> bool:
     if field == "state":
         return bool(job["state"] == _state(value)) == (op == "=")
     name = str(job["displayName"])
-    return _like(value, name) if op == ":" else (name == value) == (op == "=")
+    if op == ":":
+        return re.fullmatch(".*".join(map(re.escape, value.split("*"))), name, re.DOTALL) is not None
+    return (name == value) == (op == "=")
 
 
 def is_listed(found: Filter, job: Mapping[str, Any]) -> bool:
@@ -264,7 +263,6 @@ def page_size(text: str | None) -> int:
 
 
 def page_token(query: str, last: list[Any]) -> str:
-    """Return the token that continues after `last`, for the same query only."""
     text = json.dumps([_digest(query), last])
     return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
@@ -285,7 +283,6 @@ def read_page_token(text: str, query: str) -> list[Any] | None:
 
 
 def apply_read_mask(job: dict[str, Any], mask: str) -> dict[str, Any]:
-    """Return the fields of a job that a read mask names; all of them for no mask or "*"."""
     paths = [path.strip() for path in mask.split(",") if path.strip()]
     if not paths or "*" in paths:
         return job
@@ -307,7 +304,3 @@ def _state(value: str) -> str | None:
     if value in known:
         return value
     return next((name for name, number in known.items() if str(number) == value), None)
-
-
-def _like(pattern: str, name: str) -> bool:
-    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None

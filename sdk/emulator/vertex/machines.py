@@ -37,7 +37,6 @@ def is_tpu(spec: Mapping[str, Any]) -> bool:
 
 
 def hosts(spec: Mapping[str, Any]) -> int:
-    """Return the number of machines of a TPU slice; 1 for other machines."""
     kind, topology = spec.get("machineType", ""), spec.get("tpuTopology", "")
     if kind == "cloud-tpu":
         return max(int(spec.get("acceleratorCount", 8)) // 8, 1)
@@ -59,12 +58,9 @@ def problem(spec: Mapping[str, Any], region: str) -> str | None:
     if found is None:
         for key in (accelerator, kind.partition("-")[0]):
             if key in _REGIONS and region not in _REGIONS[key]:
-                return f"Machine type {_quoted(kind, accelerator)} is not supported in region {region}."
+                with_accelerator = f" with accelerator {accelerator}" if accelerator else ""
+                return f'Machine type "{kind}"{with_accelerator} is not supported in region {region}.'
     return found
-
-
-def _quoted(kind: str, accelerator: str) -> str:
-    return f'"{kind}" with accelerator {accelerator}' if accelerator else f'"{kind}"'
 
 
 def _old_tpu(accelerator: str, count: int, spec: Mapping[str, Any]) -> str | None:

@@ -124,7 +124,6 @@ class ReplicaProcesses:
             self._start(name)
 
     def start_one(self, replica: str) -> None:
-        """Restart a replica that has exited, with the same host name and port."""
         self._buckets.sync()
         self._stopped.discard(replica)
         with self._exit_event:
@@ -150,7 +149,6 @@ class ReplicaProcesses:
             return frozenset(self._killed)
 
     def terminate(self, grace_s: float) -> None:
-        """End all replicas: SIGTERM, `grace_s` seconds, SIGKILL. All have ended when this returns."""
         if self._containers is None:
             return
         self._stopped.update(self._replicas)
@@ -169,7 +167,6 @@ class ReplicaProcesses:
             self._containers.stop([replica], PREEMPTION_GRACE_S)
 
     def close(self) -> None:
-        """Kill every process that still runs, and release ports, names and the scratch folder."""
         if self._containers is not None:
             self._close()
 

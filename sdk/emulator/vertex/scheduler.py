@@ -39,8 +39,6 @@ LOGS_URL = (
 
 @dataclass(frozen=True, kw_only=True)
 class JobRow:
-    """A job: its location, its specification and its status."""
-
     id: int
     project: str
     region: str
@@ -69,7 +67,6 @@ class JobTable:
         return None if found is None else _row(found)
 
     def last(self) -> int:
-        """Return the highest id of a job, 0 for none."""
         return int(self._db.execute("SELECT coalesce(max(id), 0) FROM jobs").fetchone()[0])
 
     def newest(self, project: str, region: str, before: int | None) -> Iterator[JobRow]:
@@ -178,7 +175,6 @@ class JobScheduler:
             return job in self._active
 
     def inject(self, job: int, what: str, replica: str) -> bool:
-        """Inject a preemption ("preempt"), an "oom" or an "internal" error; False if the job does not run."""
         steps: dict[str, Callable[[_ActiveJob, float], Transition]] = {
             "preempt": lambda active, now: lifecycle.preempt(active.status, active.terms, replica, now),
             "oom": lambda active, now: lifecycle.out_of_memory(active.status, active.terms, replica, now),
@@ -192,7 +188,6 @@ class JobScheduler:
             return True
 
     def preempted(self, job: int, replica: str) -> bool:
-        """Return whether the machine of that replica is being preempted."""
         with self.lock:
             active = self._active.get(job)
             return active is not None and replica in active.status.preempted

@@ -47,17 +47,14 @@ class EmulatorClock:
 
 
 def format_time(time_s: float) -> str:
-    """Return a Unix time as the APIs write it, in microseconds."""
     return (_EPOCH + timedelta(microseconds=round(time_s * 1e6))).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def format_time_ns(time_ns: int) -> str:
-    """Return a Unix time in nanoseconds as Cloud Logging writes it."""
     return f"{(_EPOCH + timedelta(seconds=time_ns // 10**9)).strftime('%Y-%m-%dT%H:%M:%S')}.{time_ns % 10**9:09d}Z"
 
 
 def parse_time_ns(text: str) -> int:
-    """Return the Unix time in nanoseconds of an RFC 3339 text."""
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f"no time of RFC 3339: {text!r}")

@@ -110,7 +110,6 @@ class Containers:
                 os.close(there)
 
     def stop(self, names: Sequence[str], grace_s: float) -> None:
-        """Send SIGTERM, and SIGKILL after `grace_s` seconds to every process that still runs. Returns at once."""
         self._send({"action": "stop", "names": list(names), "grace_s": grace_s})
 
     def close(self) -> None:

@@ -67,7 +67,6 @@ class ContainerRuntime:
         self._send(ready=self.refused)
 
     def run(self) -> None:
-        """Serve the emulator's requests until it is gone, then kill everything."""
         while True:
             due = min(self._deadlines.values(), default=None)
             wait_s = None if due is None else max(0.0, due - time.monotonic())
@@ -240,7 +239,6 @@ def _exec_program(request: Mapping[str, Any], handles: Sequence[int]) -> NoRetur
 
 
 def exit_code_of(status: int) -> int:
-    """Return what a container would exit with."""
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else _SIGNALLED - code
 
@@ -275,7 +273,6 @@ def _children() -> list[int]:
 
 
 def receive(connection: socket.socket) -> tuple[Any, list[int]]:
-    """Return the next request and the handles that came with it; None when the emulator is gone."""
     head, handles, _, _ = socket.recv_fds(connection, 4, 8)
     for handle in handles:
         # They would be open in the program too.
