@@ -27,7 +27,7 @@ class Journal(FakeBackend):
 
     def start(self, request: Request) -> None:
         """Idempotent: a second call for the same run starts nothing."""
-        journal, line = Path(request.plan.root) / "journal.txt", request.body["journal"]
+        journal, line = Path(request.plan.root) / "journal.txt", str(request.body["journal"])
         if not journal.exists() or line not in journal.read_text():
             with journal.open("a") as file:
                 print(line, file=file)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from ..checks import Facts, Finding
 from ..clock import Clock
@@ -52,7 +52,7 @@ class Request:
     """
 
     plan: Plan
-    body: dict[str, Any]
+    body: Mapping[str, object]
     url: str = ""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 from ...process.task_environment import environment
 from ...spec import cluster
@@ -12,7 +11,7 @@ from . import interpreter
 from .interpreter import Interpreter
 
 
-def body(plan: Plan) -> dict[str, Any]:
+def body(plan: Plan) -> dict[str, object]:
     """Return the commands and variables of attempt 1 as shown in a plan, with "<port>" for each port.
 
     If an environment is built from the requirements, its interpreter replaces the one shown.

@@ -87,7 +87,7 @@ def _service(region: str, emulated: str) -> Any:
 os.register_at_fork(after_in_child=_service.cache_clear)
 
 
-def to_custom_job(body: Mapping[str, Any]) -> Any:
+def to_custom_job(body: Mapping[str, object]) -> Any:
     """Return a request's body as Google's type. Raises InputError if it has unknown fields."""
     from google.protobuf.json_format import ParseError  # type: ignore[import-untyped,unused-ignore]
 

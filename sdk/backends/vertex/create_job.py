@@ -83,7 +83,7 @@ class JobRequest:
     run_id: str
     number: int  # number of the job within the run, from 1
     regions: Sequence[str]  # in order of preference
-    redacted_body: Mapping[str, Any]  # for the record, with stars for values copied from the caller's environment
+    redacted_body: Mapping[str, object]  # for the record, with stars for values copied from the caller's environment
     job: Any  # Google's type, including those values: sent, but never stored
     excluded: Callable[[str], str] = lambda _: ""  # returns why a region cannot be used, or ""
     provisioning: str = "standard"  # selects the advice after a rejection

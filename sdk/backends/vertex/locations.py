@@ -18,7 +18,7 @@ _TIMEOUT_S = 1.0
 _CACHED = ("location", "locationType")
 
 
-def cached(root: str, environ: Mapping[str, str]) -> dict[str, Any]:
+def cached(root: str, environ: Mapping[str, str]) -> dict[str, object]:
     """Return the bucket of a root for `Facts.online`: from the emulator if there is one, else from the cache, or {}."""
     name = _name(root)
     if not name:
@@ -32,7 +32,7 @@ def cached(root: str, environ: Mapping[str, str]) -> dict[str, Any]:
     return {"bucket": {"name": name, "exists": True, "status": 200, "error": "", "about": about, "seen": seen}}
 
 
-def store(root: str, about: Mapping[str, Any], environ: Mapping[str, str], now: float) -> None:
+def store(root: str, about: Mapping[str, object], environ: Mapping[str, str], now: float) -> None:
     """Cache the location of a bucket."""
     name = _name(root)
     if not name or "location" not in about or environ.get(EMULATOR):

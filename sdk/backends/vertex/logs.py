@@ -32,7 +32,7 @@ _TIMEOUT_S = 30.0
 _RETRY_S, _FIRST_WAIT_S, _LONGEST_WAIT_S = 60.0, 2.0, 30.0
 _BUSY = frozenset({408, 429, 500, 502, 503, 504})
 
-Query = Callable[[dict[str, Any]], Mapping[str, Any]]
+Query = Callable[[dict[str, object]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ def entry_filter(
 
 def entries(query: Query, project: str, expression: str) -> Iterator[LogEntry]:
     """Yield all entries that match a filter, oldest first."""
-    body: dict[str, Any] = {
+    body: dict[str, object] = {
         "resourceNames": [f"projects/{project}"],
         "filter": expression,
         "orderBy": "timestamp asc",
@@ -235,7 +235,7 @@ def _session(emulated: str) -> Any:
     return AuthorizedSession(credentials())  # type: ignore[no-untyped-call,unused-ignore]
 
 
-def query(body: dict[str, Any], clock: Clock | None = None) -> Mapping[str, Any]:
+def query(body: dict[str, object], clock: Clock | None = None) -> Mapping[str, Any]:
     """Send one request for entries, with retries."""
     import requests
     from google.auth.exceptions import GoogleAuthError

@@ -99,7 +99,7 @@ def render(
     return patched
 
 
-def launch_spec(plan: Plan, number: int, runtime: str) -> dict[str, Any]:
+def launch_spec(plan: Plan, number: int, runtime: str) -> dict[str, object]:
     """Return the launch spec, which the containers of a job read. `runtime` is the sha256 of the runtime archive."""
     root = RootPaths(plan.root)
     payload = replace(plan.payload(0), bundle="", run_url="", store="")
@@ -118,8 +118,8 @@ def launch_spec(plan: Plan, number: int, runtime: str) -> dict[str, Any]:
     }
 
 
-def _pools(plan: Plan, container: dict[str, Any]) -> list[dict[str, Any]]:
-    pools: list[dict[str, Any]] = []
+def _pools(plan: Plan, container: Mapping[str, object]) -> list[dict[str, object]]:
+    pools: list[dict[str, object]] = []
     for pool in Vertex.of(plan.target).pools(plan.job.resources):
         # The index of a pool is its role, so a pool without tasks keeps its place.
         pools += [{} for _ in range(pool.index - len(pools))]
@@ -134,9 +134,9 @@ def _pools(plan: Plan, container: dict[str, Any]) -> list[dict[str, Any]]:
     return pools
 
 
-def _machine(pool: accelerators.Pool) -> dict[str, Any]:
+def _machine(pool: accelerators.Pool) -> dict[str, object]:
     row = pool.accelerator
-    found: dict[str, Any] = {"machineType": pool.machine}
+    found: dict[str, object] = {"machineType": pool.machine}
     found |= {"acceleratorType": row.type, "acceleratorCount": row.count} if row.type else {}
     return {**found, "tpuTopology": row.topology} if row.topology else found
 
@@ -147,9 +147,9 @@ def _command(row: accelerators.Accelerator) -> list[str]:
     return start if row.script is None else ["bash", "-c", _WITH_SCRIPT, row.script, *start]
 
 
-def _scheduling(plan: Plan) -> dict[str, Any]:
+def _scheduling(plan: Plan) -> dict[str, object]:
     timeout_s, provisioning = plan.job.limits.timeout_s, Vertex.of(plan.target).provisioning
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     if timeout_s is not None:
         found["timeout"] = _duration(timeout_s)
     if provisioning in _STRATEGIES:
@@ -224,10 +224,10 @@ def _patched(value: Any, patch: Any) -> Any:
     return merged
 
 
-def _leaves(patch: Mapping[str, Any], above: Sequence[str] = ()) -> list[str]:
+def _leaves(patch: Mapping[str, object], above: Sequence[str] = ()) -> list[str]:
     """Return the paths that a patch sets, such as `jobSpec.network`."""
     found: list[str] = []
     for name, item in patch.items():
-        inside = isinstance(item, Mapping) and item
-        found += _leaves(item, [*above, name]) if inside else [".".join([*above, name])]
+        path = [*above, name]
+        found += _leaves(item, path) if isinstance(item, Mapping) and item else [".".join(path)]
     return found

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import shutil
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, StoreError
@@ -200,9 +199,9 @@ class VertexRun:
         self._copy.refresh(self._plan.tasks, logs=True)
 
 
-def write_verdict(store: GcsStore, number: int, time: float, data: dict[str, Any]) -> None:
+def write_verdict(store: GcsStore, number: int, time: float, data: Mapping[str, object]) -> None:
     """Write the verdict on a run, unless there is one."""
     source = source_of("supervisor", number - 1)
-    event = Event(attempt=0, source=source, sequence=1, kind="final", time=time, data=data)
+    event = Event(attempt=0, source=source, sequence=1, kind="final", time=time, data=dict(data))
     with suppress(AlreadyExistsError):
         store.put_new(KEYS.event(0, source, 1, "final"), [event.to_json()])

@@ -7,8 +7,7 @@ there are no records, and a preempted machine cannot write one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, replace
 
 from ...process import exit_reasons
 from ...records.events import Event, error_of, first_failure, is_collateral, reason_of, since_resumed
@@ -121,20 +120,20 @@ class EndedJob:
     last_output: str = ""  # of the replica named by `silent_replica`
 
 
-def verdict(ended: EndedJob) -> dict[str, Any]:
+def verdict(ended: EndedJob) -> dict[str, object]:
     """Return the data of the final record: state, reason, failure, and the vendor's state."""
     state, reason, failure = _decided(ended)
     return {
         "state": state.value,
         "reason": reason.value,
-        "failure": failure,
+        "failure": failure and asdict(failure),
         "vendor": ended.job.state,
         "job": ended.job.name,
         "why": "",
     }
 
 
-def _decided(ended: EndedJob) -> tuple[State, Reason, dict[str, Any] | None]:
+def _decided(ended: EndedJob) -> tuple[State, Reason, Failure | None]:
     _, events = _last_attempt(ended.events)
     first = ended.tasks[0]
     done = min((event.time for event in events if event.kind == "done" and event.source == first), default=None)
@@ -149,11 +148,11 @@ def _decided(ended: EndedJob) -> tuple[State, Reason, dict[str, Any] | None]:
         return State.CANCELLED, Reason.CANCELLED, None
     if _timed_out(ended, diagnosis):
         limit = "" if ended.timeout_s is None else f" timeout={compact_duration(ended.timeout_s)!r}."
-        return State.FAILED, Reason.TIMEOUT, _failure("", f"The job exceeded its time limit.{limit}", "")
+        return State.FAILED, Reason.TIMEOUT, Failure(task="", message=f"The job exceeded its time limit.{limit}")
     return _failed(ended, diagnose.EXPIRED if vendor == "EXPIRED" else diagnosis)
 
 
-def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reason, dict[str, Any] | None]:
+def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reason, Failure | None]:
     """Return the verdict on a job that failed or expired."""
     attempt, events = _last_attempt(ended.events)
     exits = [event for event in events if event.kind == "exited" and event.data.get("code")]
@@ -168,19 +167,20 @@ def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reas
         message = f"{record.source} failed: {error_of(record)}"
         succeeded = [event for event in events if event.kind == "exited" and event.data.get("code") == 0]
         exited = [str(event.data.get("task")) for event in succeeded if event.time <= record.time]
-        failure = _failure(record.source, message, str(record.data.get("traceback", "")))
+        failure = Failure(task=record.source, message=message, traceback=str(record.data.get("traceback", "")))
         return State.FAILED, reason_of(record, exited), failure
     if not diagnosis.certain and EXIT_CHECKPOINTED in [event.data["code"] for event in exits]:
         return State.CHECKPOINTED, Reason.CHECKPOINTED, None
     if not diagnosis.certain and silent:
         task, code = str(silent[0].data["task"]), int(silent[0].data["code"])
         reason, text = exit_reasons.describe(code, exit_reasons.OutOfMemory.UNKNOWN)
-        return State.FAILED, reason, _failure(task, f"{task} {text}", "")
+        return State.FAILED, reason, Failure(task=task, message=f"{task} {text}")
     task = _task(diagnosis.replica, ended.tasks)
     if not diagnosis.certain and ended.last_output.startswith(PODLIFT_PREFIX):
         # podlift gave up before it started the program.
-        return State.FAILED, Reason.REFUSED, _failure(task, ended.last_output.removeprefix(PODLIFT_PREFIX), "")
-    failure = _failure(task, diagnosis.message, "" if diagnosis.certain else ended.last_output)
+        message = ended.last_output.removeprefix(PODLIFT_PREFIX)
+        return State.FAILED, Reason.REFUSED, Failure(task=task, message=message)
+    failure = Failure(task=task, message=diagnosis.message, traceback="" if diagnosis.certain else ended.last_output)
     return State.FAILED, diagnosis.reason, failure
 
 
@@ -249,10 +249,6 @@ def replica_names(tasks: Sequence[str]) -> dict[str, str]:
         found[f"workerpool{pool}-{counts[pool]}"] = task
         counts[pool] += 1
     return found
-
-
-def _failure(task: str, message: str, traceback: str) -> dict[str, Any]:
-    return {"task": task, "message": message, "traceback": traceback, "log": ""}
 
 
 def lost(job: str) -> Failure:
