@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from ...checks import Facts, Finding, local, of_local
@@ -15,14 +16,14 @@ from ...process import namespaces, spawn, task_environment
 from ...records.events import resume_count, source_of
 from ...records.recorder import Recorder, read_events
 from ...records.sync import ownership
-from ...spec import capabilities
+from ...spec import capabilities, cluster
 from ...spec.job import Job
 from ...spec.plan import Plan
 from ...spec.policies import Local, Target
 from ...storage import emulator
 from ..base import Draft, Request
 from ..folder import FolderRun
-from . import render, uploader
+from . import interpreter, uploader
 from .bucket_run import BucketRun, OwnedRun
 
 # Dropping a Popen while its process runs raises a warning. Supervisors are meant to outlive their parent.
@@ -55,8 +56,23 @@ class LocalBackend:
         ]
 
     def render(self, plan: Plan) -> Request:
-        """Return each task's command and environment. Ports are chosen when the tasks start."""
-        return Request(plan=plan, body=render.body(plan))
+        """Return each task's command and environment in attempt 1. Ports are chosen when the tasks start.
+
+        If an environment is built from the requirements, its interpreter replaces the one shown.
+        """
+        addresses = {task.name: f"{cluster.host_name(task, plan.run_id)}:<port>" for task in plan.members}
+        python, folder = interpreter.current(plan), plan.paths.temporary
+        tasks = [
+            {
+                "name": task.name,
+                "command": python.command(plan, 1, task.name),
+                "env": task_environment.environment(plan, 1, task, addresses, folder),
+                "copied": plan.job.copied,
+            }
+            for task in plan.members
+        ]
+        built = {"environment": asdict(plan.code.requirements)} if plan.job.code.isolated else {}
+        return Request(plan=plan, body={**built, "tasks": tasks})
 
     def check(self, request: Request) -> None:
         """Reject an unusable PODLIFT_EMULATOR, which the plan's own checks do not read."""

@@ -31,7 +31,6 @@ from ...spec.plan import Plan
 from ...status import EXIT_CHECKPOINTED, Failure, Reason, State
 from ...storage import file_systems, posix, reserve
 from ...storage.reserve import Reserve
-from . import render
 from .ending import StopConditions, Verdict, failed
 from .hang import Hang, HangDetector, Pauses
 from .interpreter import Interpreter
@@ -139,7 +138,7 @@ class LocalGang:
         variables = task_environment.environment(plan, self._attempt, task, addresses, self._temporary)
         return TaskStart(
             task=task.name,
-            command=render.command(plan, self._attempt, task.name, self._interpreter),
+            command=self._interpreter.command(plan, self._attempt, task.name),
             env={**inherited, **variables, "PODLIFT_PARENT": str(os.getpid())},
             cwd=str(Path(paths.work(self._attempt, task.name)).parent),
             log=paths.log(self._attempt, task.name),

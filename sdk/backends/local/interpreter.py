@@ -26,6 +26,10 @@ class Interpreter:
     variables: dict[str, str] = field(default_factory=dict)  # additional environment variables of its tasks
     isolated: bool = False  # the tasks must not see the submitting environment
 
+    def command(self, plan: Plan, attempt: int, task: str) -> list[str]:
+        """Return the command that starts a task."""
+        return [self.python, self.task_main, plan.paths.payload(attempt), task]
+
 
 def current(plan: Plan) -> Interpreter:
     """Return the interpreter that made the plan."""

@@ -14,14 +14,15 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, ConflictError, MissingError, PodliftError
 from ...spec.layout import RunPaths
 from ...status import Reason
+from ...storage.gcs.store import GcsStore
 from . import diagnose
-from .client import OutcomeUnknownError, VertexRejectedError
+from .client import JobClient, OutcomeUnknownError, VertexRejectedError
 from .diagnose import Diagnosis
 from .states import VendorJob
 
@@ -33,23 +34,6 @@ _TRIES = 3
 _BUSY_S = 20.0
 # Another region may succeed.
 _REGIONAL = (Reason.STOCKOUT, Reason.QUOTA)
-
-
-class RunStore(Protocol):
-    """The part of a store that is used here."""
-
-    def put_new(self, key: str, data: Sequence[Any]) -> Any: ...
-    def get(self, key: str) -> Any: ...
-    def stat(self, key: str) -> Any: ...
-    def swap(self, key: str, data: Sequence[Any], *, expected: str | None) -> Any: ...
-
-
-class JobService(Protocol):
-    """The part of `client.JobClient` that is used here."""
-
-    def create(self, region: str, job: Any) -> VendorJob: ...
-    def list(self, region: str, labels: Mapping[str, str]) -> list[VendorJob]: ...
-    def cancel(self, name: str) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +73,7 @@ class JobRequest:
     provisioning: str = "standard"  # selects the advice after a rejection
 
 
-def read_created(store: RunStore, number: int) -> CreatedJob | None:
+def read_created(store: GcsStore, number: int) -> CreatedJob | None:
     """Return the job that the run's directory names, if any."""
     try:
         data = json.loads(bytes(store.get(KEYS.created(number))))
@@ -101,7 +85,7 @@ def read_created(store: RunStore, number: int) -> CreatedJob | None:
 class JobCreation:
     """Creates one job of one run."""
 
-    def __init__(self, request: JobRequest, store: RunStore, jobs: JobService, clock: Clock) -> None:
+    def __init__(self, request: JobRequest, store: GcsStore, jobs: JobClient, clock: Clock) -> None:
         self._request = request
         self._store = store
         self._jobs = jobs
@@ -214,7 +198,7 @@ class JobCreation:
         )
 
 
-def record_created(store: RunStore, jobs: JobService, number: int, job: CreatedJob) -> CreatedJob:
+def record_created(store: GcsStore, jobs: JobClient, number: int, job: CreatedJob) -> CreatedJob:
     """Record the job that counts, and return it. If another one was recorded before, cancel this one."""
     data = json.dumps({"name": job.name, "region": job.region, "unsure": job.unsure}, sort_keys=True).encode()
     try:
@@ -229,21 +213,21 @@ def record_created(store: RunStore, jobs: JobService, number: int, job: CreatedJ
     return job
 
 
-def write_tombstone(store: RunStore, number: int) -> CreatedJob:
+def write_tombstone(store: GcsStore, number: int) -> CreatedJob:
     """Prevent the creation of the job. Return the tombstone, or the job if it was created before."""
     with suppress(AlreadyExistsError):
         store.put_new(KEYS.created(number), [json.dumps({"name": ""}).encode()])
     return read_created(store, number) or CreatedJob(name="")
 
 
-def find_labelled(jobs: JobService, regions: Sequence[str], run_id: str, number: int) -> list[VendorJob]:
+def find_labelled(jobs: JobClient, regions: Sequence[str], run_id: str, number: int) -> list[VendorJob]:
     """Return the jobs with the labels of a run's job, oldest first."""
     found = [job for region in dict.fromkeys(regions) for job in jobs.list(region, {RUN: run_id})]
     wanted = [job for job in found if (job.labels or {}).get(JOB) == str(number)]
     return sorted(wanted, key=lambda job: (job.created or 0.0, job.name))
 
 
-def cancel_strays(jobs: JobService, regions: Sequence[str], run_id: str, number: int, created: CreatedJob) -> list[str]:
+def cancel_strays(jobs: JobClient, regions: Sequence[str], run_id: str, number: int, created: CreatedJob) -> list[str]:
     """Cancel all other jobs with the same labels, and return their names."""
     strays = [
         job.name for job in find_labelled(jobs, regions, run_id, number) if job.name != created.name and not job.over
@@ -253,7 +237,7 @@ def cancel_strays(jobs: JobService, regions: Sequence[str], run_id: str, number:
     return strays
 
 
-def _cancel(jobs: JobService, name: str) -> None:
+def _cancel(jobs: JobClient, name: str) -> None:
     # It has no lease and does no harm. The next search cancels it.
     with suppress(OutcomeUnknownError):
         jobs.cancel(name)
