@@ -64,6 +64,20 @@ def credentials() -> Any:
         raise VertexRejectedError(f"There are no credentials for Google Cloud: {error}. {_LOGIN}", 0) from error
 
 
+def session(url: str) -> Any:
+    """Return a session of requests for a service of Google, or for an emulator, which has no TLS."""
+    if url.startswith("https:"):
+        from google.auth.transport.requests import AuthorizedSession
+
+        return AuthorizedSession(credentials())  # type: ignore[no-untyped-call,unused-ignore]
+    import requests
+
+    plain = requests.Session()
+    # Ignore proxies and .netrc of this machine.
+    plain.trust_env = False
+    return plain
+
+
 def warm_up() -> None:
     """Start to import Google's client, which takes a second, while the code is packed."""
     threading.Thread(target=_library, daemon=True, name="podlift-import").start()

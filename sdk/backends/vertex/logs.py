@@ -19,7 +19,7 @@ from ...errors import AccessError, InputError, PodliftError, StoreError, nearest
 from ...storage import emulator
 from ...storage.retry import Retries
 from ..base import LogLine
-from .client import credentials
+from .client import session
 from .states import PODLIFT_PREFIX
 
 # The name under which Vertex AI itself logs.
@@ -221,18 +221,7 @@ def _timestamp(time: float) -> str:
     return datetime.fromtimestamp(max(time, 0.0), timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-@lru_cache(maxsize=4)
-def _session(emulated: str) -> Any:
-    if emulated:
-        import requests
-
-        session = requests.Session()
-        # Ignore proxies and .netrc of this machine.
-        session.trust_env = False
-        return session
-    from google.auth.transport.requests import AuthorizedSession
-
-    return AuthorizedSession(credentials())  # type: ignore[no-untyped-call,unused-ignore]
+_session = lru_cache(maxsize=4)(session)
 
 
 def query(body: dict[str, object], clock: Clock | None = None) -> Mapping[str, Any]:
@@ -245,7 +234,7 @@ def query(body: dict[str, object], clock: Clock | None = None) -> Mapping[str, A
     while again:
         try:
             url = f"{emulator.checked_address() or _ADDRESS}/v2/entries:list"
-            response = _session(emulator.address()).post(url, json=body, timeout=_TIMEOUT_S)
+            response = _session(url).post(url, json=body, timeout=_TIMEOUT_S)
         except requests.RequestException as error:
             problem = emulator.mask_token(f"{type(error).__name__}: {error}")
             again = tries.again()

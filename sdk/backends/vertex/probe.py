@@ -136,7 +136,7 @@ def _send(method: str, url: str, headers: Mapping[str, str]) -> tuple[int, str, 
     from google.auth.exceptions import GoogleAuthError
 
     try:
-        with _session(url) as session:
+        with client.session(url) as session:
             response = session.request(method, url, headers=dict(headers), timeout=_TIMEOUT_S)
             answer = response.json() if method == "GET" and response.ok else response.headers
     except client.VertexRejectedError as error:
@@ -145,19 +145,6 @@ def _send(method: str, url: str, headers: Mapping[str, str]) -> tuple[int, str, 
     except (requests.RequestException, GoogleAuthError, ValueError) as error:
         return 0, emulator.mask_token(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"), {}
     return response.status_code, _error_text(response), answer
-
-
-def _session(url: str) -> Any:
-    import requests
-
-    if url.startswith("https:"):
-        from google.auth.transport.requests import AuthorizedSession
-
-        return AuthorizedSession(client.credentials())  # type: ignore[no-untyped-call,unused-ignore]
-    session = requests.Session()
-    # An emulator: ignore proxies and .netrc of this machine.
-    session.trust_env = False
-    return session
 
 
 def _error_text(response: Any) -> str:
