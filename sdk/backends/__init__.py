@@ -20,12 +20,10 @@ def register(name: str, make: Callable[[], Backend]) -> None:
 
 
 def names() -> list[str]:
-    """Return the names of all backends."""
     return [*_TABLE, *_registered]
 
 
 def check_name(name: str) -> str:
-    """Return `name` if it is a known backend."""
     if name in names():
         return name
     raise InputError(f"Unknown backend. Received: {name!r}. {nearest(name, names())}")

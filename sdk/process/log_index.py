@@ -87,8 +87,6 @@ class LogGrowth:
 
 
 class LogIndex:
-    """Reads the log index of one attempt."""
-
     def __init__(self, path: str) -> None:
         self._path = path
         self._read = 0
@@ -100,7 +98,6 @@ class LogIndex:
         return self._found.setdefault(task, [LogGrowth()])
 
     def refresh(self) -> None:
-        """Read what is new."""
         with suppress(FileNotFoundError), Path(self._path).open("rb") as file:
             file.seek(self._read)
             for line in file:

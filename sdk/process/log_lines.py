@@ -103,15 +103,12 @@ def _attempts(plan: Plan) -> list[int]:
 
 
 class _AttemptLogs:
-    """The logs of one attempt."""
-
     def __init__(self, plan: Plan, number: int, tasks: list[str]) -> None:
         self.number = number
         self._index = LogIndex(plan.paths.log_times(number))
         self._tails = {task: LogTail(plan.paths.log(number, task), task, self._index) for task in tasks}
 
     def lines(self, *, last: bool) -> Iterator[LogLine]:
-        """Yield unread lines."""
         self._index.refresh()
         streams = [self._stream(task, last) for task in self._tails]
         for when, task, found in heapq.merge(*streams, key=lambda batch: batch[0]):

@@ -150,8 +150,6 @@ def _rotated(path: str) -> list[str]:
 
 
 class LineSplitter:
-    """Splits one file."""
-
     def __init__(self) -> None:
         self._rest = b""
 

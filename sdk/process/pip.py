@@ -145,7 +145,6 @@ def rejections(requirements: Sequence[str], options: Sequence[str]) -> list[str]
 
 
 def name_of(requirement: str) -> str:
-    """Return the normalized name of a valid requirement."""
     found = _REQUIREMENT.fullmatch(_HASHES.sub("", requirement))
     return normalized(found[1]) if found else ""
 

@@ -85,14 +85,12 @@ class Adopted:
         self.returncode: int | None = None
 
     def poll(self) -> int | None:
-        """Return its exit code, or None while it runs."""
         if self.returncode is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
 
     def wait(self) -> int:
-        """Wait for its end and return its exit code."""
         if self.returncode is None:
             self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.returncode

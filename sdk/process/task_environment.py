@@ -61,7 +61,6 @@ def environment(
 
 
 def scratch(temporary: str, attempt: int, task: str) -> str:
-    """Return a task's TMPDIR."""
     return posixpath.join(temporary, f"{attempt}-{task}")
 
 

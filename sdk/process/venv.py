@@ -53,8 +53,6 @@ _PRINT_INSTALLED = (
 
 @dataclass(frozen=True, kw_only=True)
 class EnvironmentSpec:
-    """The content of an environment."""
-
     python: str  # absolute path of the base interpreter
     # PEP 508 lines, optionally with `--hash=...`, in any order. Without any, the environment does not even have pip.
     requirements: tuple[str, ...] = ()

@@ -31,8 +31,6 @@ _supervisors: list[subprocess.Popen[bytes]] = []
 
 
 class LocalBackend:
-    """The backend called "local"."""
-
     capabilities = capabilities.LOCAL
 
     def probe(self, job: Job, target: Target, *, root: str, online: bool, starting: bool) -> Facts:

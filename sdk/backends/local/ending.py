@@ -24,7 +24,6 @@ class Verdict:
 
 
 def failed(reason: Reason, failure: Failure) -> Verdict:
-    """Return the verdict on a failed attempt."""
     return Verdict(state=State.FAILED, reason=reason, failure=failure)
 
 

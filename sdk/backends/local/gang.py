@@ -51,8 +51,6 @@ _STACKS_S = 0.5
 
 
 class LocalGang:
-    """The tasks of one attempt."""
-
     def __init__(
         self,
         plan: Plan,

@@ -39,8 +39,6 @@ class Pauses:
 
 @dataclass(frozen=True, kw_only=True)
 class Hang:
-    """The verdict on a hanging attempt."""
-
     task: str  # the slowest one
     message: str  # for the user
 
@@ -53,8 +51,6 @@ class _Activity:
 
 
 class HangDetector:
-    """Watches the activity of one attempt."""
-
     def __init__(self, plan: Plan, attempt: int, pids: Mapping[str, int], clock: Clock) -> None:
         self._plan = plan
         self._attempt = attempt

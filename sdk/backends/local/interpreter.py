@@ -27,12 +27,10 @@ class Interpreter:
     isolated: bool = False  # the tasks must not see the submitting environment
 
     def command(self, plan: Plan, attempt: int, task: str) -> list[str]:
-        """Return the command that starts a task."""
         return [self.python, self.task_main, plan.paths.payload(attempt), task]
 
 
 def current(plan: Plan) -> Interpreter:
-    """Return the interpreter that made the plan."""
     return Interpreter(python=plan.facts.executable, task_main=str(Path(task_main.__file__)))
 
 

@@ -98,7 +98,6 @@ class History:
 
     @staticmethod
     def of(resumed: Sequence[Event]) -> History:
-        """Derive it from the records of kind "resumed"."""
         if not resumed:
             return History()
         last = max(resumed, key=lambda event: int(event.data["attempts"]))

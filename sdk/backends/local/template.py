@@ -30,8 +30,6 @@ _PER_TASK = frozenset({"PODLIFT_TASK", "PODLIFT_PARENT", "TMPDIR", "TF_CONFIG", 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskStart:
-    """How to start one task."""
-
     task: str
     command: list[str]
     env: dict[str, str]
@@ -39,7 +37,6 @@ class TaskStart:
     log: str  # path of its log file
 
     def spawn(self) -> processes.Process:
-        """Start it as a new Python process."""
         return processes.spawn(self.command, env=self.env, cwd=self.cwd, log=self.log)
 
 

@@ -78,8 +78,6 @@ def main(folder: str) -> None:
 
 
 class Uploader:
-    """Uploads one run."""
-
     def __init__(self, paths: RunPaths, clock: Clock) -> None:
         self._paths = paths
         self._clock = clock

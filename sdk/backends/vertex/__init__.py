@@ -60,7 +60,6 @@ class VertexBackend:
         ]
 
     def render(self, plan: Plan) -> Request:
-        """Return the request for the custom job."""
         return Request(plan=plan, body=job_request.render(plan), url=job_request.url(plan))
 
     def check(self, request: Request) -> None:

@@ -27,13 +27,11 @@ class CancelRequest:
 
 
 def write(store: GcsStore, number: int, grace_s: float, clock: Clock) -> None:
-    """Leave a request for the tasks of a job."""
     request = json.dumps({"grace_s": float(grace_s), "requested_at": clock.now()}).encode()
     store.put_new(KEYS.remote_cancel_request(number - 1, uuid.uuid4().hex[:12]), [request])
 
 
 def read(store: GcsStore, number: int) -> list[CancelRequest]:
-    """Return all requests for the tasks of a job."""
     prefix = KEYS.remote_cancel_request(number - 1, "").removesuffix(".cancel.json")
     return [_parsed(bytes(store.get(stat.key))) for stat in store.list(prefix)]
 

@@ -115,8 +115,6 @@ def to_custom_job(body: Mapping[str, object]) -> Any:
 
 
 class JobClient:
-    """The custom jobs of a project."""
-
     def __init__(
         self, project: str, *, clock: Clock | None = None, service: Callable[[str], Any] | None = None
     ) -> None:
@@ -125,7 +123,6 @@ class JobClient:
         self._service = service or (lambda region: _service(region, emulator.checked_address()))
 
     def create(self, region: str, job: Any) -> VendorJob:
-        """Send one create request."""
         parent = f"projects/{self._project}/locations/{region}"
         service = self._service(region)
         with _translated_errors():
@@ -211,7 +208,6 @@ def _translated_errors() -> Iterator[None]:
 
 
 def _error_text(error: Any) -> str:
-    """Return the service's message and reason."""
     text = str(getattr(error, "message", "") or error)
     for lead in ("POST ", "GET ", "DELETE "):
         if text.startswith(lead) and ": " in text:

@@ -62,8 +62,6 @@ class JobNotCreatedError(PodliftError):
 
 @dataclass(frozen=True, kw_only=True)
 class JobRequest:
-    """The request for one job of a run."""
-
     run_id: str
     number: int  # number of the job within the run, from 1
     regions: Sequence[str]  # in order of preference
@@ -83,8 +81,6 @@ def read_created(store: GcsStore, number: int) -> CreatedJob | None:
 
 
 class JobCreation:
-    """Creates one job of one run."""
-
     def __init__(self, request: JobRequest, store: GcsStore, jobs: JobClient, clock: Clock) -> None:
         self._request = request
         self._store = store

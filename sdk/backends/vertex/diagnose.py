@@ -30,7 +30,6 @@ class Diagnosis:
 
     @property
     def message(self) -> str:
-        """All of it in one paragraph."""
         quoted = f'Vertex AI reports: "{self.vendor_text}"' if self.vendor_text else ""
         return " ".join(part for part in (self.sentence, quoted, self.advice) if part)
 

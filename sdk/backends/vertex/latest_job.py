@@ -46,11 +46,9 @@ class LatestJob:
 
     @property
     def over(self) -> bool:
-        """True if it has ended or is lost."""
         return bool(self.lost) or (self.vendor is not None and self.vendor.over)
 
     def refresh(self) -> None:
-        """Query the job's state."""
         created = self.created(self.number) or self._find_by_label(self.number)
         self.lost = ""
         if created is None:

@@ -33,7 +33,6 @@ def cached(root: str, environ: Mapping[str, str]) -> dict[str, object]:
 
 
 def store(root: str, about: Mapping[str, object], environ: Mapping[str, str], now: float) -> None:
-    """Cache the location of a bucket."""
     name = _name(root)
     if not name or "location" not in about or environ.get(EMULATOR):
         return

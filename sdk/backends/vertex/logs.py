@@ -54,8 +54,6 @@ def polling() -> Polling:
 
 
 class FollowedJob(Protocol):
-    """A job whose lines are followed."""
-
     def has_ended(self) -> tuple[bool, float]:
         """Return whether it has ended, and when, as Unix time in seconds."""
 
@@ -83,7 +81,6 @@ def entry_filter(
 
 
 def entries(query: Query, project: str, expression: str) -> Iterator[LogEntry]:
-    """Yield all entries that match a filter, oldest first."""
     body: dict[str, object] = {
         "resourceNames": [f"projects/{project}"],
         "filter": expression,
@@ -100,8 +97,6 @@ def entries(query: Query, project: str, expression: str) -> Iterator[LogEntry]:
 
 
 class LogReader:
-    """Reads the entries of one job."""
-
     def __init__(self, query: Query, project: str, job_id: str, *, polling: Polling, clock: Clock) -> None:
         self._query = query
         self._project = project

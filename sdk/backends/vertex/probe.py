@@ -88,7 +88,6 @@ def bucket(root: str) -> OnlineFacts:
 
 
 def image(name: str, address: str | None = None) -> OnlineFacts:
-    """Return whether a registry has an image."""
     parts = _IMAGE.fullmatch(name)
     if address is None and emulator.address():
         return _unknown("the emulator has no images")

@@ -44,7 +44,6 @@ def parent(plan: Plan, region: str | None = None) -> str:
 
 
 def url(plan: Plan) -> str:
-    """Return the URL of the create request."""
     return f"https://{Vertex.of(plan.target).regions[0]}-aiplatform.googleapis.com/v1/{parent(plan)}/customJobs"
 
 
@@ -64,7 +63,6 @@ def missing(options: Vertex, root: str) -> list[str]:
 
 
 def findings(options: Vertex) -> list[Finding]:
-    """Return a note if the request is patched."""
     raw = options.raw
     patched = f"The request is patched by raw=, without checks: {', '.join(_leaves(raw))}."
     return [Finding("note", patched)] if raw else []
@@ -201,7 +199,6 @@ def _tensorflow(plan: Plan) -> list[str]:
 
 
 def _key(url: str) -> str:
-    """Return the name of an object in its bucket."""
     return url.removeprefix("gs://").partition("/")[2]
 
 

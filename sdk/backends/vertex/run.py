@@ -35,8 +35,6 @@ _ERROR_TEXT_S = 120.0
 
 
 class VertexRun:
-    """The handle of one run."""
-
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self._plan = plan
         self._clock = clock

@@ -39,8 +39,6 @@ _CONSOLE = "https://console.cloud.google.com/agent-platform/locations/{region}/t
 
 @dataclass(frozen=True, kw_only=True)
 class VendorJob:
-    """One custom job of Vertex AI."""
-
     name: str  # projects/P/locations/REGION/customJobs/ID
     state: str  # such as "JOB_STATE_RUNNING"; unknown states are possible
     message: str = ""  # of its error
@@ -52,7 +50,6 @@ class VendorJob:
 
     @property
     def over(self) -> bool:
-        """True once it is in a final state."""
         return self.state in ENDED
 
     @property
@@ -70,7 +67,6 @@ class VendorJob:
 
 
 def console(name: str, project: str = "") -> str:
-    """Return the URL of a job in Google's console."""
     _, number, _, region, _, job = name.split("/")
     return _CONSOLE.format(region=region, id=job, project=project or number)
 
@@ -153,7 +149,6 @@ def _decided(ended: EndedJob) -> tuple[State, Reason, Failure | None]:
 
 
 def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reason, Failure | None]:
-    """Return the verdict on a job that failed or expired."""
     attempt, events = _last_attempt(ended.events)
     exits = [event for event in events if event.kind == "exited" and event.data.get("code")]
     record = first_failure(events, attempt)
@@ -252,5 +247,4 @@ def replica_names(tasks: Sequence[str]) -> dict[str, str]:
 
 
 def lost(job: str) -> Failure:
-    """Return the failure of a run whose job was deleted."""
     return Failure(task="", message=f"Vertex AI no longer has the job {job}, and no client saw its end.")
