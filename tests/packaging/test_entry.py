@@ -147,7 +147,7 @@ def test_a_machine_without_a_home_can_plan(write, monkeypatch: pytest.MonkeyPatc
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(Path, "home", homeless)
-    assert sdk.plan("train.py").target == "train.py"
+    assert sdk.plan("train.py").code.program == "train.py"
 
 
 def test_an_entry_in_a_folder_that_loses_against_podlift_for_want_of_an_init_file_is_named(write) -> None:

@@ -1,8 +1,14 @@
-"""Reads the program's own modules for mistakes that would stop it: syntax errors, imports of what no task finds."""
+"""Reads the program's own modules for mistakes that would stop it.
+
+Syntax errors, imports of what no task finds, and an entry function that does not exist, does not accept its arguments, or would
+not do its work when it is called.
+"""
 
 from __future__ import annotations
 
 import ast
+import builtins
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,13 +19,13 @@ from typing import Any
 
 from ... import text
 from ...checks import strategies
-from ...errors import Problems
+from ...errors import Problems, nearest
 from ...spec.findings import Finding
 from ..entry import LocatedEntry
-from . import entry_function, environment, shadowed
+from . import environment, shadowed
 from .environment import Preload
 from .import_sources import ImportProblem, ImportSources, Level, TaskEnvironment
-from .program import Import, Program, names_used
+from .program import Import, Program, names_bound, names_used
 
 # A module that uses one of these can load modules that reading does not find.
 _LOADS_MODULES = re.compile(
@@ -28,6 +34,15 @@ _LOADS_MODULES = re.compile(
 )
 # With one of these it can also hide a module that is found elsewhere.
 _CHANGES_PATH = re.compile(r"sys\.(path|modules|meta_path|path_hooks)|site(\..*)?|__path__")
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+# A module that uses a name like these may read sys.argv: by a parser of arguments, or by podlift's context.
+_READS_ARGV = re.compile(
+    r"arg(v|_?parse|ument)|parse_?args|flags|absl|click|typer|tyro|hydra|docopt|fire|cli\b|context|exec|eval", re.I
+)
+# A module that uses one of these may bind names that its source does not show.
+_BINDS_HIDDEN_NAMES = {"globals", "vars", "exec", "setattr", "__dict__", "modules"}
 
 
 def check(
@@ -62,9 +77,9 @@ def check(
     all_trees = {**trees, **reader.later}
     start = trees.get(entry.file)
     if start is not None and entry.function:
-        problems.found += entry_function.check(start, entry, kwargs)
+        problems.found += _function_mistakes(start, entry, kwargs)
         if args:
-            problems.found += entry_function.unread_args(start, entry, args, program.reachable(all_trees).values())
+            problems.found += _unread_args(start, entry, args, program.reachable(all_trees).values())
     findings = reader.judge_imports()
     reachable = program.reachable(all_trees)
     for file, tree in reachable.items():
@@ -205,3 +220,95 @@ def _uses_any(pattern: re.Pattern[str], reachable: Mapping[str, ast.Module]) -> 
 
 def _strings(tree: ast.Module) -> Iterator[str]:
     return (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
+
+
+# --- The entry's function ----------------------------------------------------------------------------------------------
+
+
+def _function_mistakes(tree: ast.Module, entry: LocatedEntry, kwargs: Mapping[str, object] | None) -> list[str]:
+    """Return what is wrong with the entry's function and its arguments; `kwargs` is None if they are not known."""
+    name = entry.function
+    bound = [word for node in _module_level(tree) for word in names_bound(node)]
+    bound += [word for node in ast.walk(tree) if isinstance(node, ast.Global) for word in node.names]
+    if name not in bound:
+        used = {word.rpartition(".")[2] for word in names_used(tree)}
+        if "*" in bound or "__getattr__" in bound or used & _BINDS_HIDDEN_NAMES:
+            return []
+        known = sorted({other for other in bound if not hasattr(builtins, other)}) or ["nothing"]
+        return [f"{entry.file} has no function {name!r}. {nearest(name, known)}"]
+    function = _definition(tree, name)
+    # The result of a second assignment is only known when it runs.
+    if bound.count(name) > 1 or function is None:
+        return []
+    mistakes = _why_it_does_not_run(function)
+    if kwargs is not None:
+        mistakes += _wrong_arguments(function, kwargs)
+    return [f"{entry.file}:{function.lineno}: {mistake}" for mistake in mistakes]
+
+
+def _unread_args(
+    tree: ast.Module, entry: LocatedEntry, args: Sequence[Any], program: Iterable[ast.Module]
+) -> list[str]:
+    """Return what is wrong with a list of args for a function, if no module of the program reads sys.argv."""
+    function = _definition(tree, entry.function)
+    if not args or function is None:
+        return []
+    given = function.args
+    names = [arg.arg for arg in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    if not names or any(_READS_ARGV.search(word) for module in program for word in names_used(module)):
+        return []
+    has_flags = any(isinstance(word, str) and word.startswith("-") for word in args)
+    advice = f'{{"{names[0]}": ...}}' if has_flags else json.dumps(dict(zip(names, args, strict=False)))
+    return [
+        f"{entry.file}:{function.lineno}: a list of args becomes sys.argv, which the program does not read, and sets no "
+        f"argument of {entry.function}({', '.join(names)}). Received: {list(args)!r}. Next: args={advice} (--args)."
+    ]
+
+
+def _definition(tree: ast.Module, name: str) -> _Function | None:
+    """Return the undecorated function that a module defines last under a name."""
+    found = [node for node in tree.body if isinstance(node, _Function) and node.name == name]
+    return None if not found or found[-1].decorator_list else found[-1]
+
+
+def _module_level(top: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes below `top`, without those inside functions and classes."""
+    waiting = list(ast.iter_child_nodes(top))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, _SCOPES):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _why_it_does_not_run(function: _Function) -> list[str]:
+    if isinstance(function, ast.AsyncFunctionDef):
+        return [
+            f"{function.name} is an async function: calling it would run nothing. "
+            "Next: name a plain function that calls asyncio.run() with it."
+        ]
+    body = ast.Module(body=function.body, type_ignores=[])
+    if any(isinstance(node, (ast.Yield, ast.YieldFrom)) for node in _module_level(body)):
+        return [f"{function.name} is a generator: calling it would run nothing. Next: name a function without `yield`."]
+    return []
+
+
+def _wrong_arguments(function: _Function, kwargs: Mapping[str, object]) -> list[str]:
+    args = function.args
+    if args.vararg or args.kwarg:
+        return []
+    positional = [*args.posonlyargs, *args.args]
+    required = [arg.arg for arg in positional[: len(positional) - len(args.defaults)]]
+    required += [arg.arg for arg, default in zip(args.kwonlyargs, args.kw_defaults, strict=True) if default is None]
+    known = [arg.arg for arg in (*args.args, *args.kwonlyargs)]
+    mistakes = []
+    for name in kwargs:
+        if name not in known:
+            hint = nearest(name, known) if known else "It accepts none."
+            mistakes.append(f"{function.name} has no argument {name!r}. {hint}")
+    missing = [name for name in required if name not in kwargs]
+    if missing:
+        given = ", ".join(map(repr, kwargs)) or "no keyword arguments"
+        names = ", ".join(map(repr, missing))
+        mistakes.append(f"{function.name} needs {names}. Received: {given}. Next: args={{...}} (--args).")
+    return mistakes
