@@ -151,7 +151,7 @@ def test_a_project_inside_the_project_that_a_requirement_names_loads_from_its_so
     write("requirements.txt", "-e ./libs/common\n")
     write("train.py", "import common\n")
     assert sdk.plan("train.py").code.roots == ["", "libs/common/src", "libs/common"]
-    assert sdk.plan(job("train.py", include=("data",))).roots == ["", "libs/common/src", "libs/common"]
+    assert sdk.plan(job("train.py", include=("data",))).code.roots == ["", "libs/common/src", "libs/common"]
 
 
 @pytest.mark.parametrize(
