@@ -179,7 +179,9 @@ def test_what_podlift_itself_keeps_in_a_project_is_none_of_the_program(write, tm
         "work/ (results of podlift get)",
     }
     named = sdk.plan(sdk.Job("train.py", code=sdk.Code(include=("results/work/weights",))))
-    assert [file.path for file in named.code.files] == ["results/work/weights", "train.py"], "an include brings them back"
+    assert [file.path for file in named.code.files] == ["results/work/weights", "train.py"], (
+        "an include brings them back"
+    )
 
 
 def test_a_plan_that_replaces_an_earlier_one_in_the_project_can_be_executed(write) -> None:
