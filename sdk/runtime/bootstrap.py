@@ -124,7 +124,9 @@ def _rendezvous(payload: Payload, task: str, *, alone: bool) -> Rendezvous:
         from .rendezvous.bucket import BucketRendezvous, Seat
 
         return BucketRendezvous(Seat(payload=payload, task=task, decides=decides, alone=alone))
-    return FileRendezvous(RunPaths(payload.run_url), payload.attempt, task, decides=decides, alone=alone)
+    return FileRendezvous(
+        paths=RunPaths(payload.run_url), attempt=payload.attempt, task=task, decides=decides, alone=alone
+    )
 
 
 def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Path) -> list[Patch]:

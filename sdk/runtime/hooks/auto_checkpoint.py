@@ -7,6 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ...checkpoint import memory
@@ -35,37 +36,22 @@ _log = logger("runtime")
 Capture = Callable[[], tuple[dict[str, bytes], dict[str, object]]]
 
 
+@dataclass(kw_only=True)
 class AutoCheckpoint:
-    """The checkpoints of one task. A training consists of phases: each `fit` and each custom loop is one.
+    """The checkpoints of one task. A training consists of phases: each `fit` and each custom loop is one."""
 
-    Args:
-        manager: opened at the first phase.
-        coordinator: decides with the other tasks what is done after which step.
-        grace_s: seconds from a stop request to the end of the task.
-        record: writes a record of the run.
-        resumed: called with the number of steps that an earlier attempt did.
-    """
+    manager: CheckpointManager  # opened at the first phase
+    coordinator: StepCoordinator  # decides with the other tasks what is done after which step
+    grace_s: float  # from a stop request to the end of the task
+    record: Callable[..., None]  # writes a record of the run
+    resumed: Callable[[int], None]  # called with the number of steps that an earlier attempt did
+    kill_points: KillPoints
 
-    def __init__(
-        self,
-        manager: CheckpointManager,
-        coordinator: StepCoordinator,
-        *,
-        grace_s: float,
-        record: Callable[..., None],
-        resumed: Callable[[int], None],
-        kill_points: KillPoints,
-    ) -> None:
-        self.manager = manager
-        self.coordinator = coordinator
-        self.record = record
-        self.resumed = resumed
-        self.kill_points = kill_points
-        self._grace_s = grace_s
+    def __post_init__(self) -> None:
         self._phase: PhaseCheckpoints | None = None
         self._unsaved: UnsavedState | None = None
         self._logged: set[str] = set()
-        coordinator.ask_when_due(self._due)
+        self.coordinator.ask_when_due(self._due)
 
     def _due(self) -> Literal["save", "epoch"] | None:
         return None if self._phase is None else self.manager.due(epochs=self._phase.wants_epochs)
@@ -112,7 +98,7 @@ class AutoCheckpoint:
         """Return the state that an exception left; None if there is nothing new that can be saved."""
         if self._phase is not None and not self._phase.in_step:
             # A custom loop.
-            rescue.bounded(self._take_state_of_loop, self._grace_s / 2)
+            rescue.bounded(self._take_state_of_loop, self.grace_s / 2)
         state = self._unsaved
         return None if state is None or self.manager.has_saved(state.phase, state.steps) else state
 
@@ -134,11 +120,11 @@ class AutoCheckpoint:
 
     def set_deadline(self) -> None:
         """Limit every request to the store to the time that this task still has."""
-        self.manager.store.set_deadline(self._grace_s)
+        self.manager.store.set_deadline(self.grace_s)
 
     def exit_for_restart(self) -> NoReturn:
         """End this task, whose state is being saved, with the exit code that asks for a restart."""
-        self.manager.wait(self._grace_s)
+        self.manager.wait(self.grace_s)
         _log.info("the state is saved: this task exits, to be restarted")
         sys.exit(EXIT_CHECKPOINTED)
 
@@ -172,8 +158,8 @@ def make(
     manager = CheckpointManager(info, payload.store or paths.store, payload.checkpoints, env)
     kill_points = KillPoints(paths, payload.attempt, task, payload.drill.kills if payload.drill else ())
     return AutoCheckpoint(
-        manager,
-        coordinator,
+        manager=manager,
+        coordinator=coordinator,
         grace_s=payload.limits.grace_s,
         record=record,
         resumed=resumed,

@@ -17,6 +17,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Literal, Protocol
@@ -71,25 +72,21 @@ class Rendezvous(Protocol):
         """Called when this task will not ask again."""
 
 
+@dataclass(kw_only=True)
 class FileRendezvous:
-    """The rendezvous of tasks that share the run's directory.
+    """The rendezvous of tasks that share the run's directory."""
 
-    Args:
-        decides: True in the first task.
-        alone: True if there is no other task, and so nothing to agree on.
-    """
+    paths: RunPaths
+    attempt: int
+    task: str
+    decides: bool  # True in the first task
+    alone: bool  # True if there is no other task, and so nothing to agree on
 
-    def __init__(self, paths: RunPaths, attempt: int, task: str, *, decides: bool, alone: bool) -> None:
-        self._paths = paths
-        self._attempt = attempt
-        self._task = task
-        self._decides = decides
-        self._alone = alone
-        self._agreed = 0
-        self.count = 0
+    def __post_init__(self) -> None:
+        self._agreed = self.count = 0
         self.save_due: Due = nothing_due
         # An earlier supervisor has handled these requests.
-        self._handled = len(posix.list_names(paths.control))
+        self._handled = len(posix.list_names(self.paths.control))
 
     def begin(self) -> None:
         pass
@@ -98,15 +95,15 @@ class FileRendezvous:
         pass
 
     def next(self) -> ScheduledAction | None:
-        return self._decide() if self._decides else self._read()
+        return self._decide() if self.decides else self._read()
 
     def _decide(self) -> ScheduledAction | None:
         action = self._requested()
         if action is None:
             return None
-        at = self.count + (0 if self._alone else _AHEAD)
+        at = self.count + (0 if self.alone else _AHEAD)
         self._agreed += 1
-        if not self._alone or action not in SAVING:
+        if not self.alone or action not in SAVING:
             with suppress(FileExistsError):
                 data = {"step": at, "action": action}
                 posix.put_passing(self._file(self._agreed), json.dumps(data).encode())
@@ -114,10 +111,10 @@ class FileRendezvous:
 
     def _requested(self) -> Action | None:
         # Usually the folder does not exist, and this costs one system call.
-        control = self._paths.control
+        control = self.paths.control
         if os.path.isdir(control) and len(posix.list_names(control)) > self._handled:
             return "stop"
-        if os.path.isdir(self._paths.preempted(self._attempt)):
+        if os.path.isdir(self.paths.preempted(self.attempt)):
             return "preempt"
         return self.save_due()
 
@@ -130,15 +127,15 @@ class FileRendezvous:
             return None
 
     def _file(self, number: int) -> str:
-        return self._paths.rendezvous(self._attempt, number)
+        return self.paths.rendezvous(self.attempt, number)
 
     def request_preemption(self) -> None:
-        if os.path.exists(self._paths.decided(self._attempt)):
+        if os.path.exists(self.paths.decided(self.attempt)):
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)
         # A second SIGTERM, or a full disk: another task's request or SIGKILL will follow.
         with suppress(OSError):
-            posix.put_passing(f"{self._paths.preempted(self._attempt)}/{self._task}.json", b"{}")
+            posix.put_passing(f"{self.paths.preempted(self.attempt)}/{self.task}.json", b"{}")
 
 
 class StepCoordinator:
