@@ -159,7 +159,7 @@ MUTATIONS = (
         "sdk/storage/posix.py",
         "        os.link(part, path)\n",
         "        os.replace(part, path)\n",
-        (EVENTS, CORRUPT, "tests/storage/test_records.py"),
+        (STORE,),
     ),
     Mutation(
         "half-written files are listed",

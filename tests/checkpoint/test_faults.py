@@ -18,8 +18,8 @@ from support import heard
 
 from sdk.checkpoint import opening, restore
 from sdk.checkpoint.contents import Array, Contents
-from sdk.checkpoint.envelope import wrap
-from sdk.checkpoint.retention import collect
+from sdk.checkpoint.envelope import unwrap, wrap
+from sdk.checkpoint.retention import Retention, collect
 from sdk.clock import SystemClock
 from sdk.errors import (
     AlreadyExistsError,
@@ -32,6 +32,7 @@ from sdk.errors import (
     StoreError,
     WaitTimeoutError,
 )
+from sdk.spec.policies import Checkpoints
 from sdk.storage.posix_store import PosixStore
 
 from .parts import CLOCK, Attempt, check, contents, files, restored
@@ -503,3 +504,66 @@ def test_33_what_the_disk_says_is_said_in_a_sentence(
         with pytest.raises(SaveFailedError, match=r"Cannot write .*(full|quota|read-only|permission denied|device)"):
             attempt.save(2)
     assert restored(store) == 1
+
+
+def test_a_commit_of_another_writer_under_our_name_is_not_ours(store: PosixStore) -> None:
+    class Overtaken(FaultyStore):
+        """Another writer creates the commit, and the reply to our own request is lost."""
+
+        def put_new(self, key: str, data: object, **crc: object) -> object:
+            if key.startswith("commits/"):
+                ours = b"".join(bytes(part) for part in data)  # type: ignore[attr-defined]
+                body = unwrap("manifest", ours)
+                store.put_new(key, [wrap("manifest", {**body, "nonce": "another"})])
+                raise StoreError("the reply was lost")
+            return super().put_new(key, data, **crc)  # type: ignore[arg-type]
+
+    with pytest.raises(SaveFailedError, match="was written by another process"):
+        Attempt(Overtaken(store)).save(1)
+
+
+def test_an_epoch_that_left_only_data_is_not_begun_again(store: PosixStore) -> None:
+    saved(store, 1)
+    for key in files(store, "commits/"):
+        store.delete(key)
+    store.delete("LEASE.json")
+    assert files(store, "data/e000001/")
+    assert opening.take(store, "next", CLOCK).epoch == 2
+
+
+def test_a_task_that_fails_to_write_its_part_removes_nothing_of_the_others(store: PosixStore) -> None:
+    others: list[str] = []
+
+    class NoReceipt(FaultyStore):
+        """The first task has written its part when the second one fails."""
+
+        def put_new(self, key: str, data: object, **crc: object) -> object:
+            if "receipt" in key:
+                others.append(store.put_new(f"{key.rpartition('/')[0]}/t00000-00000.bin", [b"1"]).key)
+                raise StoreError("the disk is full")
+            return super().put_new(key, data, **crc)  # type: ignore[arg-type]
+
+    attempt = Attempt(store, tasks=2)
+    attempt.store = NoReceipt(store)
+    with pytest.raises(SaveFailedError, match="the disk is full"):
+        attempt.saver(1, 2).save(contents(1, 1), step=1, position={"step": 1}).wait(20)
+    assert others and set(others) <= set(files(store))
+
+
+def test_a_store_that_has_lost_what_was_saved_is_no_fresh_start(store: PosixStore) -> None:
+    with pytest.raises(CorruptCheckpointError, match="according to its records step 7 was saved"):
+        opening.open_first(store, 0, "first", CLOCK, run_id="test", saved=7)
+
+
+def test_27_a_zombie_removes_no_checkpoint_that_its_successor_keeps(store: PosixStore) -> None:
+    zombie = Attempt(store, keep_last=2)
+    zombie.save(1)
+    zombie.save(2)
+    info = opening.TaskInfo(run_id="test", attempt=0, task="worker-0", tasks=("worker-0",))
+    policy = Checkpoints(keep_last=1)
+    retention = Retention(opening.OpenStore(store=store, opening=zombie.opening, info=info, policy=policy))
+    Attempt(store, 1, keep_last=2)
+    before = files(store, "commits/")
+    with pytest.raises(FencedError):
+        retention.tidy()
+    assert files(store, "commits/") == before

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sdk.errors import ConflictError, CorruptObjectError, InputError, MissingError, StoreError
-from sdk.storage import locking
+from sdk.storage import locking, posix
 from sdk.storage.posix_store import PosixStore
 from sdk.storage.registry import open_store
 from sdk.storage.store import DAMAGED, Store
@@ -273,3 +273,58 @@ def test_a_large_object_is_written_from_where_it_lies(store: PosixStore) -> None
         assert tracemalloc.get_traced_memory()[1] < 2 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_an_object_that_has_lost_a_byte_before_its_last_line_is_listed_as_damaged(store: PosixStore) -> None:
+    store.put_new("x", [b"0123456789"])
+    path = Path(store.url, "x")
+    path.write_bytes(path.read_bytes()[1:])
+    assert [stat.generation for stat in store.list("")] == [DAMAGED]
+
+
+def test_a_folder_that_another_process_removed_before_the_link_is_made_again(
+    store: PosixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, removed = os.link, []
+
+    def remove_first(source: str, target: str) -> None:
+        if not removed:
+            removed.append(os.path.dirname(target))
+            os.rmdir(removed[0])
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", remove_first)
+    store.put_new("folder/x", [b"data"])
+    assert bytes(store.get("folder/x")) == b"data" and len(removed) == 1
+
+
+def test_what_the_kernel_does_not_take_at_once_is_written_too(
+    store: PosixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writev = os.writev
+    monkeypatch.setattr(os, "writev", lambda handle, views: writev(handle, [views[0][:3]]))
+    store.put_new("x", [b"0123456789", b"", b"abcdefgh"])
+    monkeypatch.undo()
+    assert bytes(store.get("x")) == b"0123456789abcdefgh"
+
+
+def test_a_folder_that_cannot_be_synced_is_an_error(store: PosixStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.put_new("x", [b"1"])
+    fsync = os.fsync
+
+    def fail_on_folders(handle: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{handle}"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", fail_on_folders)
+    with pytest.raises(StoreError, match="the device failed to read or write"):
+        store.put_new("y", [b"2"])
+
+
+def test_a_record_never_replaces_another_one(tmp_path: Path) -> None:
+    posix.put_new(str(tmp_path / "record.json"), b"first")
+    with pytest.raises(FileExistsError):
+        posix.put_new(str(tmp_path / "record.json"), b"second")
+    assert (tmp_path / "record.json").read_bytes() == b"first"
+    assert posix.list_names(str(tmp_path)) == ["record.json"]
