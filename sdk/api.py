@@ -6,7 +6,6 @@ import fnmatch
 import itertools
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
@@ -91,20 +90,19 @@ def attach(url_or_id: str | Path, *, root: str | Path | None = None) -> Run:
     if not there:
         raise RunNotFoundError(f"No such run. Received: {text!r}. Looked at {url!r}. Next: podlift runs.")
     try:
-        found = read_plan(paths)
+        # A copied or differently mounted directory is read in place.
+        found = read_plan(paths, paths.root)
     except OSError as error:
         why = f"{error.strerror or error}: plan.json"
         # `podlift get` names its folder after the run.
         if isinstance(error, FileNotFoundError) and Path(url, posix.MARKER).is_file():
             why = "it holds the outputs that podlift get copied. Next: name the root of the run (--root)"
         raise CorruptRunError(f"{paths.url!r} is not a run of podlift: {why}.") from None
-    root, run_id = paths.root, paths.run_id
-    if found.run_id != run_id:
+    if found.run_id != paths.run_id:
         raise CorruptRunError(
             f"{paths.url!r} holds the run {found.run_id!r}: a run's directory must be named after the run."
         )
-    # Read a copied or differently mounted directory in place.
-    return Run(replace(found, root=root, local=""))
+    return Run(found)
 
 
 def runs(

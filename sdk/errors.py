@@ -28,7 +28,7 @@ Exit codes are stable: 0 done, 1 user error in the job, 2 bad input, 3 infrastru
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
@@ -180,6 +180,14 @@ class Problems:
         except InputError as error:
             self.found += [problem for problem in error.problems if problem not in self.found]
             self._cause = self._cause or error.__cause__
+
+    @contextmanager
+    def closing(self, written: Callable[[Iterable[str]], list[str]] = list) -> Iterator[None]:
+        """Raise one InputError when the block ends, with what was collected before and in it; `written` rewords it."""
+        with self.collect():
+            yield
+        self.found = written(self.found)
+        self.raise_if_any()
 
     def raise_if_any(self) -> None:
         """Raise one InputError with every message collected so far."""

@@ -16,7 +16,9 @@ from .checkpoint import catalog, opening
 from .clock import Clock, SystemClock
 from .errors import AlreadyExistsError, InputError, PodliftError, StoreError
 from .packaging import bundle
-from .planning import prepare, remote
+from .planning import remote
+from .planning.pack import bundle_of, packaged
+from .planning.prepare import make_plan
 from .planning.settings.merge import Target, missing_variables
 from .records.events import Event, resume_count, saved_step, source_of
 from .records.recorder import Recorder
@@ -57,9 +59,9 @@ def _execute(made: Plan, exact: bool) -> Plan:
     backend = backends.load(made.backend)
     backend.check(backend.render(made))
     if exact:
-        bundle.write(prepare.bundle_of(made), Path(made.code.project), Path(made.bundle))
+        bundle.write(bundle_of(made), Path(made.code.project), Path(made.bundle))
     else:
-        made = prepare.packaged(made)
+        made = packaged(made)
     request = backend.render(made)
     # The plan makes the folder a run, and a run without a records folder counts as damaged: create that first.
     Path(made.paths.events).mkdir(parents=True, exist_ok=True)
@@ -91,7 +93,7 @@ def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock
         data |= {"plan": _revised(plan, events), "code": {"digest": plan.code.digest, "difference": str(difference)}}
     elif plan.local and plan.capabilities.runs_here and not Path(plan.facts.executable).exists():
         # Python has another path on this machine.
-        plan = replace(plan, facts=replace(plan.facts, executable=sys.executable))
+        plan = plan.at(plan.root, plan.local, sys.executable)
         data |= {"plan": _revised(plan, events)}
     backend = backends.load(plan.backend)
     request = backend.render(plan)
@@ -134,7 +136,7 @@ def _without_code(plan: Plan) -> list[str]:
     bundle_exists = Path(plan.bundle).exists()
     try:
         # A missing or damaged bundle is made again if the project still has the same files.
-        bundle.write(prepare.bundle_of(plan), Path(plan.code.project), Path(plan.bundle))
+        bundle.write(bundle_of(plan), Path(plan.code.project), Path(plan.bundle))
     except (InputError, OSError):
         what = "is damaged" if bundle_exists else "was removed"
         return [
@@ -183,9 +185,7 @@ def _current(plan: Plan) -> tuple[Plan, CodeDifference]:
         entry = os.path.join(plan.code.project, plan.code.program)
     job = replace(plan.job, entry=entry, code=replace(plan.job.code, project=plan.code.project))
     target = Target(backend=replace(plan.target), root=plan.root, name=None)
-    made = prepare.make_plan(job, {}, target, {}, verb="resume")
-    made = replace(made, run_id=plan.run_id, root=plan.root, local=plan.local, warm_start=plan.warm_start)
-    made = prepare.packaged(made)
+    made = packaged(make_plan(job, {}, target, {}, verb="resume", resumed=plan))
     return made, _difference(plan.code.files, made.code.files)
 
 

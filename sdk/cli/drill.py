@@ -43,10 +43,5 @@ def drill(command: CommandLine, kill: Kill = None, seed: Seed = 1, json_output: 
 def _prepared(command: CommandLine, kills: tuple[str, ...], seed: int) -> Plan:
     problems = Problems()
     entry, given = command.settings(problems)
-    plan = None
-    with problems.collect():
-        plan = prepare(entry, given, command.target, os.environ, kills=kills, seed=seed)
-    problems.raise_if_any()
-    if plan is None:
-        raise AssertionError("a check failed without a problem")
-    return plan
+    with problems.closing():
+        return prepare(entry, given, command.target, os.environ, kills=kills, seed=seed)

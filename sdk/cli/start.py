@@ -67,13 +67,8 @@ def plan(command: CommandLine, output: PlanFile = None, json_output: Json = Fals
 def _make(command: CommandLine, verb: str, output: Path | None = None) -> Plan:
     problems = Problems()
     entry, given = command.settings(problems)
-    made = None
-    with problems.collect():
-        made = make_plan(entry, given, command.target, os.environ, verb=verb, output=output)
-    problems.raise_if_any()
-    if made is None:
-        raise AssertionError("a check failed without a problem")
-    return made
+    with problems.closing():
+        return make_plan(entry, given, command.target, os.environ, verb=verb, output=output)
 
 
 def _write_plan(made: Plan, output: Path) -> None:

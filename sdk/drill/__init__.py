@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..clock import Clock, SystemClock
 from ..logs import logger
-from ..planning.prepare import packaged
+from ..planning.pack import packaged
 from ..planning.settings.merge import Entry, Target
 from ..records.recorder import read_events
 from ..run import Run

@@ -52,25 +52,24 @@ def prepare(
     problems = Problems()
     decided = ", ".join(name for name in _DECIDED if given.get(name) is not None)
     problems.found += [f"{decided}: a drill sets this itself. Next: leave it out."] if decided else []
-    made = None
-    with problems.collect():
-        made = make_plan(what, given, replace(target, backend="local"), environ, verb="drill")
     if not kills:
         problems.found.append("A drill needs a kill. Expected: worker-0@step:50, or random:3.")
     if not 0 <= seed < 2**32:
         problems.found.append(f"The seed must be a number from 0 to {2**32 - 1}. Received: {seed}.")
-    with problems.collect():
-        parse(kills, _tasks(made, given, kills))
-    problems.raise_if_any()
-    if made is None:
-        raise AssertionError("a check failed without a problem")
+    names: list[str] | None = None
+    with problems.closing():
+        try:
+            made = make_plan(what, given, replace(target, backend="local"), environ, verb="drill")
+            names = made.tasks
+        finally:
+            # The kills are checked in any case: against the tasks of the plan, or against what is known of them.
+            with problems.collect():
+                parse(kills, _tasks(given, kills) if names is None else names)
     return _undisturbed(made, seed)
 
 
-def _tasks(made: Plan | None, given: Mapping[str, object], kills: Sequence[str]) -> list[str]:
-    """Return the names of the tasks; if their number is unknown, those in the kills."""
-    if made is not None:
-        return made.tasks
+def _tasks(given: Mapping[str, object], kills: Sequence[str]) -> list[str]:
+    """Return the names of the tasks of a plan that could not be made; if their number is unknown, those in the kills."""
     workers = given.get("workers")
     if isinstance(workers, int) and 1 <= workers <= 1000:
         return [task.name for task in cluster.tasks(workers, str(given.get("local_cluster", "chief")))]
@@ -87,20 +86,20 @@ def _undisturbed(made: Plan, seed: int) -> Plan:
         # It determines the order of sets of strings.
         env={"PYTHONHASHSEED": str(seed), **made.job.env},
     )
-    return replace(made, job=job, drill=Drill(seed=seed))
+    return made.for_run(made.run_id, job, Drill(seed=seed))
 
 
 def named(plan: Plan, role: str) -> Plan:
     """Return the plan of another run of the same job."""
     label = plan.run_id.rpartition("-")[0]
     ending = f"-drill-{role}"
-    return replace(plan, run_id=ids.new_run_id(label[: ids.MAX_NAME - len(ending)].rstrip("-") + ending))
+    return plan.for_run(ids.new_run_id(label[: ids.MAX_NAME - len(ending)].rstrip("-") + ending))
 
 
 def with_kills(plan: Plan, kills: Sequence[Kill]) -> Plan:
     """Return the plan with these kills, and with as many restarts."""
     job = replace(plan.job, retry=replace(plan.job.retry, infrastructure=len(kills)))
-    return replace(plan, job=job, drill=Drill(seed=drill_of(plan).seed, kills=tuple(kills)))
+    return plan.for_run(plan.run_id, job, Drill(seed=drill_of(plan).seed, kills=tuple(kills)))
 
 
 def drill_of(plan: Plan) -> Drill:

@@ -1,74 +1,65 @@
-"""Makes a Plan from the job, the code and the facts."""
+"""The last step of planning: makes the Plan from what is wanted, the code and the facts."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
 
-from .. import backends
+from .. import backends, ids
 from ..backends.base import Draft
 from ..checks import Facts, Finding
 from ..packaging.audit.environment import Preload
 from ..spec import cluster
-from ..spec.code import PackedCode
 from ..spec.job import Job
 from ..spec.plan import Plan
 from ..spec.policies import Target
+from . import preflight_cache
+from .pack import Packed
+from .validate import Wanted
 
-NOT_CHECKED = Preload(blocked_by="the program's imports were not checked")
 
-
-def make_plan(
-    *,
-    job: Job,
-    argv: Sequence[str],
-    kwargs: dict[str, Any],
-    run_id: str,
-    root: str,
-    backend: str,
-    starting: bool,
-    target: Target,
-    code: PackedCode,
-    facts: Facts,
-    inputs: dict[str, str],
-    notes: Sequence[Finding] = (),
-    preload: Preload = NOT_CHECKED,
-    warm_start: str = "",
-    local: str = "",
+def decide(
+    wanted: Wanted, packed: Packed, facts: Facts, environ: Mapping[str, str], *, verb: str, resumed: Plan | None = None
 ) -> Plan:
-    """Decide everything about a run.
-
-    `notes` are earlier findings; `preload` holds the modules that tasks could share, with reasons against it. `starting` is
-    True if the plan is executed at once.
-    """
-    engine = backends.load(backend)
-    place = {"root": root, "run_id": run_id}
-    found = engine.review(
-        Draft(job=job, target=target, facts=facts, **place, strategies=preload.strategies, starting=starting)
-    )
-    here = engine.capabilities.runs_here
+    """Decide everything about a run; a `resumed` one keeps its id and its place."""
+    job, target, preload = wanted.job, wanted.target, packed.preload
+    run_id = resumed.run_id if resumed else ids.new_run_id(wanted.name or ids.default_name(packed.title, packed.home))
+    root, local = (resumed.root, resumed.local) if resumed else (wanted.root, wanted.local)
+    here = wanted.capabilities.runs_here
     fresh = _why_fresh(job, target, facts, preload) if here else "each task has a machine of its own"
+    draft = Draft(
+        job=job,
+        target=target,
+        facts=facts,
+        root=root,
+        run_id=run_id,
+        strategies=preload.strategies,
+        starting=verb != "plan",
+    )
+    findings = [
+        *wanted.notes,
+        *preflight_cache.plan_findings(job, packed.code, environ, verb),
+        *packed.notes,
+        *backends.load(wanted.backend).review(draft),
+    ]
     if fresh and target.start == "fork":
-        found.append(Finding("warning", f"local_start='fork' is ignored: {fresh}."))
+        findings.append(Finding("warning", f"local_start='fork' is ignored: {fresh}."))
     return Plan(
         run_id=run_id,
         root=root,
-        backend=backend,
+        local=local,
+        backend=wanted.backend,
+        capabilities=wanted.capabilities,
         target=target,
         job=job,
-        code=code,
-        argv=list(argv),
-        kwargs=kwargs,
+        code=packed.code,
         tasks=[task.name for task in cluster.members(job.resources, target)],
-        capabilities=engine.capabilities,
         facts=facts,
-        findings=(*notes, *found),
-        inputs=inputs,
+        findings=tuple(findings),
+        inputs=wanted.inputs,
         preload=[] if fresh else list(preload.modules),
         fresh=fresh,
         own_names=list(preload.own_names),
-        warm_start=warm_start,
-        local=local,
+        warm_start=wanted.warm_start,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..hardware import pricing
@@ -74,7 +74,7 @@ def compare(first: Plan, second: Plan, bodies: tuple[Any, Any]) -> list[Change]:
 
 def anonymous(plan: Plan) -> Plan:
     """Return the plan with the run id that all compared plans share."""
-    return replace(plan, run_id=_RUN_ID)
+    return plan.for_run(_RUN_ID)
 
 
 def as_json(changes: Sequence[Change]) -> dict[str, Any]:

@@ -15,19 +15,23 @@ from .. import __version__
 from ..checks import Finding
 from ..hardware import accelerators
 from ..packaging.audit.installed import Installed
+from ..spec.code import PackedCode
+from ..spec.job import Job
 from ..spec.plan import Plan
 from ..storage import cache
 from .preflight_findings import PreflightReport, read
 
 
-def cached_report(plan: Plan, environ: Mapping[str, str], *, strict: bool = False) -> PreflightReport | None:
-    """Return the report on a plan's code and accelerator; None if there is none."""
-    place = _place(plan, environ, strict=strict)
+def cached_report(
+    job: Job, code: PackedCode, environ: Mapping[str, str], *, strict: bool = False
+) -> PreflightReport | None:
+    """Return the report on some code and an accelerator; None if there is none."""
+    place = _place(job, code, environ, strict=strict)
     return None if place is None else read(place)
 
 
 def store_report(plan: Plan, report: PreflightReport, environ: Mapping[str, str], *, strict: bool) -> None:
-    place = _place(plan, environ, strict=strict)
+    place = _place(plan.job, plan.code, environ, strict=strict)
     if place is None:
         return
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -36,17 +40,17 @@ def store_report(plan: Plan, report: PreflightReport, environ: Mapping[str, str]
     part.rename(place)
 
 
-def plan_findings(plan: Plan, environ: Mapping[str, str], verb: str) -> list[Finding]:
+def plan_findings(job: Job, code: PackedCode, environ: Mapping[str, str], verb: str) -> list[Finding]:
     """Return what a plan for a TPU shows about its preflight. It never prevents a submit.
 
     Args:
         verb: the command that plans; "preflight" itself gets no findings.
     """
-    row = accelerators.row(plan.job.resources.accelerator)
+    row = accelerators.row(job.resources.accelerator)
     if row.family != "tpu" or verb == "preflight":
         return []
-    command = f"podlift preflight {shlex.quote(_entry(plan))} --accelerator {row.name}"
-    report = cached_report(plan, environ)
+    command = f"podlift preflight {shlex.quote(_entry(code))} --accelerator {row.name}"
+    report = cached_report(job, code, environ)
     if report is None:
         return [Finding("note", f"This program has not been checked for TPUs. Next: {command}")]
     refused = sum(found.level == "refused" for found in report.findings)
@@ -58,19 +62,19 @@ def plan_findings(plan: Plan, environ: Mapping[str, str], verb: str) -> list[Fin
     return [Finding("note", f"A preflight found nothing that a TPU refuses{warnings}.")]
 
 
-def _entry(plan: Plan) -> str:
-    return f"{plan.code.program}:{plan.code.function}" if plan.code.function else plan.code.program
+def _entry(code: PackedCode) -> str:
+    return f"{code.program}:{code.function}" if code.function else code.program
 
 
-def _place(plan: Plan, environ: Mapping[str, str], *, strict: bool) -> Path | None:
+def _place(job: Job, code: PackedCode, environ: Mapping[str, str], *, strict: bool) -> Path | None:
     inputs = {
         "podlift": __version__,
         "python": platform.python_version(),
         "versions": {name: Installed().versions.get(name) for name in ("tensorflow", "keras")},
-        "program": [plan.code.digest, plan.code.program, plan.code.function, plan.argv, plan.kwargs],
-        "keras": plan.job.code.keras,
-        "env": asdict(plan.job)["env"],
-        "accelerator": plan.job.resources.accelerator,
+        "program": [code.digest, code.program, code.function, code.argv, code.kwargs],
+        "keras": job.code.keras,
+        "env": asdict(job)["env"],
+        "accelerator": job.resources.accelerator,
         "strict": strict,
     }
     key = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()

@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from .. import ids
@@ -25,7 +24,7 @@ from .roots import in_bucket
 
 def with_local_folder(plan: Plan, environ: Mapping[str, str]) -> Plan:
     """Return the plan with its folder on this machine, which is not part of a stored plan."""
-    return replace(plan, local=cache.bucket_folder(_cache(environ), plan.root)) if in_bucket(plan.root) else plan
+    return plan.at(plan.root, cache.bucket_folder(_cache(environ), plan.root)) if in_bucket(plan.root) else plan
 
 
 def _cache(environ: Mapping[str, str]) -> Path:
@@ -63,13 +62,12 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
         copy.pull_plan()
     except MissingError:
         raise RunNotFoundError(f"No such run. Received: {url!r}. Next: podlift runs --root {root}.") from None
-    found = read_plan(paths)
+    # The root may have another name since, for example if the bucket was copied.
+    found = read_plan(paths, root)
     if found.run_id != run_id:
         raise CorruptRunError(
             f"{url!r} contains the run {found.run_id!r}. The directory of a run must have the run's name."
         )
-    # The root may have another name since, for example if the bucket was copied.
-    found = replace(found, root=root, local=paths.root)
     if not ownership.is_owned(paths):
         return _newest(found, copy)
     # For a run of this machine, the bucket is only checked for resumes on other machines.
@@ -80,7 +78,7 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
 
 def _newest(plan: Plan, copy: LocalCopy) -> Plan:
     copy.pull_resumes()
-    return replace(read_plan(plan.paths), root=plan.root, local=plan.local)
+    return read_plan(plan.paths, plan.root)
 
 
 def adopt(plan: Plan, resumes: int, record: str) -> bool:

@@ -52,7 +52,8 @@ def preflight(
     Raises:
         InputError: the accelerator is not a supported TPU, or the program cannot be packaged.
     """
-    from ..planning.prepare import make_plan, packaged  # which shows cached preflights
+    from ..planning.pack import packaged
+    from ..planning.prepare import make_plan  # which shows cached preflights
 
     row = accelerators.lookup(accelerator)
     if row.family != "tpu" or row.refused:
@@ -65,7 +66,10 @@ def preflight(
         else:
             settings |= {"accelerator": row.name, "workers": 1}
         plan = make_plan(what, settings, Target(backend="local", root=folder, name=None), os.environ, verb="preflight")
-        if not fresh and (known := preflight_cache.cached_report(plan, os.environ, strict=strict)) is not None:
+        if (
+            not fresh
+            and (known := preflight_cache.cached_report(plan.job, plan.code, os.environ, strict=strict)) is not None
+        ):
             return known
         plan = packaged(plan)
         report = inspect(plan, row.name, folder, strict=strict, limits=limits or PreflightLimits(), spawn=spawn)

@@ -31,18 +31,20 @@ class PortReservation:
 
 def _bind() -> socket.socket:
     # TensorFlow binds [::], so the same family must be reserved. Without IPv6 it falls back to 0.0.0.0.
-    for family, address in ((socket.AF_INET6, "::"), (socket.AF_INET, "")):
-        held = None
-        try:
-            held = socket.socket(family, socket.SOCK_STREAM)
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-            if family == socket.AF_INET6:
-                held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-            held.bind((address, 0))
-            return held
-        except OSError:
-            if held is not None:
-                held.close()
-            if family == socket.AF_INET:
-                raise
-    raise AssertionError("unreachable")  # pragma: no cover
+    try:
+        return _bound(socket.AF_INET6, "::")
+    except OSError:
+        return _bound(socket.AF_INET, "")
+
+
+def _bound(family: socket.AddressFamily, address: str) -> socket.socket:
+    held = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            held.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        held.bind((address, 0))
+    except OSError:
+        held.close()
+        raise
+    return held

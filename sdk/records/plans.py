@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 from ..spec.layout import RunPaths
 from ..spec.plan import Plan
 from .recorder import read_events, read_file
 
 
-def read_plan(paths: RunPaths) -> Plan:
-    """Return the plan of a run. Raises CorruptRunError if it is damaged."""
+def read_plan(paths: RunPaths, root: str = "") -> Plan:
+    """Return the plan of a run, whose `root` may be another one than at its submit; CorruptRunError if it is damaged."""
     file = paths.plan
     if os.path.isdir(os.path.dirname(paths.revision(""))):
         resumed = sorted(read_events(paths, ("resumed",)), key=lambda event: int(event.data["attempts"]))
         names = [str(event.data["plan"]) for event in resumed if "plan" in event.data]
         file = paths.revision(names[-1]) if names else file
-    plan = Plan.from_json(read_file(file), file)
-    # For a root in a bucket, this folder holds the local copy.
-    return replace(plan, local=paths.root) if "://" in plan.root else plan
+    return Plan.from_json(read_file(file), file, root=root, folder=paths.root)

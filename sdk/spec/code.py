@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,8 @@ class PackedCode:
         generated: content of the files of the bundle that podlift wrote, by path.
         outside: folders of the caller's machine from which no module of the project may load.
         requirements: what the tasks need installed.
+        argv: command-line arguments of the script or module.
+        kwargs: keyword arguments of the function.
     """
 
     kind: str
@@ -59,3 +62,5 @@ class PackedCode:
     generated: Mapping[str, str] = field(default_factory=dict)
     outside: list[str] = field(default_factory=list)
     requirements: PackedRequirements = field(default_factory=PackedRequirements)
+    argv: list[str] = field(default_factory=list)
+    kwargs: dict[str, Any] = field(default_factory=dict)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .. import ids
@@ -13,7 +13,7 @@ from ..errors import CorruptRunError
 from ..hardware import accelerators
 from . import cluster
 from .capabilities import LOCAL, OF_FIRST_PLANS, Capabilities
-from .code import PackedCode
+from .code import PackedCode, PackedFile
 from .findings import Facts, Finding
 from .job import Job
 from .layout import RootPaths, RunPaths
@@ -36,8 +36,6 @@ class Plan:
         target: the options of the backend: a Local or a Vertex.
         job: what the user wants, with every default.
         code: the packaged code and its entry.
-        argv: command-line arguments of the script or module.
-        kwargs: keyword arguments of the function.
         tasks: names of the tasks; the first one determines success.
         facts: what was probed before planning.
         findings: the result of every check.
@@ -57,8 +55,6 @@ class Plan:
     target: Target
     job: Job
     code: PackedCode
-    argv: list[str]
-    kwargs: dict[str, Any]
     tasks: list[str]
     facts: Facts
     findings: tuple[Finding, ...]
@@ -91,17 +87,33 @@ class Plan:
         """The tasks of the cluster."""
         return cluster.members(self.job.resources, self.target)
 
+    def at(self, root: str, local: str = "", executable: str = "") -> Plan:
+        """Return the plan as this machine sees it: where its run is, and where Python is, if that differs here."""
+        facts = replace(self.facts, executable=executable) if executable else self.facts
+        return replace(self, root=root, local=local, facts=facts)
+
+    def repacked(self, digest: str, files: tuple[PackedFile, ...], left_out: Sequence[str], note: Finding) -> Plan:
+        """Return the plan of the same program with later content of its files."""
+        code = replace(self.code, digest=digest, files=files, left_out=[*self.code.left_out, *left_out])
+        return replace(self, code=code, findings=(*self.findings, note))
+
+    def for_run(self, run_id: str, job: Job | None = None, drill: Drill | None = None) -> Plan:
+        """Return the plan of another run of the same code."""
+        return replace(self, run_id=run_id, job=job or self.job, drill=drill or self.drill)
+
     def to_json(self) -> str:
         """Return the plan as JSON text."""
         return json.dumps({"version": VERSION, **_to_data(self)}, indent=1, sort_keys=True)
 
     @staticmethod
-    def from_json(text: str | bytes, where: str) -> Plan:
+    def from_json(text: str | bytes, where: str, *, root: str = "", folder: str = "") -> Plan:
         """Parse the output of `to_json`.
 
         Args:
             text: the file's content.
             where: its path, for the error.
+            root: where its run is now, "" for where it was submitted to.
+            folder: the root's folder on this machine, if the root is a bucket.
 
         Raises:
             CorruptRunError: it is damaged, not a plan, or was written by a later podlift.
@@ -114,7 +126,8 @@ class Plan:
                 raise CorruptRunError(
                     f"{where!r} was written by another podlift: version {data['version']!r}, known: 1 to {VERSION}."
                 )
-            plan = _from_data(data)
+            root = root or data["root"]
+            plan = _from_data({**data, "root": root, "local": folder if "://" in root else ""})
             _check(plan)
             return plan
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -135,8 +148,8 @@ class Plan:
             kind=self.code.kind,
             target=self.code.program,
             function=self.code.function,
-            argv=self.argv,
-            kwargs=self.kwargs,
+            argv=self.code.argv,
+            kwargs=self.code.kwargs,
             bundle=self.bundle,
             digest=self.code.digest,
             roots=self.code.roots,
@@ -182,6 +195,9 @@ def _to_data(plan: Plan) -> dict[str, object]:
 
 
 def _from_data(data: Mapping[str, Any]) -> Plan:
+    missing = {"timeout_s", "grace_s", "exit_wait_s"} - data["job"]["limits"].keys()
+    if missing:
+        raise ValueError(f"limits without {', '.join(sorted(missing))}")
     plan = {
         **data,
         "code": {**data, "program": data[_PROGRAM]},
@@ -189,7 +205,6 @@ def _from_data(data: Mapping[str, Any]) -> Plan:
         "target": decode(BACKENDS.get(data["backend"], Local), data.get(_TARGET, {})),
         "capabilities": data.get("capabilities", OF_FIRST_PLANS.get(data["backend"], LOCAL)),
         "drill": data.get("drill") or None,
-        "local": "",
     }
     return decode(Plan, plan)
 

@@ -71,7 +71,9 @@ def _run(plan: Plan) -> list[tuple[str, str]]:
 
 def _entry(plan: Plan) -> str:
     return (
-        f"{plan.code.program}:{plan.code.function}" if plan.code.function else " ".join([plan.code.program, *plan.argv])
+        f"{plan.code.program}:{plan.code.function}"
+        if plan.code.function
+        else " ".join([plan.code.program, *plan.code.argv])
     )
 
 

@@ -364,5 +364,5 @@ def test_jobs_and_examples_raise_no_false_alarm(entry: str, monkeypatch: pytest.
     args = {"count": 1, "seed": 1} if ":" in entry else None
     found = sdk.plan(sdk.Job(entry, args=args)).findings
     assert [
-        message for level, message in found if level != "note" and any(f" {word} " in message for word in AUDITED)
+        each.message for each in found if each.level != "note" and any(f" {word} " in each.message for word in AUDITED)
     ] == []

@@ -66,9 +66,9 @@ def test_whatever_changes_is_noticed(project: Path, change: str) -> None:
         data.unlink()
     else:
         (project / "key.txt").write_text("-----BEGIN PRIVATE KEY-----")
-        assert sdk.plan("train.py").code.digest == before.digest
+        assert sdk.plan("train.py").code.digest == before.code.digest
         job = sdk.Job("train.py", code=sdk.Code(include=("key.txt",)))
-    assert sdk.plan(job).code.digest != before.digest
+    assert sdk.plan(job).code.digest != before.code.digest
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", "", "null", "forged"])
@@ -80,7 +80,7 @@ def test_a_damaged_memory_is_no_memory(project: Path, tmp_path: Path, damage: st
         data["packed"]["digest"] = "0" * 64
         damage = json.dumps(data)
     file.write_text(damage)
-    assert sdk.plan("train.py").code.digest == before.digest
+    assert sdk.plan("train.py").code.digest == before.code.digest
 
 
 def test_what_was_written_a_moment_ago_is_not_remembered(project: Path, tmp_path: Path, monkeypatch) -> None:

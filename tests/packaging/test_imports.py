@@ -212,7 +212,7 @@ def test_a_list_that_a_function_would_never_see_is_refused(write, args: list, ne
 def test_a_list_that_a_program_may_read_is_its_argv(write, text: str) -> None:
     write("train.py", text)
     write("helpers.py", "from sys import argv\ndef go(): ...")
-    assert sdk.plan("train:main", args=["7"]).argv == ["7"]
+    assert sdk.plan("train:main", args=["7"]).code.argv == ["7"]
 
 
 @pytest.mark.parametrize(

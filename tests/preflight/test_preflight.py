@@ -257,7 +257,7 @@ def test_a_plan_for_a_tpu_shows_the_verdict_on_the_same_code_or_says_that_it_is_
         plan, PreflightReport(accelerator="v5e-8", findings=(REFUSED,), reached="done"), os.environ, strict=False
     )
     again = sdk.plan("train.py", accelerator="v5e-8")
-    assert ["warning" for level, message in again.findings if "1 problem" in message and level == "warning"]
+    assert [each for each in again.findings if "1 problem" in each.message and each.level == "warning"]
     cloud = sdk.Vertex(project="our-project", regions=["us-central1"], bucket="somebodys-runs")
     assert "1 problem" in said(sdk.plan("train.py", accelerator="v5e-8", backend=cloud))[0]
     assert "not been checked for TPUs" in said(sdk.plan("train.py", accelerator="v5e-4"))[0]

@@ -152,7 +152,9 @@ class JobCreation:
         raise _not_created(rejections, skipped)
 
     def _create_in(self, region: str) -> CreatedJob | Diagnosis:
-        for sent in range(1, _TRIES + 1):
+        sent = 0
+        while True:
+            sent += 1
             try:
                 return self._record(self._jobs.create(region, self._request.job))
             except VertexRejectedError as error:
@@ -174,7 +176,6 @@ class JobCreation:
                         f"The run {self._request.run_id} was not started: {error} The request was sent {sent} times. If it "
                         f"created a job, podlift will find it by its label. Next: podlift status {self._request.run_id}."
                     ) from error
-        raise AssertionError("unreachable")  # pragma: no cover
 
     def _search(self) -> CreatedJob | None:
         """Return the job if it was created. Searches several times, because the list may be out of date."""

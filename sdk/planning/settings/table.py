@@ -31,6 +31,8 @@ _INTERNAL |= {"PODLIFT_TASKS"}
 _INTERNAL |= {"PODLIFT_EMULATOR"}
 # How many replicas the stand-in for a TPU has on this machine: it changes no plan.
 _INTERNAL |= {"PODLIFT_TPU_REPLICAS"}
+# Several values that may be written as one text: "us-central1,us-east1".
+_AS_TEXT = ("vertex_regions",)
 _STEPS = re.compile(r"(\d+)\s*steps?")
 _EVERY = "must be a duration, a number of steps or both, such as 5m, 500steps or 500steps,5m; or none"
 _EVERY_DOC = (
@@ -89,8 +91,9 @@ def _settings() -> dict[str, Setting]:
         for field in [field.name for field in fields(kind) if field.name not in GROUPS]:
             name = setting_name(f"{group}.{field}")
             every = field in EVERY
+            hint = str | hints[field] if name in _AS_TEXT else hints[field]
             doc = _EVERY_DOC if every else _doc(kind, field)
-            found[name] = Setting(name, group, field, str | None if every else hints[field], doc)
+            found[name] = Setting(name, group, field, str | None if every else hint, doc)
     return found
 
 
@@ -177,7 +180,7 @@ def read(setting: Setting, text: str) -> Any:
         return _every_text(*_every(text))
     if setting.is_duration:
         return parse_duration(text)
-    if tuple in kinds:
+    if tuple in kinds and str in kinds:
         return json.loads(text) if text.startswith("[") else text
     if str in kinds or Literal in kinds:
         return text

@@ -55,7 +55,7 @@ def test_offline_nobody_is_asked_but_an_emulator_where_a_bucket_lies(
 ) -> None:
     before = podlift_vertex.requests().total
     made = plan(online=None, bucket="there-is-no-such-bucket")
-    assert "online" not in made.facts
+    assert made.facts.online == {}
     # The question itself is a request.
     assert podlift_vertex.requests().total - before <= 1
 
@@ -83,9 +83,7 @@ def test_a_bucket_elsewhere_is_refused_offline_where_its_place_is_known(
         InputError, match=r"is in europe-west4.* Checked on 2026-09-21; podlift plan --online checks again\.$"
     ):
         plan(online=None, bucket="in-europe")
-    assert (
-        plan(online=None, bucket="in-europe", regions="europe-west4").facts["online"]["bucket"]["seen"] == "2026-09-21"
-    )
+    assert plan(online=None, bucket="in-europe", regions="europe-west4").facts.online["bucket"]["seen"] == "2026-09-21"
 
 
 def test_a_submit_into_a_bucket_elsewhere_is_refused_before_anything_is_written(
@@ -225,7 +223,7 @@ def test_without_credentials_a_plan_is_made_and_says_how_to_get_some(
 
 def test_what_is_not_configured_is_not_asked_for(plan: Callable[..., sdk.Plan]) -> None:
     made = sdk.plan("train.py", backend="vertex", online=True)
-    assert made.facts.get("online", {}) == {}
+    assert made.facts.online == {}
     assert "No bucket is configured" in said(made, "warning")
 
 
@@ -247,14 +245,14 @@ def test_online_is_an_option_a_variable_and_a_line_of_the_projects_file(
 
 def test_an_option_wins_over_the_variable(plan: Callable[..., sdk.Plan], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PODLIFT_ONLINE", "1")
-    assert "online" not in plan(online=False, bucket="nobodys-own").facts
+    assert plan(online=False, bucket="nobodys-own").facts.online == {}
     monkeypatch.setenv("PODLIFT_ONLINE", "perhaps")
     with pytest.raises(InputError, match=r"PODLIFT_ONLINE: must be true or false. Received: 'perhaps'"):
         plan(online=None)
 
 
 def test_here_there_is_nobody_to_ask(plan: Callable[..., sdk.Plan], tmp_path: Path) -> None:
-    assert "online" not in sdk.plan("train.py", root=tmp_path / "runs", online=True).facts
+    assert sdk.plan("train.py", root=tmp_path / "runs", online=True).facts.online == {}
 
 
 @pytest.fixture

@@ -1,0 +1,172 @@
+"""The third step of planning: finds the code, reads its requirements, chooses its files and checks its imports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..checks import Facts, Finding
+from ..errors import InputError, Problems
+from ..packaging import bundle, never_packaged
+from ..packaging.audit import check as audit
+from ..packaging.audit.environment import Preload
+from ..packaging.audit.import_sources import TaskEnvironment
+from ..packaging.audit.installed import Installed
+from ..packaging.bundle import Bundle
+from ..packaging.entry import LocatedEntry, locate, widen
+from ..packaging.requirements import read
+from ..packaging.requirements.read import Requirements
+from ..spec.code import PackedCode, PackedRequirements
+from ..spec.layout import RootPaths
+from ..spec.plan import Plan
+from .validate import Wanted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Packed:
+    """The code that a plan runs, and what was noticed about it."""
+
+    code: PackedCode
+    preload: Preload
+    notes: tuple[Finding, ...]
+    title: str  # of the program, for the default name of the run
+    home: str  # name of the project's folder
+
+
+def pack(wanted: Wanted, facts: Facts, own_files: Mapping[never_packaged.FileIdentity, str]) -> Packed:
+    """Choose the files of the program; `own_files` are written by this process and left out.
+
+    Raises:
+        InputError: every mistake that was found in the code.
+    """
+    if wanted.entry is None:
+        raise InputError("No entry. Name a script, a notebook, package.module or package.module:function.")
+    problems, asked = Problems(), wanted.job.code
+    source = locate(wanted.entry, wanted.project)
+    needed, preload, found = Requirements(), Preload(), list[Finding]()
+    with problems.collect():
+        needed = read.gather(asked.requirements, source.home)
+    with problems.collect():
+        source = widen(source, [*asked.include, *needed.folders])
+    packed = bundle.build(
+        source,
+        never=_own_folders(Path(wanted.local or wanted.root), source.home, wanted.cache),
+        exclude=asked.exclude,
+        cache=wanted.cache,
+        own_files=own_files,
+    )
+    bundle.check_entry(source, packed)
+    with problems.collect():
+        found, preload = _audited(wanted, facts, source, packed, needed)
+    problems.raise_if_any()
+    # The content of an image is unknown here.
+    differences = _compared(needed, isolated=asked.isolated) if wanted.capabilities.runs_here else []
+    return Packed(
+        code=_code(wanted, source, packed, needed),
+        preload=preload,
+        notes=(*_alone(source), *source.notes, *needed.notes, *packed.notes, *differences, *found),
+        title=f"{source.notebook.removesuffix('.ipynb')}.py" if source.notebook else source.target,
+        home=source.home.name,
+    )
+
+
+def _audited(
+    wanted: Wanted, facts: Facts, source: LocatedEntry, packed: Bundle, needed: Requirements
+) -> tuple[list[Finding], Preload]:
+    job = wanted.job
+    return audit.check(
+        source,
+        [member.path for member in packed.members],
+        TaskEnvironment(
+            requirements=needed,
+            isolated=job.code.isolated,
+            in_image=not wanted.capabilities.runs_here,
+            legacy=job.code.keras == "legacy",
+            pythonpath="PYTHONPATH" in job.env and not job.code.isolated,
+            dropped=facts.dropped,
+        ),
+        kwargs=None if not wanted.is_valid else job.args if isinstance(job.args, dict) else {},
+        args=job.args if isinstance(job.args, list) else (),
+        chief=wanted.target.shape != "workers" and job.resources.workers + job.resources.ps > 1,
+        servers=job.resources.ps > 0,
+        left_out=packed.left_out,
+    )
+
+
+def _code(wanted: Wanted, source: LocatedEntry, packed: Bundle, needed: Requirements) -> PackedCode:
+    job = wanted.job
+    outside = {source.project / part for part in (source.base, *source.parts)}
+    return PackedCode(
+        kind=source.kind,
+        program=source.target,
+        function=source.function,
+        argv=[] if source.function and isinstance(job.args, dict) else job.argv(),
+        kwargs=job.args if isinstance(job.args, dict) else {},
+        project=str(source.project),
+        roots=list(source.roots),
+        only=source.file if source.alone else "",
+        cwd=source.cwd,
+        outside=[] if source.alone else sorted(map(str, outside)),
+        digest=packed.digest,
+        files=packed.members,
+        left_out=list(packed.left_out),
+        generated=dict(packed.generated),
+        requirements=PackedRequirements(
+            source=needed.source,
+            lines=list(needed.lines),
+            options=list(needed.options),
+            constraints=list(needed.constraints),
+        ),
+    )
+
+
+def _compared(needed: Requirements, *, isolated: bool) -> Sequence[Finding]:
+    """Return the differences between the requirements and the environment of the tasks."""
+    if isolated:
+        bare = "The fresh environment will hold nothing but Python: no requirements were found (code_requirements=)."
+        return [] if needed.lines else [Finding("warning", bare)]
+    if not needed.source:
+        return []
+    here = Installed().versions
+    return [*read.pins(needed, here), *read.differences(needed, here)]
+
+
+def _own_folders(root: Path, home: Path, cache_folder: Path | None) -> dict[Path, str]:
+    """Return podlift's own folders, which are never packaged."""
+    own = {} if cache_folder is None else {Path(os.path.realpath(cache_folder)): "podlift's cache"}
+    if root != home:
+        return {**own, root: "the root of runs"}
+    paths = RootPaths(str(root))
+    return {**own, Path(paths.runs): "the root of runs", Path(paths.bundle("")).parent: "the root of runs"}
+
+
+def _alone(source: LocatedEntry) -> list[Finding]:
+    if not source.alone:
+        return []
+    folder = str(source.project)
+    reason = f"Only the script is packaged: {folder!r} is shared with other things. Set code_project= to change that."
+    return [Finding("note", reason)]
+
+
+def bundle_of(plan: Plan) -> Bundle:
+    return Bundle(plan.code.digest, plan.code.files, generated=plan.code.generated)
+
+
+def packaged(plan: Plan) -> Plan:
+    """Write the archive of a plan that was just made, and return the plan of its content.
+
+    Files that changed meanwhile, as logs do, are packaged as they are now. A plan from a file is executed exactly instead:
+    see `bundle.write`.
+    """
+    before = bundle_of(plan)
+    place = RootPaths(plan.local or plan.root).bundle
+    entry = plan.code.program if plan.code.kind == "script" else ""
+    made = bundle.take(before, Path(plan.code.project), place, entry=entry)
+    if made.digest == plan.code.digest:
+        return plan
+    now = {member.path: member for member in made.members}
+    changed = ", ".join(member.path for member in before.members if now.get(member.path) != member)
+    note = Finding("note", f"Changed while the plan was made, and packaged with the later content: {changed}.")
+    return plan.repacked(made.digest, made.members, made.left_out, note)
