@@ -625,8 +625,8 @@ MUTATIONS = (
     Mutation(
         "a condition on a generation of 0 is none",
         "sdk/emulator/gcs/conditions.py",
-        "            if required is not None and required != actual",
-        "            if required and required != actual",
+        '        if any(each not in (None, "*", value) for each, value in zip(required',
+        '        if any(each not in (None, 0, "*", value) for each, value in zip(required',
         (CONDITIONS,),
     ),
     Mutation(

@@ -567,3 +567,21 @@ def test_27_a_zombie_removes_no_checkpoint_that_its_successor_keeps(store: Posix
     with pytest.raises(FencedError):
         retention.tidy()
     assert files(store, "commits/") == before
+
+
+def test_a_checkpoint_that_retention_removes_while_it_is_read_is_not_called_damaged(store: PosixStore) -> None:
+    commits = saved(store, 1, 2)
+
+    class Removing(FaultyStore):
+        """Another process removes the newest checkpoint after its manifest was read."""
+
+        def list(self, prefix: str) -> object:
+            if prefix.startswith("data/") and commits[-1] in files(store):
+                store.delete(commits[-1])
+                for key in files(store, prefix):
+                    store.delete(key)
+            return super().list(prefix)
+
+    found = restore.newest(Removing(store))
+    assert found is not None and found.manifest.step == 1
+    assert files(store, "quarantine/") == []
