@@ -148,6 +148,7 @@ def test_a_value_knows_which_of_its_fields_were_given() -> None:
     assert given_fields(sdk.Limits()) == {}
 
 
+@pytest.mark.process
 def test_values_are_read_from_json_and_packed_into_tasks_without_pydantic() -> None:
     lines = (
         "import sys; sys.modules['pydantic'] = None",
