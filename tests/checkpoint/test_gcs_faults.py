@@ -327,6 +327,7 @@ def test_22_and_25_a_page_that_fails_is_an_error_and_never_a_shorter_list(
 
 RACE = """
     import os, sys
+    from sdk.checkpoint import opening
     from sdk.clock import SystemClock
     from sdk.errors import AlreadyExistsError, ConflictError
     from sdk.storage.registry import open_store
