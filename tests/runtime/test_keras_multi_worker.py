@@ -143,7 +143,10 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 from sdk.runtime.patches import install
 from sdk.runtime.patches.keras_multi_worker import PATCH
+from sdk import logs
 lines = []
+heard = logs.heard(lines.append)
+heard.__enter__()
 """
 
 
@@ -157,14 +160,14 @@ def program(text):
 def test_it_imports_neither_tensorflow_nor_keras_itself():
     program("""
         import sys
-        install([PATCH], lines.append)
+        install([PATCH])
         assert not {"tensorflow", "keras"} & set(sys.modules)
     """)
 
 
 def test_it_is_applied_to_this_keras_before_anything_starts_the_runtime():
     program("""
-        install([PATCH], lines.append)
+        install([PATCH])
         import keras
         import tensorflow as tf
         assert len(lines) == 1 and "keras#20585" in lines[0] and "not applied" not in lines[0], lines
@@ -191,7 +194,7 @@ def test_a_keras_that_was_cured_already_is_left_alone():
         trainer.reduce_per_replica = stock_reduce
         assert PATCH.needed(trainer), "the other half"
         trainer.reduce_per_replica = reduce_per_replica
-        install([PATCH], lines.append)
+        install([PATCH])
         assert trainer.reduce_per_replica is reduce_per_replica and not lines
     """)
 
@@ -201,7 +204,7 @@ def test_an_unknown_keras_or_tensorflow_is_not_patched_and_the_log_reports_that(
         import keras.src.backend.tensorflow.trainer as trainer, keras.src.version as version
         stock, known = trainer.reduce_per_replica, version.__version__
         for version.__version__, trainer.tf.__version__ in (("3.7.0", "2.18.0"), ("3.16.0", "2.21.0"), (known, "2.22.0")):
-            install([PATCH], lines.append)
+            install([PATCH])
         assert len(lines) == 3 and all("not applied" in line for line in lines), lines
         assert trainer.reduce_per_replica is stock
     """)
@@ -225,7 +228,7 @@ def test_other_strategies_compute_what_they_do_without_it():
                 history = model.fit(x, x[:, :2], batch_size=4, epochs=2, shuffle=False, verbose=0).history
                 yield history, model.get_weights(), model.predict(x, verbose=0)
         stock = list(numbers())
-        install([PATCH], lines.append)
+        install([PATCH])
         assert lines
         for before, after in zip(stock, numbers()):
             assert before[0] == after[0]
