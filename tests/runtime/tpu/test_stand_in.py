@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support import PROGRAMS, REPO
+from support import PROGRAMS, REPO, heard
 
 import sdk
 from sdk.clock import SystemClock
@@ -173,15 +173,15 @@ class Waiting(SystemClock):
 
 
 def test_a_tpu_that_comes_late_is_waited_for():
-    clock, lines = Waiting(), []
-    assert host.wait(clock, lines.append, lambda: ["/dev/accel0"] if clock.passed >= 5 else [])
+    clock, lines = Waiting(), heard()
+    assert host.wait(clock, lambda: ["/dev/accel0"] if clock.passed >= 5 else [])
     assert clock.passed == 5
     assert len(lines) == 1
 
 
 def test_a_tpu_that_never_comes_is_named_when_the_wait_is_over():
-    clock, lines = Waiting(), []
-    assert not host.wait(clock, lines.append, lambda: [])
+    clock, lines = Waiting(), heard()
+    assert not host.wait(clock, lambda: [])
     assert clock.passed == host.WAIT_S
     assert "/dev/accel" in lines[-1]
 
