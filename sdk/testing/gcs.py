@@ -20,6 +20,7 @@ import pytest
 
 if TYPE_CHECKING:
     from google.cloud.storage import Client  # type: ignore[import-untyped]
+    from typing_extensions import Self
 
 _ANSWER_S = 60.0
 _POOL = 64
@@ -51,7 +52,7 @@ class GcsServer:
         self._port, self._url = 0, ""
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> GcsServer:
+    def __enter__(self) -> Self:
         self.start()
         return self
 
