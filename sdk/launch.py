@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from . import backends
 from .checkpoint import catalog, opening
@@ -19,7 +18,7 @@ from .packaging import bundle
 from .planning import remote
 from .planning.pack import bundle_of, packaged
 from .planning.prepare import make_plan
-from .planning.settings.merge import Target, missing_variables
+from .planning.settings.merge import Destination, missing_variables
 from .records.events import Event, resume_count, saved_step, source_of
 from .records.recorder import Recorder
 from .spec.code import PackedFile
@@ -86,7 +85,10 @@ def resume(plan: Plan, events: Sequence[Event], status: Status, code: str, clock
     problems += missing_variables(plan.job, os.environ)
     if problems:
         raise InputError(problems)
-    data: dict[str, Any] = {"attempts": status.attempts, "cancel_requests": len(posix.list_names(plan.paths.control))}
+    data: dict[str, object] = {
+        "attempts": status.attempts,
+        "cancel_requests": len(posix.list_names(plan.paths.control)),
+    }
     difference = CodeDifference()
     if code == "current":
         plan, difference = _current(plan)
@@ -184,7 +186,7 @@ def _current(plan: Plan) -> tuple[Plan, CodeDifference]:
     if plan.code.kind == "script":
         entry = os.path.join(plan.code.project, plan.code.program)
     job = replace(plan.job, entry=entry, code=replace(plan.job.code, project=plan.code.project))
-    target = Target(backend=replace(plan.target), root=plan.root, name=None)
+    target = Destination(backend=replace(plan.target), root=plan.root, name=None)
     made = packaged(make_plan(job, {}, target, {}, verb="resume", resumed=plan))
     return made, _difference(plan.code.files, made.code.files)
 

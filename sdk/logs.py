@@ -36,7 +36,7 @@ class PodliftLogger(logging.Logger):
             handler.handle(record)
 
 
-class _Printer(logging.Handler):
+class _LineWriter(logging.Handler):
     """Writes each record to the process's own output, with one system call and without a lock.
 
     A signal's handler may thus log at any instant. The descriptors are copies: a program may redirect or close its streams.
@@ -82,7 +82,7 @@ def logger(room: str) -> logging.Logger:
 
 def start(message: str = MARKED, *, errors_apart: bool = False) -> None:
     """Print the messages of this process from now on: to its standard error, or with `errors_apart` only the errors there."""
-    _own[:] = [_Printer(message, errors_apart=errors_apart)]
+    _own[:] = [_LineWriter(message, errors_apart=errors_apart)]
 
 
 @contextmanager

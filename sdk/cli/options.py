@@ -14,7 +14,7 @@ import typer
 
 from ..errors import InputError, Problems
 from ..planning.settings import table
-from ..planning.settings.merge import UNNAMED, Target
+from ..planning.settings.merge import UNNAMED, Destination
 from ..spec.job import FromCaller
 from ..spec.setting_names import RENAMED, renamed
 from .help import panel_of, show_all
@@ -51,7 +51,7 @@ class CommandLine:
     env: list[str]
     inputs: list[str]
     texts: dict[str, object]
-    target: Target
+    target: Destination
 
     @property
     def is_plan(self) -> bool:
@@ -102,7 +102,7 @@ def with_settings(*, words: Any, **target: Any) -> Callable[[Callable[..., None]
                 env=values.pop("env") or [],
                 inputs=values.pop("inputs") or [],
                 texts={name: text for name, text in texts.items() if text is not None and text != []},
-                target=Target(**{name: values.pop(name) for name in target}),
+                target=Destination(**{name: values.pop(name) for name in target}),
             )
             verb(command=command, **values)
 

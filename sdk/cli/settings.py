@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import Problems
 from ..planning.settings import table as settings_table
-from ..planning.settings.merge import UNNAMED, Settings, Target, defaults, gather
+from ..planning.settings.merge import UNNAMED, Destination, Settings, defaults, gather
 from .output import as_json, table
 from .parameters import Json, ProgramOfSettings
 
@@ -15,7 +15,7 @@ from .parameters import Json, ProgramOfSettings
 def config(entry: ProgramOfSettings = None, json_output: Json = False) -> None:
     """Show every setting, its value and its origin."""
     problems = Problems()
-    found = gather(entry or UNNAMED, {}, Target(), os.environ, problems)
+    found = gather(entry or UNNAMED, {}, Destination(), os.environ, problems)
     with problems.collect():
         settings_table.job({**found.job, "entry": found.job.get("entry", "none")})
     rows = [(name, _shown(name, value), found.origins.get(name, "default")) for name, value in _values(found).items()]

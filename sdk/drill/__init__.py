@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..clock import Clock, SystemClock
 from ..logs import logger
 from ..planning.pack import packaged
-from ..planning.settings.merge import Entry, Target
+from ..planning.settings.merge import Destination, Entry
 from ..records.recorder import read_events
 from ..run import Run
 from ..spec.job import Job
@@ -64,7 +64,7 @@ def run_drill(
         InputError: with every mistake, before anything is started.
         RunError: an undisturbed training failed.
     """
-    target = Target(root=root, name=name)
+    target = Destination(root=root, name=name)
     plan = prepare(what, settings, target, os.environ, kills=kills, seed=seed)
     return execute(plan, kills, SystemClock())
 
@@ -77,10 +77,10 @@ def execute(plan: Plan, kills: Sequence[str], clock: Clock) -> DrillReport:
         RunError: an undisturbed training failed.
     """
     # Packaged once, so that all its runs have the same code.
-    return _Drill(packaged(plan), kills, clock).report()
+    return _DrillRunner(packaged(plan), kills, clock).report()
 
 
-class _Drill:
+class _DrillRunner:
     def __init__(self, plan: Plan, kills: Sequence[str], clock: Clock) -> None:
         self._plan = plan
         self._kills = kills

@@ -13,7 +13,7 @@ from ..clock import Clock
 from ..errors import PodliftError, Problems
 from ..logs import logger
 from ..planning.prepare import make_plan
-from ..planning.settings.merge import Entry, Target
+from ..planning.settings.merge import Destination, Entry
 from ..records.events import Event
 from ..records.recorder import read_events
 from ..run import Run
@@ -42,7 +42,7 @@ _CANCEL_S = 30.0
 def prepare(
     what: Entry | Job,
     given: Mapping[str, object],
-    target: Target,
+    target: Destination,
     environ: Mapping[str, str],
     *,
     kills: Sequence[str],

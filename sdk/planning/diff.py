@@ -77,12 +77,12 @@ def anonymous(plan: Plan) -> Plan:
     return plan.for_run(_RUN_ID)
 
 
-def as_json(changes: Sequence[Change]) -> dict[str, Any]:
+def as_json(changes: Sequence[Change]) -> dict[str, object]:
     """Return the changes by section, and whether the plans are the same."""
-    found: dict[str, Any] = {"same": not changes}
+    sections: dict[str, list[dict[str, object]]] = {}
     for change in changes:
-        found.setdefault(change.section, []).append({k: v for k, v in asdict(change).items() if k != "section"})
-    return found
+        sections.setdefault(change.section, []).append({k: v for k, v in asdict(change).items() if k != "section"})
+    return {"same": not changes, **sections}
 
 
 def _chosen(data: Mapping[str, object], names: Sequence[str]) -> dict[str, object]:
@@ -148,7 +148,7 @@ def _named(items: list[Any]) -> bool:
     return all(isinstance(item, Mapping) and item.keys() == {"name", "value"} for item in items)
 
 
-def _by_name(items: list[Any]) -> dict[str, Any]:
+def _by_name(items: list[Any]) -> dict[str, object]:
     return {item["name"]: item["value"] for item in items}
 
 

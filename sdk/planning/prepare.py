@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from .. import backends, checks
 from ..checks import Facts
@@ -15,14 +14,14 @@ from ..spec.job import Job
 from ..spec.plan import Plan
 from .decide import decide
 from .pack import pack
-from .settings.merge import Entry, Target, gather
+from .settings.merge import Destination, Entry, gather
 from .validate import Wanted, validate
 
 
 def make_plan(
     what: Entry | Job,
-    given: Mapping[str, Any],
-    target: Target,
+    given: Mapping[str, object],
+    target: Destination,
     environ: Mapping[str, str],
     *,
     verb: str = "plan",
@@ -55,7 +54,7 @@ def _probe(wanted: Wanted, *, online: bool, starting: bool) -> Facts:
     return backend.probe(wanted.job, wanted.target, root=wanted.root, online=online, starting=starting)
 
 
-def refuse_keywords(given: Mapping[str, Any], other: str) -> None:
+def refuse_keywords(given: Mapping[str, object], other: str) -> None:
     names = [name for name, value in given.items() if value is not None]
     if names:
         raise InputError(f"{', '.join(names)}: cannot be combined with {other}.")

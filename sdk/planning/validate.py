@@ -73,7 +73,7 @@ def validate(settings: Settings, environ: Mapping[str, str], problems: Problems,
             warm = warm_start(job.checkpoints.resume_from, lambda run: references.url_of(run, root, environ))
     return Wanted(
         entry=entry if isinstance(entry, str) or callable(entry) else None,
-        project=settings.job.get("code_project"),
+        project=settings.values.get("code_project"),
         job=job,
         is_valid=job is not _ANY_JOB,
         backend=backend,

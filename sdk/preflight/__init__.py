@@ -13,7 +13,7 @@ from ..errors import InputError
 from ..hardware import accelerators
 from ..planning import preflight_cache
 from ..planning.preflight_findings import Layer, PreflightFinding, PreflightReport
-from ..planning.settings.merge import Entry, Target
+from ..planning.settings.merge import Destination, Entry
 from ..process import spawn as processes
 from ..spec.job import Job
 from ..spec.policies import Resources
@@ -65,7 +65,9 @@ def preflight(
             what = Job(**{**given_fields(what), "resources": Resources(accelerator=row.name)})
         else:
             settings |= {"accelerator": row.name, "workers": 1}
-        plan = make_plan(what, settings, Target(backend="local", root=folder, name=None), os.environ, verb="preflight")
+        plan = make_plan(
+            what, settings, Destination(backend="local", root=folder, name=None), os.environ, verb="preflight"
+        )
         if (
             not fresh
             and (known := preflight_cache.cached_report(plan.job, plan.code, os.environ, strict=strict)) is not None

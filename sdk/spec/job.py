@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 from ..text import SHOWN, shown
 from .policies import Checkpoints, Code, Limits, Resources, Retry
-from .values import Check, PathText, Value, as_text, is_utf8
+from .values import PathText, Validator, Value, as_text, is_utf8
 
 JsonArgs = list[Any] | dict[str, Any] | None
 
@@ -174,11 +174,11 @@ class Job(Value):
     """
 
     entry: PathText = field(kw_only=False)
-    args: Annotated[JsonArgs, Check(_json_args, before=True)] = None
-    env: Annotated[Environment, Check(_environment_values, before=True), Check(_environment)] = field(
+    args: Annotated[JsonArgs, Validator(_json_args, before=True)] = None
+    env: Annotated[Environment, Validator(_environment_values, before=True), Validator(_environment)] = field(
         default_factory=dict
     )
-    inputs: Annotated[dict[str, str], Check(_inputs, before=True)] = field(default_factory=dict)
+    inputs: Annotated[dict[str, str], Validator(_inputs, before=True)] = field(default_factory=dict)
     resources: Resources = field(default_factory=Resources)
     code: Code = field(default_factory=Code)
     limits: Limits = field(default_factory=Limits)

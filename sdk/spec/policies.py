@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from ..hardware import Provisioning, accelerators, pricing
-from .values import Bounds, Check, Name, PathText, Seconds, Texts, Value, text_or_texts
+from .values import Bounds, Name, PathText, Seconds, Texts, Validator, Value, text_or_texts
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -53,7 +53,7 @@ class Resources(Value):
     """
 
     workers: Annotated[int, Bounds(ge=1, le=1000)] = 1
-    accelerator: Annotated[str, Check(_accelerator)] = "cpu"
+    accelerator: Annotated[str, Validator(_accelerator)] = "cpu"
     ps: Annotated[int, Bounds(ge=0, le=1000)] = 0
     evaluator: bool = False
 
@@ -79,7 +79,7 @@ class Code(Value):
     project: PathText | None = None
     include: Texts = ()
     exclude: Texts = ()
-    requirements: Annotated[str | tuple[str, ...], Check(text_or_texts, before=True)] = "auto"
+    requirements: Annotated[str | tuple[str, ...], Validator(text_or_texts, before=True)] = "auto"
     isolated: bool = False
     keras: Literal["auto", "legacy"] = "auto"
     writes: Literal["chief", "all"] = "chief"
@@ -146,7 +146,7 @@ class Checkpoints(Value):
     every_steps: Annotated[int, Bounds(ge=1)] | None = None
     every_s: Seconds | None = 300.0
     keep_last: Annotated[int, Bounds(ge=1)] = 3
-    best: Annotated[str, Check(_metric)] | None = None
+    best: Annotated[str, Validator(_metric)] | None = None
     on_busy: Literal["skip", "block"] = "skip"
     auto: bool = True
     resume_from: PathText | None = None
@@ -240,7 +240,7 @@ class Vertex(Target):
     """
 
     project: Name | None = None
-    regions: Annotated[tuple[Name, ...], Check(_regions, before=True), Check(_some)] = ("us-central1",)
+    regions: Annotated[tuple[Name, ...], Validator(_regions, before=True), Validator(_some)] = ("us-central1",)
     bucket: Name | None = None
     service_account: Name | None = None
     image: Name | None = None

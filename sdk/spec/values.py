@@ -73,7 +73,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Check:
+class Validator:
     """A function that raises ValueError for a bad value, and returns a good one, perhaps changed."""
 
     function: Callable[[Any], Any]
@@ -108,6 +108,6 @@ def text_or_texts(value: object) -> object:
 
 
 Name = Annotated[str, Bounds(min_length=1)]
-PathText = Annotated[str, Check(as_text, before=True)]
-Texts = Annotated[tuple[str, ...], Check(_texts, before=True)]
+PathText = Annotated[str, Validator(as_text, before=True)]
+Texts = Annotated[tuple[str, ...], Validator(_texts, before=True)]
 Seconds = Annotated[float, Bounds(gt=0)]

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
@@ -116,7 +116,7 @@ class GcsServer:
         options = {"api_endpoint": self.url}
         return Client(project="podlift", credentials=credentials, _http=session, client_options=options)
 
-    def faults(self, *rules: dict[str, Any]) -> None:
+    def faults(self, *rules: Mapping[str, object]) -> None:
         """Inject these faults from now on, and no others: `gcs.faults({"kind": "drop_after", "nth": 1})`.
 
         Args:

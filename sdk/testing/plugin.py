@@ -127,7 +127,7 @@ def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> 
     from ..errors import InputError, nearest
     from ..planning.prepare import make_plan
     from ..planning.settings import table
-    from ..planning.settings.merge import Target
+    from ..planning.settings.merge import Destination
     from ..run import Run
     from ..spec.setting_names import RENAMED, renamed
 
@@ -140,7 +140,7 @@ def _submit(entry: Any, settings: dict[str, Any], root: Path, rootdir: Path) -> 
     if unknown:
         raise InputError(unknown)
     # The environment and the project's file must not send a test's run to a cloud or to the user's own root.
-    target = Target(root=root, name=settings.pop("name", None), backend=settings.pop("backend", "local"))
+    target = Destination(root=root, name=settings.pop("name", None), backend=settings.pop("backend", "local"))
     entry, given = _found(entry, settings, rootdir)
     return Run(launch.execute(make_plan(entry, given, target, os.environ, verb="submit"), exact=False))
 

@@ -22,7 +22,7 @@ from sdk import launch
 from sdk.emulator.server import prepared
 from sdk.packaging import tree as trees
 from sdk.planning.prepare import make_plan
-from sdk.planning.settings.merge import Target
+from sdk.planning.settings.merge import Destination
 from sdk.run import Run
 
 PODLIFT = f"{sys.executable} -m sdk"
@@ -92,7 +92,7 @@ def test_a_submit_whose_output_lies_in_a_busy_project_runs_and_leaves_its_own_fi
 
 
 def plan_of(entry: str) -> sdk.Plan:
-    return make_plan(entry, {}, Target(), os.environ, verb="submit")
+    return make_plan(entry, {}, Destination(), os.environ, verb="submit")
 
 
 def test_one_call_takes_files_as_they_are_when_it_packages_them(write) -> None:

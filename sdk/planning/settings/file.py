@@ -73,7 +73,7 @@ def _of(home: Path, problems: Problems) -> FileSettings:
     return FileSettings(place=place, values=_values(given, place, home, problems))
 
 
-def _unread(home: Path, pyproject: Mapping[str, Any]) -> list[str]:
+def _unread(home: Path, pyproject: Mapping[str, object]) -> list[str]:
     """Return a sentence for each place that looks as if it held settings, and is none."""
     tool = pyproject.get("tool")
     tables = {f"[{name}]": name for name in pyproject if name != "tool"}
@@ -94,7 +94,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _values(given: Mapping[str, Any], place: str, home: Path, problems: Problems) -> dict[str, Any]:
+def _values(given: Mapping[str, object], place: str, home: Path, problems: Problems) -> dict[str, object]:
     known = [*config.SETTINGS, *config.TARGET]
     found = {}
     for table, key, value in _entries(given):
@@ -112,7 +112,7 @@ def _values(given: Mapping[str, Any], place: str, home: Path, problems: Problems
     return found
 
 
-def _entries(given: Mapping[str, Any]) -> Iterator[tuple[str, str, Any]]:
+def _entries(given: Mapping[str, object]) -> Iterator[tuple[str, str, Any]]:
     """Yield the table, "" for the top, the key and the value of each setting."""
     for key, value in given.items():
         name = key.replace("-", "_")

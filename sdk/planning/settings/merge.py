@@ -26,11 +26,11 @@ UNNAMED: Any = object()
 # One variable, one input more does not drop the others: these are merged name by name.
 _MERGED = ("env", "inputs")
 # Values about the target that are not text.
-_KINDS: dict[str, Any] = {"root": (str, PurePath), "online": bool}
+_KINDS: dict[str, type | tuple[type, ...]] = {"root": (str, PurePath), "online": bool}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Target:
+class Destination:
     """Where a run goes: None where nothing was said."""
 
     backend: str | policies.Target | None = None
@@ -69,7 +69,7 @@ class Settings:
                 yield f"{name} comes from {origin}."
 
     @property
-    def job(self) -> dict[str, Any]:
+    def job(self) -> dict[str, object]:
         """The settings that make a Job."""
         known = table.SETTINGS
         return {
@@ -77,9 +77,9 @@ class Settings:
         }
 
     @property
-    def target(self) -> Target:
+    def target(self) -> Destination:
         """Where the run goes."""
-        return Target(**{name: self.values.get(name) for name in table.TARGET})
+        return Destination(**{name: self.values.get(name) for name in table.TARGET})
 
 
 def _is_about(sentence: str, name: str, value: Any) -> bool:
@@ -104,10 +104,10 @@ def complaints(environ: Mapping[str, str], folder: Path) -> list[str]:
     return Settings(values={"backend": backend}, origins=origins).sourced(problems.found)
 
 
-def from_keywords(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Target]:
+def from_keywords(keywords: Mapping[str, object]) -> tuple[dict[str, object], Destination]:
     """Return the flat settings and the target that the keywords of a call say, those left out that say nothing."""
-    given = {name: value for name, value in keywords.items() if value is not None or _takes_none(name)}
-    return {name: value for name, value in given.items() if name not in table.TARGET}, Target(
+    given: dict[str, Any] = {name: value for name, value in keywords.items() if value is not None or _takes_none(name)}
+    return {name: value for name, value in given.items() if name not in table.TARGET}, Destination(
         **{name: given.get(name) for name in table.TARGET}
     )
 
@@ -120,7 +120,7 @@ def _takes_none(name: str) -> bool:
 
 
 def gather(
-    what: Entry | Job, given: Mapping[str, Any], target: Target, environ: Mapping[str, str], problems: Problems
+    what: Entry | Job, given: Mapping[str, object], target: Destination, environ: Mapping[str, str], problems: Problems
 ) -> Settings:
     """Return the settings of a call.
 
@@ -150,19 +150,21 @@ def gather(
     named = {name: table.PREFIX + name.upper() for name in variables}
     for source, said in ((file.values, file.place), (variables, ""), (arguments, "argument")):
         for name, value in source.items():
-            both = name in _MERGED and isinstance(value, dict) and isinstance(values.get(name), dict)
-            origins[name] = ", ".join(filter(None, (origins.get(name) if both else "", said or named[name])))
-            values[name] = {**values[name], **value} if both else value
+            before, origin = values.get(name), said or named[name]
+            if name in _MERGED and isinstance(value, dict) and isinstance(before, dict):
+                values[name], origins[name] = {**before, **value}, f"{origins[name]}, {origin}"
+            else:
+                values[name], origins[name] = value, origin
     return Settings(values=values, origins=origins, file=file.place, function=function)
 
 
-def defaults() -> dict[str, Any]:
+def defaults() -> dict[str, object]:
     """Return the value of every setting that nothing sets."""
     found = {name: setting.default for name, setting in table.SETTINGS.items()}
     return {**found, "backend": "local", "root": "~/.podlift", "name": None, "online": False}
 
 
-def _refuse(what: Entry | Job, given: Mapping[str, Any], target: Target, problems: Problems) -> None:
+def _refuse(what: Entry | Job, given: Mapping[str, object], target: Destination, problems: Problems) -> None:
     """Tell `problems` which arguments are not settings, or repeat what another one says."""
     known = [name for name in (*table.SETTINGS, *table.TARGET) if name != "entry"]
     strange = [name for name in given if name not in table.SETTINGS]
@@ -185,7 +187,7 @@ def _backend_of(value: object) -> str | None:
     return next((name for name, kind in BACKENDS.items() if isinstance(value, kind)), None)
 
 
-def _arguments(what: Entry | Job, given: Mapping[str, Any], problems: Problems) -> dict[str, Any]:
+def _arguments(what: Entry | Job, given: Mapping[str, object], problems: Problems) -> dict[str, object]:
     if isinstance(what, Job):
         others = {name: value for name, value in given.items() if table.SETTINGS[name].group in BACKENDS}
         beside = [name for name, value in given.items() if value is not None and name not in others]
@@ -204,7 +206,7 @@ def _arguments(what: Entry | Job, given: Mapping[str, Any], problems: Problems) 
     )
 
 
-def _start(what: Entry | Job, arguments: Mapping[str, Any], variables: Mapping[str, Any]) -> Path:
+def _start(what: Entry | Job, arguments: Mapping[str, object], variables: Mapping[str, object]) -> Path:
     """Return the folder at which the search for the project's file starts."""
     entry = arguments.get("entry", variables.get("entry"))
     folder = arguments.get("code_project", variables.get("code_project"))
@@ -219,9 +221,9 @@ def _start(what: Entry | Job, arguments: Mapping[str, Any], variables: Mapping[s
         return Path("/")
 
 
-def _target(given: Target, problems: Problems) -> dict[str, Any]:
+def _target(given: Destination, problems: Problems) -> dict[str, object]:
     """Return what arguments say about the target; an empty one is reported later as a mistake."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for name in table.TARGET:
         value = getattr(given, name)
         backend = _backend_of(value) if name == "backend" else None

@@ -249,14 +249,14 @@ def _kinds(annotation: Any) -> set[Any]:
     return {origin or annotation}
 
 
-def job(values: Mapping[str, Any]) -> Job:
+def job(values: Mapping[str, object]) -> Job:
     """Return the Job that settings describe; those of backends are left out.
 
     Raises:
         InputError: every mistake, each with the setting's name.
     """
     problems = Problems()
-    top: dict[str, Any] = {}
+    top: dict[str, object] = {}
     for group in GROUPS:
         if group and group not in BACKENDS:
             with problems.collect():
@@ -268,7 +268,7 @@ def job(values: Mapping[str, Any]) -> Job:
     return typing.cast("Job", made)
 
 
-def target(backend: str, values: Mapping[str, Any]) -> Target:
+def target(backend: str, values: Mapping[str, object]) -> Target:
     """Return the target that settings describe; for a backend without one of its own, that of local mode.
 
     Raises:
@@ -277,7 +277,7 @@ def target(backend: str, values: Mapping[str, Any]) -> Target:
     return typing.cast("Target", _part(backend if backend in BACKENDS else "local", values))
 
 
-def _part(group: str, values: Mapping[str, Any], more: Mapping[str, Any] | None = None) -> Value:
+def _part(group: str, values: Mapping[str, object], more: Mapping[str, object] | None = None) -> Value:
     """Return the part of a Job, the Job itself or the value of a backend, with those settings that it has."""
     problems = Problems()
     fields = dict(more or {})
@@ -294,7 +294,7 @@ def _part(group: str, values: Mapping[str, Any], more: Mapping[str, Any] | None 
     return typing.cast("Value", made)
 
 
-def _fields(setting: Setting, value: Any) -> dict[str, Any]:
+def _fields(setting: Setting, value: Any) -> dict[str, object]:
     """Return what a setting sets, by field."""
     try:
         # TOML has no None.
@@ -314,9 +314,9 @@ def _by_setting(sentence: str, group: str) -> str:
     return name + sentence.removeprefix(field) if name in SETTINGS and re.match(r"\w+[:.]", sentence) else sentence
 
 
-def flat(job: Job) -> dict[str, Any]:
+def flat(job: Job) -> dict[str, object]:
     """Return the settings that were given to a Job, and only those, by name."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for setting in SETTINGS.values():
         part = job if not setting.group else given(job).get(setting.group)
         if part is None:
