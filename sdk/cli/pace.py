@@ -65,6 +65,13 @@ def _rate(step_s: float) -> str:
     return f"{1 / step_s:.3g} steps/s" if step_s > 1e-2 else f"{1 / step_s:.0f} steps/s"
 
 
+def is_stale(progress: Progress, last: MetricRecord, attempt: int) -> bool:
+    """Return whether the progress of a `fit` is older than its last metrics, as it may be for a run in a bucket."""
+    if progress.epoch is None or last["epoch"] is None or last["step"] is None:
+        return False  # the numbers of steps that a program reports itself may count anything
+    return last["attempt"] == attempt and progress.step < last["step"]
+
+
 class AttemptHeadings:
     """Separates the metrics of attempts, which may be of the same steps."""
 

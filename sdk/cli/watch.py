@@ -12,7 +12,7 @@ from ..run import Run
 from ..status import EXIT_CANCELLED, EXIT_INFRASTRUCTURE, State, Status
 from ..text import duration
 from .output import EXIT_DETACHED, answer, numbers, say
-from .pace import AttemptHeadings, MetricRecord, TrainingPace, place
+from .pace import AttemptHeadings, MetricRecord, TrainingPace, is_stale, place
 
 _POLL_S = 0.2
 # How long a first Ctrl-C waits for a second one, which cancels.
@@ -54,7 +54,10 @@ def _watch(run: Run, shows: Shows) -> Status:
     while True:
         status = run.status()
         records = cast("list[MetricRecord]", run.metrics())
-        position = "" if status.state.terminal else pace(run.progress())
+        progress = None if status.state.terminal else run.progress()
+        if progress is not None and records and is_stale(progress, records[-1], status.attempts):
+            progress = None
+        position = pace(progress)
         shows.show(run, status, records[seen:], position)
         seen = len(records)
         if status.state.terminal:

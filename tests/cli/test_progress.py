@@ -15,7 +15,7 @@ from rich.live import Live
 
 import sdk
 from sdk.cli import live, watch
-from sdk.cli.pace import TrainingPace
+from sdk.cli.pace import MetricRecord, TrainingPace, is_stale
 from sdk.clock import SystemClock
 from sdk.records.recorder import position, read_position, read_progress
 from sdk.records.sync.index import Heartbeat, SyncedRun
@@ -50,6 +50,22 @@ model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 model.fit(data, epochs=3, verbose=0, callbacks=[Waits()])
 """
+
+
+@pytest.mark.parametrize(
+    ("progress", "record", "stale"),
+    [
+        (IN_EPOCH, {"attempt": 1, "step": 200, "epoch": 1}, True),
+        (IN_EPOCH, {"attempt": 1, "step": 107, "epoch": 1}, False),
+        (IN_EPOCH, {"attempt": 2, "step": 200, "epoch": 1}, False),
+        (IN_EPOCH, {"attempt": 1, "step": 9000, "epoch": None}, False),
+        (Progress(step=107), {"attempt": 1, "step": 200, "epoch": 1}, False),
+    ],
+)
+def test_a_position_that_is_older_than_the_last_metrics_of_the_attempt_is_not_shown(
+    progress: Progress, record: MetricRecord, stale: bool
+) -> None:
+    assert is_stale(progress, record, attempt=1) is stale
 
 
 class Hand:
