@@ -132,7 +132,7 @@ def _explain(error: BaseException) -> tuple[int, tuple[str, ...]]:
     if isinstance(error, _USAGE):
         return _explain_usage(error)
     if isinstance(error, KeyboardInterrupt):
-        say("podlift: interrupted. A run that was started goes on. Next: podlift runs.")
+        say("podlift: interrupted. A run that was started continues. Next: podlift runs.")
         return EXIT_DETACHED, ("interrupted",)
     said = f"{type(error).__name__}: {error}"
     if isinstance(error, BrokenPipeError):
@@ -151,6 +151,6 @@ def _explain_usage(error: Any) -> tuple[int, tuple[str, ...]]:
     hint = ""
     verb = error.ctx.info_name if error.ctx else None
     if verb in ("submit", "plan", "drill") and type(error).__name__ == "NoSuchOption":
-        hint = f"Words for the program go behind --: podlift {verb} train.py -- {error.option_name} ..."
+        hint = f"Arguments for the program go after --: podlift {verb} train.py -- {error.option_name} ..."
         say(hint)
     return error.exit_code, (f"{error.format_message()} {hint}".rstrip(),)

@@ -121,7 +121,7 @@ def test_an_option_of_the_program_is_told_where_to_go(write, here) -> None:
     write("train.py", "print(1)")
     shown = here("submit", "train.py", "--epochs", "3")
     assert shown.code == 2
-    assert "Words for the program go behind --: podlift submit train.py -- --epochs ..." in shown.stderr
+    assert "Arguments for the program go after --: podlift submit train.py -- --epochs ..." in shown.stderr
 
 
 def test_an_entry_that_is_named_leaves_all_words_to_the_program(write, here, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def _stand_in(row: Accelerator, replicas: int, names: Sequence[str]) -> Patch:
 
     return Patch(
         name="tpu-stand-in",
-        why="a program for a TPU runs where there is none",
+        why="a program for a TPU runs on a machine without one",
         module="tensorflow",
         applies=_applies,
         apply=apply,
