@@ -60,7 +60,7 @@ def compare(first: Plan, second: Plan, bodies: tuple[Any, Any]) -> list[Change]:
         *_code(first, second),
         *_changes("entry", _chosen(old, _ENTRY), _chosen(new, _ENTRY)),
         *_changes("job", old["job"], new["job"]),
-        *_changes("target", _target(first, old), _target(second, new)),
+        *_changes("target", _target(first, old["backend_options"]), _target(second, new["backend_options"])),
         *_requirements(first, second),
         *_members("tasks", first.tasks, second.tasks),
         *_changes("environment", _chosen(old["facts"], _ENVIRONMENT), _chosen(new["facts"], _ENVIRONMENT)),
@@ -89,9 +89,9 @@ def _chosen(data: Mapping[str, object], names: Sequence[str]) -> dict[str, objec
     return {name: data[name] for name in names}
 
 
-def _target(plan: Plan, data: Mapping[str, Any]) -> dict[str, object]:
+def _target(plan: Plan, options: Mapping[str, object]) -> dict[str, object]:
     name = plan.run_id.rpartition("-")[0]
-    return {"backend": plan.backend, "root": plan.root, "name": name, **data["backend_options"]}
+    return {"backend": plan.backend, "root": plan.root, "name": name, **options}
 
 
 def _price(plan: Plan) -> list[str]:

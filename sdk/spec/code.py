@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -63,4 +62,4 @@ class PackedCode:
     outside: list[str] = field(default_factory=list)
     requirements: PackedRequirements = field(default_factory=PackedRequirements)
     argv: list[str] = field(default_factory=list)
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    kwargs: dict[str, object] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from .policies import Checkpoints, Limits
 from .wire import decode
@@ -49,7 +49,7 @@ class Payload:
     target: str  # the script's path in the bundle, or the module
     function: str  # its name; "" unless `kind` is "function"
     argv: list[str]  # words after the script's or module's name
-    kwargs: dict[str, Any]  # keyword arguments of the function
+    kwargs: dict[str, object]  # keyword arguments of the function
     bundle: str  # path of the archive
     digest: str  # sha256 of the bundle
     roots: list[str]  # folders of the bundle that come first on sys.path, "" for the top

@@ -72,5 +72,5 @@ def _fields(kind: Any, data: Any, where: str) -> Any:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: type) -> dict[str, object]:
     return typing.get_type_hints(kind)

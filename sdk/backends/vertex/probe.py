@@ -45,7 +45,7 @@ _MANIFESTS = ", ".join(
 _BUCKET_FIELDS = ("location", "locationType", "softDeletePolicy", "versioning")
 _WORKERS = 8
 
-OnlineFacts = dict[str, Any]
+OnlineFacts = dict[str, object]
 
 
 def probe_online(job: Job, target: Vertex, root: str) -> OnlineFacts:
@@ -61,10 +61,11 @@ def probe_online(job: Job, target: Vertex, root: str) -> OnlineFacts:
     wanted = [each.metric for each in needed if each.metric and each.amount]
     with ThreadPoolExecutor(_WORKERS) as pool:
         limits = {each: pool.submit(quota, project, each, target.regions) for each in wanted} if project else {}
-        found: OnlineFacts = {
+        found: dict[str, OnlineFacts] = {
             name: each.result() for name, each in {n: pool.submit(c) for n, c in queries.items()}.items()
         }
-        locations.store(root, found.get("bucket", {}).get("about", {}), os.environ, SystemClock().now())
+        about = found.get("bucket", {}).get("about")
+        locations.store(root, about if isinstance(about, dict) else {}, os.environ, SystemClock().now())
         return {**found, **({"quotas": {name: each.result() for name, each in limits.items()}} if limits else {})}
 
 
