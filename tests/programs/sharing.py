@@ -22,7 +22,8 @@ if TASK == "worker":
 
     os.umask(0o077)  # tells its files from the chief's
     logs.start(logs.PLAIN)
-    logs.heard(LINES.append).__enter__()
+    listening = logs.heard(LINES.append)  # it ends when nothing refers to it
+    listening.__enter__()
     install(chief_writes.patches(str(TEMP)))
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
