@@ -3,7 +3,7 @@
 An entry is a folder, a file, or a test with or without its parameters. A mark on a test has priority.
 """
 
-# Whoever uses one of these talks to a process, even if another test started it.
+# A test that uses one of these talks to a process, even if another test started it.
 PROCESS_FIXTURES = {
     "cloud", "developer", "fresh", "in_terminal", "jobs", "podlift", "podlift_drill", "podlift_gcs_server", "podlift_run",
     "podlift_vertex_server", "shell", "wheel", "wheels", "with_memory",

@@ -146,12 +146,16 @@ COMMON_CHECKS: FieldChecks = {
 }
 
 
-StorageKind = Literal[
-    "latency",  # wait `seconds`, then go on
+# What both services can do to any request.
+CommonKind = Literal[
+    "latency",  # wait `seconds`, then continue
     "status_before",  # answer `status`; nothing happens
     "drop_before",  # cut the connection; nothing happens
     "status_after",  # do it, then answer `status`
     "drop_after",  # do it, then cut the connection
+]
+StorageKind = Literal[
+    CommonKind,
     "truncate",  # cut the connection after the first `at_byte` bytes of the answer, by default in its middle
     "stall",  # wait `seconds`, see `at`
     "drip",  # read the body and write the answer at `bytes_per_s`
@@ -214,11 +218,7 @@ OPERATIONS = words(
     " metadata.get quotas.get"
 )
 VertexKind = Literal[
-    "latency",  # wait `seconds`, then go on
-    "status_before",  # answer `status`; nothing happens
-    "drop_before",  # cut the connection; nothing happens
-    "status_after",  # do it, then answer `status`
-    "drop_after",  # do it, then cut the connection
+    CommonKind,
     "quota",  # reject the creation of the job: 429 with the metrics that it needs
     "late_list",  # leave a new job out of the next `lists` lists, or for `seconds`
     "hold",  # leave a new job in the queue for `seconds`, or until the rules are replaced

@@ -1,4 +1,4 @@
-"""One index of what a bucket has of a run, for push and pull: a run's folder goes there and comes back, whoever is killed."""
+"""Push and pull share one index of what a bucket has of a run: no kill of the uploader or of a client loses a file."""
 
 from __future__ import annotations
 

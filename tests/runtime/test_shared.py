@@ -158,7 +158,7 @@ def test_in_every_order_of_steps_polls_and_the_signal_the_task_is_preempted_once
             acts[actor]()
         first = actions.index("preempt")
         assert actions[:first] == [None] * first, order
-        # Whoever leaves its loop late is told so again, and nothing else.
+        # A loop that ends late sees the same request again, and nothing else changes.
         assert set(actions[first:]) == {"preempt"}, order
         if not alone:
             entries = bucket.entries

@@ -33,7 +33,7 @@ class PeriodicAction:
             self._action()
         except (PodliftError, OSError) as error:
             self._log_failure(str(error), now)
-        except Exception:  # the next call may succeed, and the upload must go on
+        except Exception:  # the next call may succeed, and one failure must not end the upload
             self._log_failure(traceback.format_exc(), now)
 
     def _log_failure(self, text: str, now: float) -> None:
