@@ -200,7 +200,7 @@ MUTATIONS = (
     Mutation(
         "a commit is written without a look at the lease",
         "sdk/checkpoint/commit.py",
-        "        check_lease(store, opening.lease())\n",
+        "        check_lease(store, opening)\n",
         "",
         (FAULTS, SAVING),
     ),
@@ -298,7 +298,7 @@ MUTATIONS = (
     Mutation(
         "a checkpoint is removed although the lease is lost",
         "sdk/checkpoint/retention.py",
-        "            check_lease(self._store, self._opening.lease())\n",
+        "            check_lease(self._store, self._opening)\n",
         "",
         (FAULTS, SAVING),
     ),
@@ -313,7 +313,7 @@ MUTATIONS = (
     Mutation(
         "the restored checkpoint is removed before a newer one is verified",
         "sdk/checkpoint/retention.py",
-        "            restore.verify(self._store, index[-1].committed.key, self._opening.run_id)\n",
+        "            restore.verify(self._store, index[-1].key, self._opening.run_id)\n",
         "",
         (FAULTS, SAVING),
     ),
@@ -411,7 +411,7 @@ MUTATIONS = (
     Mutation(
         "a checkpoint that retention removed meanwhile is put into quarantine",
         "sdk/checkpoint/restore.py",
-        "                if _gone(store, commit):\n",
+        "                if not exists(store, commit):\n",
         "                if False:\n",
         (FAULTS, CATALOG),
     ),

@@ -28,7 +28,7 @@ from ..storage.registry import open_store
 from ..storage.retry import RetryPolicy
 from ..storage.store import Store
 from . import names, restore
-from .envelope import Fields, unwrap, wrap
+from .envelope import text_of, wrap
 from .manifest import Manifest
 
 _LISTED = 10
@@ -114,10 +114,8 @@ def pin(store: Store, key: str, name: str) -> None:
             break
         except (ConflictError, MissingError, AlreadyExistsError):
             continue
-    try:
-        store.stat(key)
-    except MissingError:
-        raise InputError(f"The checkpoint {key!r} was removed by retention before it could be pinned.") from None
+    if not restore.exists(store, key):
+        raise InputError(f"The checkpoint {key!r} was removed by retention before it could be pinned.")
 
 
 def unpin(store: Store, name: str) -> None:
@@ -136,7 +134,7 @@ def pins(store: Store) -> dict[str, str]:
     for stat in store.list(names.PINS):
         name = stat.key.removeprefix(names.PINS).removesuffix(".json")
         with suppress(MissingError):
-            found[name] = Fields(unwrap("pin", store.get(stat.key)), f"The pin {name!r}").text("commit")
+            found[name] = text_of(store.get(stat.key), "pin", "commit")
     return found
 
 
@@ -162,35 +160,35 @@ def _read_manifest(store: Store, key: str, run_id: str) -> tuple[Manifest | None
 
 def newest(paths: RunPaths) -> tuple[int, float] | None:
     """Return the step and the unix time of the last checkpoint of a run; None if there is none, or none is readable."""
-    if not _may_hold(paths.store):
-        return None
     try:
         store = _open(paths.store)
-        commits = restore.commits_of(store)
-        manifest = restore.read_manifest(store, commits[-1].key, paths.run_id) if commits else None
+        commits = [] if store is None else restore.commits_of(store)
+        if store is None or not commits:
+            return None
+        manifest = restore.read_manifest(store, commits[-1].key, paths.run_id)
     except PodliftError:
         return None  # `entries` raises the error
-    return None if manifest is None else (manifest.step, manifest.created_at)
+    return manifest.step, manifest.created_at
 
 
 def entries(paths: RunPaths, run_id: str | None = None) -> list[CheckpointInfo]:
     """Return all checkpoints of a run, oldest first; `run_id` is needed if the directory may have another name."""
-    run_id = paths.run_id if run_id is None else run_id
-    return list_checkpoints(_open(paths.store), run_id) if _may_hold(paths.store) else []
+    store = _open(paths.store)
+    return [] if store is None else list_checkpoints(store, paths.run_id if run_id is None else run_id)
 
 
 def is_empty(paths: RunPaths) -> bool:
     """Return whether a run has no checkpoints, damaged ones included."""
-    return not _may_hold(paths.store) or not restore.commits_of(_open(paths.store))
+    store = _open(paths.store)
+    return store is None or not restore.commits_of(store)
 
 
-def _may_hold(store: str) -> bool:
-    return "://" in store or os.path.isdir(store)
-
-
-def _open(store: str) -> Store:
-    # Queries fail sooner than a training, which may wait for minutes.
-    return GcsStore(store.partition("://")[2], retry=_RETRY) if "://" in store else open_store(store)
+def _open(url: str) -> Store | None:
+    """Return a run's store; None if there is no such folder."""
+    if "://" in url:
+        # Queries fail sooner than a training, which may wait for minutes.
+        return GcsStore(url.partition("://")[2], retry=_RETRY)
+    return open_store(url) if os.path.isdir(url) else None
 
 
 def find(paths: RunPaths, step: str, run_id: str | None = None) -> CheckpointInfo:

@@ -90,7 +90,7 @@ def save(opened: OpenStore, request: SaveRequest, retention: Retention, pool: Ex
         parts = [written, *(_receipt(opened, request, each, limits.receipts_s) for each in others)]
         timings = {"write_s": packed - started, "receipts_s": clock.monotonic() - packed}
         manifest = _manifest(opened, request, retention, parts, timings)
-        check_lease(store, opening.lease())
+        check_lease(store, opening)
     except BaseException:
         # These bytes can no longer be committed, and a full disk must not stay full.
         if rank == 0:

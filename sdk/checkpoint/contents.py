@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field
 
 from ..errors import CorruptCheckpointError, CorruptObjectError, InputError, StoreError
 from ..storage.checksums import crc32c, flat
-from ..storage.store import Stat, Store
+from ..storage.store import Buffer, Stat, Store
 from . import names
-from .envelope import Fields, unwrap, wrap
-from .manifest import ALIGNMENT, ArrayEntry, BlobEntry, FileEntry, aligned, blob_of, file_of
+from .envelope import fields_of, unwrap, wrap
+from .manifest import ALIGNMENT, ArrayEntry, BlobEntry, FileEntry, aligned, check_files
 
 # Small enough that the first ones reach the disk while the last ones are still being hashed.
 OBJECT_BYTES = 32 << 20
@@ -62,9 +62,9 @@ class Contents:
 class TaskObjects:
     """The objects that one task wrote for one checkpoint."""
 
-    files: tuple[FileEntry, ...] = ()
-    arrays: tuple[ArrayEntry, ...] = ()
-    blobs: tuple[BlobEntry, ...] = ()
+    files: tuple[FileEntry, ...]
+    arrays: tuple[ArrayEntry, ...]
+    blobs: tuple[BlobEntry, ...]
 
 
 def write(store: Store, pool: Executor, contents: Contents, folder: str, rank: int, object_bytes: int) -> TaskObjects:
@@ -140,20 +140,16 @@ def pack(views: Iterable[memoryview], limit: int) -> Iterator[list[memoryview]]:
 
 def encode_receipt(checkpoint_id: names.CheckpointId, nonce: str, rank: int, written: TaskObjects) -> bytes:
     """Return a task's report to rank 0 about its bytes."""
-    body = {"place": list(checkpoint_id), "nonce": nonce, "rank": rank}
-    lists = {"files": [asdict(f) for f in written.files], "blobs": [asdict(b) for b in written.blobs]}
-    return wrap("receipt", {**body, **lists})
+    return wrap("receipt", {"place": checkpoint_id, "nonce": nonce, "rank": rank, **asdict(written)})
 
 
-def decode_receipt(
-    data: bytes | bytearray | memoryview, checkpoint_id: names.CheckpointId, nonce: str, rank: int
-) -> TaskObjects:
+def decode_receipt(data: Buffer, checkpoint_id: names.CheckpointId, nonce: str, rank: int) -> TaskObjects:
     """Return what a task wrote for this checkpoint; CorruptCheckpointError for any other receipt."""
     body = unwrap("receipt", data)
     if (body.get("place"), body.get("nonce"), body.get("rank")) != (list(checkpoint_id), nonce, rank):
         raise CorruptCheckpointError("The receipt belongs to another checkpoint, attempt or task.")
-    fields = Fields(body, "The receipt")
-    written = TaskObjects(files=fields.each("files", file_of), blobs=fields.each("blobs", blob_of))
+    written = fields_of(body, "receipt", TaskObjects)
+    check_files(written.files)
     if {*(file.rank for file in written.files), *(blob.rank for blob in written.blobs)} - {rank}:
         raise CorruptCheckpointError("The receipt lists files of another task.")
     return written

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from ..errors import CorruptCheckpointError, FutureFormatError
+from ..spec.wire import decode
 from ..storage.checksums import crc32c
+from ..storage.store import Buffer
 
 VERSION = 1
 T = TypeVar("T")
@@ -22,7 +25,7 @@ def wrap(kind: str, body: Mapping[str, object]) -> bytes:
     return f'{{"podlift": "{kind}", "crc32c": "{crc32c([text]):08x}"}}\n'.encode() + text
 
 
-def unwrap(kind: str, data: bytes | bytearray | memoryview) -> dict[str, object]:
+def unwrap(kind: str, data: Buffer) -> dict[str, object]:
     """Return the body that `wrap` wrote for that kind, or raise CorruptCheckpointError or FutureFormatError."""
     head = _HEAD.match(bytes(data[:64]))
     if not head or head[1].decode() != kind:
@@ -45,63 +48,38 @@ def unwrap(kind: str, data: bytes | bytearray | memoryview) -> dict[str, object]
     return body  # type: ignore[no-any-return]
 
 
-class Fields:
-    """The fields of one object; `what` names it in errors."""
+def read(data: Buffer, kind: str, cls: type[T]) -> T:
+    """Return the dataclass that was written with `wrap`."""
+    return fields_of(unwrap(kind, data), kind, cls)
 
-    def __init__(self, body: Any, what: str) -> None:
-        if not isinstance(body, dict):
-            raise CorruptCheckpointError(f"{what} is not a JSON object.")
-        self._body = body
-        self._what = what
 
-    def count(self, name: str, least: int = 0) -> int:
-        value = self._body.get(name)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < _MOST:
-            raise self._bad(name, f"an integer of at least {least}")
-        return value
+def fields_of(body: Mapping[str, object], kind: str, cls: type[T]) -> T:
+    """Return a dataclass from a body, all numbers of which are at least 0, or raise CorruptCheckpointError."""
+    try:
+        found = decode(cls, body)
+    except (TypeError, RecursionError) as error:
+        raise _foreign(kind, str(error)) from None
+    _check_numbers(found, kind)
+    return found
 
-    def number(self, name: str) -> float:
-        value = self._body.get(name)
-        if not isinstance(value, (int, float)) or isinstance(value, bool) or abs(value) > _MOST:
-            raise self._bad(name, "a number")
-        return float(value)
 
-    def text(self, name: str, pattern: str = r".*") -> str:
-        """A text that matches the whole pattern."""
-        value = self._body.get(name)
-        if not isinstance(value, str) or not re.fullmatch(pattern, value, re.DOTALL):
-            raise self._bad(name, "a string" if pattern == r".*" else f"a string of the form {pattern}")
-        return value
+def text_of(data: Buffer, kind: str, name: str) -> str:
+    """Return the one text of a "pin" or a "note"."""
+    value = unwrap(kind, data).get(name)
+    if not isinstance(value, str):
+        raise _foreign(kind, f"{name!r} is {value!r:.100}")
+    return value
 
-    def text_or_none(self, name: str, pattern: str = r".*") -> str | None:
-        return None if self._body.get(name) is None else self.text(name, pattern)
 
-    def flag(self, name: str) -> bool:
-        value = self._body.get(name)
-        if not isinstance(value, bool):
-            raise self._bad(name, "true or false")
-        return value
+def _check_numbers(value: Any, kind: str) -> None:
+    for field in dataclasses.fields(value):
+        found = getattr(value, field.name)
+        for item in found if isinstance(found, tuple) else (found,):
+            if dataclasses.is_dataclass(item):
+                _check_numbers(item, kind)
+            elif field.type != "Any" and type(item) in (int, float) and not 0 <= item < _MOST:
+                raise _foreign(kind, f"{field.name!r} is {item}, not a count")
 
-    def mapping(self, name: str) -> dict[str, object]:
-        value = self._body.get(name)
-        if not isinstance(value, dict):
-            raise self._bad(name, "an object")
-        return value
 
-    def mapping_or_none(self, name: str) -> dict[str, object] | None:
-        return None if self._body.get(name) is None else self.mapping(name)
-
-    def each(self, name: str, make: Callable[[Any], T]) -> tuple[T, ...]:
-        """A list, each item converted by `make`."""
-        value = self._body.get(name)
-        if not isinstance(value, list):
-            raise self._bad(name, "a list")
-        return tuple(make(item) for item in value)
-
-    def any(self, name: str) -> Any:
-        return self._body.get(name)
-
-    def _bad(self, name: str, wanted: str) -> CorruptCheckpointError:
-        shown = repr(self._body.get(name))
-        shown = shown if len(shown) <= 100 else f"{shown[:100]}..."
-        return CorruptCheckpointError(f"{self._what} was not written by podlift: {name!r} is {shown}, not {wanted}.")
+def _foreign(kind: str, problem: str) -> CorruptCheckpointError:
+    return CorruptCheckpointError(f"The {kind} was not written by podlift: {problem}.")

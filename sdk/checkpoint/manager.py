@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..errors import InputError, MissingError
+from ..errors import InputError
 from ..logs import logger
 from ..spec.policies import Checkpoints
 from ..storage.registry import open_store
@@ -62,14 +62,6 @@ class UnsavedState:
     metrics: frozenset[str] = frozenset()  # paths of variables that may hold NaN: sums of metrics, which start anew
 
 
-@dataclass(frozen=True, kw_only=True)
-class PhaseEnd:
-    """What `fit` returned, as a later attempt returns it again."""
-
-    history: Mapping[str, Sequence[object]] | None = None
-    epochs: Sequence[int] = ()
-
-
 def signature(variables: Iterable[tuple[str, str, Sequence[int]]]) -> str:
     """Return a hash of the path, type and shape of each variable."""
     listed = sorted((path, dtype, list(shape)) for path, dtype, shape in variables)
@@ -83,7 +75,7 @@ class CheckpointManager:
         self.info, self.policy = info, policy
         self._url, self._env, self._clock = url, env, env.clock
         self._saver: AsyncSaver | None = None
-        self._phases: list[TrainingPhase] = []
+        self.phases: list[TrainingPhase] = []  # those that have begun
         self._last_save = self._clock.monotonic()
         self.base = 0
         self.size = 0  # bytes of the state
@@ -98,18 +90,10 @@ class CheckpointManager:
         return self._open().opened.store
 
     @property
-    def phases(self) -> int:
-        """The number of phases that have begun."""
-        return len(self._phases)
-
-    @property
     def restored_step(self) -> int:
         """The step of the checkpoint that this attempt started from; 0 for none."""
         manifest = self._open().opened.opening.manifest
         return 0 if manifest is None else manifest.step
-
-    def phase(self, number: int) -> TrainingPhase:
-        return self._phases[number]
 
     def _open(self) -> AsyncSaver:
         if self._saver is None:
@@ -126,24 +110,24 @@ class CheckpointManager:
             self._saver = AsyncSaver(opened)
         return self._saver
 
-    def _before(self) -> Sequence[TrainingPhase]:
-        """The phases of earlier attempts."""
-        manifest = self._open().opened.opening.manifest
-        return [] if manifest is None else [TrainingPhase(**phase) for phase in from_json(manifest.position["stages"])]
-
     def begin(self, kind: str, signature: str) -> StartedPhase:
         """Begin the next phase; InputError if an earlier attempt had a different one at this position."""
-        opened, before, number = self._open().opened, self._before(), len(self._phases)
+        opened, number = self._open().opened, len(self.phases)
+        manifest = opened.opening.manifest
+        before = [] if manifest is None else [TrainingPhase(**each) for each in from_json(manifest.position["stages"])]
         mine = TrainingPhase(kind=kind, signature=signature)
-        self.base = sum(phase.steps for phase in self._phases)
+        self.base = sum(phase.steps for phase in self.phases)
         self._last_save = self._clock.monotonic()
         known = before[number] if number < len(before) else None
         if known is None:
-            self._phases.append(mine)
+            self.phases.append(mine)
             is_fresh = number == 0 and opened.opening.commit is None
             return StartedPhase(self, number, self._warm() if is_fresh else None, {})
         last = number == len(before) - 1
-        checkpoint = opened.opening.read(opened.store) if last else self._read(known.commit)
+        if last:
+            checkpoint = opened.opening.read(opened.store)
+        else:
+            checkpoint = restore.read(opened.store, known.commit, self.info.run_id) if known.commit else None
         # Differences between variables are reported by the restore, which lists them.
         if known.kind != kind or (checkpoint is None and known.signature != signature):
             other = f"was a {known.kind}" if known.kind != kind else "had different variables"
@@ -154,7 +138,7 @@ class CheckpointManager:
         if last and known.finished:
             # Later phases are saved in other manifests, which refer to this commit.
             known = replace(known, commit=opened.opening.commit or "")
-        self._phases.append(known if last or known.finished else replace(known, finished=True))
+        self.phases.append(known if last or known.finished else replace(known, finished=True))
         position = from_json(checkpoint.manifest.position["at"]) if last and checkpoint is not None else {}
         if known.finished and checkpoint is None:
             _log.info(
@@ -163,15 +147,11 @@ class CheckpointManager:
             )
         return StartedPhase(self, number, checkpoint, position)
 
-    def _read(self, commit: str) -> Checkpoint | None:
-        return restore.read(self.store, commit, self.info.run_id) if commit else None
-
     def _warm(self) -> Checkpoint | None:
         if not self.info.warm_start:
             return None
         url, _, key = self.info.warm_start.rpartition("#")
-        found = restore.read(open_store(url), key)
-        return replace(found, blobs={})
+        return replace(restore.read(open_store(url), key), blobs={})
 
     def due(self, *, epochs: bool) -> Literal["save", "epoch"] | None:
         """Return "save" if a checkpoint is due now, "epoch" if the end of this epoch is to be saved. For the chief only."""
@@ -189,16 +169,19 @@ class CheckpointManager:
         reason: str,
         metrics: Mapping[str, float] | None = None,
         leave_out: bool = False,
-        end: PhaseEnd | None = None,
+        end: Mapping[str, Any] | None = None,
     ) -> Ticket | None:
-        """Begin to save a state; None if the save was skipped. `end` says that the phase is over."""
+        """Begin to save a state; None if the save was skipped.
+
+        `end` says that the phase is over: the history that `fit` returned, and its epochs.
+        """
         number = state.phase
-        mine = replace(self._phases[number], steps=state.steps)
+        mine = replace(self.phases[number], steps=state.steps)
         if end is not None:
-            mine = replace(mine, finished=True, history=end.history, epochs=end.epochs)
-        self._phases[number] = mine
+            mine = replace(mine, finished=True, **end)
+        self.phases[number] = mine
         self._last_save = self._clock.monotonic()
-        phases = [*self._phases[:number], mine]
+        phases = [*self.phases[:number], mine]
         ticket = self._open().save(
             state.contents,
             step=self.base + state.steps,
@@ -215,13 +198,13 @@ class CheckpointManager:
 
     def has_saved(self, number: int, steps: int) -> bool:
         """True if a save of this step was begun and has not failed."""
-        return self._last is not None and self._last[:2] == (number, steps) and not self._last[2].failed
+        return self._last is not None and self._last[:2] == (number, steps) and not _failed(self._last[2])
 
     @property
     def saved_step(self) -> int:
         """The step of the last checkpoint that this task knows of; 0 for none."""
-        acknowledged = self._last is not None and self._last[2].done and not self._last[2].failed
-        return self._last[2].step if self._last is not None and acknowledged else self.restored_step
+        ticket = None if self._last is None else self._last[2]
+        return self.restored_step if ticket is None or not ticket.done() or _failed(ticket) else ticket.step
 
     def meet(self, steps: int, within_s: float) -> bool:
         """Report that this task can save after `steps` of the open phase; True once every task has reported so."""
@@ -236,7 +219,7 @@ class CheckpointManager:
         opened.store.put_new(marks[self.rank], [b"arrived"])
         waiting = [mark for mark in marks if mark != marks[self.rank]]
         while True:
-            waiting = [mark for mark in waiting if not _is_there(opened.store, mark)]
+            waiting = [mark for mark in waiting if not restore.exists(opened.store, mark)]
             if not waiting or self._clock.monotonic() >= until:
                 return not waiting
             self._clock.sleep(_MEET_POLL_S)
@@ -244,7 +227,7 @@ class CheckpointManager:
     def finished(self, number: int, ticket: Ticket) -> None:
         """Wait until the end of a phase is saved, and note its commit."""
         commit = ticket.wait(None)
-        self._phases[number] = replace(self._phases[number], commit=commit.key)
+        self.phases[number] = replace(self.phases[number], commit=commit.key)
 
     def wait(self, timeout_s: float | None) -> None:
         """Wait for the save in progress; raises SaveFailedError if it failed."""
@@ -257,12 +240,8 @@ class CheckpointManager:
             self._saver.close(timeout_s)
 
 
-def _is_there(store: Store, key: str) -> bool:
-    try:
-        store.stat(key)
-    except MissingError:
-        return False
-    return True
+def _failed(ticket: Ticket) -> bool:
+    return ticket.done() and ticket.exception() is not None
 
 
 def to_json(value: Any) -> Any:
@@ -295,7 +274,7 @@ class StartedPhase:
     @property
     def known(self) -> TrainingPhase:
         """The phase as an earlier attempt left it."""
-        return self.manager.phase(self.number)
+        return self.manager.phases[self.number]
 
     @property
     def blobs(self) -> Mapping[str, bytes]:

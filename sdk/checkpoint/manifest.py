@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from ..errors import CorruptCheckpointError
 from ..storage.store import Buffer
 from . import names
-from .envelope import VERSION, Fields, unwrap, wrap
+from .envelope import VERSION, fields_of, unwrap, wrap
 
 # Arrays are aligned to cache lines.
 ALIGNMENT = 64
 # "failure": saved after an exception of the program.
 REASONS = ("interval", "preempt", "final", "manual", "failure")
-_KEY = r"data/e\d{6,}/\d{12,}-[0-9a-f]{8}/t\d{5}-\d{5}\.bin"
-_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_KEY = re.compile(r"data/e\d{6,}/\d{12,}-[0-9a-f]{8}/t\d{5}-\d{5}\.bin")
+_KINDS = ("arrays", "blobs")
+_NOT_FINITE = ("nan", "inf", "-inf")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,91 +104,40 @@ class Manifest:
     def stream(self, kind: str, rank: int = 0) -> tuple[FileEntry, ...]:
         return tuple(file for file in self.files if file.kind == kind and file.rank == rank)
 
+    def blob_files(self) -> list[FileEntry]:
+        """The files of all blobs, ordered by rank."""
+        return sorted((file for file in self.files if file.kind == "blobs"), key=lambda file: file.rank)
+
 
 def encode(manifest: Manifest) -> bytes:
     body = asdict(manifest)
     del body["format_version"]
-    body["metrics"] = {name: _finite(value) for name, value in manifest.metrics.items()}
+    body["metrics"] = {
+        name: value if math.isfinite(value) else str(float(value)) for name, value in manifest.metrics.items()
+    }
     return wrap("manifest", body)
 
 
 def decode(data: Buffer) -> Manifest:
     """Return the manifest in these bytes, or raise CorruptCheckpointError or FutureFormatError."""
     body = unwrap("manifest", data)
-    manifest = _parse(Fields(body, "The manifest"))
+    metrics = body.get("metrics")
+    if isinstance(metrics, dict):
+        body["metrics"] = {name: float(value) if value in _NOT_FINITE else value for name, value in metrics.items()}
+    if missing := [field.name for field in fields(Manifest) if field.name not in body]:
+        raise CorruptCheckpointError(f"The manifest was not written by podlift: {missing[0]!r} is missing.")
+    manifest = fields_of(body, "manifest", Manifest)
     _check(manifest)
     return manifest
-
-
-def file_of(item: Any) -> FileEntry:
-    fields = Fields(item, "A file of the manifest")
-    return FileEntry(
-        key=fields.text("key", _KEY),
-        size=fields.count("size"),
-        crc32c=fields.count("crc32c"),
-        generation=fields.text("generation"),
-        rank=fields.count("rank"),
-        kind=fields.text("kind", "arrays|blobs"),
-    )
-
-
-def blob_of(item: Any) -> BlobEntry:
-    fields = Fields(item, "A blob of the manifest")
-    return BlobEntry(
-        rank=fields.count("rank"),
-        name=fields.text("name"),
-        offset=fields.count("offset"),
-        nbytes=fields.count("nbytes"),
-    )
-
-
-def _array_of(item: Any) -> ArrayEntry:
-    fields = Fields(item, "An array of the manifest")
-    return ArrayEntry(
-        path=fields.text("path"),
-        dtype=fields.text("dtype"),
-        shape=fields.each("shape", lambda size: Fields({"shape": size}, "An array of the manifest").count("shape")),
-        offset=fields.count("offset"),
-        nbytes=fields.count("nbytes"),
-    )
-
-
-def _parse(fields: Fields) -> Manifest:
-    metrics = Fields(fields.mapping("metrics"), "The metrics of the manifest")
-    timings = Fields(fields.mapping("timings"), "The timings of the manifest")
-    return Manifest(
-        format_version=fields.count("format_version", 1),
-        run_id=fields.text("run_id"),
-        epoch=fields.count("epoch"),
-        step=fields.count("step"),
-        serial=fields.count("serial"),
-        nonce=fields.text("nonce"),
-        parent=fields.text_or_none("parent"),
-        created_at=fields.number("created_at"),
-        reason=fields.text("reason", "|".join(REASONS)),
-        position=fields.any("position"),
-        files=fields.each("files", file_of),
-        arrays=fields.each("arrays", _array_of),
-        blobs=fields.each("blobs", blob_of),
-        ranks=fields.count("ranks", 1),
-        world=fields.mapping("world"),
-        versions=fields.mapping("versions"),
-        code=fields.mapping("code"),
-        metrics={name: _metric(metrics, name) for name in fields.mapping("metrics")},
-        best=fields.mapping_or_none("best"),
-        keep=fields.flag("keep"),
-        total_bytes=fields.count("total_bytes"),
-        timings={name: timings.number(name) for name in fields.mapping("timings")},
-        downgrades=fields.each(
-            "downgrades", lambda item: Fields({"of": item}, "A downgrade of the manifest").text("of")
-        ),
-    )
 
 
 def _check(manifest: Manifest) -> None:
     """Reject a manifest whose files do not match its arrays and blobs."""
     problem = None
-    if len({file.key for file in manifest.files}) != len(manifest.files):
+    check_files(manifest.files)
+    if manifest.reason not in REASONS:
+        problem = f"'reason' is {manifest.reason!r:.100}"
+    elif len({file.key for file in manifest.files}) != len(manifest.files):
         problem = "it lists a file twice"
     elif sum(file.size for file in manifest.files) != manifest.total_bytes:
         problem = "its files do not add up to its size"
@@ -207,6 +158,12 @@ def _check(manifest: Manifest) -> None:
         raise CorruptCheckpointError(f"The manifest contradicts itself: {problem}.")
 
 
+def check_files(files: tuple[FileEntry, ...]) -> None:
+    for file in files:
+        if not _KEY.fullmatch(file.key) or file.kind not in _KINDS:
+            raise CorruptCheckpointError(f"{file.key!r:.100} of kind {file.kind!r:.100} is not a file of a checkpoint.")
+
+
 def _tiles(spans: list[tuple[int, int]], files: tuple[FileEntry, ...], alignment: int) -> bool:
     end = 0
     for offset, nbytes in spans:
@@ -219,12 +176,3 @@ def _tiles(spans: list[tuple[int, int]], files: tuple[FileEntry, ...], alignment
 def aligned(offset: int, alignment: int = ALIGNMENT) -> int:
     """Return the next offset at which an array may start."""
     return -(-offset // alignment) * alignment
-
-
-def _finite(value: float) -> float | str:
-    return value if math.isfinite(value) else str(float(value))
-
-
-def _metric(fields: Fields, name: str) -> float:
-    value = fields.any(name)
-    return _NOT_FINITE[value] if isinstance(value, str) and value in _NOT_FINITE else fields.number(name)

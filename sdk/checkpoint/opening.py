@@ -22,9 +22,9 @@ from ..errors import (
 )
 from ..logs import logger
 from ..spec.policies import Checkpoints
-from ..storage.store import Store
+from ..storage.store import Buffer, Store
 from . import names, restore
-from .envelope import Fields, unwrap, wrap
+from .envelope import fields_of, read, unwrap, wrap
 from .manifest import About, Manifest
 
 _log = logger("checkpoint")
@@ -32,6 +32,7 @@ _log = logger("checkpoint")
 _POLL_S = 0.05
 # Each lost race is won by another attempt.
 _TRIES = 1000
+_WRITTEN = ("attempt", "epoch", "nonce", "commit")  # of an opening
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +68,10 @@ class Opening:
     attempt: int
     epoch: int
     nonce: str  # of the lease
-    commit: str | None = None  # the checkpoint to restore; None for a fresh start
+    commit: str | None  # the checkpoint to restore; None for a fresh start
     manifest: Manifest | None = None
     run_id: str = ""
     _kept: list[restore.Checkpoint] = field(default_factory=list, compare=False, repr=False)
-
-    def lease(self) -> Lease:
-        """The lease as it must be found before each commit."""
-        return Lease(epoch=self.epoch, nonce=self.nonce)
 
     def read(self, store: Store) -> restore.Checkpoint | None:
         """Return the checkpoint to restore, verified; None for a fresh start. The first call may return the chosen copy."""
@@ -160,22 +157,19 @@ def join(store: Store, attempt: int, clock: Clock, wait_s: float, *, run_id: str
     return replace(opening, manifest=restore.read_manifest(store, opening.commit, run_id))
 
 
-def _parse(data: bytes | bytearray | memoryview) -> Opening:
-    fields = Fields(unwrap("opening", data), "The opening")
-    commit = fields.text_or_none("commit")
-    if commit is not None and names.parse_commit(commit) is None:
-        raise CorruptCheckpointError(f"The opening refers to {commit!r}, which is not the name of a checkpoint.")
-    return Opening(
-        attempt=fields.count("attempt"),
-        epoch=fields.count("epoch", 1),
-        nonce=fields.text("nonce", "[0-9a-f]+"),
-        commit=commit,
-    )
+def _parse(data: Buffer) -> Opening:
+    body = unwrap("opening", data)
+    opening = fields_of({name: body[name] for name in _WRITTEN if name in body}, "opening", Opening)
+    if opening.commit is not None and names.parse_commit(opening.commit) is None:
+        raise CorruptCheckpointError(
+            f"The opening refers to {opening.commit!r}, which is not the name of a checkpoint."
+        )
+    return opening
 
 
 def _publish(store: Store, opening: Opening) -> None:
     key = names.opening(opening.attempt)
-    body = {name: getattr(opening, name) for name in ("attempt", "epoch", "nonce", "commit")}
+    body = {name: getattr(opening, name) for name in _WRITTEN}
     try:
         store.put_new(key, [wrap("opening", body)])
     except StoreError as error:
@@ -201,19 +195,13 @@ class Lease:
 
     epoch: int
     nonce: str
-    holder: str = ""
-    taken_at: float = 0.0
+    holder: str
+    taken_at: float
 
 
-def decode_lease(data: bytes | bytearray | memoryview) -> Lease:
+def decode_lease(data: Buffer) -> Lease:
     """Return the lease in these bytes, or raise CorruptCheckpointError."""
-    fields = Fields(unwrap("lease", data), "The lease")
-    return Lease(
-        epoch=fields.count("epoch", 1),
-        nonce=fields.text("nonce"),
-        holder=fields.text("holder"),
-        taken_at=fields.number("taken_at"),
-    )
+    return read(data, "lease", Lease)
 
 
 def take(store: Store, holder: str, clock: Clock) -> Lease:
@@ -238,7 +226,7 @@ def take(store: Store, holder: str, clock: Clock) -> Lease:
     )
 
 
-def check_lease(store: Store, lease: Lease) -> None:
+def check_lease(store: Store, lease: Lease | Opening) -> None:
     """Return if the lease is still ours; FencedError if another attempt has taken it, or it is missing."""
     try:
         found = decode_lease(store.get(names.LEASE))

@@ -49,6 +49,9 @@ class Committed:
     keep: bool = False  # the end of a fit
     failure: bool = False  # saved after an exception
     damaged: bool = False  # in quarantine, or unreadable
+    future: bool = False  # written by a newer podlift
+    generation: str = ""  # of the commit
+    data: tuple[str, ...] = ()  # keys of its objects
 
 
 def best_of(commits: Sequence[Committed], policy: Checkpoints) -> str | None:

@@ -22,7 +22,7 @@ from ..errors import (
 from ..logs import logger
 from ..storage.store import Stat, Store
 from . import names
-from .envelope import Fields, unwrap, wrap
+from .envelope import text_of, wrap
 from .manifest import FileEntry, Manifest, decode
 
 _log = logger("checkpoint")
@@ -113,7 +113,7 @@ def newest(
             try:
                 return read(store, commit, run_id)
             except CorruptCheckpointError as error:
-                if _gone(store, commit):
+                if not exists(store, commit):
                     # Not damaged: retention of another process removed it while we read.
                     vanished = True
                     break
@@ -136,10 +136,10 @@ def newest(
 
 def commits_of(store: Store) -> list[Stat]:
     """Return all commits, the oldest first; other objects are ignored."""
-    found = [
-        (checkpoint_id, stat) for stat in store.list(names.COMMITS) if (checkpoint_id := names.parse_commit(stat.key))
-    ]
-    return [stat for _, stat in sorted(found, key=lambda pair: pair[0])]
+    found = {
+        checkpoint_id: stat for stat in store.list(names.COMMITS) if (checkpoint_id := names.parse_commit(stat.key))
+    }
+    return [found[checkpoint_id] for checkpoint_id in sorted(found)]
 
 
 def put_note(store: Store, commit: str, reason: str) -> None:
@@ -154,17 +154,17 @@ def put_note(store: Store, commit: str, reason: str) -> None:
 def noted(store: Store, commit: str) -> str | None:
     """Return why a checkpoint is in quarantine; None if that is unknown."""
     try:
-        return Fields(unwrap("note", store.get(names.note(commit))), "The note").text("reason")
+        return text_of(store.get(names.note(commit)), "note", "reason")
     except (MissingError, CorruptObjectError, CheckpointError, FutureFormatError):
         return None
 
 
-def _gone(store: Store, commit: str) -> bool:
+def exists(store: Store, key: str) -> bool:
     try:
-        store.stat(commit)
+        store.stat(key)
     except MissingError:
-        return True
-    return False
+        return False
+    return True
 
 
 def _compare(store: Store, manifest: Manifest) -> None:
@@ -201,12 +201,8 @@ def _as_corrupt(store: Store, commit: str) -> Iterator[None]:
 
 def _spans(manifest: Manifest, memory: memoryview) -> list[tuple[FileEntry, memoryview]]:
     """Give every file its memory. Files of one stream are adjacent, so that an array is a slice of it."""
-    files = [*manifest.stream("arrays")]
-    for rank in range(manifest.ranks):
-        files += manifest.stream("blobs", rank)
-    spans = []
-    start = 0
-    for file in files:
+    spans, start = [], 0
+    for file in (*manifest.stream("arrays"), *manifest.blob_files()):
         spans.append((file, memory[start : start + file.size]))
         start += file.size
     return spans
@@ -225,13 +221,13 @@ def _memory(size: int) -> memoryview:
 
 def _split(manifest: Manifest, memory: memoryview) -> Checkpoint:
     arrays = {a.path: LoadedArray(a.dtype, a.shape, memory[a.offset : a.offset + a.nbytes]) for a in manifest.arrays}
-    starts = {}
+    starts: dict[int, int] = {}
     start = sum(file.size for file in manifest.stream("arrays"))
-    for rank in range(manifest.ranks):
-        starts[rank] = start
-        start += sum(file.size for file in manifest.stream("blobs", rank))
+    for file in manifest.blob_files():
+        starts.setdefault(file.rank, start)
+        start += file.size
     blobs: dict[int, dict[str, bytes]] = {rank: {} for rank in range(manifest.ranks)}
     for blob in manifest.blobs:
-        start = starts[blob.rank] + blob.offset
+        start = starts.get(blob.rank, 0) + blob.offset  # empty blobs may have no file
         blobs[blob.rank][blob.name] = bytes(memory[start : start + blob.nbytes])
     return Checkpoint(manifest, arrays, blobs)

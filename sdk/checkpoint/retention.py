@@ -7,7 +7,7 @@ anything that a writer of an older epoch may still acknowledge is then older tha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..errors import (
     ConflictError,
@@ -26,21 +26,13 @@ from .policy import Committed, best_of, metric_of, retention
 _COLLECT_EVERY_S = 3600.0
 
 
-@dataclass(frozen=True)
-class _Known:
-    committed: Committed
-    generation: str
-    data: tuple[str, ...]
-    future: bool = False
-
-
 class Retention:
     """The checkpoints of a store as one attempt knows them: those it found and those it acknowledged."""
 
     def __init__(self, opened: OpenStore) -> None:
         self._store, self._opening, self._policy = opened.store, opened.opening, opened.policy
         self._clock = opened.env.clock
-        self._known: list[_Known] | None = None
+        self._known: list[Committed] | None = None
         self._restored = self._opening.commit
         self._collected_s: float | None = None
         self._skipped: set[str] = set()
@@ -59,7 +51,7 @@ class Retention:
         if metric is None:
             return None
         name, mode = metric
-        known = [*(item.committed for item in index), Committed(key=manifest.key, metrics=manifest.metrics)]
+        known = [*index, Committed(key=manifest.key, metrics=manifest.metrics)]
         best = best_of(known, self._policy)
         value = next((item.metrics[name] for item in known if item.key == best), None)
         return {"metric": name, "mode": mode, "value": value, "commit": best} if best else None
@@ -86,42 +78,38 @@ class Retention:
 
     def _retain(self) -> None:
         index = self._index()
-        pins = set(catalog.pins(self._store).values()) | {item.committed.key for item in index if item.future}
-        commits = [item.committed for item in index]
-        victims = retention(commits, pins, self._policy, self._restored)
-        if self._restored and retention(commits, pins, self._policy, None) != victims:
+        pins = set(catalog.pins(self._store).values()) | {item.key for item in index if item.future}
+        victims = retention(index, pins, self._policy, self._restored)
+        if self._restored and retention(index, pins, self._policy, None) != victims:
             # The restored checkpoint is verified; it is removed only once a newer one is verified too.
-            restore.verify(self._store, index[-1].committed.key, self._opening.run_id)
+            restore.verify(self._store, index[-1].key, self._opening.run_id)
             self._restored = None
-            victims = retention(commits, pins, self._policy, None)
+            victims = retention(index, pins, self._policy, None)
         for key in victims:
-            check_lease(self._store, self._opening.lease())
-            item = next(item for item in index if item.committed.key == key)
+            check_lease(self._store, self._opening)
+            item = next(item for item in index if item.key == key)
             _delete(self._store, key, item.generation)
             index.remove(item)
             # By name: listing each folder would cost as much again.
             for data in item.data:
                 _delete(self._store, data, None)
-            if item.committed.damaged:
+            if item.damaged:
                 _delete(self._store, names.note(key), None)
 
-    def _index(self) -> list[_Known]:
+    def _index(self) -> list[Committed]:
         if self._known is None:
             notes = {stat.key for stat in self._store.list(names.QUARANTINE)}
             self._known = [self._read(stat, notes) for stat in restore.commits_of(self._store)]
         return self._known
 
-    def _read(self, stat: Stat, notes: set[str]) -> _Known:
+    def _read(self, stat: Stat, notes: set[str]) -> Committed:
         try:
-            manifest = restore.read_manifest(self._store, stat.key, self._opening.run_id)
-            known = _known(manifest, stat.generation)
+            known = _known(restore.read_manifest(self._store, stat.key, self._opening.run_id), stat.generation)
         except FutureFormatError:
-            return _Known(Committed(key=stat.key), stat.generation, (), future=True)
+            return Committed(key=stat.key, generation=stat.generation, future=True)
         except (CorruptCheckpointError, CorruptObjectError, MissingError):
-            return _Known(Committed(key=stat.key, damaged=True), stat.generation, ())
-        if names.note(stat.key) in notes:
-            known = replace(known, committed=replace(known.committed, damaged=True))
-        return known
+            return Committed(key=stat.key, generation=stat.generation, damaged=True)
+        return replace(known, damaged=names.note(stat.key) in notes)
 
 
 def collect(store: Store, epoch: int) -> int:
@@ -164,12 +152,16 @@ def _delete(store: Store, key: str, generation: str | None) -> None:
         raise StoreError(f"{key!r} of {store.url} was overwritten by another process; it is not removed.") from None
 
 
-def _known(manifest: Manifest, generation: str) -> _Known:
-    committed = Committed(
-        key=manifest.key, metrics=manifest.metrics, keep=manifest.keep, failure=manifest.reason == "failure"
-    )
+def _known(manifest: Manifest, generation: str) -> Committed:
     receipts = (names.receipt(folder, rank) for folder in _folders(manifest) for rank in range(1, manifest.ranks))
-    return _Known(committed, generation, (*(file.key for file in manifest.files), *receipts))
+    return Committed(
+        key=manifest.key,
+        metrics=manifest.metrics,
+        keep=manifest.keep,
+        failure=manifest.reason == "failure",
+        generation=generation,
+        data=(*(file.key for file in manifest.files), *receipts),
+    )
 
 
 def _folders(manifest: Manifest) -> tuple[str, ...]:

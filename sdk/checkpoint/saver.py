@@ -10,7 +10,8 @@ import math
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,51 +36,22 @@ class Commit:
     epoch: int
 
 
-class Ticket:
-    """A save in progress."""
+class Ticket(Future[Commit]):
+    """A save in progress. It is done once the save is acknowledged or has failed."""
 
     def __init__(self, step: int) -> None:
+        super().__init__()
         self.step = step
-        self._over = threading.Event()
-        self._settled = threading.Event()
-        self._commit: Commit | None = None
-        self._error: SaveFailedError | None = None
-
-    @property
-    def done(self) -> bool:
-        """True once the save is acknowledged or has failed."""
-        return self._over.is_set()
-
-    @property
-    def failed(self) -> bool:
-        """True once the save has failed."""
-        return self.done and self._commit is None
+        self.settled = threading.Event()  # set once old checkpoints are removed too
 
     def wait(self, timeout_s: float | None = None) -> Commit:
         """Return the commit once it is acknowledged, or raise SaveFailedError; WaitTimeoutError if the save still continues."""
-        if not self._over.wait(timeout_s):
+        try:
+            return self.result(timeout_s)
+        except futures.TimeoutError:
             raise WaitTimeoutError(
                 f"The checkpoint of step {self.step} was not written within {timeout_s} s; the save continues."
-            )
-        if self._error is not None:
-            raise self._error
-        if self._commit is None:
-            raise SaveFailedError(f"The checkpoint of step {self.step} ended without a commit.")
-        return self._commit
-
-    def settled(self, timeout_s: float | None = 0) -> bool:
-        """Wait up to `timeout_s` for the save and the removal of old checkpoints after it; True once both are over."""
-        return self._settled.wait(timeout_s)
-
-    def settle(self) -> None:
-        """Mark that nothing more happens for this save."""
-        self._settled.set()
-
-    def end(self, commit: Commit | None, error: SaveFailedError | None = None) -> None:
-        """Wake the waiting threads; only the first call counts."""
-        if not self._over.is_set():
-            self._commit, self._error = commit, error
-            self._over.set()
+            ) from None
 
 
 class AsyncSaver:
@@ -105,7 +77,7 @@ class AsyncSaver:
     @property
     def busy(self) -> bool:
         """True while a save, or the removal of old checkpoints after it, is in progress."""
-        return self._ticket is not None and not self._ticket.settled()
+        return self._ticket is not None and not self._ticket.settled.is_set()
 
     def save(
         self,
@@ -163,7 +135,7 @@ class AsyncSaver:
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Return when no save is in progress; SaveFailedError if one failed, WaitTimeoutError if it still continues."""
-        if self._ticket is not None and not self._ticket.settled(timeout_s):
+        if self._ticket is not None and not self._ticket.settled.wait(timeout_s):
             raise WaitTimeoutError(f"A checkpoint is still being written after {timeout_s} s; the save continues.")
         self._raise_if_failed()
 
@@ -193,8 +165,9 @@ class AsyncSaver:
                     self._save(save, ticket)
             finally:
                 self.cost_s = self._clock.monotonic() - started
-                ticket.end(None, self.error)
-                ticket.settle()
+                if not ticket.done():
+                    ticket.set_exception(self.error)
+                ticket.settled.set()
                 # While it waits, this thread must not keep the arrays of the last save alive.
                 del item, save, ticket
 
@@ -202,19 +175,23 @@ class AsyncSaver:
         try:
             key = commit.save(self.opened, save, self._retention, self._pool, self._limits)
             self._record_first(save.checkpoint_id.step)
-            ticket.end(Commit(key, save.checkpoint_id.step, save.checkpoint_id.epoch))
+            ticket.set_result(Commit(key, save.checkpoint_id.step, save.checkpoint_id.epoch))
         except BaseException as error:
             known = str(error) if isinstance(error, PodliftError) else f"{type(error).__name__}: {error}"
-            self.error = SaveFailedError(
+            self._fail(
                 f"The checkpoint of step {save.checkpoint_id.step} was not saved by {self.opened.info.task}. {known} "
-                "Earlier checkpoints are untouched."
+                "Earlier checkpoints are untouched.",
+                error,
             )
-            self.error.__cause__ = error
-            _log.info(str(self.error))
             return
         # A save of reason "failure" removes nothing: its process is about to end, and the next attempt decides.
         if self._rank == 0 and save.reason != "failure":
             self._tidy()
+
+    def _fail(self, message: str, cause: BaseException) -> None:
+        self.error = SaveFailedError(message)
+        self.error.__cause__ = cause
+        _log.info(message)
 
     def _record_first(self, step: int) -> None:
         if self._saved is not None:
@@ -231,9 +208,7 @@ class AsyncSaver:
         except PodliftError as error:
             _log.info(f"Old checkpoints could not be removed now; the next save tries again. {error}")
         except BaseException as error:
-            self.error = SaveFailedError(f"Old checkpoints could not be removed: {type(error).__name__}: {error}.")
-            self.error.__cause__ = error
-            _log.info(str(self.error))
+            self._fail(f"Old checkpoints could not be removed: {type(error).__name__}: {error}.", error)
 
     def _warn_about_metric(self, save: SaveRequest) -> None:
         """Log once why checkpoints cannot be compared by the metric of `best`."""

@@ -174,7 +174,7 @@ def _fail(
     infrastructure = isinstance(failure, (StoreError, CheckpointError))
     state = None if infrastructure else checkpoint.unsaved_state()
     within_s = max(until - time.monotonic(), 0.0)
-    trains = checkpoint.manager.phases > 0
+    trains = bool(checkpoint.manager.phases)
     details = _describe(failure)
     if infrastructure:
         details["reason"] = "infrastructure"

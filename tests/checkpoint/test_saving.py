@@ -84,7 +84,7 @@ def test_a_busy_saver_skips_a_save_by_interval_and_no_other(store: PosixStore) -
         saver.wait(0)
     threading.Timer(0.05, go.set).start()
     last = saver.save(contents(3), step=3, position={"step": 3}, reason="preempt")
-    assert first.done
+    assert first.done()
     assert last.wait(20).step == 3
     attempt.close()
     assert [key.split("/")[-1] for key in files(store, "commits/")] == [

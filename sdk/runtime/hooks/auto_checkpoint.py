@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ...checkpoint import memory
 from ...checkpoint.contents import Contents
-from ...checkpoint.manager import CheckpointManager, PhaseEnd, StartedPhase, UnsavedState, signature
+from ...checkpoint.manager import CheckpointManager, StartedPhase, UnsavedState, signature
 from ...checkpoint.manifest import About
 from ...checkpoint.opening import Env, TaskInfo
 from ...checkpoint.policy import due_by_steps
@@ -329,7 +329,7 @@ class PhaseCheckpoints:
         """Save the end of the phase with the metrics of its last epoch, unless it was interrupted, and wait for it."""
         if not self.finished and not self.interrupted:
             self.finished = True
-            ticket = self._save("final", metrics, end=PhaseEnd(history=self.history, epochs=self.epochs))
+            ticket = self._save("final", metrics, end={"history": self.history, "epochs": self.epochs})
             if ticket is not None:
                 self._manager.finished(self._begun.number, ticket)
         elif self.interrupted:
@@ -347,7 +347,7 @@ class PhaseCheckpoints:
         metrics: Mapping[str, float] | None = None,
         *,
         leave_out: bool = False,
-        end: PhaseEnd | None = None,
+        end: Mapping[str, Any] | None = None,
     ) -> Ticket | None:
         from ...checkpoint.tf import snapshot
 
