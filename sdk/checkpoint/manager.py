@@ -37,6 +37,10 @@ _NOT_FINITE = "not finite"
 _FIRST_S, _FIRST_BYTES_PER_S = 0.05, 1e8
 
 
+# What `fit` returned, and its epochs.
+FitHistory = tuple[Mapping[str, Sequence[object]] | None, Sequence[int]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingPhase:
     """A phase as a manifest describes it."""
@@ -169,16 +173,16 @@ class CheckpointManager:
         reason: str,
         metrics: Mapping[str, float] | None = None,
         leave_out: bool = False,
-        end: Mapping[str, Any] | None = None,
+        end: FitHistory | None = None,
     ) -> Ticket | None:
         """Begin to save a state; None if the save was skipped.
 
-        `end` says that the phase is over: the history that `fit` returned, and its epochs.
+        `end` says that the phase is over.
         """
         number = state.phase
         mine = replace(self.phases[number], steps=state.steps)
         if end is not None:
-            mine = replace(mine, finished=True, **end)
+            mine = replace(mine, finished=True, history=end[0], epochs=end[1])
         self.phases[number] = mine
         self._last_save = self._clock.monotonic()
         phases = [*self.phases[:number], mine]

@@ -76,7 +76,7 @@ def main(payload_path: str, task: str, home: str) -> int:
     elif code == 0:
         _record_value(recorder, returned)
         recorder.record("done")
-        coordinator.close()
+        coordinator.rendezvous.close()
         if task == payload.tasks[0]:
             _wait_for_others(paths, payload)
     return code
@@ -121,9 +121,9 @@ def _set_path(payload: Payload, work: Path, home: str) -> None:
 def _rendezvous(payload: Payload, task: str, *, alone: bool) -> Rendezvous:
     decides = task == payload.tasks[0]
     if payload.bucket_url:
-        from .rendezvous.bucket import BucketRendezvous, Seat
+        from .rendezvous.bucket import BucketRendezvous
 
-        return BucketRendezvous(Seat(payload=payload, task=task, decides=decides, alone=alone))
+        return BucketRendezvous(payload=payload, task=task, decides=decides, alone=alone)
     return FileRendezvous(
         paths=RunPaths(payload.run_url), attempt=payload.attempt, task=task, decides=decides, alone=alone
     )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sdk.errors import AlreadyExistsError, MissingError
-from sdk.runtime.rendezvous.bucket import BucketRendezvous, RendezvousState, Seat
+from sdk.runtime.rendezvous.bucket import BucketRendezvous, RendezvousState
 from sdk.runtime.rendezvous.files import StepCoordinator
 from sdk.runtime.shared import Shared, Version
 from sdk.spec.payload import Payload
@@ -128,9 +128,9 @@ def task(bucket: Bucket, *, alone: bool) -> tuple[Task, StepCoordinator, FakeClo
     for name, value in known.items():
         object.__setattr__(payload, name, value)
     clock = FakeClock()
-    seat = Seat(payload=payload, task="chief-0", decides=True, alone=alone, clock=clock)
-    found = Task(seat, bucket)  # type: ignore[arg-type]
-    clock.turn = found.service.poll
+    store: Any = bucket
+    found = Task(payload=payload, task="chief-0", decides=True, alone=alone, clock=clock, store=store)
+    clock.turn = found.poll
     return found, StepCoordinator(found), clock
 
 
@@ -151,7 +151,7 @@ def test_in_every_order_of_steps_polls_and_the_signal_the_task_is_preempted_once
 
         def poll(found: Task = found, clock: FakeClock = clock) -> None:
             clock.seconds += 1.0
-            found.service.poll()
+            found.poll()
 
         acts = [step, poll, found.request_preemption]
         for actor in [*order, 1, *([0] * 60)]:
@@ -189,7 +189,7 @@ def test_a_signal_between_reading_and_replacing_any_version_is_not_lost(nth: int
     for _ in range(60):
         actions.append(coordinator.step())
         clock.seconds += 0.7
-        found.service.poll()
+        found.poll()
     assert swaps > nth
     assert "preempt" in actions
     assert found._shared.value.preempted

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from ...checkpoint import memory
 from ...checkpoint.contents import Contents
-from ...checkpoint.manager import CheckpointManager, StartedPhase, UnsavedState, signature
+from ...checkpoint.manager import CheckpointManager, FitHistory, StartedPhase, UnsavedState, signature
 from ...checkpoint.manifest import About
 from ...checkpoint.opening import Env, TaskInfo
 from ...checkpoint.policy import due_by_steps
@@ -51,7 +51,7 @@ class AutoCheckpoint:
         self._phase: PhaseCheckpoints | None = None
         self._unsaved: UnsavedState | None = None
         self._logged: set[str] = set()
-        self.coordinator.ask_when_due(self._due)
+        self.coordinator.rendezvous.save_due = self._due
 
     def _due(self) -> Literal["save", "epoch"] | None:
         return None if self._phase is None else self.manager.due(epochs=self._phase.wants_epochs)
@@ -329,7 +329,7 @@ class PhaseCheckpoints:
         """Save the end of the phase with the metrics of its last epoch, unless it was interrupted, and wait for it."""
         if not self.finished and not self.interrupted:
             self.finished = True
-            ticket = self._save("final", metrics, end={"history": self.history, "epochs": self.epochs})
+            ticket = self._save("final", metrics, end=(self.history, self.epochs))
             if ticket is not None:
                 self._manager.finished(self._begun.number, ticket)
         elif self.interrupted:
@@ -347,7 +347,7 @@ class PhaseCheckpoints:
         metrics: Mapping[str, float] | None = None,
         *,
         leave_out: bool = False,
-        end: Mapping[str, Any] | None = None,
+        end: FitHistory | None = None,
     ) -> Ticket | None:
         from ...checkpoint.tf import snapshot
 

@@ -63,22 +63,9 @@ class Lookahead:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
-    """One task at the rendezvous."""
-
-    payload: Payload
-    task: str
-    decides: bool  # True in the first task
-    alone: bool  # True if there is no other task, and so nothing to agree on
-    clock: Clock = field(default_factory=SystemClock)
-
-
-@dataclass(frozen=True, kw_only=True)
 class RendezvousState:
     """What the training, the thread of the rendezvous and the handler of SIGTERM know of each other; never changed in place."""
 
-    count: int = 0  # completed steps
-    save_due: Due = nothing_due
     waiting: bool = False  # the training, for an entry
     closed: bool = False
     preempted: bool = False  # this task's machine
@@ -87,35 +74,34 @@ class RendezvousState:
     error: Exception | None = None  # of the last poll
 
 
+@dataclass(kw_only=True)
 class BucketRendezvous:
     """The rendezvous of tasks that share a bucket, see `FileRendezvous`. A separate thread reads and writes the entries."""
 
-    def __init__(self, seat: Seat, store: Store | None = None) -> None:
-        self._seat = seat
+    payload: Payload
+    task: str
+    decides: bool  # True in the first task
+    alone: bool  # True if there is no other task, and so nothing to agree on
+    clock: Clock = field(default_factory=SystemClock)
+    store: Store | None = None  # opened by the thread unless given
+
+    def __post_init__(self) -> None:
+        self.count = 0  # set by the training only
+        self.save_due: Due = nothing_due  # set before the first loop begins
         self._shared = Shared(RendezvousState())
-        self.service = RendezvousService(seat, self._shared, store)
         self._thread: threading.Thread | None = None
+        self._lookahead = Lookahead()
+        self._written = 0
+        self._saves_at = 0
+        self._last_written = self._preemption_written = False
+        self._polled = -_REQUEST_S
 
-    @property
-    def count(self) -> int:
-        return self._shared.value.count
-
-    @count.setter
-    def count(self, count: int) -> None:
-        self._shared.swap(lambda state: replace(state, count=count))
-
-    @property
-    def save_due(self) -> Due:
-        return self._shared.value.save_due
-
-    @save_due.setter
-    def save_due(self, due: Due) -> None:
-        self._shared.swap(lambda state: replace(state, save_due=due))
+    # --- Called by the training
 
     def begin(self) -> None:
         """Start the thread at the first loop."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self.service.serve, name="podlift-rendezvous", daemon=True)
+            self._thread = threading.Thread(target=self.serve, name="podlift-rendezvous", daemon=True)
             self._thread.start()
 
     def request_preemption(self) -> None:
@@ -124,17 +110,17 @@ class BucketRendezvous:
     def next(self) -> ScheduledAction | None:
         """Return the next entry, waiting for it if there are other tasks."""
         self.begin()
-        if self._seat.alone:
+        if self.alone:
             return self._decide_alone(self._shared.value)
-        until = self._seat.clock.monotonic() + _MAX_WAIT_S
+        until = self.clock.monotonic() + _MAX_WAIT_S
         while not (state := self._shared.value).entries:
-            if self._seat.clock.monotonic() >= until:
+            if self.clock.monotonic() >= until:
                 raise state.error or StoreError(
-                    f"The first task did not publish within {_MAX_WAIT_S:g} s what to do after step {state.count}: it takes no "
+                    f"The first task did not publish within {_MAX_WAIT_S:g} s what to do after step {self.count}: it takes no "
                     "steps. Is it in another loop than this task, or does its own loop not call should_stop()?"
                 )
             self._shared.swap(lambda state: replace(state, waiting=True))
-            self._seat.clock.sleep(_WAITING_S)
+            self.clock.sleep(_WAITING_S)
         entry = state.entries[0]
         # Only this thread takes entries; more may have come in the meantime.
         taken = 0 if entry is None else 1
@@ -143,7 +129,7 @@ class BucketRendezvous:
 
     def close(self) -> None:
         """End the thread. If this is the first task, let the others go on without it."""
-        if self._seat.decides and not self._seat.alone:
+        if self.decides and not self.alone:
             self.begin()
         self._shared.swap(lambda state: replace(state, closed=True))
         thread, self._thread = self._thread, None
@@ -152,25 +138,13 @@ class BucketRendezvous:
 
     def _decide_alone(self, state: RendezvousState) -> ScheduledAction | None:
         if state.requested == "stop":
-            return state.count, "stop"
+            return self.count, "stop"
         if state.preempted or state.requested:
-            return state.count, "preempt"
-        due = state.save_due()
-        return None if due is None else (state.count, due)
+            return self.count, "preempt"
+        due = self.save_due()
+        return None if due is None else (self.count, due)
 
-
-class RendezvousService:
-    """What the thread does: reads requests and entries, and in the first task writes the entries."""
-
-    def __init__(self, seat: Seat, shared: Shared[RendezvousState], store: Store | None) -> None:
-        self._seat = seat
-        self._shared = shared
-        self._store = store
-        self._lookahead = Lookahead()
-        self._written = 0
-        self._saves_at = 0
-        self._last_written = self._preemption_written = False
-        self._polled = -_REQUEST_S
+    # --- Called by the thread: reads requests and entries, and in the first task writes the entries
 
     def serve(self) -> None:
         """Poll until the training is over."""
@@ -182,24 +156,24 @@ class RendezvousService:
                 if self._shared.value.error is None:
                     _log.info(f"cannot synchronize with the other tasks: {type(error).__name__}: {error}")
                 self._set_error(error)
-            interval_s = _WRITER_S if self._seat.decides else _READER_S
-            self._seat.clock.sleep(_WAITING_S if self._shared.value.waiting else interval_s)
-        if self._seat.decides and not self._seat.alone and not self._last_written:
+            interval_s = _WRITER_S if self.decides else _READER_S
+            self.clock.sleep(_WAITING_S if self._shared.value.waiting else interval_s)
+        if self.decides and not self.alone and not self._last_written:
             with suppress(PodliftError):  # a task that still waits for an entry reports it later
-                self._put(self._written + 1, {"step": self._shared.value.count, "action": "end"})
+                self._put(self._written + 1, {"step": self.count, "action": "end"})
 
     def poll(self) -> None:
         """Do once what is due."""
         store = self._opened()
-        if self._shared.value.preempted and not self._preemption_written and not self._seat.alone:
+        if self._shared.value.preempted and not self._preemption_written and not self.alone:
             with suppress(AlreadyExistsError):
-                store.put_new(f"{_KEYS.preempted(self._seat.payload.attempt)}/{self._seat.task}.json", [b"{}"])
+                store.put_new(f"{_KEYS.preempted(self.payload.attempt)}/{self.task}.json", [b"{}"])
             self._preemption_written = True
-        if not self._seat.decides:
+        if not self.decides:
             self._read(store)
             return
         self._read_requests(store)
-        while not self._seat.alone and not self._last_written and self._lookahead.is_due(self._shared.value.count):
+        while not self.alone and not self._last_written and self._lookahead.is_due(self.count):
             self._write()
 
     def _set_error(self, error: Exception | None) -> None:
@@ -207,32 +181,31 @@ class RendezvousService:
             self._shared.swap(lambda state: replace(state, error=error))
 
     def _opened(self) -> Store:
-        if self._store is None:
+        if self.store is None:
             from ...storage.gcs.store import GcsStore
 
-            url = self._seat.payload.bucket_url
+            url = self.payload.bucket_url
             gs = url.startswith("gs://")
-            self._store = GcsStore(url.partition("://")[2], retry=_RETRY) if gs else open_store(url)
-        return self._store
+            self.store = GcsStore(url.partition("://")[2], retry=_RETRY) if gs else open_store(url)
+        return self.store
 
     def _read_requests(self, store: Store) -> None:
-        now, state = self._seat.clock.monotonic(), self._shared.value
+        now, state = self.clock.monotonic(), self._shared.value
         if state.requested == "stop":
             return
         if now - self._polled < _REQUEST_S and (state.requested or not state.preempted):
             return
         self._polled = now
-        preempted = f"{_KEYS.preempted(self._seat.payload.attempt)}/"
-        if _any(store, f"{_KEYS.control}/{self._seat.payload.resumes:04d}-"):
+        preempted = f"{_KEYS.preempted(self.payload.attempt)}/"
+        if _any(store, f"{_KEYS.control}/{self.payload.resumes:04d}-"):
             self._shared.swap(lambda state: replace(state, requested="stop"))
-        elif state.preempted or (not self._seat.alone and _any(store, preempted)):
+        elif state.preempted or (not self.alone and _any(store, preempted)):
             self._shared.swap(lambda state: replace(state, requested="preempt"))
 
     def _write(self) -> None:
-        state = self._shared.value
-        due = state.save_due() if state.count >= self._saves_at else None
-        action: ActionOrGo = state.requested or due or "go"
-        at = self._lookahead.write(state.count, self._seat.clock.monotonic())
+        due = self.save_due() if self.count >= self._saves_at else None
+        action: ActionOrGo = self._shared.value.requested or due or "go"
+        at = self._lookahead.write(self.count, self.clock.monotonic())
         number = self._written + 1
         while True:
             try:
@@ -244,7 +217,7 @@ class RendezvousService:
                 _log.info(f"cannot publish to the other tasks what to do after step {at}: {error}")
                 if self._shared.value.closed:
                     return
-                self._seat.clock.sleep(_REQUEST_S)
+                self.clock.sleep(_REQUEST_S)
         self._written = number
         self._last_written = action in ("stop", "preempt")
         if action in SAVING:
@@ -255,11 +228,8 @@ class RendezvousService:
         self._shared.swap(lambda state: replace(state, entries=(*state.entries, entry)))
 
     def _put(self, number: int, entry: Mapping[str, object]) -> None:
-        store, key, data = (
-            self._opened(),
-            _KEYS.rendezvous(self._seat.payload.attempt, number),
-            json.dumps(entry).encode(),
-        )
+        store, key = self._opened(), _KEYS.rendezvous(self.payload.attempt, number)
+        data = json.dumps(entry).encode()
         try:
             store.put_new(key, [data])
         except AlreadyExistsError:
@@ -271,7 +241,7 @@ class RendezvousService:
     def _read(self, store: Store) -> None:
         number = self._written + 1
         try:
-            entry = json.loads(bytes(store.get(_KEYS.rendezvous(self._seat.payload.attempt, number))))
+            entry = json.loads(bytes(store.get(_KEYS.rendezvous(self.payload.attempt, number))))
         except MissingError:
             return
         self._written = number

@@ -19,7 +19,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Literal, Protocol
 
 from ...logs import logger
@@ -52,8 +51,8 @@ class Rendezvous(Protocol):
     """One task's view of the actions that all tasks have agreed on.
 
     Attributes:
-        count: number of completed steps; set before every call of `next`.
-        save_due: asked by the first task only.
+        count: number of completed steps; raised before every call of `next`.
+        save_due: what decides that a checkpoint is due; asked by the first task only.
     """
 
     count: int
@@ -139,41 +138,30 @@ class FileRendezvous:
 
 
 class StepCoordinator:
-    """Counts the steps of one task and returns the action after each; `rendezvous` is None outside any run."""
+    """Counts the steps of one task and returns the action after each."""
 
-    def __init__(self, rendezvous: Rendezvous | None) -> None:
-        self._rendezvous = rendezvous
-        self._count = 0
+    def __init__(self, rendezvous: Rendezvous) -> None:
+        self.rendezvous = rendezvous
         self._next: ScheduledAction | None = None
-        self._exit_action: Action | None = None
-
-    @property
-    def exit_action(self) -> Action | None:
-        """Why this task has to leave its loop; None as long as it does not."""
-        return self._exit_action
-
-    def ask_when_due(self, save_due: Due) -> None:
-        """Set what decides in the first task that a checkpoint is due."""
-        if self._rendezvous is not None:
-            self._rendezvous.save_due = save_due
+        self.exit_action: Action | None = None  # why this task has to leave its loop; None as long as it does not
 
     def step(self) -> Action | None:
         """Count a step, and return what all tasks do after it."""
-        self._count += 1
-        if self._rendezvous is None or self._exit_action is not None:
-            return self._exit_action
-        self._rendezvous.count = self._count
+        if self.exit_action is not None:
+            return self.exit_action
+        self.rendezvous.count += 1
+        count = self.rendezvous.count
         if self._next is None:
-            self._next = self._rendezvous.next()
-        if self._next is None or self._count < self._next[0]:
+            self._next = self.rendezvous.next()
+        if self._next is None or count < self._next[0]:
             return None
         at, action = self._next
         self._next = None
         if action == "go":
             return None
         if action not in SAVING:
-            self._exit_action = action
-            _log.info(f"{_SENTENCES[action]} {max(at, self._count)}")
+            self.exit_action = action
+            _log.info(f"{_SENTENCES[action]} {max(at, count)}")
         return action
 
     def handle_sigterm(self) -> None:
@@ -182,22 +170,11 @@ class StepCoordinator:
         TensorFlow installs its own handler when a cluster starts, which is why one call is not enough. A task outside of a
         loop, or one whose attempt is already decided, ends at once.
         """
-        if self._rendezvous is not None:
-            self._rendezvous.begin()
-            with suppress(ValueError):  # not the main thread: the handler stays as it is
-                signal.signal(signal.SIGTERM, self._on_sigterm)
-
-    def _on_sigterm(self, number: int, frame: FrameType | None) -> None:
-        assert self._rendezvous is not None  # noqa: S101
-        self._rendezvous.request_preemption()
+        self.rendezvous.begin()
+        with suppress(ValueError):  # not the main thread: the handler stays as it is
+            signal.signal(signal.SIGTERM, lambda number, frame: self.rendezvous.request_preemption())
 
     def reset_sigterm(self) -> None:
         """Let SIGTERM end the task again."""
-        if self._rendezvous is not None:
-            with suppress(ValueError):
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-    def close(self) -> None:
-        """Declare that this task does no more steps, so that no other task waits for its decisions."""
-        if self._rendezvous is not None:
-            self._rendezvous.close()
+        with suppress(ValueError):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
