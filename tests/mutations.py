@@ -595,11 +595,11 @@ MUTATIONS = (
         (OBJECTS, CONDITIONS, SURVIVAL),
     ),
     Mutation(
-        "bytes are removed before the transaction that needs them not",
+        "bytes are removed before the transaction that no longer needs them",
         "sdk/emulator/gcs/state.py",
         "        self._orphaned_blobs.append(old.blob)\n",
         "        self.blobs.remove(old.blob)\n",
-        (OBJECTS, SURVIVAL, CONDITIONS),
+        ("tests/emulator/test_gcs_state.py",),
     ),
     Mutation(
         "a wrong hash of an upload is accepted",
@@ -613,7 +613,7 @@ MUTATIONS = (
         "sdk/emulator/gcs/resumable.py",
         "_skipping(call.pieces(), stored - (chunk.start or 0))",
         "_skipping(call.pieces(), 0)",
-        (BODIES, SURVIVAL),
+        (BODIES,),
     ),
     Mutation(
         "a chunk may leave a gap",

@@ -141,19 +141,17 @@ SMOKE: dict[str, tuple[str, ...]] = {
     "two tasks give the numbers of one": (
         "runtime/test_keras_multi_worker.py::test_all_tasks_report_and_end_with_the_same_numbers_as_one",
         "runtime/test_keras_multi_worker.py::test_it_imports_neither_tensorflow_nor_keras_itself",
-        "runtime/test_keras_multi_worker.py::test_it_is_applied_to_this_keras_before_anything_starts_the_runtime",
     ),
     "a training that was killed, preempted, cancelled or failed continues with the same weights": (
         "backends/local/test_preemption.py::test_a_run_that_was_cancelled_goes_on_where_it_was",
         "backends/local/test_preemption.py::test_a_task_that_trains_nothing_ends_at_once",
         "backends/local/test_preemption.py::test_all_tasks_save_behind_the_same_step_and_go_on_without_a_charge",
         "backends/local/test_graceful.py",
-        "checkpoint/test_failures.py::test_a_fit_that_was_ended_by_an_exception_goes_on_to_the_same_weights[batch-end]",
         "checkpoint/test_failures.py::test_a_save_on_the_way_out_is_given_up_in_time",
         "checkpoint/test_failures.py::test_a_task_that_fails_alone_saves_nothing_and_its_error_is_known_in_time",
         "checkpoint/test_failures.py::test_tasks_meet_behind_one_step_or_not_at_all",
+        "checkpoint/test_failures.py::test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights",
         "checkpoint/test_phases.py::test_a_limit_of_steps_counts_those_of_earlier_attempts",
-        "checkpoint/test_table.py::test_a_training_that_was_killed_ends_with_the_same_weights[batchnorm-fit-two-validation]",
     ),
     "what a checkpoint holds, in the tests' own process": (
         "checkpoint/tf/test_callback_state.py",
@@ -187,6 +185,21 @@ SURPLUS: dict[str, tuple[str, ...]] = {
         "runtime/tpu/test_stand_in.py::test_char_lm_learns_on_four_replicas",
         "runtime/tpu/test_stand_in.py::test_digits_trains_on_eight_replicas_although_its_last_batch_is_not_for_all",
     ),
+    "the same faults before a store on a disk": (
+        "checkpoint/test_gcs_faults.py::test_08_a_commit_whose_fate_is_unknown_is_not_acknowledged_and_its_data_stays",
+        "checkpoint/test_gcs_faults.py::test_26_of_many_attempts_at_once_the_last_one_may_write_and_all_others_are_fenced",
+        "checkpoint/test_gcs_faults.py::test_28_nothing_depends_on_what_time_it_is",
+        "checkpoint/test_gcs_faults.py::test_29_without_the_part_of_another_task_nothing_is_committed",
+        "checkpoint/test_gcs_faults.py::test_30_a_first_task_that_dies_behind_the_receipts_leaves_the_checkpoint_before",
+        "checkpoint/test_gcs_faults.py::test_34_an_error_while_the_state_is_taken_leaves_those_before_it",
+        "checkpoint/test_gcs_faults.py::test_38_no_loop_of_crashes_shrinks_what_is_kept",
+        "checkpoint/test_gcs_faults.py::test_a_lost_reply_is_settled_by_what_is_there",
+        "checkpoint/test_gcs_faults.py::test_a_receipt_that_is_not_for_this_save_is_refused",
+        "checkpoint/test_gcs_faults.py::test_a_save_that_fails_is_loud_for_ever_and_leaves_those_before_it",
+    ),
+    "doctor and prune have tests of their own": (
+        "e2e/test_documents.py::test_the_examples_of_a_guide_work[tidy-up.md]",
+    ),
     "iterators of this process are compared one by one": (
         "checkpoint/tf/test_iterators.py::test_the_third_pass_over_shuffled_data_is_the_third_in_another_process",
     ),
@@ -199,6 +212,7 @@ TOGETHER = {
         "checkpoint/tf/test_iterators.py",
         "checkpoint/tf/test_randomness.py",
         "checkpoint/tf/test_snapshot.py",
+        "e2e/test_digits.py",
     },
     "tutorials": {"e2e/tutorials/test_programs.py", "e2e/tutorials/test_seeds.py"},
 }

@@ -19,15 +19,15 @@ from sdk.checkpoint.manager import CheckpointManager, UnsavedState
 from sdk.checkpoint.opening import Env, TaskInfo
 from sdk.records.recorder import read_events
 from sdk.runtime.hooks import rescue
-from sdk.spec.payload import Drill
+from sdk.spec.payload import Drill, Kill
 from sdk.spec.policies import Checkpoints
 from sdk.storage.registry import open_store
 
-# A fault that comes in the first attempt, and not again.
+# A fault that comes in one attempt, and not again.
 HEAD = """
 import os, time, keras, numpy as np, tensorflow as tf, sdk
 ctx = sdk.context()
-FIRST = os.environ["PODLIFT_ATTEMPT"] == "1" and FAULTY
+FIRST = os.environ["PODLIFT_ATTEMPT"] == "ATTEMPT" and FAULTY
 x = np.random.default_rng(0).normal(size=(64, 4)).astype("float32")
 y = x.sum(1, keepdims=True)
 with ctx.strategy.scope():
@@ -79,15 +79,17 @@ print("done", flush=True)
 RAISE = "raise RuntimeError('the fault')"
 
 
-def submit(text: str, *, faulty: bool = True, workers: int = 1, **job) -> sdk.Run:
-    Path("train.py").write_text(text.replace("FAULTY", str(faulty)))
+def submit(text: str, *, faulty: bool = True, workers: int = 1, kill: Kill | None = None, **job) -> sdk.Run:
+    # An attempt that is killed comes before the one that fails.
+    attempt = "2" if kill else "1"
+    Path("train.py").write_text(text.replace("FAULTY", str(faulty)).replace('"ATTEMPT"', repr(attempt)))
     given = {
         "limits": sdk.Limits(grace_s=30),
         "retry": sdk.Retry(user_errors=0, infrastructure=0, preemptions=0),
         **job,
     }
     plan = sdk.plan(sdk.Job("train.py", resources=sdk.Resources(workers=workers), **given))
-    run = sdk.submit(replace(plan, drill=Drill(seed=1)))
+    run = sdk.submit(replace(plan, drill=Drill(seed=1, kills=(kill,) if kill else ())))
     run.wait(LIMIT_S)
     return run
 
@@ -196,8 +198,33 @@ def test_a_failure_does_not_save_what_is_no_number(monkeypatch, tmp_path) -> Non
     assert "If it is resumed, no checkpoint was saved: attempt 2 starts from the beginning." in run.why()
 
 
+def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights(monkeypatch, tmp_path) -> None:
+    monkeypatch.chdir(tmp_path)
+    normalized = "keras.layers.BatchNormalization(), keras.layers.Dropout"
+    program = fit((2, "batch_end", 3)).replace("keras.layers.Dropout", normalized)
+        "keras.layers.Dropout", "keras.layers.BatchNormalization(), keras.layers.Dropout"
+    )
+    undisturbed = submit(program, workers=2, faulty=False)
+    run = submit(
+        program,
+        workers=2,
+        kill=Kill(task="chief-0", point="validation", number=1),
+        checkpoints=sdk.Checkpoints(every_steps=3, on_busy="block"),
+        retry=sdk.Retry(user_errors=0, infrastructure=1, preemptions=0),
+    )
+    status = run.status()
+    assert (status.reason, status.attempts, status.saved_step) == (sdk.Reason.USER_ERROR, 2, 20), run.why() + texts(run)
+    assert run.checkpoints()[-1].reason == "failure"
+    assert "restored step 6 of phase 1" in texts(run)
+    assert "podlift: saved on the way out, at step 20\npodlift: attempt 3 continues at step 20" in texts(run)
+    assert "If it is resumed, attempt 3 continues at step 20." in run.why()
+    run.resume()
+    assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why() + texts(run)
+    assert (sums(run), said(run)) == (sums(undisturbed), said(undisturbed))
+
+
 @pytest.mark.full
-def test_tasks_that_fail_alike_save_together(monkeypatch, tmp_path) -> None:
+def test_tasks_that_fail_alike_at_the_end_of_an_epoch_save_together(monkeypatch, tmp_path) -> None:
     monkeypatch.chdir(tmp_path)
     run = submit(fit((1, "epoch_end", None)), workers=2)
     assert (run.status().reason, run.status().saved_step) == (sdk.Reason.USER_ERROR, 16), run.why() + texts(run)

@@ -53,11 +53,6 @@ CELLS = [
     for moment in KILLS
     if row[1] == "fit" or moment in ("first step", "mid-epoch", "save")
 ]
-# One of each style; the others take half an hour.
-QUICK = {
-    (("batchnorm", "fit", "two"), "validation"),
-    (("shuffle", "loop", "two"), "save"),
-}
 
 
 def trained(folder: Path, row: tuple[str, str, str], kill: str | None) -> tuple[dict[str, str], list[str], sdk.Run]:
@@ -115,13 +110,7 @@ def outcomes() -> Iterator[dict[tuple[tuple[str, str, str], str], str]]:
         PAGE.write_text(HEAD + "\n".join(lines) + "\n")
 
 
-@pytest.mark.parametrize(
-    ("row", "moment"),
-    [
-        pytest.param(*cell, id="-".join((*cell[0], cell[1])), marks=() if cell in QUICK else pytest.mark.full)
-        for cell in CELLS
-    ],
-)
+@pytest.mark.parametrize(("row", "moment"), [pytest.param(*cell, id="-".join((*cell[0], cell[1]))) for cell in CELLS])
 def test_a_training_that_was_killed_ends_with_the_same_weights(
     shared: Path, outcomes: dict, tmp_path: Path, row: tuple[str, str, str], moment: str
 ) -> None:

@@ -7,6 +7,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from support import PROGRAMS
 
 import sdk
 
@@ -90,7 +91,7 @@ def test_a_project_can_ask_for_it_in_its_own_file(write, cache: Path) -> None:
 def test_an_estimator_program_brings_its_old_tensorflow(write, workers: int) -> None:
     """TensorFlow 2.15 is the last one that has tf.estimator; there are wheels of it for Python 3.10 and 3.11."""
     write("requirements.txt", "tensorflow==2.15.*\n")
-    write("train.py", (Path(__file__).parent / "estimator.py").read_text())
+    write("train.py", (PROGRAMS / "estimator.py").read_text())
     job = sdk.Job("train.py", code=ISOLATED, resources=sdk.Resources(workers=workers))
     run = sdk.submit(job)
     run.result(600)

@@ -20,10 +20,11 @@ PROGRAM = """
 """
 
 
-def test_legacy_keras_trains_on_two_workers_and_its_metrics_reach_the_handle(write) -> None:
+def test_legacy_keras_trains_on_two_workers_up_to_max_steps_and_its_metrics_reach_the_handle(write) -> None:
     write("train.py", PROGRAM)
-    run = sdk.submit(sdk.Job("train.py", resources=sdk.Resources(workers=2), code=sdk.Code(keras="legacy")))
+    resources, code, limits = sdk.Resources(workers=2), sdk.Code(keras="legacy"), sdk.Limits(max_steps=6)
+    run = sdk.submit(sdk.Job("train.py", resources=resources, code=code, limits=limits))
     result = run.result(300)
-    assert [record["epoch"] for record in run.metrics()] == [0, 1]
+    assert [(record["epoch"], record["step"]) for record in run.metrics()] == [(0, 4), (1, 6)]
     assert result.metrics["loss"] is not None
     assert any("tf_keras" in line.text for line in run.logs(task="worker-0"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import random
 
 import pytest
 import requests
@@ -48,6 +49,35 @@ def test_googles_client_cannot_hide_a_wrong_hash_behind_its_own(bucket) -> None:
         with pytest.raises(exceptions.BadRequest, match="CRC32C"):
             blob.upload_from_file(io.BytesIO(bytes(size)), checksum="crc32c")
     assert bucket.get_blob("x") is None
+
+
+@pytest.mark.parametrize("again", [0, 256 << 10], ids=["everything", "its second half"])
+def test_what_a_chunk_repeats_is_stored_once(bucket, gcs, again: int) -> None:
+    url = requests.post(f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=x").headers["Location"]
+    data = random.Random(1).randbytes(700_000)
+    assert (
+        requests.put(url, data[: 512 << 10], headers={"Content-Range": f"bytes 0-{(512 << 10) - 1}/*"}).status_code
+        == 308
+    )
+    rest = {"Content-Range": f"bytes {again}-{len(data) - 1}/{len(data)}"}
+    answer = requests.put(url, data[again:], headers=rest)
+    assert answer.status_code == 200, answer.text
+    assert bucket.blob("x").download_as_bytes() == data
+
+
+def test_a_chunk_behind_a_gap_is_refused_and_the_upload_goes_on_where_it_was(bucket, gcs) -> None:
+    url = requests.post(f"{gcs.url}/upload/storage/v1/b/bucket/o?uploadType=resumable&name=x").headers["Location"]
+    chunks = [random.Random(number).randbytes(256 << 10) for number in range(3)]
+    places = [f"bytes {number << 18}-{((number + 1) << 18) - 1}/{3 << 18}" for number in range(3)]
+    assert requests.put(url, chunks[0], headers={"Content-Range": places[0]}).status_code == 308
+    answer = requests.put(url, chunks[2], headers={"Content-Range": places[2]})
+    assert (answer.status_code, "begins at byte 524288" in answer.text) == (400, True)
+    stored = requests.put(url, headers={"Content-Range": "bytes */*"})
+    assert stored.headers["Range"] == f"bytes=0-{(256 << 10) - 1}"
+    for number in (1, 2):
+        answer = requests.put(url, chunks[number], headers={"Content-Range": places[number]})
+    assert answer.status_code == 200, answer.text
+    assert bucket.blob("x").download_as_bytes() == b"".join(chunks)
 
 
 def test_a_hash_that_is_none_is_refused(bucket, gcs) -> None:

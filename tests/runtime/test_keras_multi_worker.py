@@ -15,9 +15,9 @@ import sdk
 np = pytest.importorskip("numpy")
 
 SCRIPT = PROGRAMS / "agreement.py"
-QUICK = ["dense_sgd-fit-sample_weight", "dense_sgd-fit-tiny_last", "dense_sgd-loop-uneven"]
+QUICK = ["dense_sgd-fit-weighted_tiny_last", "dense_sgd-loop-uneven"]
 FULL = [
-    *(f"dense_sgd-fit-{shape}" for shape in ("even", "uneven")),
+    *(f"dense_sgd-fit-{shape}" for shape in ("even", "uneven", "sample_weight", "tiny_last")),
     *(f"conv_adam-fit-{shape}" for shape in ("even", "uneven", "sample_weight", "tiny_last")),
     *(f"conv_adam-loop-{shape}" for shape in ("even", "uneven", "sample_weight")),
     *(f"dense_sgd-loop-{shape}" for shape in ("even", "sample_weight", "tiny_last")),

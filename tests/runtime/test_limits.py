@@ -14,7 +14,7 @@ from support import LONG_LIMIT_S as LIMIT_S
 import sdk
 
 MAX_STEPS = 20
-KERASES = ["keras", "tf_keras"]
+KERASES = ["keras", pytest.param("tf_keras", marks=pytest.mark.full)]
 
 PROGRAM = """
     import json, os, sys
@@ -115,29 +115,29 @@ PROGRAM = """
             fit("last execution", batches(10), build(steps_per_execution=4), epochs=5)
 
 
-    for name in sys.argv[1:]:
-        run({"keras": keras, "tf_keras": tf_keras}[name])
+    run({"keras": keras, "tf_keras": tf_keras}[sys.argv[1]])
     found["behind"] = next(n for n in range(1, 100) if ctx.should_stop())
     with open(f"{ctx.dirs.model}/{ctx.task}.json", "w") as file:
         json.dump(found, file)
 """
 
 
-def trained(folder: Path, workers: int, *kinds: str) -> tuple[sdk.Run, list[dict]]:
+def trained(folder: Path, workers: int, kind: str) -> tuple[sdk.Run, list[dict]]:
     (folder / "train.py").write_text(textwrap.dedent(PROGRAM))
     limits = sdk.Limits(max_steps=MAX_STEPS, timeout_s=LIMIT_S)
-    job = sdk.Job(folder / "train.py", args=kinds, resources=sdk.Resources(workers=workers), limits=limits)
+    job = sdk.Job(folder / "train.py", args=[kind], resources=sdk.Resources(workers=workers), limits=limits)
     run = sdk.submit(job, root=folder / "root")
     model = Path(run.result(LIMIT_S).model_dir)
     return run, [json.loads((model / f"{task}.json").read_text()) for task in run.plan.tasks]
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    return trained(tmp_path_factory.mktemp("alone"), 1, *KERASES)
+@pytest.fixture(scope="module", params=KERASES)
+def alone(request, tmp_path_factory):
+    _, (found,) = trained(tmp_path_factory.mktemp("alone"), 1, request.param)
+    return {name.removeprefix(f"{request.param} "): case for name, case in found.items()}
 
 
-@pytest.fixture(scope="module", params=["keras", pytest.param("tf_keras", marks=pytest.mark.full)])
+@pytest.fixture(scope="module", params=KERASES)
 def two(request, tmp_path_factory):
     return *trained(tmp_path_factory.mktemp("two"), 2, request.param), request.param
 
@@ -168,10 +168,9 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("kind", KERASES)
 @pytest.mark.parametrize("name", CASES)
-def test_fit_ends_after_the_steps_with_one_validation_and_callbacks_see_a_clean_end(alone, kind, name) -> None:
-    assert told(alone[1][0][f"{kind} {name}"]) == CASES[name]
+def test_fit_ends_after_the_steps_with_one_validation_and_callbacks_see_a_clean_end(alone, name) -> None:
+    assert told(alone[name]) == CASES[name]
 
 
 @pytest.mark.parametrize("name", ["long", "short"])
@@ -181,22 +180,17 @@ def test_several_tasks_end_at_the_same_step_as_one(two, name) -> None:
         assert told(found[f"{kind} {name}"]) == CASES[name]
 
 
-@pytest.mark.parametrize("kind", KERASES)
-def test_the_optimizer_has_made_these_steps_and_executions_of_several_are_not_cut(alone, kind) -> None:
-    found = alone[1][0]
-    assert [found[f"{kind} {name}"]["trained"] for name in ("long", "again", "executions")] == [20, 20, 24]
+def test_the_optimizer_has_made_these_steps_and_executions_of_several_are_not_cut(alone) -> None:
+    assert [alone[name]["trained"] for name in ("long", "again", "executions")] == [20, 20, 24]
 
 
-@pytest.mark.parametrize("kind", KERASES)
-def test_epochs_without_the_validation_that_the_program_expects_have_a_val_loss_that_is_no_number(alone, kind) -> None:
-    found = alone[1][0]
-    assert [math.isnan(value) for value in found[f"{kind} short"]["val_loss"]] == [True, True, False]
-    assert [math.isnan(value) for value in found[f"{kind} rare"]["val_loss"]] == [False]
+def test_epochs_without_the_validation_that_the_program_expects_have_a_val_loss_that_is_no_number(alone) -> None:
+    assert [math.isnan(value) for value in alone["short"]["val_loss"]] == [True, True, False]
+    assert [math.isnan(value) for value in alone["rare"]["val_loss"]] == [False]
 
 
-@pytest.mark.parametrize("kind", KERASES)
-def test_an_evaluation_of_the_programs_own_is_left_alone(alone, kind) -> None:
-    assert alone[1][0][f"{kind} evaluating"]["evaluated"] == 30
+def test_an_evaluation_of_the_programs_own_is_left_alone(alone) -> None:
+    assert alone["evaluating"]["evaluated"] == 30
 
 
 def test_a_loop_that_asks_after_each_step_does_the_steps_in_every_task(two) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
-from support import LIMIT_S
+from support import LIMIT_S, until
 
 import sdk
+from sdk.records.recorder import read_events
 
 COUNTING = """
 import os, signal, sys
@@ -83,15 +83,17 @@ def test_a_crash_loop_stops_early_and_says_so(write) -> None:
     assert "3 consecutive attempts ended at step 7" in status.failure.message
 
 
-def test_cancelling_beats_the_restarts(write) -> None:
-    run = submit(COUNTING + "os.kill(os.getpid(), signal.SIGKILL)", retry=sdk.Retry(infrastructure=1000))
-    until = time.monotonic() + LIMIT_S
-    while not records(run, "restarting") and time.monotonic() < until:
-        time.sleep(0.01)
+def test_cancelling_ends_the_wait_for_a_restart(write) -> None:
+    # Each attempt ends before the last one: that is no crash loop, and the delay doubles.
+    ending = "import sdk\nsdk.context().report({'loss': 1.0}, step=9 - attempt)\nos.kill(os.getpid(), signal.SIGKILL)"
+    run = submit(COUNTING + ending, retry=sdk.Retry(infrastructure=1000))
+    until(lambda: len(records(run, "restarting")) == 4, run.why)
+    waiting = read_events(run.plan.paths, ("restarting",))[-1]
     run.cancel()
-    status = run.wait(LIMIT_S)
-    assert status.state is sdk.State.CANCELLED
-    assert status.attempts < 3
+    assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
+    assert len(records(run, "attempt_started")) == 4
+    ended = run.status().created + run.status().timings["finished"]
+    assert ended - waiting.time < waiting.data["delay_s"] == 8
 
 
 def test_an_edited_source_changes_no_restart(write) -> None:

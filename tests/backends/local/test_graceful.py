@@ -28,7 +28,7 @@ while True:
 print("saved after", step, flush=True)
 """
 FIT = """
-import keras, numpy as np, sdk
+import time, keras, numpy as np, sdk
 ctx = sdk.context()
 with ctx.strategy.scope():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
@@ -36,9 +36,10 @@ with ctx.strategy.scope():
 
 class Tell(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
+        time.sleep(0.05)
         if batch == 5: print("training", flush=True)
 
-history = model.fit(np.ones((800_000, 4)), np.ones((800_000, 1)), batch_size=8, epochs=9, verbose=0, callbacks=[Tell()])
+history = model.fit(np.ones((80_000, 4)), np.ones((80_000, 1)), batch_size=8, epochs=9, verbose=0, callbacks=[Tell()])
 print("saved after", len(history.epoch), "epochs", flush=True)
 """
 

@@ -139,6 +139,16 @@ def test_with_restart_job_on_worker_restart_everything_restarts() -> None:
     assert job.exit("workerpool1-0", 139).state == "PENDING"
 
 
+def test_the_timeout_counts_from_the_first_start_of_the_containers() -> None:
+    job = Job(restart_job=True, timeout_s=10).run()
+    first = job.now
+    job.now += 4
+    assert job.exit("workerpool1-0", 134).actions == ["start", "stop", "start"]
+    assert (job.status.started, job.status.due) == (first, first + 10)
+    assert job.tick().state == "CANCELLED"
+    assert "exceeded its timeout of 10 seconds" in job.message
+
+
 def test_disabled_retries_end_the_job_at_the_first_crash() -> None:
     assert Job(retries=False).exit("workerpool1-0", 134).state == "FAILED"
     terms = SchedulingTerms.of(

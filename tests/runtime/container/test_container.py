@@ -63,22 +63,23 @@ def stopped_at(container) -> list[str]:
     return re.findall(r"stopped at (\d+)", container.said)
 
 
-def test_three_containers_stop_after_the_same_step_and_start_again_as_the_next_attempt(
-    cloud: Cloud, write, tmp_path
+@pytest.mark.parametrize("workers", [2, pytest.param(3, marks=pytest.mark.full)])
+def test_all_containers_stop_after_the_same_step_and_start_again_as_the_next_attempt(
+    cloud: Cloud, write, tmp_path, workers: int
 ) -> None:
     write("train.py", IN_STEP)
-    plan = cloud.plan("train.py", resources={"workers": 3}, retry={"preemptions": None})
+    plan = cloud.plan("train.py", resources={"workers": workers}, retry={"preemptions": None})
     words = cloud.order(plan)
     shared = tmp_path / "shared"
     shared.mkdir()
     first = cloud.start_all(plan, words, SHARED=str(shared))
-    cloud.until(lambda: int(text(shared / "1" / "worker-1") or 0) > 20, "20 steps", *first.values())
+    cloud.until(lambda: int(text(shared / "1" / "worker-0") or 0) > 20, "20 steps", *first.values())
     # As a task that trains writes it down when it gets SIGTERM.
-    cloud.store(plan).put_new(f"{RunPaths('').preempted(1)}/worker-1.json", [b"{}"])
+    cloud.store(plan).put_new(f"{RunPaths('').preempted(1)}/worker-0.json", [b"{}"])
     assert {task: container.code() for task, container in first.items()} == dict.fromkeys(plan.tasks, 134)
     places = [stopped_at(container) for container in first.values()]
     assert len(places[0]) == 1
-    assert places == [places[0]] * 3
+    assert places == [places[0]] * workers
     # The same containers are started again, the last one first.
     second = {task: cloud.start(plan, words, task, SHARED=str(shared)) for task in reversed(plan.tasks)}
     assert {task: container.code() for task, container in second.items()} == dict.fromkeys(plan.tasks, 0)
