@@ -202,8 +202,6 @@ def test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights
     monkeypatch.chdir(tmp_path)
     normalized = "keras.layers.BatchNormalization(), keras.layers.Dropout"
     program = fit((2, "batch_end", 3)).replace("keras.layers.Dropout", normalized)
-        "keras.layers.Dropout", "keras.layers.BatchNormalization(), keras.layers.Dropout"
-    )
     undisturbed = submit(program, workers=2, faulty=False)
     run = submit(
         program,
