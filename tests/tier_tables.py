@@ -109,6 +109,7 @@ TENSORFLOW = {
     "e2e/test_documents.py::test_the_tutorial_works_word_for_word",
     "e2e/test_drills.py::test_a_fit_that_is_killed_while_it_saves_ends_with_the_same_weights",
     "e2e/test_examples.py::test_an_example_prints_what_it_promises",
+    "e2e/test_examples.py::test_the_first_example_trains_on_two_workers_with_unchanged_fit",
     "e2e/test_github_actions.py",
     "e2e/test_legacy.py",
     "e2e/test_offline.py",
@@ -132,9 +133,10 @@ TENSORFLOW = {
 # Reason -> tests of the tensorflow tier that are in the default run. What stands in for the others is written in
 # docs/explanation/decisions/test-tiers.md.
 SMOKE: dict[str, tuple[str, ...]] = {
-    "the program of the front page trains, and its model loads": ("e2e/test_digits.py",),
-    "an example of a reader's own, without any cloud": (
-        "e2e/test_examples.py::test_an_example_prints_what_it_promises[01_local.py-'accuracy': ]",
+    "the program of the front page trains": (
+        "e2e/test_examples.py::test_the_first_example_trains_on_two_workers_with_unchanged_fit",
+    ),
+    "a program of a reader's own, without any cloud, and its model loads": (
         "e2e/test_legacy.py",
         "e2e/test_offline.py",
     ),
@@ -212,7 +214,7 @@ TOGETHER = {
         "checkpoint/tf/test_iterators.py",
         "checkpoint/tf/test_randomness.py",
         "checkpoint/tf/test_snapshot.py",
-        "e2e/test_digits.py",
+        "e2e/test_offline.py",
     },
     "tutorials": {"e2e/tutorials/test_programs.py", "e2e/tutorials/test_seeds.py"},
 }

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from support import LONG_LIMIT_S, REPO
 
+import sdk
+
 EXAMPLES = REPO / "examples"
 
 
@@ -25,13 +27,24 @@ def shown_by(command: list[str], root: Path, folder: Path = EXAMPLES) -> str:
 @pytest.mark.parametrize(
     ("name", "output"),
     [
-        ("01_local.py", "'accuracy': "),
         ("02_emulated_cloud.py", "{'attempt': 2} 2 attempts"),
         ("03_resume.py", "State.CANCELLED at step "),
     ],
 )
 def test_an_example_prints_what_it_promises(name: str, output: str, tmp_path: Path) -> None:
     assert output in shown_by([sys.executable, name], tmp_path)
+
+
+def test_the_first_example_trains_on_two_workers_with_unchanged_fit(tmp_path: Path) -> None:
+    assert "'accuracy': " in shown_by([sys.executable, "01_local.py"], tmp_path)
+    (run,) = (sdk.attach(found.url) for found in sdk.runs(root=tmp_path))
+    assert [record["epoch"] for record in run.metrics()] == [0, 1, 2]
+    for task in run.plan.tasks:
+        log = "\n".join(line.text for line in run.logs(task=task))
+        assert "Started server with target" in log, "of the multi-worker strategy"
+        assert "keras-multi-worker" in log, "the log names the cure"
+    timings = run.status().timings
+    assert 0 < timings["started"] < timings["entry"] < timings["first_step"] < timings["finished"]
 
 
 def test_the_notebook_gets_the_value_of_its_function(
@@ -51,8 +64,12 @@ def test_the_notebook_gets_the_value_of_its_function(
     assert "'weight': 0.98" in capsys.readouterr().out
 
 
-def test_the_own_backend_runs_and_fulfils_the_contract(tmp_path: Path) -> None:
+def test_the_own_backend_runs(tmp_path: Path) -> None:
     assert "State.SUCCEEDED own-" in shown_by([sys.executable, "examples/05_own_backend.py"], tmp_path, REPO)
+
+
+@pytest.mark.full
+def test_the_own_backend_fulfils_the_contract(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "examples/05_own_backend.py"]
     assert " passed" in shown_by(command, tmp_path, REPO)
 

@@ -75,9 +75,15 @@ def test_a_projects_own_sdk_is_its_own_in_containers(own_sdk: Path, podlift_vert
     assert sdk.submit("train.py", backend=podlift_vertex.backend()).result(LIMIT_S).metrics == {"value": 126, "same": 1}
 
 
-def test_a_projects_own_sdk_is_its_own_in_forked_tasks(own_sdk: Path, write) -> None:
+def test_a_projects_own_sdk_is_its_own_in_forked_tasks(own_sdk: Path, write, tmp_path: Path, monkeypatch) -> None:
+    # A `tensorflow` that is imported in no time.
+    for name in ("tensorflow", "keras"):
+        (tmp_path / "site" / name).mkdir(parents=True)
+        (tmp_path / "site" / name / "__init__.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     write("train.py", "import tensorflow, sdk, podlift\nprint(sdk.VALUE, podlift.context().task)")
-    run = sdk.submit("train.py", workers=2, local_start="fork")
+    job = sdk.Job("train.py", env={"PYTHONPATH": sdk.FromCaller()}, resources=sdk.Resources(workers=2))
+    run = sdk.submit(job, local_start="fork")
     run.result(LIMIT_S)
     (started,) = read_events(run.plan.paths, ("attempt_started",))
     assert started.data["why_fresh"] == ""

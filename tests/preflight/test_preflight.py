@@ -26,7 +26,7 @@ from sdk.process import spawn
 HERE = Path(__file__).parent
 CORPUS = sorted((PROGRAMS / "tpu").glob("*/*.py"))
 # In every run: one of each kind of step, and of what is found. The others are as quick, but many.
-ALWAYS = {"boolean_mask", "summaries", "reads_a_variable", "cnn", "custom_loop", "uneven_batch"}
+ALWAYS = {"boolean_mask", "summaries", "reads_a_variable", "cnn", "custom_loop"}
 DIGITS = REPO / "jobs" / "digits" / "train.py"
 _MARK = re.compile(r"# (refused|warning): ([\w-]+)$")
 
