@@ -199,6 +199,9 @@ SURPLUS: dict[str, tuple[str, ...]] = {
         "checkpoint/test_gcs_faults.py::test_a_receipt_that_is_not_for_this_save_is_refused",
         "checkpoint/test_gcs_faults.py::test_a_save_that_fails_is_loud_for_ever_and_leaves_those_before_it",
     ),
+    "a fit with dropout that was killed goes on in another process": (
+        "checkpoint/tf/test_randomness.py::test_another_process_goes_on_with_the_same_numbers",
+    ),
     "doctor and prune have tests of their own": (
         "e2e/test_documents.py::test_the_examples_of_a_guide_work[tidy-up.md]",
     ),
