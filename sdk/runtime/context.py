@@ -27,6 +27,7 @@ class Dirs:
     tensorboard: str
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Context:
     """The run that this process is a task of.
 
@@ -41,33 +42,19 @@ class Context:
         dirs: folders of the run; outside any run, below the current folder.
     """
 
-    def __init__(
-        self,
-        *,
-        task: str,
-        tasks: tuple[str, ...],
-        run_id: str,
-        args: Any,
-        inputs: Mapping[str, str],
-        dirs: Dirs,
-        reporter: Reporter,
-        max_steps: int | None = None,
-        checkpoint: AutoCheckpoint | None = None,
-        tpu: str = "",
-    ) -> None:
-        self.task = task
-        self.tasks = tasks
-        self.run_id = run_id
-        self.args = args
-        self.inputs = dict(inputs)
-        self.dirs = dirs
-        self._reporter = reporter
-        self._max_steps = max_steps
-        self._auto_checkpoint = checkpoint
-        self._loop: Loop | None = None
-        self._stop_checks = 0
-        self._strategy: Any = None
-        self._tpu = tpu
+    task: str
+    tasks: tuple[str, ...]
+    run_id: str
+    args: Any
+    inputs: dict[str, str]
+    dirs: Dirs
+    _reporter: Reporter
+    _max_steps: int | None = None
+    _auto_checkpoint: AutoCheckpoint | None = None
+    _tpu: str = ""
+    _loop: Loop | None = None
+    _stop_checks: int = 0
+    _strategy: Any = None
 
     @property
     def strategy(self) -> Any:
@@ -139,12 +126,13 @@ class Context:
         program has `grace_s` seconds to end. It is False outside any run.
         """
         self._stop_checks += 1
-        self._reporter.beat()
+        self._reporter.progress.beat()
         coordinator = None if self._auto_checkpoint is None else self._auto_checkpoint.coordinator
-        if coordinator is not None and self._loop is None:
-            coordinator.step()
-        if coordinator is not None and coordinator.exit_action is not None:
-            return True
+        if coordinator is not None:
+            if self._loop is None:
+                coordinator.step()
+            if coordinator.exit_action is not None:
+                return True
         before = 0 if self._loop is None else self._loop.restored
         return self._max_steps is not None and before + self._stop_checks >= self._max_steps
 
@@ -180,12 +168,12 @@ def enter(payload: Payload, task: str, reporter: Reporter, checkpoint: AutoCheck
         tasks=tuple(payload.tasks),
         run_id=payload.run_id,
         args=payload.kwargs if payload.kwargs else list(payload.argv),
-        inputs=payload.inputs,
+        inputs=dict(payload.inputs),
         dirs=_dirs(payload),
-        reporter=reporter,
-        max_steps=payload.limits.max_steps,
-        checkpoint=checkpoint,
-        tpu=payload.tpu,
+        _reporter=reporter,
+        _max_steps=payload.limits.max_steps,
+        _auto_checkpoint=checkpoint,
+        _tpu=payload.tpu,
     )
 
 
@@ -206,11 +194,13 @@ def context() -> Context:
         # A new process of the task, such as a worker of multiprocessing.
         paths, task = RunPaths(os.environ["PODLIFT_RUN"]), os.environ["PODLIFT_TASK"]
         payload = Payload.from_json(Path(paths.payload(int(os.environ["PODLIFT_ATTEMPT"]))).read_bytes())
-        enter(payload, task, Reporter(paths.metrics(payload.attempt, task) if task == payload.tasks[0] else None, None))
+        enter(payload, task, Reporter(paths.metrics(payload.attempt, task) if task == payload.tasks[0] else None))
     if _current is None:
         dirs = Dirs(model="model", checkpoints="checkpoints", tensorboard="logs")
-        alone = Reporter(None, None)
-        _current = Context(task="chief-0", tasks=("chief-0",), run_id="", args=[], inputs={}, dirs=dirs, reporter=alone)
+        alone = "chief-0"
+        _current = Context(
+            task=alone, tasks=(alone,), run_id="", args=[], inputs={}, dirs=dirs, _reporter=Reporter(None)
+        )
     return _current
 
 

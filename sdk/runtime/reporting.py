@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from ..records.recorder import PROGRESS, Recorder
-from .patches import CALLBACK_LISTS, Patch, plumbing
+from .patches import CALLBACK_LISTS, Function, Patch, around, plumbing
 
 
 class ProgressWriter:
@@ -26,7 +26,7 @@ class ProgressWriter:
     def __init__(self, path: str | None) -> None:
         self._pid = os.getpid()
         self._steps = self._beats = 0
-        self._epoch = self._epochs = self._epoch_step = self._epoch_steps = 0
+        self._epoch, self._epochs, self._epoch_step, self._epoch_steps = 0, 0, 0, 0
         self._map: mmap.mmap | None = None
         if path is not None:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -75,14 +75,12 @@ class Reporter:
     def __init__(
         self,
         path: str | None,
-        recorder: Recorder | None,
+        recorder: Recorder | None = None,
         progress: ProgressWriter | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
-        self._check = check
-        self._progress = progress or ProgressWriter(None)
-        self._path = path
-        self._recorder = recorder
+        self._path, self._recorder, self._check = path, recorder, check
+        self.progress = progress or ProgressWriter(None)
         self._stepped = False
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -100,21 +98,9 @@ class Reporter:
         with path.open("ab", buffering=0) as file:
             file.write(json.dumps(record).encode() + b"\n")
 
-    def begin(self, steps: int) -> None:
-        """Start from the training steps of earlier attempts."""
-        self._progress.begin(steps)
-
-    def beat(self) -> None:
-        """Record a sign of life: a batch of evaluate or predict is complete."""
-        self._progress.beat()
-
-    def epoch(self, number: int, of: int | None, steps: int | None) -> None:
-        """Begin an epoch of `fit`: its number from 1, and how many epochs and steps there are, if known."""
-        self._progress.epoch(number, of or 0, steps or 0)
-
     def stepped(self, step: int | None = None, *, of_epoch: int | None = None) -> None:
         """Count a completed training step: `step` in all, `of_epoch` in this epoch. Only the first call writes a record."""
-        self._progress.step(step, of_epoch)
+        self.progress.step(step, of_epoch)
         if self._stepped or self._recorder is None or os.getpid() != self._pid:
             return  # a forked child must not write records with its parent's sequence numbers
         with self._lock:
@@ -150,7 +136,7 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
             params, self._in_epoch = getattr(self, "params", None) or {}, 0
-            reporter.epoch(epoch + 1, params.get("epochs"), params.get("steps") or self._steps)
+            reporter.progress.epoch(epoch + 1, params.get("epochs") or 0, params.get("steps") or self._steps or 0)
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             self._begun = batch
@@ -162,21 +148,17 @@ def _report_from(module: ModuleType, reporter: Reporter) -> None:
             reporter.stepped(of_epoch=self._in_epoch)
 
         def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-            reporter.beat()
+            reporter.progress.beat()
 
-        def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
-            reporter.beat()
+        on_predict_batch_end = on_test_batch_end
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             # If the size of the data is unknown, the first epoch tells it.
             self._steps = self._in_epoch
             reporter.report(dict(logs or {}), step=self._step, epoch=epoch)
 
-    original = module.CallbackList.__init__
-
-    def __init__(self: Any, callbacks: Any = None, *args: Any, **kwargs: Any) -> None:
+    @around(module.CallbackList, "__init__")
+    def init(original: Function, self: Any, callbacks: Any = None, *args: Any, **kwargs: Any) -> None:
         if not isinstance(callbacks, (list, tuple)):
             callbacks = [callbacks] if callbacks else []
         original(self, [*callbacks, Reporting()], *args, **kwargs)
-
-    module.CallbackList.__init__ = __init__

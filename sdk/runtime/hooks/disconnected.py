@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from ..patches import Patch, plumbing
+from ..patches import Function, Patch, around, plumbing
 
 _SERVERS = "tensorflow.python.training.server_lib"
 
@@ -28,13 +28,10 @@ class DisconnectedTasks:
         return plumbing("note-servers", "a cluster's server connects the tasks", {_SERVERS: self._note_servers})
 
     def _note_servers(self, module: ModuleType) -> None:
-        original = module.Server.__init__
-
-        def __init__(server: Any, *args: Any, **kwargs: Any) -> None:
+        @around(module.Server, "__init__")
+        def init(original: Function, *args: Any, **kwargs: Any) -> None:
             self._has_server = True
-            original(server, *args, **kwargs)
-
-        module.Server.__init__ = __init__
+            original(*args, **kwargs)
 
     def check(self) -> None:
         """Report disconnected tasks. Only the first call does anything."""

@@ -21,6 +21,7 @@ from ..patches import Patch, plumbing
 # Calls from these modules count as calls of their callers.
 _PASSED_THROUGH = frozenset({"random", "secrets", "uuid", "threading", "concurrent", "multiprocessing"})
 _SECRETS = ("token_bytes", "token_hex", "token_urlsafe", "randbelow", "choice", "randbits")
+_THREAD = "a thread, whose steps run in another order each time"
 _NUMPY = ("RandomState", "SeedSequence", "PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 
 Note = Callable[[str], None]
@@ -34,14 +35,11 @@ def patches(seed: int) -> list[Patch]:
         module.config.experimental.enable_op_determinism()
         module.random.set_seed(seed)
 
-    def keras(module: ModuleType) -> None:
-        module.utils.set_random_seed(seed)
-
     changes: dict[str, Callable[[ModuleType], None]] = {
         "numpy": lambda module: module.random.seed(seed),
         "tensorflow": tensorflow,
-        "keras": keras,
-        "tf_keras": keras,
+        "keras": lambda module: module.utils.set_random_seed(seed),
+        "tf_keras": lambda module: module.utils.set_random_seed(seed),
     }
     return plumbing("repeatable", "the drill compares trainings bit by bit", changes)
 
@@ -78,7 +76,7 @@ class UnseededCalls:
             "secrets": lambda module: _always(module, _SECRETS, self.note),
             "uuid": lambda module: _always(module, ("uuid1", "uuid4"), self.note),
             "random": lambda module: _random(module, self.note),
-            "threading": lambda module: _threading(module, self.note),
+            "threading": lambda module: _wrap(module.Thread, "start", _THREAD, self.note),
             "numpy": lambda module: _numpy(module, self.note),
             "tensorflow": lambda module: _tensorflow(module, self.note),
         }
@@ -92,20 +90,19 @@ def _passes_on(module: str) -> bool:
 def _always(module: ModuleType, names: Sequence[str], note: Note) -> None:
     for name in names:
         if hasattr(module, name):
-            _wrap(module, name, f"{module.__name__}.{name}()", note, lambda args, options: True)
+            _wrap(module, name, f"{module.__name__}.{name}()", note)
 
 
 def _without_seed(args: Sequence[Any], options: dict[str, object]) -> bool:
     return all(value is None for value in (*args, *options.values()))
 
 
-def _wrap(
-    owner: Any, name: str, what: str, note: Note, blamed: Callable[[Sequence[Any], dict[str, object]], bool]
-) -> None:
+def _wrap(owner: Any, name: str, what: str, note: Note, *, if_unseeded: bool = False) -> None:
     original = getattr(owner, name)
 
+    # Not `around`: its frame would be the one that `note` finds.
     def called(*args: Any, **options: Any) -> Any:
-        if blamed(args, options):
+        if not if_unseeded or _without_seed(args, options):
             note(what)
         return original(*args, **options)
 
@@ -114,7 +111,7 @@ def _wrap(
 
 
 def _random(module: ModuleType, note: Note) -> None:
-    _wrap(module, "seed", "random.seed() without a seed", note, _without_seed)
+    _wrap(module, "seed", "random.seed() without a seed", note, if_unseeded=True)
     original = module.Random.__init__
 
     # Patched in place, so that `isinstance(x, random.Random)` still works.
@@ -128,23 +125,13 @@ def _random(module: ModuleType, note: Note) -> None:
     module.Random.__init__ = __init__
 
 
-def _threading(module: ModuleType, note: Note) -> None:
-    original = module.Thread.start
-
-    def start(self: Any) -> None:
-        note("a thread, whose steps run in another order each time")
-        original(self)
-
-    module.Thread.start = start
-
-
 def _numpy(module: ModuleType, note: Note) -> None:
     own = module.random
     # NumPy takes its entropy from `secrets.randbits`, seeded or not, in compiled code without a Python frame.
     inside = own.bit_generator
     inside.randbits = getattr(inside.randbits, "__wrapped__", inside.randbits)
     for name in ("seed", "default_rng"):
-        _wrap(own, name, f"numpy.random.{name}() without a seed", note, _without_seed)
+        _wrap(own, name, f"numpy.random.{name}() without a seed", note, if_unseeded=True)
     for name in _NUMPY:
         if hasattr(own, name):
             setattr(own, name, _watched(getattr(own, name), f"numpy.random.{name}() without a seed", note))
@@ -173,10 +160,5 @@ def _watched(kind: type, what: str, note: Note) -> type:
 
 def _tensorflow(module: ModuleType, note: Note) -> None:
     generator, name = module.random.Generator, "from_non_deterministic_state"
-    original = getattr(generator, name)
-
-    def called(*args: Any, **options: Any) -> Any:
-        note(f"tf.random.Generator.{name}()")
-        return original(*args, **options)
-
-    setattr(generator, name, staticmethod(called))
+    _wrap(generator, name, f"tf.random.Generator.{name}()", note)
+    setattr(generator, name, staticmethod(getattr(generator, name)))

@@ -116,6 +116,11 @@ def around(owner: Any, name: str) -> Callable[[Function], Function]:
     return install
 
 
+def is_supported_keras(module: ModuleType) -> bool:
+    """Return False for Keras 2 under the name `keras`, which has another layout; True for other modules."""
+    return module.__name__ != "keras" or str(getattr(module, "__version__", "")).startswith("3.")
+
+
 def version(text: str) -> tuple[int, int]:
     major, minor = text.split(".")[:2]
     return int(major), int(minor)

@@ -8,31 +8,27 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from ...logs import logger
-from . import Patch
-from .task_files import ChiefFiles, PathRedirection, TaskFiles, as_text
+from . import Function, Patch, around, is_supported_keras
+from .task_files import ChiefFiles, TaskFiles, as_text
 
 _log = logger("runtime")
 
-Function = Callable[..., Any]
-# Makes a wrapper from the task's `PathRedirection`; those that keep or drop copies need `TaskFiles`.
-Wrap = Callable[[Any, Function], Function]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hook:
-    module: str
-    name: str
-    wrap: Wrap
+# Runs in place of the function of that name, with the task's files and the original as its first arguments. Those that keep
+# or drop copies need `TaskFiles`.
+Hook = Callable[..., Any]
+# Hooks by module and name.
+Hooks = Mapping[str, Mapping[str, Hook]]
+_SAVING = ("save_model", "save_weights", "Model.export", "save")
 
 
 def patches(temp_dir: str, own_dirs: Sequence[str] = ()) -> list[Patch]:
@@ -48,23 +44,27 @@ def patches(temp_dir: str, own_dirs: Sequence[str] = ()) -> list[Patch]:
         apply=functools.partial(_watch, files),
         quiet=True,
     )
-    return [watch, *_patches(files, _hooks())]
+    return [watch, *_patches(files, _HOOKS)]
 
 
 def chief_patches() -> list[Patch]:
     """Return the cure for the chief: it writes the shared files even if the program treats another task as the chief."""
-    saving = {"save_model", "save_weights", "Model.export", "save"}
-    hooks = {package: [hook for hook in all_ if hook.name in saving] for package, all_ in _hooks().items()}
-    return _patches(ChiefFiles(), hooks)
+    saving = {
+        package: {
+            module: {name: hook for name, hook in hooks.items() if name in _SAVING} for module, hooks in modules.items()
+        }
+        for package, modules in _HOOKS.items()
+    }
+    return _patches(ChiefFiles(), saving)
 
 
-def _patches(files: PathRedirection, hooks: dict[str, list[Hook]]) -> list[Patch]:
+def _patches(files: ChiefFiles | TaskFiles, hooks: Mapping[str, Hooks]) -> list[Patch]:
     return [
         Patch(
             name=f"chief-writes ({package})",
             why="only the chief writes shared paths (keras#20585; asked for by TensorFlow's multi-worker guide)",
             module=package,
-            applies=_applies,
+            applies=is_supported_keras,
             apply=functools.partial(_apply, hooks[package], files),
             quiet=True,  # the first redirected write logs a line
         )
@@ -72,171 +72,128 @@ def _patches(files: PathRedirection, hooks: dict[str, list[Hook]]) -> list[Patch
     ]
 
 
-def _applies(module: ModuleType) -> bool:
-    # Keras 2 under the name `keras` has another layout.
-    return module.__name__ != "keras" or str(getattr(module, "__version__", "")).startswith("3.")
-
-
-def _apply(hooks: Sequence[Hook], files: PathRedirection, module: ModuleType) -> None:
-    missing = [hook for hook in hooks if not _install(hook, files, module.__name__)]
+def _apply(hooks: Hooks, files: ChiefFiles | TaskFiles, package: ModuleType) -> None:
+    missing = [
+        f"{module}.{name}"
+        for module in hooks
+        for name, hook in hooks[module].items()
+        if not _install(module, name, functools.partial(hook, files), package.__name__)
+    ]
     if missing:
-        names = ", ".join(f"{hook.module}.{hook.name}" for hook in missing)
-        _log.info(
-            f"Not found in {module.__name__} {getattr(module, '__version__', '?')}: {names}. All tasks write there."
-        )
+        version = getattr(package, "__version__", "?")
+        _log.info(f"Not found in {package.__name__} {version}: {', '.join(missing)}. All tasks write there.")
 
 
-def _install(hook: Hook, files: PathRedirection, package: str) -> bool:
+def _install(module: str, path: str, hook: Hook, package: str) -> bool:
     try:
-        owner: Any = importlib.import_module(hook.module)
-        *holders, name = hook.name.split(".")
+        owner: Any = importlib.import_module(module)
+        *holders, name = path.split(".")
         for holder in holders:
             owner = getattr(owner, holder)
         original = getattr(owner, name)
     except (ImportError, AttributeError):
         return False
-    replacement = hook.wrap(files, original)
-    setattr(owner, name, replacement)
+    around(owner, name)(hook)
     if not holders:
-        _rebind(package, name, original, replacement)
+        # The package's public modules have already imported the original under its name.
+        for known_name, known in list(sys.modules.items()):
+            if known_name.partition(".")[0] == package and vars(known).get(name) is original:
+                setattr(known, name, getattr(owner, name))
     return True
-
-
-def _rebind(package: str, name: str, original: Function, replacement: Function) -> None:
-    """Replace the names under which the package's public modules have already imported `original`."""
-    for module_name, module in list(sys.modules.items()):
-        if module_name.partition(".")[0] == package and vars(module).get(name) is original:
-            setattr(module, name, replacement)
 
 
 def _watch(files: TaskFiles, tempfile: ModuleType) -> None:
     """Do not redirect files that this process makes with `tempfile`: converters read them back directly."""
 
     def watch(name: str, path_of: Callable[[Any], Any]) -> None:
-        original = getattr(tempfile, name)
-
-        @functools.wraps(original)
-        def make(*args: Any, **kwargs: Any) -> Any:
+        @around(tempfile, name)
+        def make(original: Function, *args: Any, **kwargs: Any) -> Any:
             made = original(*args, **kwargs)
             path = as_text(path_of(made))
             if path is not None:
                 files.leave_alone(path)
             return made
 
-        setattr(tempfile, name, make)
-
     watch("mkdtemp", lambda made: made)
     watch("mkstemp", lambda made: made[1])
     watch("NamedTemporaryFile", lambda made: made.name)
 
 
-def _writes(position: int, keyword: str) -> Wrap:
+def _writes(parameter: str) -> Hook:
     """Redirect a function's path argument, and mark the copy complete when the function returns."""
 
-    def wrap(files: PathRedirection, function: Function) -> Function:
-        @functools.wraps(function)
-        def save(*args: Any, **kwargs: Any) -> Any:
-            path = args[position] if len(args) > position else kwargs.get(keyword)
-            target = files.target(path)
-            if target is not path and str(path).startswith("hf://"):
-                kwargs["zipped"] = False  # the hub needs a folder, which is the default only for its own URL
-            result = function(*_replaced(args, position, target), **_renamed(kwargs, keyword, target))
-            files.saved(target)
-            return result
+    def save(files: ChiefFiles | TaskFiles, function: Function, *args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(function).bind(*args, **kwargs)
+        path = given.arguments[parameter]
+        target = given.arguments[parameter] = files.target(path)
+        if target is not path and str(path).startswith("hf://"):
+            given.arguments["zipped"] = False  # the hub needs a folder, which is the default only for its own URL
+        result = function(*given.args, **given.kwargs)
+        files.saved(target)
+        return result
 
-        return save
-
-    return wrap
+    return save
 
 
-def _reads(position: int, keyword: str) -> Wrap:
+def _reads(parameter: str) -> Hook:
     """Read this task's own copy of a path argument if it has one."""
 
-    def wrap(files: PathRedirection, function: Function) -> Function:
-        @functools.wraps(function)
-        def load(*args: Any, **kwargs: Any) -> Any:
-            source = files.source(args[position] if len(args) > position else kwargs.get(keyword))
-            return function(*_replaced(args, position, source), **_renamed(kwargs, keyword, source))
+    def load(files: TaskFiles, function: Function, *args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(function).bind(*args, **kwargs)
+        given.arguments[parameter] = files.source(given.arguments[parameter])
+        return function(*given.args, **given.kwargs)
 
-        return load
-
-    return wrap
+    return load
 
 
-def _replaced(args: tuple[Any, ...], position: int, value: Any) -> tuple[Any, ...]:
-    return (*args[:position], value, *args[position + 1 :]) if len(args) > position else args
-
-
-def _renamed(kwargs: dict[str, object], keyword: str, value: Any) -> dict[str, object]:
-    return {**kwargs, keyword: value} if keyword in kwargs else kwargs
-
-
-def _attribute(name: str) -> Wrap:
+def _attribute(name: str) -> Hook:
     """Redirect the path that a callback keeps as `name` while the method that opens it runs."""
 
-    def wrap(files: TaskFiles, method: Function) -> Function:
-        @functools.wraps(method)
-        def opening(self: Any, *args: Any, **kwargs: Any) -> Any:
-            shared = getattr(self, name)
-            setattr(self, name, files.target(shared))
-            try:
-                return method(self, *args, **kwargs)
-            finally:
-                setattr(self, name, shared)
+    def opening(files: TaskFiles, method: Function, callback: Any, *args: Any, **kwargs: Any) -> Any:
+        shared = getattr(callback, name)
+        setattr(callback, name, files.target(shared))
+        try:
+            return method(callback, *args, **kwargs)
+        finally:
+            setattr(callback, name, shared)
 
-        return opening
-
-    return wrap
+    return opening
 
 
-def _checkpoint_path(files: TaskFiles, method: Function) -> Function:
+def _checkpoint_path(files: TaskFiles, method: Function, callback: Any, *args: Any, **kwargs: Any) -> Any:
     """Redirect each file of a `ModelCheckpoint` and keep the newest copy only.
 
     Older copies are not needed: there is a training step between two saves, which the chief begins after writing its file.
     """
-
-    @functools.wraps(method)
-    def file_path(self: Any, *args: Any, **kwargs: Any) -> Any:
-        target = files.target(method(self, *args, **kwargs))
-        previous = vars(self).get("_newest_copy")
-        if previous not in (None, target):
-            files.forget(previous)
-        self._newest_copy = target
-        return target
-
-    return file_path
+    target = files.target(method(callback, *args, **kwargs))
+    previous = vars(callback).get("_newest_copy")
+    if previous not in (None, target):
+        files.forget(previous)
+    callback._newest_copy = target
+    return target
 
 
-def _backup_begin(files: TaskFiles, method: Function) -> Function:
+def _backup_begin(files: TaskFiles, method: Function, callback: Any, *args: Any, **kwargs: Any) -> Any:
     """Point a `BackupAndRestore` at a private folder that starts as a copy of the shared one.
 
     Restoring may write too (it replaces a damaged file by the previous one), so it must not use the shared folder.
     """
-
-    @functools.wraps(method)
-    def on_train_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        _point_back(self)
-        shared = os.fspath(self.backup_dir)
-        own = files.target(shared)
-        if own != shared:
-            _seed(shared, own)
-            inside = {key: path for key, path in vars(self).items() if (as_text(path) or "").startswith(shared)}
-            self._shared_paths = inside
-            for key, path in inside.items():
-                setattr(self, key, str(Path(own, os.fspath(path)[len(shared) :].lstrip("/"))))
-        return method(self, *args, **kwargs)
-
-    return on_train_begin
+    _point_back(callback)
+    shared = os.fspath(callback.backup_dir)
+    own = files.target(shared)
+    if own != shared:
+        _seed(shared, own)
+        inside = {key: path for key, path in vars(callback).items() if (as_text(path) or "").startswith(shared)}
+        callback._shared_paths = inside
+        for key, path in inside.items():
+            setattr(callback, key, str(Path(own, os.fspath(path)[len(shared) :].lstrip("/"))))
+    return method(callback, *args, **kwargs)
 
 
-def _backup_end(files: TaskFiles, method: Function) -> Function:
-    @functools.wraps(method)
-    def on_train_end(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = method(self, *args, **kwargs)
-        _point_back(self)
-        return result
-
-    return on_train_end
+def _backup_end(files: TaskFiles, method: Function, callback: Any, *args: Any, **kwargs: Any) -> Any:
+    result = method(callback, *args, **kwargs)
+    _point_back(callback)
+    return result
 
 
 def _point_back(callback: Any) -> None:
@@ -255,53 +212,46 @@ def _seed(shared: str, own: str) -> None:
                 file_utils.copy(file_utils.join(shared, name), str(Path(own, name.rstrip("/"))))
 
 
-def _legacy_folder(files: TaskFiles, function: Function) -> Function:
+def _legacy_folder(files: TaskFiles, function: Function, dirpath: Any, strategy: Any) -> Any:
     """Move the per-task folders that tf_keras makes and removes inside the shared path out of it."""
-
-    @functools.wraps(function)
-    def get_temp_dir(dirpath: Any, strategy: Any) -> Any:
-        parent = files.target(dirpath)
-        folder = dirpath if parent == dirpath else str(Path(parent, "workertemp"))
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        return folder
-
-    return get_temp_dir
+    parent = files.target(dirpath)
+    folder = dirpath if parent == dirpath else str(Path(parent, "workertemp"))
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return folder
 
 
-def _hooks() -> dict[str, list[Hook]]:
-    keras, legacy, tf = "keras.src", "tf_keras.src", "tensorflow.python.saved_model"
-    saving = {"save_model": _writes(1, "filepath"), "save_weights": _writes(1, "filepath")}
-    loading = {"load_model": _reads(0, "filepath"), "load_weights": _reads(1, "filepath")}
-    places: dict[str, dict[str, dict[str, Wrap]]] = {
-        "keras": {
-            f"{keras}.saving.saving_api": {**saving, **loading},
-            f"{keras}.models.model": {"Model.export": _writes(1, "filepath")},
-            f"{keras}.callbacks.model_checkpoint": {"ModelCheckpoint._get_file_path": _checkpoint_path},
-            f"{keras}.callbacks.backup_and_restore": {
-                "BackupAndRestore.on_train_begin": _backup_begin,
-                "BackupAndRestore.on_train_end": _backup_end,
-            },
-            f"{keras}.callbacks.csv_logger": {"CSVLogger.on_train_begin": _attribute("filename")},
-            f"{keras}.callbacks.tensorboard": {"TensorBoard.set_model": _attribute("log_dir")},
+_SAVING_API: dict[str, Hook] = {
+    "save_model": _writes("filepath"),
+    "save_weights": _writes("filepath"),
+    "load_model": _reads("filepath"),
+    "load_weights": _reads("filepath"),
+}
+_HOOKS: dict[str, dict[str, dict[str, Hook]]] = {
+    "keras": {
+        "keras.src.saving.saving_api": _SAVING_API,
+        "keras.src.models.model": {"Model.export": _writes("filepath")},
+        "keras.src.callbacks.model_checkpoint": {"ModelCheckpoint._get_file_path": _checkpoint_path},
+        "keras.src.callbacks.backup_and_restore": {
+            "BackupAndRestore.on_train_begin": _backup_begin,
+            "BackupAndRestore.on_train_end": _backup_end,
         },
-        "tf_keras": {
-            f"{legacy}.saving.saving_api": {**saving, **loading},
-            f"{legacy}.callbacks": {
-                "ModelCheckpoint._get_file_path": _checkpoint_path,
-                "CSVLogger.on_train_begin": _attribute("filename"),
-            },
-            f"{legacy}.distribute.distributed_file_utils": {
-                "_get_temp_dir": _legacy_folder,
-                "write_filepath": lambda files, function: lambda filepath, strategy: filepath,
-                "remove_temp_dir_with_filepath": lambda files, function: lambda filepath, strategy: None,
-            },
+        "keras.src.callbacks.csv_logger": {"CSVLogger.on_train_begin": _attribute("filename")},
+        "keras.src.callbacks.tensorboard": {"TensorBoard.set_model": _attribute("log_dir")},
+    },
+    "tf_keras": {
+        "tf_keras.src.saving.saving_api": _SAVING_API,
+        "tf_keras.src.callbacks": {
+            "ModelCheckpoint._get_file_path": _checkpoint_path,
+            "CSVLogger.on_train_begin": _attribute("filename"),
         },
-        "tensorflow": {
-            f"{tf}.save": {"save": _writes(1, "export_dir")},
-            f"{tf}.load": {"load": _reads(0, "export_dir")},
+        "tf_keras.src.distribute.distributed_file_utils": {
+            "_get_temp_dir": _legacy_folder,
+            "write_filepath": lambda files, function, filepath, strategy: filepath,
+            "remove_temp_dir_with_filepath": lambda files, function, filepath, strategy: None,
         },
-    }
-    return {
-        package: [Hook(module=where, name=name, wrap=wrap) for where in table for name, wrap in table[where].items()]
-        for package, table in places.items()
-    }
+    },
+    "tensorflow": {
+        "tensorflow.python.saved_model.save": {"save": _writes("export_dir")},
+        "tensorflow.python.saved_model.load": {"load": _reads("export_dir")},
+    },
+}

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from . import Patch
+from . import Function, Patch, around, is_supported_keras
 
 _CALLBACK_MODULES = {"keras": "keras.src.callbacks.backup_and_restore", "tf_keras": "tf_keras.src.callbacks"}
 
@@ -28,7 +27,7 @@ def patches() -> list[Patch]:
             name=f"restore-together ({package})",
             why="a task must not start from another epoch than the chief (keras#20585)",
             module=package,
-            applies=lambda module: module.__name__ != "keras" or str(module.__version__).startswith("3."),
+            applies=is_supported_keras,
             apply=functools.partial(_apply, where),
         )
         for package, where in _CALLBACK_MODULES.items()
@@ -36,20 +35,13 @@ def patches() -> list[Patch]:
 
 
 def _apply(where: str, module: ModuleType) -> None:
-    callback_class = importlib.import_module(where).BackupAndRestore
-    callback_class.on_train_begin = _together(callback_class.on_train_begin)
-
-
-def _together(method: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(method)
-    def on_train_begin(self: Any, *args: Any, **kwargs: Any) -> Any:
-        result = method(self, *args, **kwargs)
-        strategy = self.model.distribute_strategy
+    @around(importlib.import_module(where).BackupAndRestore, "on_train_begin")
+    def begin(original: Function, callback: Any, *args: Any, **kwargs: Any) -> Any:
+        result = original(callback, *args, **kwargs)
+        strategy = callback.model.distribute_strategy
         if strategy.num_replicas_in_sync > len(strategy.extended.worker_devices):
-            _compare(_gathered(strategy, _state(self)), str(self.backup_dir))
+            _compare(_gathered(strategy, _state(callback)), str(callback.backup_dir))
         return result
-
-    return on_train_begin
 
 
 def _state(callback: Any) -> int:

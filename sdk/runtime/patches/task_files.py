@@ -9,7 +9,7 @@ import re
 import shutil
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol
+from typing import Any
 
 from ...logs import logger
 
@@ -63,24 +63,6 @@ def as_text(path: object) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def without_tutorial_folder(path: str) -> str:
-    """Return the path that the tutorial's program uses in the task that it takes for the chief."""
-    return "/".join(part for part in path.split("/") if not _TUTORIAL_FOLDER.fullmatch(part))
-
-
-class PathRedirection(Protocol):
-    """Maps the paths that a program names to those that its task writes and reads."""
-
-    def target(self, path: Any) -> Any:
-        """Return where to write `path`."""
-
-    def source(self, path: Any) -> Any:
-        """Return where to read `path`."""
-
-    def saved(self, target: Any) -> None:
-        """Note that `target` is complete."""
-
-
 class ChiefFiles:
     """The paths of the chief: the shared ones, even if the program does not recognize its task as the chief.
 
@@ -94,8 +76,9 @@ class ChiefFiles:
     def target(self, path: Any) -> Any:
         """Return the shared path for one in the tutorial's folder for workers, and every other path unchanged."""
         text = as_text(path)
-        shared = without_tutorial_folder(text) if text else text
-        if text is None or shared == text:
+        parts = text.split("/") if text else []
+        shared = "/".join(part for part in parts if not _TUTORIAL_FOLDER.fullmatch(part))
+        if not text or shared == text:
             return path
         if not self._announced:
             self._announced = True
@@ -103,9 +86,6 @@ class ChiefFiles:
                 f"This task is the chief, although the program treats it as a worker: it saves {text} to {shared}."
             )
         return shared
-
-    def source(self, path: Any) -> Any:
-        return path
 
     def saved(self, target: Any) -> None:
         pass
