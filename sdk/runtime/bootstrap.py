@@ -29,7 +29,7 @@ from ..status import EXIT_CHECKPOINTED, EXIT_USER
 from ..storage.emulator import mask_token
 from ..storage.reserve import Reserve
 from . import cells, context, import_guard, reporting, return_value
-from .hooks import auto_checkpoint, limits, seeds
+from .hooks import auto_checkpoint, limits, rescue, seeds
 from .hooks.disconnected import DisconnectedTasks
 from .hooks.fit import FitHooks
 from .patches import Patch, chief_writes, install, keras_multi_worker, restore_together, steps_per_execution, tpu
@@ -95,7 +95,9 @@ def _instrument(
         reporting.ProgressWriter(paths.progress(payload.attempt, task)),
         disconnected.check,
     )
-    checkpoint = auto_checkpoint.make(payload, task, coordinator, SystemClock(), recorder.record, reporter.progress.begin)
+    checkpoint = auto_checkpoint.make(
+        payload, task, coordinator, SystemClock(), recorder.record, reporter.progress.begin
+    )
     context.enter(payload, task, reporter, checkpoint if takes_part else None)
     tpu.prepare(payload, os.environ)
     found = [*_patches(payload, task, reporter, work), *disconnected.patches()]
@@ -182,7 +184,7 @@ def _fail(
         details["saving_s"] = within_s
     recorder.record("failed", **details)
     if trains:
-        checkpoint.rescue(state, within_s)
+        rescue.save(checkpoint.manager, state, within_s)
         recorder.record("left")
 
 

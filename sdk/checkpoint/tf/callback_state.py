@@ -6,7 +6,6 @@ plain data, and `set_state(state)` restores it. Nothing is ever pickled.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -17,14 +16,12 @@ import tensorflow as tf
 
 from . import object_state
 
-_LENGTH_BYTES = 8
-_MONITOR = ("wait", "best")
 # The callbacks of Keras 3 and tf_keras with the attributes that change; () for those without state.
 _KNOWN: dict[str, tuple[str, ...]] = {
     "BackupAndRestore": (),
     "BaseLogger": (),
     "CSVLogger": ("keys",),
-    "EarlyStopping": (*_MONITOR, "stopped_epoch", "best_epoch", "best_weights"),
+    "EarlyStopping": ("wait", "best", "stopped_epoch", "best_epoch", "best_weights"),
     "History": ("history", "epoch"),
     "LambdaCallback": (),
     "LearningRateScheduler": (),
@@ -36,7 +33,7 @@ _KNOWN: dict[str, tuple[str, ...]] = {
         "epochs_since_last_save",
     ),
     "ProgbarLogger": (),
-    "ReduceLROnPlateau": (*_MONITOR, "cooldown_counter"),
+    "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),
     "RemoteMonitor": (),
     "SwapEMAWeights": ("_ema_weights_in_model",),
     "TensorBoard": (),
@@ -67,19 +64,18 @@ def capture(callbacks: Iterable[Any]) -> tuple[bytes, list[str]]:
         if state:
             entries.append({"callback": key, "state": state})
     specs = [{"dtype": tf.as_dtype(a.dtype).name, "shape": list(a.shape)} for a in arrays]
-    header = json.dumps({"callbacks": entries, "arrays": specs}).encode()
-    return b"".join([len(header).to_bytes(_LENGTH_BYTES, "little"), header, *(a.tobytes() for a in arrays)]), sentences
+    return object_state.blob_of({"callbacks": entries, "arrays": specs}, (a.tobytes() for a in arrays)), sentences
 
 
 def restore(callbacks: Iterable[Any], kept: bytes) -> list[str]:
     """Restore the callbacks after `fit` has reset them; return a sentence for each state whose callback no longer exists."""
-    start = _LENGTH_BYTES + int.from_bytes(kept[:_LENGTH_BYTES], "little")
-    header = json.loads(kept[_LENGTH_BYTES:start])
+    header, data = object_state.split(kept)
     arrays: list[Any] = []
+    start = 0
     for spec in header["arrays"]:
         dtype = tf.as_dtype(spec["dtype"]).as_numpy_dtype
         count = int(np.prod(spec["shape"], dtype=np.int64))
-        arrays.append(np.frombuffer(kept, dtype, count, start).reshape(spec["shape"]).copy())
+        arrays.append(np.frombuffer(data, dtype, count, start).reshape(spec["shape"]).copy())
         start += arrays[-1].nbytes
     present, sentences = dict(_keyed(callbacks)), []
     for entry in header["callbacks"]:
@@ -128,30 +124,26 @@ def _state(callback: Any, arrays: list[Any]) -> tuple[dict[str, object], list[st
         arrays += held
     if known is not None:
         found = {key: vars(callback)[key] for key in known if key in vars(callback) and key != "best_weights"}
-        return {"attributes": {k: object_state.encode(v) for k, v in found.items()}, **weights}, _warnings(
-            callback, name
-        )
+        attributes = {key: object_state.encode(value) for key, value in found.items()}
+        return {"attributes": attributes, **weights}, _warnings(callback, name)
     plain, others = object_state.read(callback)
     before, ids = _first.get(callback, ({}, {}))
     changed = {
         key: v for key, v in plain.items() if key not in _KERAS_ATTRIBUTES and (key not in before or before[key] != v)
     }
     lost = [key for key in others if key not in _KERAS_ATTRIBUTES and not (weights and key == "best_weights")]
-    sentences = [_warn_lost(callback, key) for key in lost if _changes(vars(callback)[key], ids.get(key))]
+    sentences = [
+        f"the attribute {key} of the callback {name} ({type(vars(callback)[key]).__name__}) is not restored. "
+        f"Next: give {name} the methods get_state() and set_state(state)"
+        for key in lost
+        if _changes(vars(callback)[key], ids.get(key))
+    ]
     return ({"attributes": changed, **weights} if changed or weights else {}), sentences
 
 
 def _changes(value: Any, before: int | None) -> bool:
     """Return whether an attribute that is not plain data may be state: a container, or replaced since the beginning."""
     return isinstance(value, (list, dict, set, tuple, np.ndarray)) or (before is not None and before != id(value))
-
-
-def _warn_lost(callback: Any, attribute: str) -> str:
-    name = type(callback).__name__
-    return (
-        f"the attribute {attribute} of the callback {name} ({type(vars(callback)[attribute]).__name__}) is not restored. "
-        f"Next: give {name} the methods get_state() and set_state(state)"
-    )
 
 
 def _warnings(callback: Any, name: str) -> list[str]:

@@ -8,8 +8,7 @@ changed: sums are added, other numbers averaged.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -19,10 +18,10 @@ import tensorflow as tf
 
 from ...errors import CheckpointMismatchError
 from ..restore import LoadedArray
-from .snapshot import Variables, bytes_of, components
+from .object_state import blob_of, split
+from .snapshot import Variables, bytes_of, components, value_of
 
 _LISTED = 20
-_LENGTH_BYTES = 8
 
 
 def load(
@@ -46,14 +45,10 @@ def load(
     for path, variable in variables.items():
         value = loaded[path]
         values = for_replicas(path, variable, blobs, rank, same) or [array_of(value.dtype, value.shape, value.data)]
-        _assign(components(variable), values, tf.as_dtype(value.dtype))
-
-
-def _assign(local: tuple[Any, ...], values: list[Any], dtype: Any) -> None:
-    # `constant` copies: a variable that shared the checkpoint's memory would keep all of it alive.
-    tensors = [tf.constant(value, dtype=dtype) for value in values]
-    for index, component in enumerate(local):
-        assign(component, tensors[min(index, len(tensors) - 1)])
+        # `constant` copies: a variable that shared the checkpoint's memory would keep all of it alive.
+        tensors = [tf.constant(each, dtype=tf.as_dtype(value.dtype)) for each in values]
+        for index, component in enumerate(components(variable)):
+            assign(component, tensors[min(index, len(tensors) - 1)])
 
 
 def assign(component: Any, value: Any) -> None:
@@ -74,13 +69,14 @@ def _check(variables: Variables, loaded: Mapping[str, LoadedArray]) -> None:
             if now != then:
                 different[path] = f"{path!r} is {now} in this program and {then} in the checkpoint"
     if missing or extra or different:
-        raise CheckpointMismatchError(
-            _messages(missing, extra, different), missing=missing, extra=extra, different=different
-        )
+        messages = _messages(missing, extra, different)
+        raise CheckpointMismatchError(messages, missing=missing, extra=extra, different=different)
 
 
 def _messages(missing: list[str], extra: list[str], different: dict[str, str]) -> list[str]:
-    listed = list(_each(missing, extra, different))
+    listed = list(different.values())
+    listed += [f"the checkpoint lacks {path!r}.{_near(path, extra)}" for path in missing]
+    listed += [f"this program lacks {path!r}.{_near(path, missing)}" for path in extra]
     if len(listed) > _LISTED:
         listed[_LISTED:] = [f"and {len(listed) - _LISTED} more"]
     advice = "The checkpoint belongs to a different model: nothing was loaded."
@@ -90,14 +86,6 @@ def _messages(missing: list[str], extra: list[str], different: dict[str, str]) -
             "Before that it lacks the variables that only the checkpoint has."
         )
     return [advice, *listed]
-
-
-def _each(missing: list[str], extra: list[str], different: dict[str, str]) -> Iterator[str]:
-    yield from different.values()
-    for path in missing:
-        yield f"the checkpoint lacks {path!r}.{_near(path, extra)}"
-    for path in extra:
-        yield f"this program lacks {path!r}.{_near(path, missing)}"
 
 
 def _near(path: str, others: list[str]) -> str:
@@ -124,27 +112,20 @@ def replica_values(variables: Variables, *, tasks: int = 1) -> bytes:
     parts: list[memoryview] = []
     for path, variable in variables.items():
         local = components(variable)
-        if path in variables.per_replica or (tasks > 1 and len(local) == 1 and not _is_distributed(variable)):
+        distributed = isinstance(value_of(variable), tf.distribute.DistributedValues)
+        if path in variables.per_replica or (tasks > 1 and len(local) == 1 and not distributed):
             data = [bytes_of(component.read_value()) for component in local]
             first = local[0]
             known = {"path": path, "dtype": first.dtype.name, "shape": first.shape.as_list()}
             entries.append({**known, "replicas": len(data), "replicated": path in variables.per_replica})
             parts += data
-    header = json.dumps({"tasks": tasks, "variables": entries}).encode()
-    return b"".join([len(header).to_bytes(_LENGTH_BYTES, "little"), header, *parts])
-
-
-def _is_distributed(variable: Any) -> bool:
-    return isinstance(getattr(variable, "value", None), tf.distribute.DistributedValues) or isinstance(
-        variable, tf.distribute.DistributedValues
-    )
+    return blob_of({"tasks": tasks, "variables": entries}, parts)
 
 
 def decode(blob: bytes) -> tuple[int, dict[str, ReplicaValues]]:
     """Return the number of tasks and the values of the task that wrote the blob; ValueError for any other blob."""
-    view = memoryview(blob)
-    start = _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")
-    header = json.loads(bytes(view[_LENGTH_BYTES:start]))
+    header, view = split(blob)
+    start = 0
     found: dict[str, ReplicaValues] = {}
     for entry in header["variables"]:
         shape, values = tuple(entry["shape"]), []
@@ -188,16 +169,11 @@ def _merged(variable: Any, values: list[Any]) -> list[Any]:
     aggregation = getattr(variable, "aggregation", None)
     if aggregation in ("sum", tf.VariableAggregation.SUM):
         # Each replica gets an equal share, as TensorFlow does when such a variable is assigned outside of a replica.
-        replicas = _replicas(variable)
+        strategy = getattr(value_of(variable), "distribute_strategy", None)
+        replicas = 1 if strategy is None else strategy.num_replicas_in_sync
         total = np.sum(values, axis=0)
         return [(total / replicas).astype(total.dtype)] * count
     if values[0].dtype.kind in "fc" or values[0].dtype.name == "bfloat16":
         wide = np.complex128 if values[0].dtype.kind == "c" else np.float64
         return [np.mean([v.astype(wide) for v in values], axis=0).astype(values[0].dtype)] * count
     return [values[0]] * count
-
-
-def _replicas(variable: Any) -> int:
-    value = variable.value if hasattr(variable, "path") else variable
-    strategy = getattr(value, "distribute_strategy", None)
-    return strategy.num_replicas_in_sync if strategy is not None else 1

@@ -1,19 +1,34 @@
-"""The plain-data attributes of arbitrary objects, as JSON."""
+"""The plain-data attributes of arbitrary objects, as JSON; and the form of blobs: a JSON header, then bytes."""
 
 from __future__ import annotations
 
 import base64
+import json
 import random
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 _ARRAY_BYTES = 8_000_000
 _ITEMS = 10_000
+_LENGTH_BYTES = 8
 
 
 class NotPlainError(ValueError):
     """A value that is not plain data, or is too large."""
+
+
+def blob_of(header: Mapping[str, object], parts: Iterable[bytes | memoryview]) -> bytes:
+    text = json.dumps(header).encode()
+    return b"".join([len(text).to_bytes(_LENGTH_BYTES, "little"), text, *parts])
+
+
+def split(blob: bytes) -> tuple[Any, memoryview]:
+    """Return the header and the bytes of a blob; ValueError if it has no header."""
+    view = memoryview(blob)
+    start = _LENGTH_BYTES + int.from_bytes(view[:_LENGTH_BYTES], "little")
+    return json.loads(bytes(view[_LENGTH_BYTES:start])), view[start:]
 
 
 def read(value: object) -> tuple[dict[str, object], list[str]]:
@@ -39,10 +54,10 @@ def write(value: object, attributes: dict[str, object]) -> None:
 
 def encode(value: Any) -> Any:
     """Return plain data as JSON; raises NotPlainError for anything else."""
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value if type(value) in (bool, int, float, str, type(None)) else _scalar(value)
+    if type(value) in (bool, int, float, str, type(None)):
+        return value
     if isinstance(value, np.generic):
-        return _scalar(value)
+        return {"is": "scalar", "value": _array(np.asarray(value))}
     if isinstance(value, np.ndarray):
         return _array(value)
     if type(value) in (list, tuple, set, frozenset) and len(value) <= _ITEMS:
@@ -50,23 +65,6 @@ def encode(value: Any) -> Any:
         return {"is": type(value).__name__, "items": [encode(item) for item in items]}
     if type(value) is dict and len(value) <= _ITEMS:
         return {"is": "dict", "items": [[encode(key), encode(item)] for key, item in value.items()]}
-    return _generator(value)
-
-
-def _scalar(value: Any) -> Any:
-    if not isinstance(value, np.generic):
-        raise NotPlainError(type(value).__name__)
-    return {"is": "scalar", "value": _array(np.asarray(value))}
-
-
-def _array(value: Any) -> Any:
-    if value.dtype.kind not in "biufc" or value.nbytes > _ARRAY_BYTES:
-        raise NotPlainError(f"array of {value.dtype}")
-    data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
-    return {"is": "array", "dtype": value.dtype.str, "shape": list(value.shape), "data": data}
-
-
-def _generator(value: Any) -> Any:
     if type(value) is random.Random:
         return {"is": "Random", "state": encode(value.getstate())}
     if isinstance(value, np.random.Generator):
@@ -74,6 +72,13 @@ def _generator(value: Any) -> Any:
     if isinstance(value, np.random.RandomState):
         return {"is": "RandomState", "state": encode(value.get_state(legacy=False))}
     raise NotPlainError(type(value).__name__)
+
+
+def _array(value: Any) -> Any:
+    if value.dtype.kind not in "biufc" or value.nbytes > _ARRAY_BYTES:
+        raise NotPlainError(f"array of {value.dtype}")
+    data = base64.b64encode(np.ascontiguousarray(value).tobytes()).decode()
+    return {"is": "array", "dtype": value.dtype.str, "shape": list(value.shape), "data": data}
 
 
 def decode(value: Any, now: Any = None) -> Any:

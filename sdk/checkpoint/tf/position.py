@@ -9,19 +9,17 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypedDict
 
-import numpy as np
 import tensorflow as tf
 
 from ...errors import InputError
 from . import randomness
+from .object_state import blob_of, split
 
 LARGE_BYTES = 100_000_000
-_LENGTH_BYTES = 8
 _CHEAP = 2000  # this many batches are skipped rather than risking the order of the next epoch
 _FAIL = 2  # ExternalStatePolicy: fail if the pipeline has external state
 _PYTHON = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
@@ -56,15 +54,13 @@ class IteratorState:
     state: bytes = b""  # that of tf.data
 
     def encode(self) -> bytes:
-        header = json.dumps({**asdict(self), "state": len(self.state)}).encode()
-        return len(header).to_bytes(_LENGTH_BYTES, "little") + header + self.state
+        return blob_of({**asdict(self), "state": len(self.state)}, [self.state])
 
     @classmethod
     def decode(cls, blob: bytes) -> IteratorState:
         """Reverse `encode`; ValueError for other bytes."""
-        start = _LENGTH_BYTES + int.from_bytes(blob[:_LENGTH_BYTES], "little")
-        fields = json.loads(bytes(blob[_LENGTH_BYTES:start]))
-        state = bytes(blob[start:])
+        fields, rest = split(blob)
+        state = bytes(rest)
         if len(state) != fields["state"]:
             raise ValueError(f"a position with {len(state)} bytes instead of {fields['state']}")
         return cls(**{**fields, "state": state})
@@ -172,18 +168,12 @@ def _take(iterator: Any, batches: int) -> None:
 
 def python_state() -> str:
     """Return the state of the generators that Python functions use."""
-    saved = json.loads(randomness.capture())
-    return json.dumps({"python": saved["python"], "numpy": saved["numpy"]})
+    return json.dumps(randomness.python_state())
 
 
 def set_python(state: str) -> None:
     """Restore a `python_state`."""
-    saved = json.loads(state)
-    random.setstate((saved["python"][0], tuple(saved["python"][1]), *saved["python"][2:]))
-    if saved["numpy"]:
-        inner = saved["numpy"]["state"]
-        key = np.array(inner["key"], dtype=np.uint32)
-        np.random.set_state({**saved["numpy"], "state": {**inner, "key": key}})
+    randomness.set_python_state(json.loads(state))
 
 
 class ResumableIterator:
@@ -303,16 +293,15 @@ def _order_of(step: Any) -> str:
         loose = loose or step.options().deterministic is False
     except (AttributeError, NotImplementedError):
         pass
-    return (
-        "the order of the data is not deterministic (deterministic=False)" if loose and not _is_deterministic() else ""
-    )
+    if not loose or _is_deterministic():
+        return ""
+    return "the order of the data is not deterministic (deterministic=False)"
 
 
 def _interleaves_loosely(step: Any) -> bool:
     """Inspect the graph, because this step does not keep its argument. Its sources are mostly file names."""
     if "ParallelInterleave" not in type(step).__name__:
         return False
-    tf = importlib.import_module("tensorflow")
     ignore = tf.data.experimental.ExternalStatePolicy.IGNORE.value
     text = tf.raw_ops.DatasetToGraphV2(input_dataset=step._variant_tensor, external_state_policy=ignore).numpy()
     nodes = tf.compat.v1.GraphDef.FromString(text).node

@@ -22,8 +22,7 @@ from .snapshot import components
 def capture() -> bytes:
     """Return the state of all global generators; draws nothing and creates no generator."""
     state = {
-        "python": _python_state(random.getstate()),
-        "numpy": _numpy_state(),
+        **python_state(),
         "tensorflow": _eager_state(),
         "generators": {name: _generator_state(generator) for name, generator in _generators().items()},
         "tf_keras": _tf_keras_state(),
@@ -41,6 +40,15 @@ def restore(state: bytes) -> None:
     _set_tf_keras_state(saved["tf_keras"])
     _ordinal[0] = saved["ordinal"]
     # Last: creating a generator may draw from Python's.
+    set_python_state(saved)
+
+
+def python_state() -> dict[str, object]:
+    """Return the state of the generators that Python functions use."""
+    return {"python": _python_state(random.getstate()), "numpy": _numpy_state()}
+
+
+def set_python_state(saved: Any) -> None:
     if saved["numpy"]:
         numpy = saved["numpy"]
         numpy["state"]["key"] = np.array(numpy["state"]["key"], dtype=np.uint32)

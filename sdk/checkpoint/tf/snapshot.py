@@ -87,7 +87,7 @@ def size_of(arrays: Iterable[Array]) -> int:
 
 def components(variable: Any) -> tuple[Any, ...]:
     """Return the variable of each local replica; a variable that is not distributed is its only component."""
-    value = variable.value if _is_keras(variable) else variable
+    value = value_of(variable)
     if isinstance(value, tf.distribute.DistributedValues):
         return tuple(value.distribute_strategy.experimental_local_results(value))
     return (value,)
@@ -189,6 +189,11 @@ def _is_keras(variable: Any) -> bool:
     return hasattr(variable, "path") and hasattr(variable, "value") and not callable(variable.value)
 
 
+def value_of(variable: Any) -> Any:
+    """Return TensorFlow's variable of a Keras variable, and any other variable itself."""
+    return variable.value if _is_keras(variable) else variable
+
+
 def _name(variable: Any) -> str:
     return str(variable.path) if _is_keras(variable) else str(variable.name).removesuffix(":0")
 
@@ -198,7 +203,7 @@ def _is_per_replica(variable: Any) -> bool:
 
     Keras 3 makes moving statistics mirrored and yet lets every replica write its own. Frozen weights were created trainable.
     """
-    value = variable.value if _is_keras(variable) else variable
+    value = value_of(variable)
     if not isinstance(value, tf.distribute.DistributedValues):
         return False
     if value.synchronization == tf.VariableSynchronization.ON_READ:
@@ -210,14 +215,14 @@ def _is_per_replica(variable: Any) -> bool:
 
 
 def _was_seen(variable: Any, seen: set[int]) -> bool:
-    value = variable.value if _is_keras(variable) else variable
+    value = value_of(variable)
     known = id(value) in seen
     seen.add(id(value))
     return known
 
 
 def _problems(name: str, variable: Any) -> Iterator[str]:
-    value = variable.value if _is_keras(variable) else variable
+    value = value_of(variable)
     if not isinstance(value, (tf.Variable, tf.distribute.DistributedValues)) or not _has_memory(variable):
         yield f"Variable {name!r} cannot be saved: it is a {type(value).__name__}. Build what it belongs to first."
     elif value.dtype in _NO_NUMBERS or value.dtype.is_quantized or value.dtype.size < 1:

@@ -8,7 +8,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...checkpoint import memory
 from ...checkpoint.contents import Contents
@@ -49,17 +49,19 @@ class AutoCheckpoint:
 
     def __post_init__(self) -> None:
         self._phase: PhaseCheckpoints | None = None
-        self._unsaved: UnsavedState | None = None
+        self.unsaved: UnsavedState | None = None  # what an exception left, to be saved if it ends the program
         self._logged: set[str] = set()
         self.coordinator.rendezvous.save_due = self._due
 
     def _due(self) -> Literal["save", "epoch"] | None:
-        return None if self._phase is None else self.manager.due(epochs=self._phase.wants_epochs)
+        phase = self._phase
+        # An epoch that already holds a save needs no other.
+        return None if phase is None else self.manager.due(epochs=phase.has_epochs and not phase.held)
 
     def begin(self, kind: str, collect: Callable[[], Any]) -> PhaseCheckpoints:
         """Begin a phase of kind "fit" or "loop", which ends an earlier one; `collect` returns its current variables."""
         self.end()
-        self._unsaved = None
+        self.unsaved = None
         # Imported and used once here, so that the first save interrupts the training no longer than the next ones.
         from ...checkpoint.tf import loading, randomness, snapshot  # noqa: F401
 
@@ -68,17 +70,13 @@ class AutoCheckpoint:
         arrays = snapshot.take(variables)
         self.manager.size = snapshot.size_of(arrays)
         begun = self.manager.begin(kind, signature((a.path, a.dtype, a.shape) for a in arrays))
-        self._log_start(begun)
-        self._phase = PhaseCheckpoints(self, begun, variables, collect)
-        self.coordinator.handle_sigterm()
-        return self._phase
-
-    def _log_start(self, begun: StartedPhase) -> None:
-        """Log in one task where an attempt after the first begins."""
         if begun.number == 0 and self.manager.info.attempt > 1 and self.manager.rank == 0:
             step = self.manager.restored_step
             self.record("continued", step=step)
             _log.info(continuation(self.manager.info.attempt, step))
+        self._phase = PhaseCheckpoints(self, begun, variables, collect)
+        self.coordinator.handle_sigterm()
+        return self._phase
 
     def end(self) -> None:
         """End the current phase. Needed for custom loops, which do not tell when they are over."""
@@ -90,43 +88,25 @@ class AutoCheckpoint:
         self._phase = None
         self.coordinator.reset_sigterm()
 
-    def keep_unsaved(self, state: UnsavedState | None) -> None:
-        """Keep the state that an exception left, to be saved if the exception ends the program."""
-        self._unsaved = state
-
     def unsaved_state(self) -> UnsavedState | None:
         """Return the state that an exception left; None if there is nothing new that can be saved."""
         if self._phase is not None and not self._phase.in_step:
             # A custom loop.
             rescue.bounded(self._take_state_of_loop, self.grace_s / 2)
-        state = self._unsaved
+        state = self.unsaved
         return None if state is None or self.manager.has_saved(state.phase, state.steps) else state
 
     def _take_state_of_loop(self) -> None:
         phase = self._phase
         try:
-            self._unsaved = None if phase is None or not phase.has_moved else phase.state()
+            self.unsaved = None if phase is None or not phase.has_moved else phase.state()
         except Exception as error:
             _log.info(f"the unsaved state of the training cannot be saved: {type(error).__name__}: {error}")
-
-    def rescue(self, state: UnsavedState | None, within_s: float) -> None:
-        """Save the state that an exception left, and finish all saves, within that many seconds."""
-        rescue.save(self.manager, state, within_s)
 
     def log_once(self, sentence: str) -> None:
         if sentence not in self._logged:
             self._logged.add(sentence)
             _log.info(sentence)
-
-    def set_deadline(self) -> None:
-        """Limit every request to the store to the time that this task still has."""
-        self.manager.store.set_deadline(self.grace_s)
-
-    def exit_for_restart(self) -> NoReturn:
-        """End this task, whose state is being saved, with the exit code that asks for a restart."""
-        self.manager.wait(self.grace_s)
-        _log.info("the state is saved: this task exits, to be restarted")
-        sys.exit(EXIT_CHECKPOINTED)
 
 
 def make(
@@ -141,13 +121,15 @@ def make(
     paths = RunPaths(payload.run_url)
     together = cluster.in_step(payload.tasks)
     tasks = tuple(together) if task in together else (task,)
+    # A container starts without records.
+    events = read_events(paths, SAVED) if os.path.isdir(paths.events) else []
     info = TaskInfo(
         run_id=payload.run_id,
         attempt=payload.attempt,
         task=task,
         tasks=tasks,
         warm_start=payload.warm_start,
-        saved_before=_saved_before(paths, payload),
+        saved_before=saved_step(events, warm=bool(payload.warm_start)),
     )
 
     def about() -> About:
@@ -155,22 +137,14 @@ def make(
         return About(world=world, versions=_versions(), code={"digest": payload.digest, "entry": payload.target})
 
     env = Env(clock=clock, about=about, saved=lambda step: record("saved", step=step))
-    manager = CheckpointManager(info, payload.store or paths.store, payload.checkpoints, env)
-    kill_points = KillPoints(paths, payload.attempt, task, payload.drill.kills if payload.drill else ())
     return AutoCheckpoint(
-        manager=manager,
+        manager=CheckpointManager(info, payload.store or paths.store, payload.checkpoints, env),
         coordinator=coordinator,
         grace_s=payload.limits.grace_s,
         record=record,
         resumed=resumed,
-        kill_points=kill_points,
+        kill_points=KillPoints(paths, payload.attempt, task, payload.drill.kills if payload.drill else ()),
     )
-
-
-def _saved_before(paths: RunPaths, payload: Payload) -> int | None:
-    # A container starts without records.
-    events = read_events(paths, SAVED) if os.path.isdir(paths.events) else []
-    return saved_step(events, warm=bool(payload.warm_start))
 
 
 def _versions() -> dict[str, str]:
@@ -203,7 +177,7 @@ class PhaseCheckpoints:
         self._collected_again = False
         self._downgrades: list[str] = []
         # A save that waits for the end of the epoch, because it is due or because it belongs there.
-        self._held: Literal["", "save", "epoch"] = ""
+        self.held: Literal["", "save", "epoch"] = ""
         self.has_epochs = True
         self.in_step = False
         self.interrupted = False
@@ -221,21 +195,17 @@ class PhaseCheckpoints:
         return self._begun.blobs
 
     @property
-    def wants_epochs(self) -> bool:
-        """True if the end of this epoch can be saved and nothing else is already held for it."""
-        return self.has_epochs and not self._held
-
-    @property
     def has_moved(self) -> bool:
         """True once this attempt has done a step of the phase."""
         return self.steps > self._from and not self.finished
 
-    def collect(self) -> None:
-        """Collect the variables again: there may be more now."""
-        self.variables = self._collect()
+    def restore(self, *, again: bool = False) -> bool:
+        """Restore variables and random generators; return False if there is nothing to restore.
 
-    def restore(self) -> bool:
-        """Restore variables and random generators; return False if there is nothing to restore."""
+        `again`: collect the variables once more, since there may be more now.
+        """
+        if again:
+            self.variables = self._collect()
         checkpoint = self._begun.checkpoint
         if checkpoint is None:
             return False
@@ -271,11 +241,6 @@ class PhaseCheckpoints:
             self._downgrades.append(sentence)
             _log.info(f"not exact: {sentence}")
 
-    def stepped(self, count: int = 1, *, hold: bool = False) -> Action | None:
-        """Call `count`, then `settle`."""
-        self.count(count)
-        return self.settle(count, hold=hold)
-
     def count(self, count: int) -> None:
         """Count completed training steps."""
         self.steps += count
@@ -289,25 +254,28 @@ class PhaseCheckpoints:
         self._auto.kill_points.reached("step", self._manager.base + self.steps)
         action = self._auto.coordinator.step()
         if action == "epoch":
-            self._held, action = self._held or "epoch", None
+            self.held, action = self.held or "epoch", None
         due = action is not None or due_by_steps(self._manager.policy, self.steps - count, self.steps)
         if action == "stop" and self.interrupted:
             return action  # a loop that continues all the same
         self.interrupted = action == "stop"
         if action == "preempt":
-            self._auto.set_deadline()
+            # Requests to the store have only the time that this task still has.
+            self._manager.store.set_deadline(self._auto.grace_s)
             self._save("preempt")
-            self._auto.exit_for_restart()
+            self._manager.wait(self._auto.grace_s)
+            _log.info("the state is saved: this task exits, to be restarted")
+            sys.exit(EXIT_CHECKPOINTED)
         if due and not (hold and action in (None, "save")):
             self._save("manual" if action == "stop" else "interval")
         elif due:
-            self._held = "save"
+            self.held = "save"
         return action
 
     def epoch_over(self, *, metrics: Mapping[str, float] | None = None, save: bool = True) -> None:
         """Save what was held for the end of the epoch, or is compared by its metrics, unless the phase ends here."""
         self._auto.kill_points.reached("epoch")
-        held, self._held = self._held, ""
+        held, self.held = self.held, ""
         if not save:
             return
         compared = self._manager.policy.best is not None and metrics

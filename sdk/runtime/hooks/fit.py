@@ -6,6 +6,7 @@ Only the outermost `fit` has checkpoints: one inside a callback or a train step 
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
@@ -32,7 +33,8 @@ _KEPT_BYTES, _KEPT_LONG_BYTES = 256_000_000, 32_000_000
 _KEEPING_S, _KEEPING_SHARE = 0.25, 0.01
 # tf.data may have to finish an element before it can tell its position.
 _CAPTURE_S = 2.0
-_EPOCH_HOOKS = ("on_epoch_begin", "on_epoch_end")
+# Hooks after which the state is complete only once all callbacks were called.
+_HALF_CALLED = ("on_train_batch_begin", "on_epoch_end")
 _TRAINERS = {"keras.src.backend.tensorflow.trainer": "TensorFlowTrainer", "tf_keras.src.engine.training": "Model"}
 
 
@@ -45,9 +47,7 @@ class FitHooks:
     """
 
     def __init__(self, checkpoint: AutoCheckpoint, *, auto: bool, limit: Limit | None = None) -> None:
-        self._checkpoint = checkpoint
-        self._auto = auto
-        self._limit = limit
+        self._checkpoint, self._auto, self._limit = checkpoint, auto, limit
         self._fit: _SavedFit | None = None
         self._logged = False
 
@@ -81,7 +81,7 @@ class FitHooks:
                 return original(model, *args, **options)
             except BaseException as error:
                 if self._fit is not None and self._fit.model is model and not _is_intended(error):
-                    self._checkpoint.keep_unsaved(self._fit.unsaved_state())
+                    self._checkpoint.unsaved = self._fit.unsaved_state()
                 raise
             finally:
                 # A `fit` that failed must not prevent checkpoints of the next one.
@@ -104,20 +104,8 @@ class FitHooks:
             if self._fit is None and callbacks.model is not None and self._is_wanted(callbacks):
                 self._begin(callbacks)
 
-        @around(kind, "on_epoch_begin")
-        def begin_epoch(original: Function, callbacks: Any, epoch: int, logs: Any = None) -> None:
-            original(callbacks, epoch, logs)
-            if (fit := self._fit_of(callbacks)) is not None:
-                fit.begin_epoch(epoch)
-
-        @around(kind, "on_train_batch_begin")
-        def begin_step(original: Function, callbacks: Any, batch: int, logs: Any = None) -> None:
-            if (fit := self._fit_of(callbacks)) is None:
-                original(callbacks, batch, logs)
-            else:
-                fit.calling = "on_train_batch_begin"
-                original(callbacks, batch, logs)
-                fit.begin_step(batch)
+        for name in ("on_epoch_begin", "on_train_batch_begin", "on_test_begin", "on_epoch_end", "on_train_end"):
+            around(kind, name)(functools.partial(self._call, name))
 
         @around(kind, "on_train_batch_end")
         def end_step(original: Function, callbacks: Any, batch: int, logs: Any = None) -> None:
@@ -132,30 +120,16 @@ class FitHooks:
                 # A `fit` without checkpoints ends as soon as a stop is requested.
                 callbacks.model.stop_training = True
 
-        self._hook_ends(kind)
-
-    def _hook_ends(self, kind: Any) -> None:
-        @around(kind, "on_test_begin")
-        def begin_validation(original: Function, callbacks: Any, logs: Any = None) -> None:
-            original(callbacks, logs)
-            if self._fit_of(callbacks) is not None:
-                self._checkpoint.kill_points.reached("validation")
-
-        @around(kind, "on_epoch_end")
-        def end_epoch(original: Function, callbacks: Any, epoch: int, logs: Any = None) -> None:
-            if (fit := self._fit_of(callbacks)) is None:
-                original(callbacks, epoch, logs)
-            else:
-                fit.calling = "on_epoch_end"
-                original(callbacks, epoch, logs)
-                fit.end_epoch(epoch, logs)
-
-        @around(kind, "on_train_end")
-        def end(original: Function, callbacks: Any, logs: Any = None) -> None:
-            original(callbacks, logs)
-            if (fit := self._fit_of(callbacks)) is not None:
+    def _call(self, name: str, original: Function, callbacks: Any, *args: Any, **options: Any) -> None:
+        """Call a hook of all callbacks, and then that of the fit."""
+        fit = self._fit_of(callbacks)
+        if fit is not None and name in _HALF_CALLED:
+            fit.calling = name
+        original(callbacks, *args, **options)
+        if fit is not None:
+            if name == "on_train_end":
                 self._fit = None
-                fit.end()
+            getattr(fit, name)(*args, **options)
 
     def _is_wanted(self, callbacks: Any) -> bool:
         if any(getattr(callback, "podlift_checkpoints", False) for callback in callbacks.callbacks):
@@ -174,9 +148,9 @@ class FitHooks:
             self._logged = True
             _log.info("fit has checkpoints: its state is saved, and restored when the run is restarted")
         self._fit = _SavedFit(self._checkpoint, callbacks)
-        steps = self._fit.start()
+        self._fit.start()
         if self._limit is not None:
-            self._limit.resume(callbacks.model, steps)
+            self._limit.resume(callbacks.model, self._fit.steps)
 
     def _fit_of(self, callbacks: Any) -> _SavedFit | None:
         return self._fit if self._fit is not None and self._fit.callbacks is callbacks else None
@@ -206,7 +180,7 @@ class _SavedFit:
         self._since, self._spent_s = time.monotonic(), 0.0
         self._epochs.build(self.model)
         self._phase: PhaseCheckpoints = checkpoint.begin("fit", self._variables)
-        self._manager = checkpoint.manager
+        self._manager, self._kill_points = checkpoint.manager, checkpoint.kill_points
         self._epochs.on_data_end(self.model, self._data_over)
 
     def _variables(self) -> Any:
@@ -220,12 +194,12 @@ class _SavedFit:
         kept = {path: variable for path, variable in found.items() if id(variable) not in metrics}
         return snapshot.Variables(kept.items(), found.per_replica & kept.keys())
 
-    def start(self) -> int:
-        """Restore what an earlier attempt saved, and return how many steps it did."""
-        self._restore_all()
+    @property
+    def steps(self) -> int:
         return self._phase.steps
 
-    def _restore_all(self) -> None:
+    def start(self) -> None:
+        """Restore what an earlier attempt saved."""
         phase = self._phase
         phase.capture = self._capture
         if not self._restore() or not phase.at:
@@ -233,7 +207,8 @@ class _SavedFit:
                 self._skip()
             return
         if "callbacks" in phase.blobs:
-            self._restore_callbacks(phase.blobs["callbacks"])
+            for sentence in self._callback_state.restore(self.callbacks.callbacks, phase.blobs["callbacks"]):
+                phase.downgrade(sentence)
         if phase.finished or phase.at.get("over"):
             self._skip()
             return
@@ -249,8 +224,7 @@ class _SavedFit:
                 raise
         # A custom train step may make variables, which exist only after the first step.
         self._epochs.run_a_step(self.model)
-        self._phase.collect()
-        return self._phase.restore()
+        return self._phase.restore(again=True)
 
     def _skip(self) -> None:
         """Let `fit` return at once, with the history that it returned before."""
@@ -260,14 +234,17 @@ class _SavedFit:
         if history is not None and phase.history is not None:
             history.history, history.epoch = dict(phase.history), list(phase.epochs)
 
-    def begin_epoch(self, epoch: int) -> None:
+    def on_test_begin(self, logs: Any = None) -> None:
+        self._kill_points.reached("validation")
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if not self._resumed:
             self._batch = 0
         self._epoch, self.begun, self._resumed = epoch, self._batch, False
 
-    def begin_step(self, first: int) -> None:
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
         """Begin an execution of one or more steps: until it ends, the variables are between two steps."""
-        self.begun, self.calling = first, ""
+        self.begun, self.calling = batch, ""
         if self._manager.size > _KEPT_LONG_BYTES:
             # The step would copy everything it changes.
             self._kept = None
@@ -340,10 +317,10 @@ class _SavedFit:
         """Return the hook that an exception ended, if more than one of the program's callbacks takes part in it."""
         own = [type(callback) for callback in self.callbacks.callbacks]
         own = [kind for kind in own if not kind.__module__.startswith(("keras.", "tf_keras.", f"{__package__}."))]
-        several = self.calling in _EPOCH_HOOKS or sum(_overrides(kind, self.calling) for kind in own) > 1
+        several = self.calling == "on_epoch_end" or sum(_overrides(kind, self.calling) for kind in own) > 1
         return self.calling if self.calling and several else ""
 
-    def end_epoch(self, epoch: int, logs: Any) -> None:
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Save what was held for the end of the epoch."""
         self._metrics = _numbers(logs)
         self._epoch, self._batch = epoch + 1, 0
@@ -355,7 +332,7 @@ class _SavedFit:
                 self._keep()
         self.calling = ""
 
-    def end(self) -> None:
+    def on_train_end(self, logs: Any = None) -> None:
         """Save the end, so that this `fit` is not repeated."""
         self._epochs.release(self.model)
         phase, history = self._phase, getattr(self.model, "history", None)
@@ -369,24 +346,17 @@ class _SavedFit:
         self, taken: int | None = None, *, by_count: bool = False
     ) -> tuple[dict[str, bytes], dict[str, object]]:
         kept, sentences = self._callback_state.capture(self.callbacks.callbacks)
-        for sentence in sentences:
+        data = self._epochs.position(self.model, taken, by_count=by_count)
+        for sentence in filter(None, (*sentences, data.why)):
             self._phase.downgrade(sentence)
-        blobs = {"callbacks": kept}
         at = {
             "epoch": self._epoch,
             "batch": self._batch,
             "over": bool(self.model.stop_training and not self._phase.interrupted),
             "logs": _numbers(self.logs),
+            "data": data.kind,
         }
-        data = self._epochs.position(self.model, taken, by_count=by_count)
-        blobs["data"] = data.state
-        if data.why:
-            self._phase.downgrade(data.why)
-        return blobs, {**at, "data": data.kind}
-
-    def _restore_callbacks(self, kept: bytes) -> None:
-        for sentence in self._callback_state.restore(self.callbacks.callbacks, kept):
-            self._phase.downgrade(sentence)
+        return {"callbacks": kept, "data": data.state}, at
 
 
 def _state_of(model: Any) -> dict[str, object]:
@@ -396,12 +366,8 @@ def _state_of(model: Any) -> dict[str, object]:
     kinds = (tf.Variable, tf.random.Generator)
     found = {}
     for name, value in vars(model).items():
-        if isinstance(value, dict):
-            parts = list(value.values())
-        elif isinstance(value, (list, tuple)):
-            parts = list(value)
-        else:
-            parts = [value]
+        held = value.values() if isinstance(value, dict) else value
+        parts = list(held) if isinstance(value, (dict, list, tuple)) else [value]
         fitting = [part for part in parts if isinstance(part, kinds) or hasattr(part, "apply_gradients")]
         if fitting and not name.startswith("__") and not (len(fitting) == 1 and fitting[0] is model.optimizer):
             found[name.lstrip("_")] = fitting

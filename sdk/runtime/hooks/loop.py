@@ -108,7 +108,8 @@ class Loop:
         self.steps += count
         self._reporter.stepped(self.steps)
         if self._phase is not None:
-            self._phase.stepped(count)
+            self._phase.count(count)
+            self._phase.settle(count)
             self._phase.in_step = self._data is None
         return self.steps
 
