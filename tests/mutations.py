@@ -404,8 +404,8 @@ MUTATIONS = (
     Mutation(
         "a store without a checkpoint that verifies counts as empty",
         "sdk/checkpoint/restore.py",
-        '    if on_corrupt == "fresh":\n',
-        "    if True:\n",
+        "    if not commits:\n        return None\n",
+        "    return None\n",
         (FAULTS,),
     ),
     Mutation(

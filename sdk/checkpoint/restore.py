@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Literal
 
 from ..errors import (
     AlreadyExistsError,
@@ -89,17 +88,11 @@ def verify(store: Store, commit: str, run_id: str = "") -> Manifest:
         return manifest
 
 
-def newest(
-    store: Store,
-    on_corrupt: Literal["raise", "fresh"] = "raise",
-    *,
-    quarantine: bool = True,
-    run_id: str = "",
-) -> Checkpoint | None:
+def newest(store: Store, *, quarantine: bool = True, run_id: str = "") -> Checkpoint | None:
     """Return the newest checkpoint that verifies; None if there has never been one.
 
-    If checkpoints exist and none verifies, `on_corrupt` is to raise or to start "fresh". A store that cannot be read is never
-    treated as empty. `quarantine` notes those that do not verify, so that they are not tried again.
+    Raises CorruptCheckpointError if checkpoints exist and none verifies. A store that cannot be read is never treated as
+    empty. `quarantine` notes those that do not verify, so that they are not tried again.
     """
     while True:
         notes = {stat.key for stat in store.list(names.QUARANTINE)}
@@ -125,12 +118,9 @@ def newest(
             break
     if not commits:
         return None
-    sentence = f"None of the {len(commits)} checkpoints of {store.url} can be verified; the newest is {commits[-1]!r}."
-    if on_corrupt == "fresh":
-        _log.info(f"{sentence} Training starts from the beginning.")
-        return None
     raise CorruptCheckpointError(
-        f"{sentence} {reasons[commits[-1]]} Nothing was removed. Next: restore the folder from a backup, or submit a new run."
+        f"None of the {len(commits)} checkpoints of {store.url} can be verified; the newest is {commits[-1]!r}. "
+        f"{reasons[commits[-1]]} Nothing was removed. Next: restore the folder from a backup, or submit a new run."
     )
 
 

@@ -230,14 +230,13 @@ def test_22_data_that_cannot_be_read_now_is_not_called_damaged(store: PosixStore
     assert restored(store) == 2
 
 
-def test_23_if_none_verifies_it_is_an_error_unless_a_fresh_start_is_asked_for(store: PosixStore) -> None:
+def test_23_if_none_verifies_it_is_an_error_and_never_a_fresh_start(store: PosixStore) -> None:
     for key in saved(store, 1, 2):
         cut(path_of(store, key))
     with pytest.raises(CorruptCheckpointError, match="None of the 2 checkpoints"):
         restore.newest(store)
     with pytest.raises(CorruptCheckpointError, match="None of the 2 checkpoints"):
         opening.open_first(store, 1, "me", CLOCK)
-    assert restore.newest(store, on_corrupt="fresh") is None
 
 
 def test_24_what_claims_to_be_the_latest_is_not_asked(store: PosixStore) -> None:

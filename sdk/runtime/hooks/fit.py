@@ -160,10 +160,10 @@ class _SavedFit:
     """One `fit` in progress that has checkpoints."""
 
     def __init__(self, checkpoint: AutoCheckpoint, callbacks: Any) -> None:
-        from ...checkpoint.tf import callback_state
+        from ...checkpoint.tf import callback_state, keras_epochs, legacy_epochs
 
         self._legacy = _is_legacy(type(callbacks).__module__)
-        self._epochs = _epochs_of(legacy=self._legacy)
+        self._epochs: Any = legacy_epochs if self._legacy else keras_epochs
         self._callback_state = callback_state
         callback_state.watch(callbacks.callbacks)
         self.callbacks = callbacks
@@ -397,16 +397,6 @@ def _plain(value: Any) -> Any:
         return float(value)
     except (TypeError, ValueError):
         return json.loads(json.dumps(value, default=str))
-
-
-def _epochs_of(*, legacy: bool) -> Any:
-    if legacy:
-        from ...checkpoint.tf import legacy_epochs
-
-        return legacy_epochs
-    from ...checkpoint.tf import keras_epochs
-
-    return keras_epochs
 
 
 def fit_callback() -> Any:

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from ...spec.layout import RunPaths
@@ -18,16 +19,16 @@ class KillPoints:
     """The kill points of one task. `kills` are those of all tasks."""
 
     def __init__(self, paths: RunPaths, attempt: int, task: str, kills: Sequence[Kill]) -> None:
-        self._paths = paths
-        self._attempt = attempt
-        self._task = task
+        self._paths, self._attempt, self._task = paths, attempt, task
         self._step: int | None = None
         self._pending = {
             index: (kill.point, kill.number)
             for index, kill in enumerate(kills)
             if kill.task == task and not os.path.exists(paths.kill(index))
         }
-        self._counts = _read_counts(paths.kill_points(task)) if self._pending else {}
+        self._counts: dict[str, int] = {}
+        with suppress(FileNotFoundError):
+            self._counts.update(json.loads(Path(paths.kill_points(task)).read_bytes()) if self._pending else {})
 
     def reached(self, point: str, number: int | None = None) -> None:
         """Kill this task if a kill is due; `number` is the step, or how often the point was reached, counted if None."""
@@ -54,10 +55,3 @@ class KillPoints:
         # Atomic: wherever this attempt is killed, the next one reads the old counts or the new ones.
         part.replace(target)
         return number
-
-
-def _read_counts(path: str) -> dict[str, int]:
-    try:
-        return dict(json.loads(Path(path).read_bytes()))
-    except FileNotFoundError:
-        return {}

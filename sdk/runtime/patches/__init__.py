@@ -20,6 +20,7 @@ from ...logs import logger
 _log = logger("runtime")
 
 Function = Callable[..., Any]
+_TENSORFLOW = ((2, 16), (2, 21))
 # The modules whose CallbackList drives `fit` in Keras 3 and in tf_keras.
 CALLBACK_LISTS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
 
@@ -60,19 +61,15 @@ def install(patches: Sequence[Patch]) -> None:
 
 def _run(patch: Patch, module: ModuleType) -> None:
     try:
-        _cure(patch, module)
+        if not patch.applies(module):
+            _log.info(f"patch {patch.name}: not applied, this version is not supported ({patch.why})")
+        elif patch.needed(module):
+            patch.apply(module)
+            if not patch.quiet:
+                _log.info(f"patch {patch.name}: {patch.why}")
     except Exception as error:
         # The program's import continues: without the cure it fails only where upstream fails.
         _log.info(f"patch {patch.name} failed and may be applied in part: {type(error).__name__}: {error}")
-
-
-def _cure(patch: Patch, module: ModuleType) -> None:
-    if not patch.applies(module):
-        _log.info(f"patch {patch.name}: not applied, this version is not supported ({patch.why})")
-    elif patch.needed(module):
-        patch.apply(module)
-        if not patch.quiet:
-            _log.info(f"patch {patch.name}: {patch.why}")
 
 
 class _AfterImport(importlib.abc.MetaPathFinder):
@@ -124,6 +121,10 @@ def is_supported_keras(module: ModuleType) -> bool:
 def version(text: str) -> tuple[int, int]:
     major, minor = text.split(".")[:2]
     return int(major), int(minor)
+
+
+def is_supported_tensorflow(tf: ModuleType) -> bool:
+    return _TENSORFLOW[0] <= version(tf.__version__) <= _TENSORFLOW[1]
 
 
 def keras_version() -> tuple[int, int]:

@@ -7,12 +7,12 @@ and what remains inexact: docs/explanation/decisions/keras-multi-worker.md.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from types import ModuleType
 from typing import Any
 
-from . import Function, Patch, around, keras_version, version
+from . import Function, Patch, around, is_supported_tensorflow, keras_version
 from .keras_shares import (
     ReplicaShare,
     ReplicaStep,
@@ -25,7 +25,6 @@ from .keras_shares import (
 )
 
 _KERAS = ((3, 8), (3, 15))  # before 3.8 a loss was not scaled by the number of replicas, so there is nothing to correct
-_TENSORFLOW = ((2, 16), (2, 21))
 _TWO_STEP_NUMBERS = (3, 11)  # since then an epoch yields the first and the last step of an execution
 
 
@@ -35,7 +34,14 @@ def _cure_trainer(trainer: ModuleType) -> None:
     def weighs(strategy: Any) -> bool:
         return in_multi_worker_mode(strategy) or is_tpu(strategy)
 
-    _cure_predictions(trainer, weighs)
+    @around(trainer.TensorFlowTrainer, "make_predict_function")
+    def make_predict(original: Function, self: Any, force: bool = False) -> None:
+        if weighs(self.distribute_strategy):
+            stand_in = _PredictsNothing(trainer, self)
+            original(stand_in, force)
+            self.predict_function = stand_in.predict_function
+        else:
+            original(self, force)
 
     @around(trainer, "reduce_per_replica")
     def reduce(original: Function, values: Any, strategy: Any, reduction: str) -> Any:
@@ -65,17 +71,6 @@ def _cure_trainer(trainer: ModuleType) -> None:
         if weighs(self.distribute_strategy):
             average_moving_statistics(trainer, self)  # before validation and the callbacks, that may save
         return original(self, logs)
-
-
-def _cure_predictions(trainer: ModuleType, weighs: Callable[[Any], bool]) -> None:
-    @around(trainer.TensorFlowTrainer, "make_predict_function")
-    def make_predict(original: Function, self: Any, force: bool = False) -> None:
-        if weighs(self.distribute_strategy):
-            stand_in = _PredictsNothing(trainer, self)
-            original(stand_in, force)
-            self.predict_function = stand_in.predict_function
-        else:
-            original(self, force)
 
 
 def _first_pieces(trainer: ModuleType, epoch: Iterable[Any], strategy: Any) -> Iterator[tuple[Any, ...]]:
@@ -181,8 +176,7 @@ def _mean_over_replicas(trainer: ModuleType, present: ReplicaShare, outputs: Any
 
 
 def _applies(trainer: ModuleType) -> bool:
-    tensorflow = version(trainer.tf.__version__)
-    return _KERAS[0] <= keras_version() <= _KERAS[1] and _TENSORFLOW[0] <= tensorflow <= _TENSORFLOW[1]
+    return _KERAS[0] <= keras_version() <= _KERAS[1] and is_supported_tensorflow(trainer.tf)
 
 
 def _needed(trainer: ModuleType) -> bool:
@@ -228,15 +222,6 @@ def _apply(trainer: ModuleType) -> None:
     _cure_trainer(trainer)
 
 
-TPU = Patch(
-    name="keras-tpu",
-    why="Keras gives all replicas the same weight, and clips each replica's gradient separately",
-    module="keras.src.backend.tensorflow.trainer",
-    applies=_applies,
-    apply=_apply,
-    quiet=True,
-)
-
 PATCH = Patch(
     name="keras-multi-worker",
     why="Keras 3 `fit` fails under MultiWorkerMirroredStrategy (keras#20585, tensorflow#72388, ray#47464, keras#21069)",
@@ -244,4 +229,12 @@ PATCH = Patch(
     applies=_applies,
     needed=_needed,
     apply=_apply,
+)
+TPU = Patch(
+    name="keras-tpu",
+    why="Keras gives all replicas the same weight, and clips each replica's gradient separately",
+    module=PATCH.module,
+    applies=_applies,
+    apply=_apply,
+    quiet=True,
 )

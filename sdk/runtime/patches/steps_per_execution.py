@@ -14,13 +14,11 @@ from types import ModuleType
 from typing import Any
 
 from ...logs import logger
-from . import Function, Patch, around, keras_version, version
+from . import Function, Patch, around, is_supported_tensorflow, keras_version
 
 _log = logger("runtime")
 
-_TENSORFLOW = ((2, 16), (2, 21))
 _KERAS = ((3, 11), (3, 15))  # before 3.11 an epoch yields one number per execution, not the first and the last step
-_TRAINER = "keras.src.backend.tensorflow.trainer"
 _WHY = (
     "a collective in a function that a loop calls is not numbered, so steps_per_execution > 1 fails with two or more "
     'replicas: "You must feed a value for placeholder tensor"'
@@ -34,7 +32,7 @@ def patches() -> list[Patch]:
             name="steps-per-execution",
             why=_WHY,
             module="tensorflow",
-            applies=lambda tf: _TENSORFLOW[0] <= version(tf.__version__) <= _TENSORFLOW[1],
+            applies=is_supported_tensorflow,
             needed=_loses_late_values,
             apply=lambda tf: _keep_late_values(),
             quiet=True,
@@ -42,7 +40,7 @@ def patches() -> list[Patch]:
         Patch(
             name="last-execution",
             why="an epoch of steps_per_epoch steps ends with them, although steps_per_execution does not divide them",
-            module=_TRAINER,
+            module="keras.src.backend.tensorflow.trainer",
             applies=lambda trainer: _KERAS[0] <= keras_version() <= _KERAS[1],
             needed=_oversteps,
             apply=_end_in_time,

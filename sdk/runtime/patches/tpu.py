@@ -13,13 +13,14 @@ from ...hardware import Accelerator, accelerators
 from ...logs import logger
 from ...spec.payload import Payload
 from ..tpu import host
-from . import Function, Patch, around, keras_multi_worker, version
+from . import Function, Patch, around, is_supported_tensorflow, keras_multi_worker, plumbing
 
 _log = logger("runtime")
 
-_TENSORFLOW = ((2, 16), (2, 21))
 _REPLICAS = "PODLIFT_TPU_REPLICAS"
 _EMULATOR = "PODLIFT_EMULATOR"
+_TRAINER = "keras.src.trainers.trainer"
+_ADVICE = "a TPU waits for Python after each execution"
 
 
 def prepare(payload: Payload, environ: MutableMapping[str, str]) -> None:
@@ -48,8 +49,10 @@ def patches(payload: Payload, environ: Mapping[str, str]) -> list[Patch]:
     row = accelerators.row(payload.tpu)
     if _has_stand_in(payload, environ):
         replicas, names = accelerators.replicas(row, environ.get(_REPLICAS, "")), _names(environ)
-        return [_stand_in(row, replicas, names), _advice(), keras_multi_worker.TPU]
-    return [_real(row), _advice(), keras_multi_worker.TPU]
+        tpu = _stand_in(row, replicas, names)
+    else:
+        tpu = _real(row)
+    return [tpu, *plumbing("tpu-advice", _ADVICE, {_TRAINER: _advise_once}), keras_multi_worker.TPU]
 
 
 def _names(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -76,7 +79,7 @@ def _stand_in(row: Accelerator, replicas: int, names: Sequence[str]) -> Patch:
         name="tpu-stand-in",
         why="a program for a TPU runs on a machine without one",
         module="tensorflow",
-        applies=_applies,
+        applies=is_supported_tensorflow,
         apply=apply,
         quiet=True,
     )
@@ -102,27 +105,18 @@ def _real(row: Accelerator) -> Patch:
     return Patch(name="tpu-host", why="a missing TPU is reported clearly", module="tensorflow", apply=apply, quiet=True)
 
 
-def _advice() -> Patch:
-    def apply(module: ModuleType) -> None:
-        logged = False
+def _advise_once(trainer: ModuleType) -> None:
+    logged = False
 
-        @around(module.Trainer, "compile")
-        def compiled(original: Function, model: Any, *args: Any, **options: Any) -> Any:
-            nonlocal logged
-            result = original(model, *args, **options)
-            advice = [] if logged else _advise(model)
-            if advice:
-                logged = True
-                _log.info(f"for a TPU: {'; '.join(advice)}")
-            return result
-
-    return Patch(
-        name="tpu-advice",
-        why="a TPU waits for Python after each execution",
-        module="keras.src.trainers.trainer",
-        apply=apply,
-        quiet=True,
-    )
+    @around(trainer.Trainer, "compile")
+    def compiled(original: Function, model: Any, *args: Any, **options: Any) -> Any:
+        nonlocal logged
+        result = original(model, *args, **options)
+        advice = [] if logged else _advise(model)
+        if advice:
+            logged = True
+            _log.info(f"for a TPU: {'; '.join(advice)}")
+        return result
 
 
 def _advise(model: Any) -> list[str]:
@@ -132,7 +126,3 @@ def _advise(model: Any) -> list[str]:
     if getattr(getattr(model, "dtype_policy", None), "compute_dtype", "") == "float32":
         found.append("keras.mixed_precision.set_global_policy('mixed_bfloat16'), a TPU's own type for matrices")
     return found
-
-
-def _applies(tf: ModuleType) -> bool:
-    return _TENSORFLOW[0] <= version(tf.__version__) <= _TENSORFLOW[1]

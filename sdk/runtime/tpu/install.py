@@ -97,26 +97,20 @@ def _initialize(system: System) -> None:
 
 
 def _list_devices(system: System) -> None:
-    def listed(original: Function, device_type: str | None = None) -> list[Any]:
-        chips = [context.LogicalDevice(f"/device:TPU:{core}", "TPU") for core in range(system.cores)]
-        if device_type == "TPU":
-            return chips
-        return list(original(device_type)) + ([] if device_type else chips)
+    cores = range(system.cores)
+    logical = [context.LogicalDevice(f"/device:TPU:{core}", "TPU") for core in cores]
+    physical = [context.PhysicalDevice(f"/physical_device:TPU:{core}", "TPU") for core in cores]
 
-    def present(original: Function, device_type: str | None = None) -> list[Any]:
-        chips = [context.PhysicalDevice(f"/physical_device:TPU:{core}", "TPU") for core in range(system.cores)]
+    def listed(chips: list[Any], original: Function, device_type: str | None = None) -> list[Any]:
         if device_type == "TPU":
-            return chips
+            return list(chips)
         return list(original(device_type)) + ([] if device_type else chips)
 
     for place in (tf.config, tf.config.experimental):
-        for name, answer in (("list_logical_devices", listed), ("list_physical_devices", present)):
-            setattr(place, name, functools.wraps(getattr(place, name))(functools.partial(answer, getattr(place, name))))
-    _redirect_device(tf)
+        around(place, "list_logical_devices")(functools.partial(listed, logical))
+        around(place, "list_physical_devices")(functools.partial(listed, physical))
 
-
-def _redirect_device(tf_module: Any) -> None:
-    @around(tf_module, "device")
+    @around(tf, "device")
     def device(original: Function, name: Any) -> Any:
         return original(name.replace("TPU:", "CPU:") if isinstance(name, str) else name)
 
@@ -134,11 +128,7 @@ class _StandInExtended(tpu_strategy.TPUExtended):  # type: ignore[misc]
             )
         super().__init__(container, resolver, *args, **options)
         self._tpu_devices = np.array([[place] for place in self.system.devices], dtype=object)
-        self._place_inputs()
-
-    def _place_inputs(self) -> None:
-        host = self.system.devices[0]
-        self._host_device = host
+        self._host_device = host = self.system.devices[0]
         for found, each in (
             (self._device_input_worker_devices, list(self.system.devices)),
             (self._host_input_worker_devices, [host] * self.system.cores),

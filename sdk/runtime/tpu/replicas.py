@@ -95,7 +95,8 @@ def _call(graph: Any, mark: Replicated, tensors: list[list[Any]], devices: Seque
     captures = list(graph.external_captures)
     function = concrete_function.ConcreteFunction.from_func_graph(graph, None, {})
     _refuse_shared(graph, mark, captures)
-    common = _common(captures)
+    # Resources that all replicas share and that are not variables: summary writers, tables.
+    common = {id(value) for value in captures if value.dtype == tf.resource and not _is_variable(value)}
     found = []
     for replica, (device, own) in enumerate(zip(devices, tensors, strict=True)):
         handles = [
@@ -106,11 +107,6 @@ def _call(graph: Any, mark: Replicated, tensors: list[list[Any]], devices: Seque
         _unchain(result)
         found.append([] if result is None or isinstance(result, tf.Operation) else tf.nest.flatten(result))
     return found
-
-
-def _common(captures: list[Any]) -> set[int]:
-    """Return the captured resources that all replicas share and that are not variables: summary writers, tables."""
-    return {id(value) for value in captures if value.dtype == tf.resource and not _is_variable(value)}
 
 
 def _is_variable(handle: Any) -> bool:
