@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from .. import logs, names, tracebacks
@@ -68,7 +68,9 @@ def main(payload_path: str, task: str, home: str) -> int:
     coordinator = StepCoordinator(_rendezvous(payload, task, alone=len(together) == 1))
     checkpoint = _instrument(payload, task, coordinator, recorder, work)
     recorder.record("entry")
-    code, returned, failure = _run(payload, work, checkpoint)
+    code, returned, failure = _called(payload, work)
+    if failure is None:
+        code, failure = _finish(code, checkpoint, payload.limits.grace_s)
     if os.getpid() != pid:
         return code  # a child that the program forked: it must not report for the task
     if failure is not None:
@@ -148,23 +150,20 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
     return found
 
 
-def _run(
-    payload: Payload, work: Path, checkpoint: auto_checkpoint.AutoCheckpoint
-) -> tuple[int, Any, BaseException | None]:
-    """Return the exit code, the returned value, and the error to record."""
-    code, returned, failure = _called(payload, work)
-    if failure is not None:
-        return code, returned, failure
+def _finish(
+    code: int, checkpoint: auto_checkpoint.AutoCheckpoint, grace_s: float
+) -> tuple[int, BaseException | None]:
+    """Complete the checkpoints; return the exit code and the error to record."""
     try:
         if code == 0:
             checkpoint.end()
-        checkpoint.manager.close(None if code == 0 else payload.limits.grace_s)
+        checkpoint.manager.close(None if code == 0 else grace_s)
     except BaseException as error:
         if code == 0:
             _print_error(error)
-            return EXIT_USER, None, error
+            return EXIT_USER, error
         _log.info(f"the last checkpoint could not be completed: {error}")
-    return code, returned, failure
+    return code, None
 
 
 def _fail(
@@ -176,19 +175,19 @@ def _fail(
     infrastructure = isinstance(failure, (StoreError, CheckpointError))
     state = None if infrastructure else checkpoint.unsaved_state()
     within_s = max(until - time.monotonic(), 0.0)
-    trains = bool(checkpoint.manager.phases)
     details = _describe(failure)
     if infrastructure:
         details["reason"] = "infrastructure"
-    if trains:
+    if checkpoint.manager.phases:
         details["saving_s"] = within_s
     recorder.record("failed", **details)
-    if trains:
+    if checkpoint.manager.phases:
         rescue.save(checkpoint.manager, state, within_s)
         recorder.record("left")
 
 
 def _called(payload: Payload, work: Path) -> tuple[int, Any, BaseException | None]:
+    """Run the program; return the exit code, the returned value, and the error to record."""
     try:
         return 0, call(payload, work), None
     except SystemExit as left:
@@ -265,19 +264,15 @@ def _describe(error: BaseException) -> dict[str, object]:
 
 
 def _lines(error: BaseException) -> list[str]:
-    shown = _without_ours(error.__traceback__)
+    """Return the traceback from the first frame that is not podlift's."""
+    ours = (str(Path(__file__).parent), "<frozen", importlib.__file__, runpy.__file__)
+    shown = error.__traceback__
+    while shown is not None and shown.tb_frame.f_code.co_filename.startswith(ours):
+        shown = shown.tb_next
     try:
         return traceback.format_exception(type(error), error, shown)
     except Exception:
         return [f"{type(error).__name__}\n"]
-
-
-def _without_ours(start: TracebackType | None) -> TracebackType | None:
-    """Return the traceback from the first frame that is not podlift's; None if the user's code was not reached."""
-    ours = (str(Path(__file__).parent), "<frozen", importlib.__file__, runpy.__file__)
-    while start is not None and start.tb_frame.f_code.co_filename.startswith(ours):
-        start = start.tb_next
-    return start
 
 
 def _wait_for_others(paths: RunPaths, payload: Payload) -> None:

@@ -21,7 +21,7 @@ from sdk.records.recorder import position, read_position, read_progress
 from sdk.records.sync.index import Heartbeat, SyncedRun
 from sdk.records.sync.pull import LocalCopy
 from sdk.runtime import reporting as runtime
-from sdk.runtime.container.uploader import ContainerUploader
+from sdk.runtime.container.agent import ContainerUploader
 from sdk.spec.layout import RunPaths
 from sdk.status import Progress
 from sdk.storage.gcs.store import GcsStore

@@ -24,6 +24,7 @@ from .position import (
     IteratorState,
     Position,
     Traits,
+    by_counting,
     position_of,
     python_state,
     reach,
@@ -156,19 +157,15 @@ class FitInput:
         between = self._between and not taken
         if between and self._makes_an_iterator():
             at = self._iterator_state(batches=0, iterators=self._iterators + 1, seen=0, between=True)
-            at = replace(at, start="")
-            return Position(kind="skip", state=at.encode(), why="; ".join(self._traits.downgrades))
-        seen = self._epochs._steps_seen if between else self._seen
-        iterators = self._iterators if between else self._entered
+            return by_counting(replace(at, start=""), self._traits)
         if between:
-            batches = 0
+            seen, batches, iterators = self._epochs._steps_seen, 0, self._iterators
+            iterator = self._epochs._current_iterator
         else:
-            batches = self.taken if taken is None else taken
+            seen, batches, iterators = self._seen, self.taken if taken is None else taken, self._entered
+            iterator = self._current
         at = self._iterator_state(batches=seen + batches, iterators=iterators, seen=seen, between=False)
-        if by_count:
-            return Position(kind="skip", state=at.encode(), why="; ".join(self._traits.downgrades))
-        iterator = self._epochs._current_iterator if between else self._current
-        return position_of(iterator, at, self._traits)
+        return by_counting(at, self._traits) if by_count else position_of(iterator, at, self._traits)
 
     def _iterator_state(self, *, batches: int, iterators: int, seen: int, between: bool) -> IteratorState:
         extra: InputState = {"seen": seen, "num_batches": self._epochs._num_batches, "seed": self._order.seed}
@@ -183,12 +180,8 @@ class FitInput:
         if steps is None:
             each = 1 if size is None else 2  # Keras creates one more after each epoch of known size
             return IteratorState(batches=batch, iterators=self._iterators + 1 + each * epoch)
-        taken = epoch * steps + batch
-        seen = epoch * steps
-        if size:
-            full, taken = divmod(taken, size)
-            return IteratorState(batches=taken, iterators=self._iterators + 1 + full, extra={"seen": taken - batch})
-        return IteratorState(batches=taken, iterators=self._iterators + 1, extra={"seen": seen})
+        full, taken = divmod(epoch * steps + batch, size) if size else (0, epoch * steps + batch)
+        return IteratorState(batches=taken, iterators=self._iterators + 1 + full, extra={"seen": taken - batch})
 
     def _makes_an_iterator(self) -> bool:
         return self._epochs.steps_per_epoch is None or self._epochs._current_iterator is None

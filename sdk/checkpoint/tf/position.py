@@ -92,8 +92,11 @@ def position_of(iterator: Any, at: IteratorState, traits: Traits) -> Position:
             large = f"the data's position has {len(state) / 1e6:.0f} MB, most of it shuffled elements"
             why = large if len(state) > LARGE_BYTES else ""
             return Position(kind="exact", state=replace(at, state=state).encode(), why=why)
-    why = "; ".join(traits.downgrades)
-    return Position(kind="skip", state=at.encode(), how=f"tf.data cannot save this position: {how}", why=why)
+    return by_counting(at, traits, how=f"tf.data cannot save this position: {how}")
+
+
+def by_counting(at: IteratorState, traits: Traits, how: str = "") -> Position:
+    return Position(kind="skip", state=at.encode(), how=how, why="; ".join(traits.downgrades))
 
 
 def reach(at: IteratorState, made: int, make: Callable[[], Any], iterator: Any = None) -> Any:
@@ -208,15 +211,12 @@ class ResumableIterator:
     def position(self) -> Position:
         """Return the position after the last batch."""
         at = IteratorState(batches=self._batches, iterators=self._iterators, start=self._start)
-        if self._failed:
-            return Position(kind="skip", state=at.encode(), why="; ".join(self._traits.downgrades))
-        return position_of(self._iterator, at, self._traits)
+        return by_counting(at, self._traits) if self._failed else position_of(self._iterator, at, self._traits)
 
 
 def next_pass(data: Any) -> Position:
     """Return the position at the beginning of the next pass over a dataset."""
-    why = "; ".join(traits_of(data).downgrades)
-    return Position(kind="skip", state=IteratorState(batches=0, iterators=_made(data) + 1).encode(), why=why)
+    return by_counting(IteratorState(batches=0, iterators=_made(data) + 1), traits_of(data))
 
 
 def _made(data: Any) -> int:
@@ -237,8 +237,8 @@ def traits_of(dataset: Any) -> Traits:
     for step in _steps(dataset, set()):
         for node in _nodes(step):
             python = python or node.op in _PYTHON
-            sentences += [_random_op(node, step)]
-        sentences += [_order_of(step)]
+            sentences.append(_random_op(node, step))
+        sentences.append(_order_of(step))
     return Traits(python=python, downgrades=tuple(dict.fromkeys(filter(None, sentences))))
 
 

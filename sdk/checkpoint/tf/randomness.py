@@ -158,21 +158,21 @@ def _set_generator(name: str, saved: Any) -> None:
 # --- tf_keras: Python generators that hand out seeds ---------------------------------------------------------------
 
 
-def _tf_keras_generator() -> Any:
+def _tf_keras_seeds() -> Any:
+    """Return the holder of the generator, or None if tf_keras is not imported."""
     if "tf_keras" not in sys.modules:
         return None
-    backend = importlib.import_module("tf_keras.src.backend")
-    return getattr(getattr(backend, "_SEED_GENERATOR", None), "generator", None)
+    return getattr(importlib.import_module("tf_keras.src.backend"), "_SEED_GENERATOR", None)
 
 
 def _tf_keras_state() -> Any:
-    generator = _tf_keras_generator()
+    generator = getattr(_tf_keras_seeds(), "generator", None)
     return None if generator is None else _python_state(generator.getstate())
 
 
 def _set_tf_keras_state(state: Any) -> None:
-    if state is not None and "tf_keras" in sys.modules:
-        backend = importlib.import_module("tf_keras.src.backend")
-        if _tf_keras_generator() is None:
-            backend._SEED_GENERATOR.generator = random.Random()  # noqa: S311 - the type that tf_keras uses
-        backend._SEED_GENERATOR.generator.setstate(_tuple(state))
+    seeds = _tf_keras_seeds()
+    if state is not None and seeds is not None:
+        if getattr(seeds, "generator", None) is None:
+            seeds.generator = random.Random()  # noqa: S311 - the type that tf_keras uses
+        seeds.generator.setstate(_tuple(state))

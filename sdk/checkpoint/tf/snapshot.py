@@ -7,6 +7,7 @@ updated at single rows (embeddings under a sparse optimizer), which TensorFlow c
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -36,14 +37,12 @@ class Variables(dict[str, Any]):
     def __init__(self, items: Iterable[tuple[str, Any]], per_replica: Iterable[str]) -> None:
         super().__init__(items)
         self.per_replica = frozenset(per_replica)
-        self._first: list[FirstReplica] | None = None
 
+    @functools.cached_property
     def first(self) -> list[FirstReplica]:
-        """Return each variable as it is on the first replica."""
-        if self._first is None:
-            local = ((path, components(variable)[0]) for path, variable in self.items())
-            self._first = [FirstReplica(path, c.handle, c.dtype, tuple(c.shape.as_list())) for path, c in local]
-        return self._first
+        """Each variable as it is on the first replica."""
+        local = ((path, components(variable)[0]) for path, variable in self.items())
+        return [FirstReplica(path, c.handle, c.dtype, tuple(c.shape.as_list())) for path, c in local]
 
 
 def variables_of(**objects: Any) -> Variables:
@@ -56,12 +55,10 @@ def variables_of(**objects: Any) -> Variables:
     """
     seen: set[int] = set()
     problems: list[str] = []
-    found: dict[str, list[tuple[str, Any, bool]]] = {}
+    found: dict[str, list[_Member]] = {}
     for keyword, value in objects.items():
         try:
-            members = [
-                (name, v, per_replica) for name, v, per_replica in _members(value, keyword) if not _was_seen(v, seen)
-            ]
+            members = [member for member in _members(value, keyword) if not _was_seen(member[1], seen)]
         except InputError as error:
             problems += error.problems
             continue
@@ -77,7 +74,7 @@ def take(variables: Variables) -> tuple[Array, ...]:
     """Return the current values; later changes do not affect them. Only the first replica is read, see `loading`."""
     # `value()` costs three times as much, which matters with thousands of variables.
     read = tf.raw_ops.ReadVariableOp
-    return tuple(_array(known, read(resource=known.handle, dtype=known.dtype)) for known in variables.first())
+    return tuple(_array(known, read(resource=known.handle, dtype=known.dtype)) for known in variables.first)
 
 
 def size_of(arrays: Iterable[Array]) -> int:

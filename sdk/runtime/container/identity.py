@@ -30,7 +30,8 @@ def task_of(environ: Mapping[str, str], tasks: Sequence[str]) -> str:
 def addresses(environ: Mapping[str, str], tasks: Sequence[str]) -> dict[str, str]:
     """Return "host:port" of each task whose address is known."""
     found = {}
-    for pool, places in _cluster(environ).items():
+    cluster = _json(environ, "CLUSTER_SPEC").get("cluster")
+    for pool, places in cluster.items() if isinstance(cluster, dict) else ():
         match = _POOL.fullmatch(str(pool))
         for index, place in enumerate(places if isinstance(places, list) and match else ()):
             name = _in_pool(int(match[1]), index, tasks) if match else ""
@@ -63,11 +64,6 @@ def _of_tf_config(environ: Mapping[str, str]) -> str:
         return ""
     role = {"master": "chief"}.get(str(task.get("type")), task.get("type"))
     return f"{role}-{task.get('index', 0)}"
-
-
-def _cluster(environ: Mapping[str, str]) -> dict[str, object]:
-    found = _json(environ, "CLUSTER_SPEC").get("cluster")
-    return found if isinstance(found, dict) else {}
 
 
 def _json(environ: Mapping[str, str], name: str) -> dict[str, object]:

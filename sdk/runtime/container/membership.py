@@ -59,11 +59,8 @@ class MembershipRendezvous:
     """One container's side of forming attempts. `job` is the number of the vendor's job, from 1."""
 
     def __init__(self, store: Store, task: str, tasks: Sequence[str], job: int, clock: Clock) -> None:
-        self._store = store
-        self._task = task
-        self._tasks = tasks
-        self._job = job
-        self._clock = clock
+        self._store, self._clock = store, clock
+        self._task, self._tasks, self._job = task, tasks, job
         self.nonce = secrets.token_hex(8)
         self.memberships: list[Membership] = []
         self._known: dict[str, MemberContainer] = {}
@@ -73,7 +70,8 @@ class MembershipRendezvous:
         until = self._clock.monotonic() + wait_s
         decides = self._task == self._tasks[0]
         if len(self._tasks) > 1:
-            self._announce()
+            data = {"task": self._task, "nonce": self.nonce, "time": self._clock.now()}
+            self._store.put_new(_KEYS.member(self._task, self.nonce), [json.dumps(data).encode()])
         waiting: list[str] = []
         while True:
             self._read_memberships()
@@ -81,7 +79,9 @@ class MembershipRendezvous:
             if mine is not None:
                 return mine
             if decides:
-                members = self._choose()
+                members = {self._task: self.nonce}
+                if len(self._tasks) > 1:
+                    members = {**choose(self._members(), self.memberships, self._tasks), **members}
                 missing = [task for task in self._tasks if task not in members]
                 if not missing:
                     self._create(members)
@@ -106,15 +106,6 @@ class MembershipRendezvous:
         """Return the tasks of an attempt for which a newer container is waiting: the member of the attempt is gone."""
         newer = choose(self._members(), self._read_memberships(), self._tasks)
         return [task for task in newer if task in membership.members]
-
-    def _announce(self) -> None:
-        data = {"task": self._task, "nonce": self.nonce, "time": self._clock.now()}
-        self._store.put_new(_KEYS.member(self._task, self.nonce), [json.dumps(data).encode()])
-
-    def _choose(self) -> dict[str, str]:
-        if len(self._tasks) == 1:
-            return {self._task: self.nonce}
-        return {**choose(self._members(), self.memberships, self._tasks), self._task: self.nonce}
 
     def _members(self) -> list[MemberContainer]:
         for stat in self._store.list(f"{_KEYS.members}/"):
