@@ -52,15 +52,14 @@ class SaveRequest:
         """Return it with copies of everything that the program could change later, or raise InputError."""
         problems = []
         step = self.checkpoint_id.step
-        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+        if type(step) is not int or step < 0:
             raise InputError(f"The step of a checkpoint must be an integer of at least 0. Received: {step!r}.")
         if step < last_step:
             problems.append(f"The steps of checkpoints must not decrease. Received: {step}, after {last_step}.")
         if self.reason not in REASONS:
-            problems.append(
-                f"Unknown reason for a checkpoint. Received: {self.reason!r}. {nearest(self.reason, REASONS)}"
-            )
-        position = metrics = None
+            known = nearest(self.reason, REASONS)
+            problems.append(f"Unknown reason for a checkpoint. Received: {self.reason!r}. {known}")
+        position, metrics = None, dict[str, float]()
         try:
             position = json.loads(json.dumps(self.position, allow_nan=False))
         except (ValueError, TypeError, RecursionError) as error:
@@ -71,7 +70,7 @@ class SaveRequest:
             problems.append(f"The metrics of a checkpoint must be numbers: {error}.")
         if problems:
             raise InputError(problems)
-        return replace(self, position=position, metrics=metrics or {})
+        return replace(self, position=position, metrics=metrics)
 
 
 def save(opened: OpenStore, request: SaveRequest, retention: Retention, pool: Executor, limits: SaveLimits) -> str:
@@ -132,9 +131,7 @@ def _manifest(
     files = tuple(file for part in parts for file in part.files)
     manifest = Manifest(
         run_id=opened.info.run_id,
-        epoch=request.checkpoint_id.epoch,
-        step=request.checkpoint_id.step,
-        serial=request.checkpoint_id.serial,
+        **request.checkpoint_id._asdict(),
         # Distinguishes this manifest from one that another writer created under the same name.
         nonce=secrets.token_hex(8),
         parent=retention.parent,
@@ -145,9 +142,7 @@ def _manifest(
         arrays=parts[0].arrays,
         blobs=tuple(blob for part in parts for blob in part.blobs),
         ranks=len(opened.info.tasks),
-        world=opened.about.world,
-        versions=opened.about.versions,
-        code=opened.about.code,
+        **vars(opened.about),
         metrics=request.metrics,
         keep=request.keep,
         total_bytes=sum(file.size for file in files),

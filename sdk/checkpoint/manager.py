@@ -76,7 +76,7 @@ class CheckpointManager:
     """The checkpoints of one task in one attempt. The store, at `url`, is opened at the first phase."""
 
     def __init__(self, info: TaskInfo, url: str, policy: Checkpoints, env: Env) -> None:
-        self.info, self.policy = info, policy
+        self.info, self.policy, self.rank = info, policy, info.rank
         self._url, self._env, self._clock = url, env, env.clock
         self._saver: AsyncSaver | None = None
         self.phases: list[TrainingPhase] = []  # those that have begun
@@ -84,10 +84,6 @@ class CheckpointManager:
         self.base = 0
         self.size = 0  # bytes of the state
         self._last: tuple[int, int, Ticket] | None = None  # the last save: phase, steps, ticket
-
-    @property
-    def rank(self) -> int:
-        return self.info.rank
 
     @property
     def store(self) -> Store:
@@ -162,8 +158,9 @@ class CheckpointManager:
         seconds = self._clock.monotonic() - self._last_save
         if due_by_time(self.policy, seconds):
             return "save"
-        known = None if self._saver is None else self._saver.cost_s
-        cost_s = _FIRST_S + self.size / _FIRST_BYTES_PER_S if known is None else known
+        cost_s = None if self._saver is None else self._saver.cost_s
+        if cost_s is None:
+            cost_s = _FIRST_S + self.size / _FIRST_BYTES_PER_S
         return "epoch" if epochs and due_by_epoch(self.policy, seconds, cost_s) else None
 
     def save(
@@ -212,16 +209,12 @@ class CheckpointManager:
 
     def meet(self, steps: int, within_s: float) -> bool:
         """Report that this task can save after `steps` of the open phase; True once every task has reported so."""
-        opened = self._open().opened
-        found = opened.opening
-        marks = [
-            names.arrival(found.epoch, self.base + steps, found.nonce, rank) for rank in range(len(self.info.tasks))
-        ]
-        if len(marks) == 1:
+        opened, step, until = self._open().opened, self.base + steps, self._clock.monotonic() + within_s
+        epoch, nonce = opened.opening.epoch, opened.opening.nonce
+        waiting = [names.arrival(epoch, step, nonce, rank) for rank in range(len(self.info.tasks))]
+        if len(waiting) == 1:
             return True
-        until = self._clock.monotonic() + within_s
-        opened.store.put_new(marks[self.rank], [b"arrived"])
-        waiting = [mark for mark in marks if mark != marks[self.rank]]
+        opened.store.put_new(waiting.pop(self.rank), [b"arrived"])
         while True:
             waiting = [mark for mark in waiting if not restore.exists(opened.store, mark)]
             if not waiting or self._clock.monotonic() >= until:
@@ -230,8 +223,7 @@ class CheckpointManager:
 
     def finished(self, number: int, ticket: Ticket) -> None:
         """Wait until the end of a phase is saved, and note its commit."""
-        commit = ticket.wait(None)
-        self.phases[number] = replace(self.phases[number], commit=commit.key)
+        self.phases[number] = replace(self.phases[number], commit=ticket.wait(None).key)
 
     def wait(self, timeout_s: float | None) -> None:
         """Wait for the save in progress; raises SaveFailedError if it failed."""

@@ -93,35 +93,20 @@ class OpenStore:
 
 
 def open_first(
-    store: Store,
-    attempt: int,
-    holder: str,
-    clock: Clock,
-    *,
-    run_id: str = "",
-    saved: int | None = None,
+    store: Store, attempt: int, holder: str, clock: Clock, *, run_id: str = "", saved: int | None = None
 ) -> Opening:
     """Take the lease, choose the newest checkpoint that verifies completely, and publish the choice.
 
-    Args:
-        holder: names this task in error messages.
-        run_id: the run; checkpoints of other runs are rejected. "" if the store belongs to no run.
-        saved: a step that was saved according to the run's records: then a store without checkpoints is an error.
+    Checkpoints of another run than `run_id` are rejected, unless that is "". If `saved`, a step that was saved according to
+    the run's records, is given, a store without checkpoints is an error.
     """
     lease = take(store, holder, clock)
     found = restore.newest(store, run_id=run_id)
     if found is None and saved is not None:
         raise CorruptCheckpointError(gone(run_id, store.url, saved))
-    manifest = found.manifest if found else None
-    opening = Opening(
-        attempt=attempt,
-        epoch=lease.epoch,
-        nonce=lease.nonce,
-        commit=manifest.key if manifest else None,
-        manifest=manifest,
-        run_id=run_id,
-        _kept=[found] if found else [],
-    )
+    opening = Opening(attempt=attempt, epoch=lease.epoch, nonce=lease.nonce, commit=None, run_id=run_id)
+    if found is not None:
+        opening = replace(opening, commit=found.manifest.key, manifest=found.manifest, _kept=[found])
     _publish(store, opening)
     return opening
 

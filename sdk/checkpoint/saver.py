@@ -59,8 +59,7 @@ class AsyncSaver:
 
     def __init__(self, opened: OpenStore, limits: SaveLimits | None = None) -> None:
         self.opened, self._limits = opened, limits or SaveLimits()
-        self._opening, self._policy, self._rank = opened.opening, opened.policy, opened.info.rank
-        self._clock = opened.env.clock
+        self._policy, self._rank, self._clock = opened.policy, opened.info.rank, opened.env.clock
         self._saved: Callable[[int], None] | None = opened.env.saved if self._rank == 0 else None
         self._retention = Retention(opened)
         self._pool = ThreadPoolExecutor(WRITERS, thread_name_prefix="podlift-write")
@@ -93,21 +92,14 @@ class AsyncSaver:
     ) -> Ticket | None:
         """Begin a save; every task calls this at the same step. None: the save was skipped because another one is in progress.
 
-        Only rank 0 skips, and only saves of reason "interval": if another task skipped, rank 0 would wait for it. The other
-        tasks wait for the previous save; what they write for a save that rank 0 skipped is removed later.
-
-        Args:
-            contents: what to save. Its memory must not change until the ticket is done.
-            step: the training step; never less than before.
-            position: the position in the training, as JSON.
-            reason: one of manifest.REASONS.
-            keep: this is the end of a fit, which is kept longer than others.
-            leave_out: rank 0 skips this save unconditionally.
+        Only rank 0 skips, and only saves of reason "interval" unless `leave_out` says so: if another task skipped, rank 0
+        would wait for it. The other tasks wait for the previous save; what they write for a save that rank 0 skipped is removed
+        later. The memory of `contents` must not change until the ticket is done.
         """
         self._raise_if_failed()
         serial = self._counts.get(step, 0)
         save = SaveRequest(
-            checkpoint_id=names.CheckpointId(self._opening.epoch, step, serial),
+            checkpoint_id=names.CheckpointId(self.opened.opening.epoch, step, serial),
             contents=contents,
             position=position,
             reason=reason,
@@ -215,7 +207,7 @@ class AsyncSaver:
         metric = metric_of(self._policy)
         if metric is None or self._rank:
             return
-        name = metric[0]
+        name, warning = metric[0], ""
         if name in save.metrics and not math.isfinite(save.metrics[name]):
             warning = (
                 f"The metric {name!r} is {save.metrics[name]}, so this checkpoint cannot be the best one. "
@@ -224,8 +216,6 @@ class AsyncSaver:
         elif name not in save.metrics and save.metrics:
             known = nearest(name, sorted(save.metrics))
             warning = f"The best checkpoint cannot be chosen: there is no metric {name!r}. {known}"
-        else:
-            return
-        if warning not in self._warned:
+        if warning and warning not in self._warned:
             self._warned.add(warning)
             _log.info(f"{warning} (step {save.checkpoint_id.step})")

@@ -150,9 +150,7 @@ def _patches(payload: Payload, task: str, reporter: reporting.Reporter, work: Pa
     return found
 
 
-def _finish(
-    code: int, checkpoint: auto_checkpoint.AutoCheckpoint, grace_s: float
-) -> tuple[int, BaseException | None]:
+def _finish(code: int, checkpoint: auto_checkpoint.AutoCheckpoint, grace_s: float) -> tuple[int, BaseException | None]:
     """Complete the checkpoints; return the exit code and the error to record."""
     try:
         if code == 0:

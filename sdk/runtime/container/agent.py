@@ -107,7 +107,9 @@ class ContainerUploader(PeriodicThread):
         actions = [PeriodicAction(_UPLOAD_EVERY_S, "upload", partial(self._pusher.push, last=False))]
         if task:
             beat = partial(self._pusher.write_heartbeat, task, supervised=True, resumes=resumes)
-            actions.append(PeriodicAction(_HEARTBEAT_EVERY_S, "heartbeat", beat, due=clock.monotonic() + _HEARTBEAT_EVERY_S))
+            actions.append(
+                PeriodicAction(_HEARTBEAT_EVERY_S, "heartbeat", beat, due=clock.monotonic() + _HEARTBEAT_EVERY_S)
+            )
         super().__init__(actions, clock)
 
     def flush(self, within_s: float) -> None:

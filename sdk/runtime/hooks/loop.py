@@ -32,10 +32,7 @@ class Loop:
         self, checkpoint: AutoCheckpoint | None, objects: Mapping[str, object], data: Any, reporter: Reporter
     ) -> None:
         self.steps = self.epoch = self.restored = 0
-        self._checkpoint = checkpoint
-        self._objects = dict(objects)
-        self._data = data
-        self._reporter = reporter
+        self._checkpoint, self._objects, self._data, self._reporter = checkpoint, dict(objects), data, reporter
         self._phase: PhaseCheckpoints | None = None
         self._batch = 0
         self._feed: Any = None

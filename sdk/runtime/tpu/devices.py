@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -33,11 +34,9 @@ class System:
 
     def topology(self) -> Any:
         """Return the topology as `initialize_tpu_system` does."""
-        x, y, z, c = self.mesh
+        x, y, z, c = self.mesh if math.prod(self.mesh) == self.cores else (self.cores, 1, 1, 1)
         at = [[i, j, k, m] for k in range(z) for j in range(y) for i in range(x) for m in range(c)]
-        mesh = list(self.mesh) if self.cores == len(at) else [self.cores, 1, 1, 1]
-        coordinates = at if self.cores == len(at) else [[core, 0, 0, 0] for core in range(self.cores)]
-        return topology.Topology(mesh_shape=mesh, device_coordinates=[coordinates])
+        return topology.Topology(mesh_shape=[x, y, z, c], device_coordinates=[at])
 
     def metadata(self) -> Any:
         """Return what `resolver.get_tpu_system_metadata()` returns."""
