@@ -16,15 +16,11 @@ import tensorflow as tf
 
 from . import object_state
 
-# The callbacks of Keras 3 and tf_keras with the attributes that change; () for those without state.
+# The callbacks of Keras 3 and tf_keras that have state, with the attributes that change.
 _KNOWN: dict[str, tuple[str, ...]] = {
-    "BackupAndRestore": (),
-    "BaseLogger": (),
     "CSVLogger": ("keys",),
     "EarlyStopping": ("wait", "best", "stopped_epoch", "best_epoch", "best_weights"),
     "History": ("history", "epoch"),
-    "LambdaCallback": (),
-    "LearningRateScheduler": (),
     "ModelCheckpoint": (
         "best",
         "_batches_seen_since_last_saving",
@@ -32,12 +28,8 @@ _KNOWN: dict[str, tuple[str, ...]] = {
         "_current_epoch",
         "epochs_since_last_save",
     ),
-    "ProgbarLogger": (),
     "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),
-    "RemoteMonitor": (),
     "SwapEMAWeights": ("_ema_weights_in_model",),
-    "TensorBoard": (),
-    "TerminateOnNaN": (),
 }
 _KERAS_ATTRIBUTES = frozenset(
     {"_model", "model", "params", "validation_data", "_supports_tf_logs", "_chief_worker_only", "async_safe"}

@@ -217,14 +217,12 @@ class PhaseCheckpoints:
         if "random" in self.blobs:
             randomness.restore(self.blobs["random"])
         step, number = checkpoint.manifest.step, self._begun.number + 1
+        what = "the state of another run"
+        if self.at:
+            what = f"step {self.steps}"
+            self._auto.resumed(self._manager.base + self.steps)
         if self.finished:
             what = "its end"
-        elif self.at:
-            what = f"step {self.steps}"
-        else:
-            what = "the state of another run"
-        if self.at:
-            self._auto.resumed(self._manager.base + self.steps)
         self._auto.record("restored", step=step, phase=number)
         _log.info(f"restored {what} of phase {number} of the training from the checkpoint of step {step}")
         size = checkpoint.manifest.world.get("size")
@@ -276,13 +274,9 @@ class PhaseCheckpoints:
         """Save what was held for the end of the epoch, or is compared by its metrics, unless the phase ends here."""
         self._auto.kill_points.reached("epoch")
         held, self.held = self.held, ""
-        if not save:
-            return
         compared = self._manager.policy.best is not None and metrics
-        if held == "epoch" and not compared:
-            self._save("interval", metrics, leave_out=not self._is_finite())
-        elif held or compared:
-            self._save("interval", metrics)
+        if save and (held or compared):
+            self._save("interval", metrics, leave_out=held == "epoch" and not compared and not self._is_finite())
 
     def _is_finite(self) -> bool:
         """Return False if the weights hold NaN or infinity: such a state must not replace a good one."""

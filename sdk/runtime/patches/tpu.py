@@ -34,7 +34,8 @@ def prepare(payload: Payload, environ: MutableMapping[str, str]) -> None:
             if environ.get(name) == value:
                 del environ[name]
         return
-    host.prepare(row, environ, payload.bucket_url or payload.run_url, SystemClock())
+    host.set_variables(row, environ, payload.bucket_url or payload.run_url)
+    host.wait(SystemClock())
 
 
 def _has_stand_in(payload: Payload, environ: Mapping[str, str]) -> bool:

@@ -24,11 +24,6 @@ WAIT_S = 300.0
 _POLL_S = 1.0
 
 
-def prepare(row: Accelerator, environ: MutableMapping[str, str], run: str, clock: Clock) -> None:
-    set_variables(row, environ, run)
-    wait(clock)
-
-
 def set_variables(row: Accelerator, environ: MutableMapping[str, str], run: str) -> None:
     """Set the variables that TensorFlow reads at its import, unless the job sets them.
 
