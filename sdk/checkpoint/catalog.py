@@ -29,7 +29,6 @@ from ..storage.retry import RetryPolicy
 from ..storage.store import Store
 from . import names, restore
 from .envelope import text_of, wrap
-from .manifest import Manifest
 
 _LISTED = 10
 _RETRY = RetryPolicy(connect_s=5.0, read_s=10.0, total_s=15.0, first_s=15.0)
@@ -62,9 +61,13 @@ def list_checkpoints(store: Store, run_id: str = "") -> list[CheckpointInfo]:
         checkpoint_id = names.parse_commit(stat.key)
         if checkpoint_id is None:
             continue
-        manifest, problem = _read_manifest(store, stat.key, run_id)
-        if manifest is None and problem is None:
-            continue
+        manifest, problem = None, None
+        try:
+            manifest = restore.read_manifest(store, stat.key, run_id)
+        except MissingError:
+            continue  # removed by retention since it was listed
+        except (CheckpointError, CorruptObjectError, FutureFormatError) as error:
+            problem = str(error)
         if names.note(stat.key) in notes:
             problem = restore.noted(store, stat.key) or problem or "it failed verification"
         found.append(
@@ -143,16 +146,6 @@ def _check_exists(store: Store, key: str) -> None:
     if key not in commits:
         hint = nearest(key, commits) if commits else "There are none."
         raise InputError(f"There is no such checkpoint in {store.url}. Received: {key!r}. {hint}")
-
-
-def _read_manifest(store: Store, key: str, run_id: str) -> tuple[Manifest | None, str | None]:
-    try:
-        return restore.read_manifest(store, key, run_id), None
-    except MissingError:
-        # Removed by retention since it was listed.
-        return None, None
-    except (CheckpointError, CorruptObjectError, FutureFormatError) as error:
-        return None, str(error)
 
 
 # --- The checkpoints of a run ----------------------------------------------------------------------------------------

@@ -192,10 +192,9 @@ class FitInput:
 
 
 class ShuffleOrder:
-    """The shuffle orders of one `fit`; `used` is true if arrays are shuffled by them."""
+    """The shuffle orders of one `fit`."""
 
     def __init__(self) -> None:
-        self.used = False
         self.seed = _new_seed()
         with tf.device("CPU:0"), tf.init_scope():
             # Not a tf.Variable, which a strategy would distribute.
@@ -216,7 +215,6 @@ class ShuffleOrder:
         def shuffle(value: Any, seed: Any = None, name: Any = None) -> Any:
             if seed is not None or threading.get_ident() != thread:
                 return original(value, seed, name)
-            self.used = True
             pair = tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=tf.int64)
             # The first element of a range is 0; with shuffle="batch" it distinguishes the batches.
             pair = tf.random.experimental.stateless_fold_in(pair, value[0])

@@ -60,17 +60,16 @@ class Limit:
         return plumbing("max-steps", "the job's limit", changes)
 
     def _limit_fit(self, module: ModuleType) -> None:
-        self._follow(module.CallbackList)
-        self._shorten_validation(module.CallbackList)
+        kind = module.CallbackList
 
-        @around(module.CallbackList, "on_train_batch_end")
-        def end_step(original: Function, callbacks: Any, batch: int, logs: Any = None) -> None:
-            original(callbacks, batch, logs)
-            fit = self._of(callbacks)
-            if fit is not None:
-                self._count(fit, callbacks.model, batch)
+        @around(kind, "on_train_begin")
+        def begin(original: Function, callbacks: Any, logs: Any = None) -> None:
+            if callbacks.model is not None:
+                params = getattr(callbacks, "params", None) or {}
+                self._fits[callbacks.model] = _LimitedFit(id(callbacks), params.get("epochs"), params.get("steps"))
+            original(callbacks, logs)
 
-        @around(module.CallbackList, "on_epoch_end")
+        @around(kind, "on_epoch_end")
         def end_epoch(original: Function, callbacks: Any, epoch: int, logs: Any = None) -> None:
             fit = self._of(callbacks)
             owed = fit is not None and fit.owed
@@ -80,39 +79,21 @@ class Limit:
             if fit is not None and owed and callbacks.model.stop_training:
                 callbacks.model.stop_training, fit.ending = False, True
 
-    def _follow(self, kind: Any) -> None:
-        @around(kind, "on_train_begin")
-        def begin(original: Function, callbacks: Any, logs: Any = None) -> None:
-            if callbacks.model is not None:
-                params = getattr(callbacks, "params", None) or {}
-                self._fits[callbacks.model] = _LimitedFit(id(callbacks), params.get("epochs"), params.get("steps"))
-            original(callbacks, logs)
+        self._after(kind, "on_train_batch_begin", self._begin_step)
+        self._after(kind, "on_train_batch_end", self._count)
+        self._after(kind, "on_test_begin", self._shorten)
+        self._after(kind, "on_test_batch_end", self._end_validation)
+        self._after(kind, "on_train_end", lambda fit, model, logs=None: self._fits.pop(model))
 
-        @around(kind, "on_train_batch_begin")
-        def begin_step(original: Function, callbacks: Any, batch: int, logs: Any = None) -> None:
-            original(callbacks, batch, logs)
+    def _after(self, kind: Any, name: str, call: Function) -> None:
+        """Call a function with the fit and its model after a hook of the fit's callbacks."""
+
+        @around(kind, name)
+        def hook(original: Function, callbacks: Any, *args: Any, **options: Any) -> None:
+            original(callbacks, *args, **options)
             fit = self._of(callbacks)
             if fit is not None:
-                fit.begun = batch
-
-        @around(kind, "on_train_end")
-        def end(original: Function, callbacks: Any, logs: Any = None) -> None:
-            original(callbacks, logs)
-            if self._of(callbacks) is not None:
-                del self._fits[callbacks.model]
-
-    def _shorten_validation(self, kind: Any) -> None:
-        @around(kind, "on_test_begin")
-        def begin(original: Function, callbacks: Any, logs: Any = None) -> None:
-            original(callbacks, logs)
-            if self._of(callbacks) is not None:
-                _shorten(callbacks.model, self._max_steps)
-
-        @around(kind, "on_test_batch_end")
-        def end_step(original: Function, callbacks: Any, batch: int, logs: Any = None) -> None:
-            original(callbacks, batch, logs)
-            if self._of(callbacks) is not None and batch + 1 >= self._max_steps:
-                _end_validation(callbacks.model)
+                call(fit, callbacks.model, *args, **options)
 
     def _limit_validation(self, module: ModuleType) -> None:
         @around(getattr(module, _MODELS[module.__name__]), "_should_eval")
@@ -129,24 +110,27 @@ class Limit:
         fit = None if callbacks.model is None else self._fits.get(callbacks.model)
         return fit if fit is not None and fit.owner == id(callbacks) else None
 
-    def _count(self, fit: _LimitedFit, model: Any, last: int) -> None:
-        fit.done += steps_done(model, fit.begun, last, fit.steps) - fit.begun
+    def _begin_step(self, fit: _LimitedFit, model: Any, batch: int, logs: Any = None) -> None:
+        fit.begun = batch
+
+    def _count(self, fit: _LimitedFit, model: Any, batch: int, logs: Any = None) -> None:
+        fit.done += steps_done(model, fit.begun, batch, fit.steps) - fit.begun
         if fit.done >= self._max_steps and not fit.ending:
             fit.ending = True
             _log.info(f"fit ends after {fit.done} steps: max_steps={self._max_steps}")
         if fit.ending:
             model.stop_training = True
 
+    def _shorten(self, fit: _LimitedFit, model: Any, logs: Any = None) -> None:
+        """Reduce the number of batches in tf_keras, which cannot end a validation from outside."""
+        handler = getattr(model, "_eval_data_handler", None)
+        if handler is not None and handler.inferred_steps is not None:
+            handler._steps_per_epoch = handler._inferred_steps = min(handler.inferred_steps, self._max_steps)
 
-def _shorten(model: Any, max_steps: int) -> None:
-    """Reduce the number of batches in tf_keras, which cannot end a validation from outside."""
-    handler = getattr(model, "_eval_data_handler", None)
-    if handler is not None and handler.inferred_steps is not None:
-        handler._steps_per_epoch = handler._inferred_steps = min(handler.inferred_steps, max_steps)
-
-
-def _end_validation(model: Any) -> None:
-    if hasattr(model, "stop_evaluating"):
-        model.stop_evaluating = True
-    elif getattr(model, "_eval_data_handler", None) is not None and model._eval_data_handler.inferred_steps is None:
-        raise StopIteration  # tells tf_keras that data of unknown size is exhausted
+    def _end_validation(self, fit: _LimitedFit, model: Any, batch: int, logs: Any = None) -> None:
+        if batch + 1 < self._max_steps:
+            return
+        if hasattr(model, "stop_evaluating"):
+            model.stop_evaluating = True
+        elif getattr(model, "_eval_data_handler", None) is not None and model._eval_data_handler.inferred_steps is None:
+            raise StopIteration  # tells tf_keras that data of unknown size is exhausted

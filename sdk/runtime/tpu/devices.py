@@ -22,7 +22,6 @@ _HOST = "/job:localhost/replica:0/task:0"
 class System:
     """One TPU host made of logical CPU devices."""
 
-    accelerator: str  # the TPU that it represents
     mesh: tuple[int, int, int, int]  # x, y, z of the chips, and cores per chip
     cores: int  # number of replicas; fewer than in the mesh if the job says so
     names: tuple[str, ...]  # under which a program finds it, besides "local"
@@ -62,4 +61,4 @@ def system_of(row: Accelerator, *, replicas: int, names: Sequence[str]) -> Syste
     # For generations with two cores per chip, a row counts cores.
     cores = row.count or row.chips
     x, y = (int(side) for side in row.topology.split("x")) if row.topology else (2, row.chips // 2)
-    return System(accelerator=row.name, mesh=(x, y, 1, cores // row.chips), cores=replicas, names=tuple(names))
+    return System(mesh=(x, y, 1, cores // row.chips), cores=replicas, names=tuple(names))
