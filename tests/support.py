@@ -5,7 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import sdk
 from sdk import logs
@@ -16,6 +23,34 @@ GOLDEN_FILES = Path(__file__).parent / "golden"
 PROGRAMS = Path(__file__).parent / "programs"
 # Upper bounds of waiting, in seconds: a test that passes never waits that long.
 LIMIT_S, LONG_LIMIT_S = 240, 600
+# A case of a parametrized test that `scripts/test --full` alone runs: its path in the code has another case.
+full_only = partial(pytest.param, marks=pytest.mark.full)
+
+
+def needs(*modules: str) -> None:
+    """Skip a file of tests if one of these is not installed, without importing it: each worker collects all files."""
+    for module in modules:
+        if find_spec(module) is None:
+            pytest.skip(f"{module} is not installed", allow_module_level=True)
+
+
+class Later:
+    """A module, or a name in one, that is imported when a test uses it and not when its file is collected."""
+
+    def __init__(self, module: str, name: str = "") -> None:
+        self._module, self._name = module, name
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pytest asks each global of a file whether it is a fixture
+            raise AttributeError(name)
+        return getattr(self._found(), name)
+
+    def __call__(self, *args: Any, **keywords: Any) -> Any:
+        return self._found()(*args, **keywords)
+
+    def _found(self) -> Any:
+        module = import_module(self._module)
+        return attrgetter(self._name)(module) if self._name else module
 
 
 def until(condition: Callable[[], object], what: Callable[[], object] = lambda: "it never happened") -> None:

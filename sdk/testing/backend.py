@@ -53,8 +53,9 @@ class BackendContract:
             run.cancel(grace_s=0)
             run.wait(_LIMIT_S)
 
-    def test_render_is_pure_and_printable(self, submit: Callable[..., Run]) -> None:
-        plan = submit("print(1)", workers=2).plan
+    def test_render_is_pure_and_printable(self, where: dict[str, Any], submit: Callable[..., Run]) -> None:
+        Path("program.py").write_text("print(1)")
+        plan = api.plan("program.py", workers=2, **where)
         backend = backends.load(self.name)
         once, twice = backend.render(plan).body, backend.render(plan).body
         assert json.loads(json.dumps(once)) == twice
@@ -81,18 +82,23 @@ class BackendContract:
         assert [line.text for line in run.logs()] == ["once"]
         assert run.status().attempts == 1
 
-    def test_any_process_may_attach_and_sees_the_same(self, submit: Callable[..., Run]) -> None:
+    def test_a_run_that_has_ended_looks_the_same_from_any_process_and_nobody_supervises_it(
+        self, submit: Callable[..., Run]
+    ) -> None:
         run = submit("print('here')")
         ended = run.wait(_LIMIT_S)
         other = api.attach(run.url)
         assert other.status() == ended
         assert [line.text for line in other.logs()] == ["here"]
         assert run.id in [info.id for info in api.runs(root=run.plan.root)]
+        handle = backends.load(self.name).open(run.plan, SystemClock())
+        handle.refresh()
+        assert not handle.supervised()
 
     def test_what_the_program_returns_and_leaves_comes_back(
         self, where: dict[str, Any], submit: Callable[..., Run], tmp_path: Path
     ) -> None:
-        submit("def main(n):\n    open('left.txt', 'w').write('x' * n)\n    return {'n': n}").wait(_LIMIT_S)
+        Path("program.py").write_text("def main(n):\n    open('left.txt', 'w').write('x' * n)\n    return {'n': n}")
         run = api.submit("program:main", args={"n": 3}, **where)
         assert run.result(_LIMIT_S).value == {"n": 3}
         run.download(tmp_path / "home")
@@ -117,13 +123,6 @@ class BackendContract:
         assert run.wait(_LIMIT_S).state is State.CANCELLED
         run.cancel()
         assert run.status().exit_code == 4
-
-    def test_nobody_looks_after_a_run_that_has_ended(self, submit: Callable[..., Run]) -> None:
-        run = submit("print(1)")
-        assert run.wait(_LIMIT_S).state.terminal
-        handle = backends.load(self.name).open(run.plan, SystemClock())
-        handle.refresh()
-        assert not handle.supervised()
 
     def test_following_ends_with_the_run(self, submit: Callable[..., Run]) -> None:
         run = submit("import time\nfor i in range(5): print(i, flush=True); time.sleep(0.05)")

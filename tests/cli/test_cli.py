@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support import GOLDEN_FILES
+from support import GOLDEN_FILES, full_only
 
 import sdk
 from sdk.planning.settings import table
@@ -75,11 +75,9 @@ def test_submit_in_the_foreground_prints_metrics_on_stdout_and_the_rest_on_stder
 @pytest.mark.parametrize(
     ("text", "code"), [("", 0), ("1/0", 1), ("import os; os.kill(os.getpid(), 9)", 3), ("exit(75)", 75)]
 )
-def test_the_exit_code_is_the_runs_and_json_is_one_object_on_one_line(
-    write, podlift, here, text: str, code: int
-) -> None:
+def test_the_exit_code_is_the_runs_and_json_is_one_object_on_one_line(write, here, text: str, code: int) -> None:
     write("train.py", f"import sdk\nsdk.context().report({{'loss': 0.5}})\n{text}")
-    shown = podlift("submit", "train.py", "--json")
+    shown = here("submit", "train.py", "--json")
     assert shown.code == code
     found = json.loads(shown.stdout.splitlines()[-1])
     assert len(shown.stdout.splitlines()) == 1
@@ -173,7 +171,12 @@ def test_a_reader_that_leaves_early_sees_no_traceback(write, environment, limit_
 
 
 @pytest.mark.parametrize(
-    "words", [("plan", "train.py"), ("runs",), ("status", "latest"), ("why", "latest"), ("config",), ("--help",)]
+    "words",
+    [
+        ("plan", "train.py"),
+        ("--help",),
+        *map(full_only, [("runs",), ("status", "latest"), ("why", "latest"), ("config",)]),
+    ],
 )
 def test_every_verb_ends_quietly_when_its_reader_has_left(
     write, environment, root: Path, limit_s: float, words: tuple[str, ...]

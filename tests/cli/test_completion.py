@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support import full_only
 
 import sdk
 from sdk.cli import completion
@@ -131,15 +132,15 @@ def test_ids_of_runs_are_there_at_once_and_nothing_heavy_is_loaded(root: Path, r
     ("line", "said"),
     [
         ("podlift st", "status\n"),
-        ("podlift status mn", "mnist-bbbbbb\n"),
-        ("PODLIFT_X=1 bin/podlift status 'mn", ""),
+        full_only("podlift status mn", "mnist-bbbbbb\n"),
+        full_only("PODLIFT_X=1 bin/podlift status 'mn", ""),
         ("A=1 bin/podlift status mn", "mnist-bbbbbb\n"),
         # What stands before a break is there already.
         ("podlift submit --accelerator l4:", "2\n4\n8\n"),
-        ("podlift submit --accelerator=l4:", "2\n4\n8\n"),
-        ("podlift submit --backend=v", "vertex\n"),
+        full_only("podlift submit --accelerator=l4:", "2\n4\n8\n"),
+        full_only("podlift submit --backend=v", "vertex\n"),
         ("podlift submit ", ":files\n"),
-        ('podlift status "', ""),
+        full_only('podlift status "', ""),
     ],
 )
 def test_bash_asks_with_its_whole_line(podlift, runs: list[str], line: str, said: str) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from support import GOLDEN_FILES, LIMIT_S
@@ -25,12 +26,20 @@ LEAVE = """
 """
 
 
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory) -> sdk.Run:
+    folder = tmp_path_factory.mktemp("ended")
+    (folder / "train.py").write_text(dedent(LEAVE))
+    run = sdk.submit(str(folder / "train.py"), root=str(folder / "root"))
+    run.result(LIMIT_S)
+    return run
+
+
 @pytest.fixture
-def run(write) -> sdk.Run:
-    write("train.py", LEAVE)
-    found = sdk.submit("train.py")
-    found.result(LIMIT_S)
-    return found
+def run(ended: sdk.Run, monkeypatch: pytest.MonkeyPatch) -> sdk.Run:
+    """A run that has left two files, in the root of this test."""
+    monkeypatch.setenv("PODLIFT_ROOT", ended.plan.root)
+    return ended
 
 
 def test_the_folder_is_the_answer_and_the_count_is_for_people(run: sdk.Run, here: Callable, tmp_path: Path) -> None:

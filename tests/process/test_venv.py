@@ -256,7 +256,8 @@ def test_a_facade_holds_nothing_but_the_link(place: Place) -> None:
         envs.facade(place.dists)
 
 
-def test_two_runs_at_the_same_time_build_once(place: Place) -> None:
+@pytest.mark.full
+def test_a_run_that_comes_while_pip_works_waits_and_builds_nothing(place: Place) -> None:
     slow_source(place.dists)
     runs = [place.in_another_process(f"log-{i}", "slow==1.0") for i in range(2)]
     until(place.began)
@@ -313,6 +314,7 @@ def test_stop_while_waiting_for_another_builder_ends_the_wait(place: Place) -> N
             place.ensure(stop=lambda: "waiting" in place.log.read_text())
 
 
+@pytest.mark.full
 def test_a_requirement_that_fails_is_named_with_pips_words_and_leaves_nothing_that_looks_ready(place: Place) -> None:
     wheel(place.dists, "tiny_top", "1.5", requires=("nowhere-to-be-found>3",))
     wheel(place.dists, "fine", "1.0")
@@ -368,16 +370,19 @@ def test_only_environments_that_nobody_has_asked_for_or_uses_are_named_as_unused
     assert place.ensure().exists(), "it can be made again"
 
 
-def test_a_run_that_waited_while_its_environment_was_removed_makes_a_new_one(place: Place) -> None:
+def test_two_runs_that_waited_while_their_environment_was_removed_build_one_new_one(place: Place) -> None:
     home = place.ensure().parent.parent.parent
     with (home / "lock").open("r+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        waiting = place.in_another_process("log-1")
-        until(lambda: (place.folder / "log-1").exists() and "waiting" in (place.folder / "log-1").read_text())
+        waiting = [place.in_another_process(f"log-{i}") for i in range(2)]
+        logs = [place.folder / f"log-{i}" for i in range(2)]
+        until(lambda: all(log.exists() and "waiting" in log.read_text() for log in logs))
         (home / "ready.json").unlink()
         (home / "lock").unlink()
-    python = Path(waiting.communicate(timeout=LIMIT_S)[0].strip())
-    assert python.exists()
+    pythons = {Path(run.communicate(timeout=LIMIT_S)[0].strip()) for run in waiting}
+    assert [python.exists() for python in pythons] == [True]
+    assert [run.returncode for run in waiting] == [0, 0]
+    assert len([path for path in home.iterdir() if path.is_dir()]) == 1
     assert (home / "lock").exists()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from support import LIMIT_S, until
+from support import LIMIT_S, full_only, until
 
 import sdk
 from sdk.records.recorder import read_events
@@ -76,13 +76,13 @@ def end_supervisor(run: sdk.Run, number: signal.Signals = signal.SIGTERM) -> Non
 @pytest.mark.parametrize(
     ("way", "act", "state"),
     [
-        ("pass", leave_alone, "SUCCEEDED"),
-        ("sys.exit(0)", leave_alone, "SUCCEEDED"),
+        full_only("pass", leave_alone, "SUCCEEDED"),
+        full_only("sys.exit(0)", leave_alone, "SUCCEEDED"),
         ("raise KeyError('column')", leave_alone, "FAILED"),
-        ("sys.exit(3)", leave_alone, "FAILED"),
+        full_only("sys.exit(3)", leave_alone, "FAILED"),
         ("sys.exit(75)", leave_alone, "CHECKPOINTED"),
-        ("os._exit(7)", leave_alone, "FAILED"),
-        ("os.kill(os.getpid(), 9)", leave_alone, "FAILED"),
+        full_only("os._exit(7)", leave_alone, "FAILED"),
+        full_only("os.kill(os.getpid(), 9)", leave_alone, "FAILED"),
         ("os.abort()", leave_alone, "FAILED"),
         ("time.sleep(600)", cancel, "CANCELLED"),
         ("time.sleep(600)", end_supervisor, "FAILED"),
@@ -235,7 +235,7 @@ def test_nothing_from_outside_is_left_and_what_is_not_collected_is_named(write) 
     ("deed", "left", "said"),
     [
         ("shutil.rmtree(os.getcwd())", {"model/m.keras": b"weights"}, {"work/": "the program removed this folder"}),
-        (
+        full_only(
             "shutil.rmtree(os.getcwd()); os.symlink('/etc', here)",
             {"model/m.keras": b"weights"},
             {"work/": "the program replaced this folder"},
@@ -245,14 +245,14 @@ def test_nothing_from_outside_is_left_and_what_is_not_collected_is_named(write) 
             {"work/log.csv": b"epoch,loss"},
             {"model/": "the program replaced this folder"},
         ),
-        (
+        full_only(
             "shutil.rmtree(ctx.dirs.model); open(ctx.dirs.model, 'w').close()",
             {"work/log.csv": b"epoch,loss"},
             {"model/": "the program replaced this folder"},
         ),
         ("os.chmod(here, 0o500); os.chmod(ctx.dirs.model, 0o500)", LEFT, {}),
-        ("os.symlink(elsewhere, run + '/outputs')", LEFT, {}),
-        ("open(run + '/outputs', 'w').close()", LEFT, {}),
+        full_only("os.symlink(elsewhere, run + '/outputs')", LEFT, {}),
+        full_only("open(run + '/outputs', 'w').close()", LEFT, {}),
         ("os.makedirs(run + '/outputs/work/log.csv/old')", LEFT, {}),
         ("os.makedirs(run + '/outputs'); os.symlink(elsewhere, run + '/outputs/model')", LEFT, {}),
     ],
@@ -314,11 +314,12 @@ def test_a_program_that_never_began_leaves_nothing(write) -> None:
     assert skipped(run) == {}
 
 
-@pytest.fixture
-def left(write) -> sdk.Run:
-    """A run that has ended and left its two files."""
-    write("train.py", LEAVE)
-    run = sdk.submit("train.py")
+@pytest.fixture(scope="module")
+def left(tmp_path_factory: pytest.TempPathFactory) -> sdk.Run:
+    """A run that has ended and left its two files, for all tests that download them."""
+    folder = tmp_path_factory.mktemp("left")
+    (folder / "train.py").write_text(LEAVE)
+    run = sdk.submit(str(folder / "train.py"), root=str(folder / "root"))
     run.result(LIMIT_S)
     return run
 
@@ -390,9 +391,13 @@ def test_a_run_that_is_going_on_has_nothing_to_download_yet(write, tmp_path: Pat
 
 
 def test_what_cannot_be_copied_is_said_before_anything_is(left: sdk.Run, tmp_path: Path) -> None:
-    os.symlink("/etc/passwd", f"{left.plan.paths.outputs}/work/passwords")
-    with pytest.raises(sdk.InputError, match=r"work/passwords \(a link that leaves the folder\)"):
-        left.download(tmp_path / "home")
+    passwords = Path(left.plan.paths.outputs, "work/passwords")
+    passwords.symlink_to("/etc/passwd")
+    try:
+        with pytest.raises(sdk.InputError, match=r"work/passwords \(a link that leaves the folder\)"):
+            left.download(tmp_path / "home")
+    finally:
+        passwords.unlink()
     assert not (tmp_path / "home").exists()
 
 

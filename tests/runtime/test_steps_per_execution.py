@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from support import PROGRAMS
+from support import PROGRAMS, needs
 
 import sdk
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("tensorflow")
+needs("tensorflow")
 
 SCRIPT = PROGRAMS / "steps.py"
 EXAMPLES = {"finite": 110, "repeated": 100}

@@ -20,6 +20,7 @@ from support import LIMIT_S, REPO
 
 from sdk.storage.file_systems import Mount, holding, inside, parse
 from sdk.upkeep.doctor import interpreter, machine, root
+from sdk.upkeep.doctor.check import Check
 
 
 class Shown(NamedTuple):
@@ -61,16 +62,17 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def with_modules(bare: Path, tmp_path: Path) -> Callable[..., Shown]:
-    """Run the command with that Python and these modules: `with_modules(tensorflow="__version__ = '2.9'")`."""
+def with_modules(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Check]]:
+    """Check the frameworks of that Python with these modules: `with_modules(tensorflow="__version__ = '2.9'")`."""
 
-    def run(**modules: str | None) -> Shown:
+    def run(**modules: str | None) -> list[Check]:
+        monkeypatch.setattr(sys, "executable", str(bare.parents[2] / "bin" / "python"))
         for name, text in modules.items():
             (bare / name).mkdir()
             if text is not None:
                 (bare / name / "__init__.py").write_text(text)
         try:
-            return doctor(python=bare.parents[2] / "bin" / "python", HOME=str(tmp_path))
+            return interpreter.frameworks({"PATH": os.environ["PATH"], "HOME": str(tmp_path)})
         finally:
             for name in modules:
                 shutil.rmtree(bare / name)
@@ -126,7 +128,7 @@ def test_everything_that_is_wrong_is_said_at_once_and_each_failure_ends_with_one
     assert shown.stderr.startswith(f"{failed} failed, ")
 
 
-def test_json_is_one_object_with_the_same_findings(with_modules, bare: Path) -> None:
+def test_json_is_one_object_with_the_same_findings(bare: Path) -> None:
     shown = doctor("--json", python=bare.parents[2] / "bin" / "python", PODLIFT_ROOT="gs://bucket")
     found = json.loads(shown.stdout)
     assert (shown.code, found["exit_code"], set(found)) == (3, 3, {"version", "checks", "failed", "exit_code"})
@@ -136,9 +138,9 @@ def test_json_is_one_object_with_the_same_findings(with_modules, bare: Path) -> 
     assert all(bool(check["fix"]) != check["ok"] for check in found["checks"])
 
 
-def test_without_tensorflow_the_fix_is_to_install_it_for_this_python(with_modules, bare: Path) -> None:
-    shown = with_modules()
+def test_without_tensorflow_the_fix_is_to_install_it_for_this_python(bare: Path, tmp_path: Path) -> None:
     python = bare.parents[2] / "bin" / "python"
+    shown = doctor(python=python, HOME=str(tmp_path))
     said = f"FAILED   tensorflow  not installed for {python}. Next: {python} -m pip install 'podlift[tf]'"
     assert (shown.code, shown.line("FAILED")) == (3, said)
 
@@ -162,11 +164,10 @@ def test_without_tensorflow_the_fix_is_to_install_it_for_this_python(with_module
 def test_a_tensorflow_that_does_not_work_is_told_from_one_that_is_not_there(
     with_modules, modules: dict[str, str | None], said: str, fix: str
 ) -> None:
-    shown = with_modules(numpy=NUMPY, **modules)
-    assert shown.code == 3
-    before, _, after = shown.line("FAILED").partition(" Next: ")
-    assert said in before
-    assert fix in after
+    (check,) = [check for check in with_modules(numpy=NUMPY, **modules) if check.level == "error" and not check.ok]
+    assert check.name == "tensorflow"
+    assert said in check.said
+    assert fix in check.fix
 
 
 @pytest.mark.parametrize(
@@ -174,17 +175,21 @@ def test_a_tensorflow_that_does_not_work_is_told_from_one_that_is_not_there(
     [
         ({"tensorflow": TENSORFLOW.replace("2.19", "2.9")}, "warning", "tensorflow", "2.9.0 is outside 2.16 to "),
         ({"tensorflow": TENSORFLOW.replace("2.19.0", "3.0.0-dev2027")}, "warning", "tensorflow", "3.0.0-dev2027 is"),
-        ({"keras": KERAS.replace("3.9", "2.15")}, "FAILED", "keras", "2.15.0 is not Keras 3"),
-        ({"keras": KERAS.replace("'tensorflow'", "'jax'")}, "FAILED", "keras", "computes with 'jax'"),
-        ({"keras": "1/0"}, "FAILED", "keras", "ZeroDivisionError: division by zero"),
-        ({"numpy": "raise ImportError('libopenblas.so.0')"}, "FAILED", "numpy", "ImportError: libopenblas.so.0"),
+        ({"keras": KERAS.replace("3.9", "2.15")}, "error", "keras", "2.15.0 is not Keras 3"),
+        ({"keras": KERAS.replace("'tensorflow'", "'jax'")}, "error", "keras", "computes with 'jax'"),
+        ({"keras": "1/0"}, "error", "keras", "ZeroDivisionError: division by zero"),
+        ({"numpy": "raise ImportError('libopenblas.so.0')"}, "error", "numpy", "ImportError: libopenblas.so.0"),
     ],
 )
 def test_versions_that_do_not_fit_are_named(with_modules, modules, level: str, name: str, said: str) -> None:
-    shown = with_modules(**{"numpy": NUMPY, "tensorflow": TENSORFLOW, "keras": KERAS, **modules})
-    assert said in shown.line(level, name)
-    assert shown.code == (3 if level == "FAILED" else 0)
-    assert "no --code-keras legacy" in shown.line("note", "tf_keras")
+    found = {
+        check.name: check
+        for check in with_modules(**{"numpy": NUMPY, "tensorflow": TENSORFLOW, "keras": KERAS, **modules})
+    }
+    assert said in found[name].said
+    assert [check.name for check in found.values() if not check.ok and check.level == level] == [name]
+    assert found["tf_keras"].level == "note"
+    assert "no --code-keras legacy" in found["tf_keras"].said
 
 
 def test_a_tensorflow_that_never_gets_ready_is_given_up() -> None:
@@ -193,7 +198,7 @@ def test_a_tensorflow_that_never_gets_ready_is_given_up() -> None:
     assert "not done after 0.01 s" in found["tensorflow"].said
 
 
-def test_a_root_that_cannot_be_written_fails(tmp_path: Path) -> None:
+def test_a_root_that_cannot_be_written_fails(bare: Path, tmp_path: Path) -> None:
     before: tuple[str, ...] = ()
     if os.geteuid() == 0:
         before = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
@@ -201,7 +206,7 @@ def test_a_root_that_cannot_be_written_fails(tmp_path: Path) -> None:
             pytest.skip("there is no way to give up the rights of root")
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o500)
-    shown = doctor("--root", str(closed / "root"), before=before)
+    shown = doctor("--root", str(closed / "root"), python=bare.parents[2] / "bin" / "python", before=before)
     assert shown.code == 3
     assert f"{closed / 'root'}, to be created in {closed}, is not writable: " in shown.line("FAILED", "root")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support import GOLDEN_FILES, LIMIT_S, REPO
+from support import GOLDEN_FILES, LIMIT_S, REPO, full_only
 
 import sdk
 from sdk.cli import prune as verb
@@ -202,14 +202,17 @@ def test_a_bundle_that_a_submit_takes_up_is_put_back(make, find, root: Path) -> 
     assert why(prune.remove(found)) == {bundle.name: "a run needs it"}
 
 
-def test_a_submit_finds_its_bundle_whatever_is_removed_at_that_moment(write, root: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [2, full_only(8)])
+def test_a_submit_finds_its_bundle_whatever_is_removed_at_that_moment(
+    write, root: Path, tmp_path: Path, times: int
+) -> None:
     text = f"""
         import os, time
         while not os.path.exists({str(tmp_path / "go")!r}):
             time.sleep(0.01)
     """
     write("train.py", text)
-    for _ in range(8):
+    for _ in range(times):
         (tmp_path / "go").unlink(missing_ok=True)
         for bundle in root.glob("bundles/*"):
             age(bundle, 1)

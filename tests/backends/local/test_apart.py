@@ -35,7 +35,8 @@ def test_tasks_that_do_not_talk_to_each_other_are_said_to_train_apart(write, nam
     for path, content in FAKE.items() if "import tensorflow" in text else ():
         write(path, content)
     write("train.py", text)
-    run = sdk.submit("train.py", workers=workers)
+    # A template would import the real TensorFlow before it finds out that the project has one of its own.
+    run = sdk.submit("train.py", workers=workers, local_start="spawn")
     assert run.wait(LIMIT_S).state is sdk.State.SUCCEEDED, run.why()
     lines = [line.task for line in run.logs() if "run this program without a connection" in line.text]
     assert lines == (["chief-0"] if apart else [])

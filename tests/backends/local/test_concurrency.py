@@ -85,10 +85,10 @@ def processes_of(root: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("clients", "kinds"),
     [
-        (3, ["work", "fail"]),
+        (2, ["work", "fail"]),
         pytest.param(10, ["work", "fail", "work", "stay", "work"], marks=pytest.mark.full),
     ],
-    ids=["6 runs", "50 runs"],
+    ids=["4 runs", "50 runs"],
 )
 def test_runs_started_at_once_never_meet_and_leave_nothing(
     write, root: Path, tmp_path: Path, clients: int, kinds: list[str]

@@ -135,6 +135,7 @@ def test_the_logs_are_followed_from_another_machine_and_it_cancels_the_run(gcs, 
     assert run.wait(LIMIT_S).state is sdk.State.CANCELLED
 
 
+@pytest.mark.full
 def test_a_killed_supervisor_is_known_elsewhere_and_the_run_goes_on_there(gcs, write, elsewhere) -> None:
     run = submit(WAITING)
     until(lambda: any(line.text == "line 50" for line in run.logs()))
@@ -203,6 +204,7 @@ def test_two_machines_cannot_both_resume_a_run(gcs, write, elsewhere) -> None:
     assert other.wait(LIMIT_S).attempts == 2
 
 
+@pytest.mark.full
 def test_every_fifth_request_goes_wrong_and_all_of_the_run_is_in_the_bucket(gcs, write, tmp_path) -> None:
     kinds = ("status_before", "drop_before", "status_after", "drop_after", "truncate")
     gcs.faults(*({"kind": kind, "probability": 0.04, "seed": number} for number, kind in enumerate(kinds)))

@@ -200,6 +200,7 @@ def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
     assert made(podlift_vertex)[0].state.name == "JOB_STATE_CANCELLED"
 
 
+@pytest.mark.full
 def test_an_image_that_cannot_run_the_program_is_told_with_its_own_words(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run]
 ) -> None:

@@ -1,14 +1,15 @@
 """Callbacks remember what they knew, or it is said that they do not."""
 
 import random
+from functools import cache
 
 import pytest
+from support import Later, needs
 
-np = pytest.importorskip("numpy")
-keras = pytest.importorskip("keras")
-pytest.importorskip("tensorflow")
+needs("numpy", "keras", "tensorflow")
+import numpy as np  # noqa: E402
 
-from sdk.checkpoint.tf import callback_state  # noqa: E402
+keras, callback_state = Later("keras"), Later("sdk.checkpoint.tf.callback_state")
 
 
 def moved(before, after):
@@ -54,15 +55,24 @@ def test_two_callbacks_of_one_class_keep_apart():
     assert [callback.wait for callback in after] == [1, 5]
 
 
-class Own(keras.callbacks.Callback):
-    def __init__(self, patience=3):
-        super().__init__()
-        self.patience, self.seen, self.random, self.numbers = patience, [], random.Random(1), np.random.default_rng(2)
-        self.when = {"a": (1, None)}
+@cache
+def own_class():
+    class Own(keras.callbacks.Callback):
+        def __init__(self, patience=3):
+            super().__init__()
+            self.patience, self.seen = patience, []
+            self.random, self.numbers = random.Random(1), np.random.default_rng(2)
+            self.when = {"a": (1, None)}
+
+    return Own
+
+
+def own(**options):
+    return own_class()(**options)
 
 
 def test_a_callback_of_the_program_keeps_its_plain_attributes_and_generators():
-    before, after = Own(), Own()
+    before, after = own(), own()
     callback_state.watch([before])
     before.seen += [1.5, np.float32(2.5)]
     before.random.random(), before.numbers.normal()
@@ -73,7 +83,7 @@ def test_a_callback_of_the_program_keeps_its_plain_attributes_and_generators():
 
 
 def test_an_option_that_the_user_changes_before_a_resume_stays_changed():
-    before, after = Own(patience=3), Own(patience=9)
+    before, after = own(patience=3), own(patience=9)
     callback_state.watch([before])
     before.seen.append(1)
     moved([before], [after])
@@ -97,7 +107,7 @@ def test_a_callback_may_say_itself_what_its_state_is():
 
 
 def test_what_cannot_be_kept_is_told_by_name():
-    before = Own()
+    before = own()
     before.seen = [object()]
     csv, backup = keras.callbacks.CSVLogger("log.csv"), keras.callbacks.BackupAndRestore("backup")
     _, sentences = callback_state.capture([before, csv, backup, keras.callbacks.TerminateOnNaN()])

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 from support import REPO as ROOT
+from support import Later, needs
 
-np = pytest.importorskip("numpy")
-tf = pytest.importorskip("tensorflow")
+needs("numpy", "tensorflow")
+import numpy as np  # noqa: E402
 
-from sdk.checkpoint.tf import position  # noqa: E402
-
-D = tf.data.Dataset
+tf, position = Later("tensorflow"), Later("sdk.checkpoint.tf.position")
+D = Later("tensorflow", "data.Dataset")
 
 
 def records(folder):

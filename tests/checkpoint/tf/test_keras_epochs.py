@@ -6,11 +6,11 @@ import subprocess
 import sys
 
 import pytest
-from support import PROGRAMS
+from support import PROGRAMS, needs
 from support import REPO as ROOT
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("tensorflow")
+needs("tensorflow")
 
 SCRIPT = PROGRAMS / "fit_cases.py"
 

@@ -6,12 +6,12 @@ import subprocess
 import sys
 
 import pytest
+from support import Later, needs
 
-tf = pytest.importorskip("tensorflow")
-keras = pytest.importorskip("keras")
+needs("numpy", "keras", "tensorflow")
 import numpy as np  # noqa: E402
 
-from sdk.checkpoint.tf import randomness  # noqa: E402
+tf, keras, randomness = Later("tensorflow"), Later("keras"), Later("sdk.checkpoint.tf.randomness")
 
 DRAWS = {
     "python": random.random,

@@ -4,8 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import needs
 
-pytest.importorskip("tensorflow")
+needs("tensorflow")
 sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
 import task_processes  # noqa: E402

@@ -3,18 +3,20 @@
 from types import SimpleNamespace
 
 import pytest
+from support import Later, needs
 
-tf = pytest.importorskip("tensorflow")
-keras = pytest.importorskip("keras")
+needs("numpy", "keras", "tensorflow")
 import numpy as np  # noqa: E402
 
-from sdk.checkpoint.tf.loading import (  # noqa: E402
-    array_of,
-    load,
-    replica_values,
-)
-from sdk.checkpoint.tf.snapshot import Variables, take, variables_of  # noqa: E402
 from sdk.errors import CheckpointMismatchError, InputError  # noqa: E402
+
+tf, keras = Later("tensorflow"), Later("keras")
+array_of, load, replica_values = (
+    Later("sdk.checkpoint.tf.loading", name) for name in ("array_of", "load", "replica_values")
+)
+Variables, take, variables_of = (
+    Later("sdk.checkpoint.tf.snapshot", name) for name in ("Variables", "take", "variables_of")
+)
 
 
 def loaded(arrays):
@@ -76,8 +78,8 @@ def test_every_number_type_survives_a_save_and_a_load_bit_for_bit(dtype, shape):
         lambda v: v.assign(tf.zeros_like(v)),
         lambda v: v.assign_add(tf.ones_like(v)),
         lambda v: v.scatter_update(tf.IndexedSlices(tf.zeros([1, 4]), tf.constant([0]))),
-        tf.function(lambda v: v.assign_sub(tf.ones_like(v))),
-        tf.function(lambda v: v.assign(v * 2.0 + 1.0), jit_compile=True),
+        lambda v: tf.function(lambda v: v.assign_sub(tf.ones_like(v)))(v),
+        lambda v: tf.function(lambda v: v.assign(v * 2.0 + 1.0), jit_compile=True)(v),
         lambda v: tf.raw_ops.ResourceApplyGradientDescent(var=v.handle, alpha=1.0, delta=tf.ones_like(v)),
     ],
     ids=["assign", "assign_add", "scatter", "function", "xla", "optimizer"],

@@ -146,6 +146,7 @@ def run(cloud: Cloud, developer: Path, **spec) -> list[str]:
     return said
 
 
+@pytest.mark.full
 def test_what_a_job_installs_upgrades_and_removes_leaves_the_developers_environment_alone(
     cloud, developer, wheels
 ) -> None:

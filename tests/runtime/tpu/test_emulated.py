@@ -1,12 +1,12 @@
 """A job for a TPU on an emulated Vertex AI: it requests the right machine, and CPUs stand in for the TPU."""
 
 import pytest
-from support import REPO
+from support import REPO, needs
 
 import sdk
 from sdk.testing.vertex import Cloud
 
-pytest.importorskip("tensorflow")
+needs("tensorflow")
 
 DIGITS = REPO / "jobs" / "digits" / "train.py"
 

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from support import PROGRAMS
+from support import PROGRAMS, needs
 
 import sdk
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("tensorflow")
+needs("tensorflow")
 
 SCRIPT = PROGRAMS / "agreement_on_tpu.py"
 CASES = [

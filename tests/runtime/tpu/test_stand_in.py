@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from support import PROGRAMS, REPO, heard
+from support import PROGRAMS, REPO, heard, needs
 
 import sdk
 from sdk.clock import SystemClock
@@ -15,7 +15,7 @@ from sdk.runtime.tpu import host
 from sdk.spec.payload import Payload
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("tensorflow")
+needs("tensorflow")
 
 SCRIPT = PROGRAMS / "tpu_stand_in.py"
 JOBS = REPO / "jobs"
