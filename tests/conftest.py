@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import signal
 import subprocess
@@ -27,6 +28,7 @@ pytest_plugins = ["tiers"]
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+_NUMBERS = itertools.count()
 _GROUPS = Path("/sys/fs/cgroup/memory")
 
 # A test says whether something is right; how long that takes is the machine's matter.
@@ -61,11 +63,18 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.fixture(autouse=True)
-def _no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _no_settings(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     for name in list(os.environ):
         if name.startswith("PODLIFT_") or name in ("TF_CONFIG", "CLUSTER_SPEC"):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("PODLIFT_ROOT", str(tmp_path / "root"))
+    if "tmp_path" in request.fixturenames:
+        home = request.getfixturevalue("tmp_path")
+    else:
+        # Most tests need no folder, and pytest looks through all that there are to number a further one.
+        home = tmp_path_factory.getbasetemp() / f"none-{next(_NUMBERS)}"
+    monkeypatch.setenv("PODLIFT_ROOT", str(home / "root"))
     # Whoever tests restarts asks for them.
     monkeypatch.setenv("PODLIFT_RETRY_INFRASTRUCTURE", "0")
     monkeypatch.setenv("PODLIFT_RETRY_PREEMPTIONS", "0")
