@@ -31,14 +31,14 @@ def emulator(
     It prints the URL with its token.
     """
     try:
-        from ..emulator.admin import parse_faults
+        from ..emulator.faults import parse_faults
         from ..emulator.server import serve
         from ..emulator.vertex.replicas import missing_isolation
     except ImportError as error:
         raise InputError(
             f"The emulator needs a package that is not installed: {error.name}. Next: pip install 'podlift[emulator]'."
         ) from None
-    rules = ([], []) if faults is None else parse_faults(_read(faults))
+    rules = [] if faults is None else parse_faults(_read(faults))
 
     def announce(url: str) -> None:
         if json_output:

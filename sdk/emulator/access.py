@@ -6,11 +6,12 @@ host name of its own that resolves to it.
 
 from __future__ import annotations
 
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..process.redirect import tokens
 from .connections import Connections
+from .gcs.errors import StorageApiError
 
 _LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 # Their requests come through the redirect proxy; a web page cannot make such a name resolve to this machine.
@@ -32,11 +33,11 @@ class AccessMiddleware:
         if scope["type"] != "http":
             await self._application(scope, receive, send)
             return
-        authorized = rejection_reason(scope) or self._authorized_scope(scope)
+        authorized = _rejection_reason(scope) or self._authorized_scope(scope)
         if isinstance(authorized, str):
-            await error_response(403, authorized)(scope, receive, send)
+            await _error_response(403, authorized)(scope, receive, send)
         elif not self._connections.admit(scope):
-            await error_response(503, "Too many connections to this emulator are in use.")(scope, receive, send)
+            await _error_response(503, "Too many connections to this emulator are in use.")(scope, receive, send)
         else:
             await self._application(authorized, receive, send)
 
@@ -59,7 +60,7 @@ class AccessMiddleware:
         return {**inner, BASE: f"/{given}", "podlift.replica": replica}
 
 
-def rejection_reason(scope: Scope) -> str | None:
+def _rejection_reason(scope: Scope) -> str | None:
     host = _header(scope, b"host")
     if host.rpartition(":")[0] not in _LOOPBACK_HOSTS and host not in (*_LOOPBACK_HOSTS, *GOOGLE_HOSTS):
         return f"This emulator is called 127.0.0.1 or localhost. Received: Host: {host[:100]!r}."
@@ -74,11 +75,9 @@ def base_url(scope: Scope) -> str:
     return f"{'https' if host in GOOGLE_HOSTS else 'http'}://{host}{scope.get(BASE, '')}"
 
 
-def error_response(status: int, why: str) -> JSONResponse:
+def _error_response(status: int, why: str) -> Response:
     """Return an answer after which the connection is closed: the rest of the request's body is not read."""
-    reason = "forbidden" if status == 403 else "unavailable"
-    detail = {"message": why, "domain": "global", "reason": reason}
-    return JSONResponse({"error": {"code": status, **detail, "errors": [detail]}}, status, {"Connection": "close"})
+    return StorageApiError(status, why, {"Connection": "close"}).response()
 
 
 def _header(scope: Scope, name: bytes) -> str:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from ..errors import InputError, Problems
+from ..errors import InputError
 from . import errors
 from .connections import Journal
-from .faults import StorageFault, VertexFault, parse_storage_faults, parse_vertex_faults
+from .faults import FaultRules, parse_faults
 from .gcs.app import StorageApp
-from .gcs.errors import StorageApiError, internal_error
+from .gcs.errors import StorageApiError
 from .vertex import bodies
 from .vertex.app import VertexApp
 from .vertex.errors import invalid, not_found
@@ -26,11 +24,11 @@ _KNOWN_OF_VERTEX = "GET /_vertex/clock, POST /_vertex/clock, POST /_vertex/jobs/
 
 
 class Admin:
-    def __init__(self, storage: StorageApp, vertex: VertexApp, journal: Journal) -> None:
-        self._storage, self._vertex, self._journal = storage, vertex, journal
+    def __init__(self, storage: StorageApp, vertex: VertexApp, faults: FaultRules, journal: Journal) -> None:
+        self._storage, self._vertex, self._faults, self._journal = storage, vertex, faults, journal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = await errors.with_error_response(self._answer(Request(scope, receive)), internal_error)
+        answer = await errors.with_error_response(self._answer(Request(scope, receive)), StorageApiError)
         await answer(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -40,13 +38,12 @@ class Admin:
         endpoint = f"{request.method} {request.url.path}"
         if endpoint == "POST /_faults":
             try:
-                of_storage, of_vertex = parse_faults(body)
+                self._faults.replace(parse_faults(body))
             except InputError as error:
                 return JSONResponse({"problems": list(error.problems)}, 400)
-            self._storage.faults.replace(of_storage)
-            self._vertex.faults.replace(of_vertex)
             self._vertex.scheduler.release_held()
         elif endpoint == "POST /_reset":
+            self._faults.replace([])
             await asyncio.to_thread(self._vertex.clear)
             self._storage.clear()
             self._journal.clear()
@@ -56,7 +53,7 @@ class Admin:
             return JSONResponse(self._journal.to_json())
         elif endpoint != "GET /_faults":
             return JSONResponse({"problems": [f"Unknown: {endpoint}. Known: {_KNOWN}."]}, 404)
-        return JSONResponse({"faults": [*self._storage.faults.to_json(), *self._vertex.faults.to_json()]})
+        return JSONResponse({"faults": self._faults.to_json()})
 
     def _administer_jobs(self, request: Request, body: bytes) -> Response:
         path, given = request.url.path.removeprefix("/_vertex/"), bodies.read_json(body or b"{}")
@@ -77,43 +74,12 @@ class Admin:
         return JSONResponse({"now": clock.now(), "frozen": clock.frozen})
 
 
-def parse_faults(script: bytes | str) -> tuple[list[StorageFault], list[VertexFault]]:
-    """Return the faults of a script by service: those of custom jobs have "api": "vertex"."""
-    try:
-        rules = json.loads(script)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"The faults are not JSON: {error}.") from None
-    if not isinstance(rules, list):
-        raise InputError(f"The faults are a JSON list of objects. Received: {type(rules).__name__}.")
-    of_vertex = [each for each in rules if isinstance(each, dict) and each.get("api") == "vertex"]
-    problems = Problems()
-    of_both: tuple[list[StorageFault], list[VertexFault]] = ([], [])
-    with problems.collect():
-        of_both[0].extend(parse_storage_faults(_without_api([each for each in rules if each not in of_vertex], "gcs")))
-    with problems.collect():
-        of_both[1].extend(parse_vertex_faults(_without_api(of_vertex, "vertex")))
-    problems.raise_if_any()
-    return of_both
-
-
-def _without_api(rules: list[Any], api: str) -> list[Any]:
-    """Return rules without this "api"; one with another value keeps it, and is rejected for an unknown field."""
-    return [
-        {name: value for name, value in rule.items() if (name, value) != ("api", api)}
-        if isinstance(rule, dict)
-        else rule
-        for rule in rules
-    ]
-
-
 async def _read(request: Request) -> bytes:
+    def error(code: int, message: str) -> StorageApiError:
+        # The rest of the body is not read.
+        return StorageApiError(code, message, {"Connection": "close"})
+
     announced = request.headers.get("content-length", "")
     if announced.isdigit() and int(announced) > MAX_BYTES:
-        raise _too_large()
-    return await errors.read_body(request.stream(), MAX_BYTES, _too_large)
-
-
-def _too_large(_: str = "") -> StorageApiError:
-    text = f"A request to the emulator itself may have a body of {MAX_BYTES} bytes at most."
-    # The rest of the body is not read.
-    return StorageApiError(413, "uploadTooLarge", text, {"Connection": "close"})
+        raise error(413, f"A request to the emulator itself may have a body of {MAX_BYTES} bytes at most.")
+    return await errors.read_body(request.stream(), MAX_BYTES, error)

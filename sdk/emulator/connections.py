@@ -111,13 +111,14 @@ class Connections:
 class Journal:
     """Counts requests by operation and by status; a status of 0 is a connection that was cut or closed by the client."""
 
-    def __init__(self) -> None:
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
         self._operations: Counter[str] = Counter()
         self._statuses: Counter[int] = Counter()
         self._recent: deque[dict[str, Any]] = deque(maxlen=_RECENT)
 
     @contextmanager
-    def request(self, scope: Scope, connections: Connections) -> Iterator[dict[str, Any]]:
+    def request(self, scope: Scope) -> Iterator[dict[str, Any]]:
         """Record the request that the block serves and that fills in the entry; reset its connection if a fault says so."""
         entry: dict[str, Any] = {"operation": "unknown", "status": 0, "method": scope["method"], "path": scope["path"]}
         entry.update(object="", faults=[])
@@ -125,7 +126,7 @@ class Journal:
         try:
             yield entry
         except DroppedError:
-            connections.reset(scope)
+            self.connections.reset(scope)
         except ClientDisconnect:
             pass
         finally:

@@ -15,6 +15,8 @@ def words(text: str) -> frozenset[str]:
 
 
 class ApiError(Exception):
+    """A request that is answered with an error; each service has a form of its own."""
+
     def __init__(self, code: int, message: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(message)
         self.code, self.message, self.headers = code, message, headers or {}
@@ -28,12 +30,15 @@ class ApiError(Exception):
         return JSONResponse(self.body(), self.code, self.headers)
 
 
+# Makes the error of a service from a code and a message.
+MakeError = Callable[[int, str], ApiError]
+
+
 class DroppedError(Exception):
     """A fault cuts the connection without an answer."""
 
 
-async def with_error_response(work: Awaitable[Response], internal: Callable[[str], ApiError]) -> Response:
-    """Return the answer, or the answer of the error; `internal` makes the one for a defect of the emulator."""
+async def with_error_response(work: Awaitable[Response], make_error: MakeError) -> Response:
     try:
         return await work
     except ApiError as error:
@@ -43,13 +48,13 @@ async def with_error_response(work: Awaitable[Response], internal: Callable[[str
     except Exception as error:
         # A defect of the emulator: the client gets an answer, and the other requests go on.
         traceback.print_exc()
-        return internal(f"{type(error).__name__}: {error}").response()
+        return make_error(500, f"{type(error).__name__}: {error}").response()
 
 
-async def read_body(pieces: AsyncIterator[bytes], max_bytes: int, too_large: Callable[[str], ApiError]) -> bytes:
+async def read_body(pieces: AsyncIterator[bytes], max_bytes: int, make_error: MakeError) -> bytes:
     body = bytearray()
     async for piece in pieces:
         body += piece
         if len(body) > max_bytes:
-            raise too_large(f"This request may have a body of {max_bytes} bytes at most.")
+            raise make_error(413, f"This request may have a body of {max_bytes} bytes at most.")
     return bytes(body)

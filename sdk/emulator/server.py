@@ -6,19 +6,22 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict
 
 import uvicorn
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..clock import Clock, SystemClock
+from ..clock import SystemClock
 from ..errors import InputError
 from ..process.redirect import tokens
 from ..storage import posix
 from .access import AccessMiddleware
 from .admin import Admin
 from .connections import Connections, Journal
-from .faults import StorageFault, VertexFault
+from .faults import Fault, FaultRules
 from .gcs.app import StorageApp
 from .gcs.bodies import check_bucket, check_bucket_fields
 from .gcs.errors import StorageApiError
@@ -28,33 +31,52 @@ from .vertex.launcher import OpenLauncher, ProcessLauncher, ReplicaLauncher
 from .vertex.lifecycle import JobTimings
 from .vertex.timing import EmulatorClock
 
-FaultScript = tuple[Sequence[StorageFault], Sequence[VertexFault]]
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
 _BACKLOG = 2048
 # Clients keep connections open, and meet a reset if they send at the very moment at which the server closes one.
 _KEEP_ALIVE_S = 3600
 
 
+class Options(TypedDict, total=False):
+    """What an emulator may be given.
+
+    Args:
+        faults: the first rules.
+        buckets: made unless they exist, see `make_buckets`.
+        timings: the durations of a job's phases.
+        capacity: the number of replicas that run at the same time; further jobs stay in the queue.
+        frozen: whether the clock of jobs moves only by a request.
+        launcher: opens what runs the containers of jobs: processes of this machine by default.
+    """
+
+    faults: Sequence[Fault]
+    buckets: Sequence[str]
+    timings: JobTimings
+    capacity: int
+    frozen: bool
+    launcher: OpenLauncher
+
+
 class EmulatorApp:
-    def __init__(
-        self,
-        storage: StorageApp,
-        vertex: VertexApp,
-        admin: Admin,
-        open_launcher: Callable[[asyncio.AbstractEventLoop], ReplicaLauncher],
-    ) -> None:
-        self._storage, self._vertex, self._admin = storage, vertex, admin
-        self._open_launcher = open_launcher
+    def __init__(self, folder: Path, url: str, state: StorageState, journal: Journal, options: Options) -> None:
+        faults = FaultRules()
+        faults.replace(options.get("faults", ()))
+        clock = EmulatorClock(SystemClock(), frozen=options.get("frozen", False))
+        timings, capacity = options.get("timings", JobTimings()), options.get("capacity", 64)
+        self._storage = StorageApp(state, faults, journal)
+        self._vertex = VertexApp(folder, state, clock, timings, capacity, faults, journal)
+        self._admin = Admin(self._storage, self._vertex, faults, journal)
+        launcher: OpenLauncher = options.get("launcher", partial(ProcessLauncher, folder))
+        self._open_launcher: Callable[[], ReplicaLauncher] = lambda: launcher(state, asyncio.get_running_loop(), url)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
-            return
-        if scope["type"] != "http":
-            return
-        headers = {name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]}
-        if scope["path"].startswith("/_"):
+        elif scope["path"].startswith("/_"):
             await self._admin(scope, receive, send)
-        elif self._vertex.serves(scope["path"], headers):
+        elif self._vertex.serves(scope["path"], Headers(scope=scope)):
             await self._vertex(scope, receive, send)
         else:
             await self._storage(scope, receive, send)
@@ -64,51 +86,32 @@ class EmulatorApp:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                self._vertex.scheduler.start(self._open_launcher(asyncio.get_running_loop()))
+                self._vertex.scheduler.start(self._open_launcher())
             else:
-                await asyncio.to_thread(self._vertex.close)
+                await asyncio.to_thread(self.close)
             await send({"type": f"{message['type']}.complete"})
             if message["type"] == "lifespan.shutdown":
                 return
 
+    def close(self) -> None:
+        self._vertex.close()
 
-def serve(
-    folder: Path,
-    *,
-    port: int,
-    announce: Callable[[str], None],
-    faults: FaultScript = ((), ()),
-    buckets: Sequence[str] = (),
-    timings: JobTimings | None = None,
-    capacity: int = 64,
-    frozen: bool = False,
-) -> None:
+
+def serve(folder: Path, *, port: int, announce: Callable[[str], None], **options: Unpack[Options]) -> None:
     """Serve until a signal ends it.
 
     Args:
         folder: the data folder; made if it does not exist.
         port: 0 for any free one.
         announce: called with the URL, whose path is the token, before connections are accepted; early clients wait.
-        faults: the first rules, of Cloud Storage and of custom jobs.
-        buckets: made unless they exist, see `make_buckets`.
-        timings: the durations of a job's phases.
-        capacity: the number of replicas that run at the same time; further jobs stay in the queue.
-        frozen: whether the clock of jobs moves only by a request.
+        options: see `Options`.
 
     Raises:
         InputError: the folder, the port or a bucket cannot be used.
     """
     with (
         closing(bind(port)) as listener,
-        prepared(
-            folder,
-            listener.getsockname()[1],
-            faults=faults,
-            buckets=buckets,
-            timings=timings,
-            capacity=capacity,
-            frozen=frozen,
-        ) as (server, url),
+        prepared(folder, listener.getsockname()[1], **options) as (server, url),
     ):
         listen(listener)
         announce(url)
@@ -116,44 +119,17 @@ def serve(
 
 
 @contextmanager
-def prepared(
-    folder: Path,
-    port: int,
-    *,
-    launcher: OpenLauncher | None = None,
-    faults: FaultScript = ((), ()),
-    buckets: Sequence[str] = (),
-    timings: JobTimings | None = None,
-    capacity: int = 64,
-    frozen: bool = False,
-    clock: Clock | None = None,
-) -> Iterator[tuple[uvicorn.Server, str]]:
-    """Yield a server that is not started yet, and its URL. Its state belongs to the thread that runs the block.
-
-    `launcher` opens what runs the containers of jobs: processes of this machine by default. For the others see `serve`.
-    """
-    clock = clock or SystemClock()
-    with closing(StorageState(folder, clock)) as state:
+def prepared(folder: Path, port: int, **options: Unpack[Options]) -> Iterator[tuple[uvicorn.Server, str]]:
+    """Yield a server that is not started yet, and its URL. Its state belongs to the thread that runs the block."""
+    with closing(StorageState(folder, SystemClock())) as state:
         posix.mark(folder, posix.EMULATED)
         (folder / posix.MARKER).chmod(0o600)
-        make_buckets(state, buckets)
-        connections, journal = Connections(), Journal()
-        storage = StorageApp(state, connections, journal)
-        jobs_clock = EmulatorClock(clock, frozen=frozen)
-        vertex = VertexApp(
-            folder / "vertex", state, jobs_clock, timings or JobTimings(), capacity, connections, journal
-        )
+        make_buckets(state, options.get("buckets", ()))
         token = tokens.load_or_create(folder)
         url = f"http://127.0.0.1:{port}/{token}"
-        open_launcher = launcher or (lambda state, loop, url: ProcessLauncher(folder / "vertex", state, loop, url))
-        try:
-            storage.faults.replace(faults[0])
-            vertex.faults.replace(faults[1])
-            admin = Admin(storage, vertex, journal)
-            app = EmulatorApp(storage, vertex, admin, lambda loop: open_launcher(state, loop, url))
+        connections = Connections()
+        with closing(EmulatorApp(folder / "vertex", url, state, Journal(connections), options)) as app:
             yield make_server(AccessMiddleware(app, token, connections), connections, lifespan=True), url
-        finally:
-            vertex.close()
 
 
 def make_server(application: ASGIApp, connections: Connections, *, lifespan: bool = False) -> uvicorn.Server:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from email.message import Message as MailMessage
 from email.parser import BytesParser
 from http import HTTPStatus
+from typing import cast
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -17,33 +18,41 @@ from starlette.types import Message, Receive, Scope, Send
 from .. import access
 from ..connections import Connections, Journal
 from ..errors import DroppedError, with_error_response
-from ..faults import StorageFaults
+from ..faults import FaultRules
 from . import buckets, downloads, objects, routes, uploads, xml
-from .call import Call, Handler, injected_error, throttle
+from .call import Call, Handler, throttle
 from .downloads import MediaResponse
-from .errors import StorageApiError, internal_error, invalid
+from .errors import StorageApiError, invalid
 from .resumable import ResumableUploads
 from .state import StorageState
 from .uploads import flip_byte
 
 _MAX_REQUESTS = 1000
-# (method, target, headers, body) -> answer
-Perform = Callable[[str, bytes, dict[str, str], bytes], Awaitable[Response]]
 
 
 class StorageApp:
-    def __init__(self, state: StorageState, connections: Connections, journal: Journal) -> None:
-        self.faults = StorageFaults()
-        self._state, self._connections, self._journal = state, connections, journal
+    def __init__(self, state: StorageState, faults: FaultRules, journal: Journal) -> None:
+        self._state, self._faults, self._journal = state, faults, journal
         self._uploads = ResumableUploads()
         self._handlers = _handlers(self._uploads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call = self._call(Request(scope, receive))
-        with self._journal.request(scope, self._connections) as entry:
+        request, connections = Request(scope, receive), self._journal.connections
+        call = Call(
+            state=self._state,
+            faults=self._faults,
+            method=request.method,
+            raw_path=scope["raw_path"],
+            raw_query=scope["query_string"],
+            headers=request.headers,
+            base_url=access.base_url(scope),
+            body=request.stream(),
+            is_closed=lambda: connections.is_closed(scope),
+        )
+        with self._journal.request(scope) as entry:
             try:
-                answer = await with_error_response(self._answer(call), internal_error)
-                entry["status"] = await reply(call, answer, scope, receive, send, self._connections)
+                answer = await with_error_response(self._answer(call), StorageApiError)
+                entry["status"] = await _reply(call, answer, scope, receive, send, connections)
             finally:
                 entry.update(operation=call.route.operation, path=call.path, object=call.target)
                 entry["faults"] = [fault.kind for fault in call.fired]
@@ -51,8 +60,30 @@ class StorageApp:
     async def _answer(self, call: Call) -> Response:
         call.route = routes.find(call.method, call.raw_path, call.query, call.headers)
         if call.route.operation == "batch":
-            return await _batch(call, lambda *request: self._answer_part(call, *request))
+            return await self._batch(call)
         return await self._handlers[call.route.operation](call)
+
+    async def _batch(self, call: Call) -> Response:
+        body = await call.read_all()
+        await call.apply_faults("")
+        head = f"Content-Type: {call.headers.get('content-type', '')}\r\n\r\n".encode()
+        message = BytesParser().parsebytes(head + body)
+        if not message.is_multipart():
+            raise invalid("A batch is a multipart/mixed body with a request in each part.")
+        parts = cast(list[MailMessage], message.get_payload())
+        if len(parts) > _MAX_REQUESTS:
+            raise invalid(f"A batch has at most {_MAX_REQUESTS} requests.")
+        mark = f"batch_{uuid.uuid4().hex}"
+        content = b""
+        for part in parts:
+            number = str(part.get("Content-ID", "")).strip("<>")
+            try:
+                answer = await self._answer_part(call, *_request(part))
+            except StorageApiError as error:
+                answer = error.response()
+            content += f"--{mark}\r\n".encode() + _part(number, answer) + b"\r\n"
+        headers = {"Content-Type": f"multipart/mixed; boundary={mark}"}
+        return Response(content + f"--{mark}--\r\n".encode(), headers=headers)
 
     async def _answer_part(
         self, batch: Call, method: str, target: bytes, headers: dict[str, str], body: bytes
@@ -63,7 +94,7 @@ class StorageApp:
         path = path.removeprefix(urlsplit(batch.base_url).path.encode())
         call = Call(
             state=batch.state,
-            faults=StorageFaults(),
+            faults=FaultRules(),
             method=method,
             raw_path=path,
             raw_query=query,
@@ -72,7 +103,7 @@ class StorageApp:
             body=_once(body),
             is_closed=batch.is_closed,
         )
-        answer = await with_error_response(self._answer(call), internal_error)
+        answer = await with_error_response(self._answer(call), StorageApiError)
         if isinstance(answer, downloads.MediaResponse):
             answer.close()
             raise invalid("A batch cannot download.")
@@ -81,21 +112,6 @@ class StorageApp:
     def clear(self) -> None:
         self._uploads.close()
         self._state.clear()
-        self.faults.replace([])
-
-    def _call(self, request: Request) -> Call:
-        scope = request.scope
-        return Call(
-            state=self._state,
-            faults=self.faults,
-            method=request.method,
-            raw_path=scope["raw_path"],
-            raw_query=scope["query_string"],
-            headers={name.decode("latin-1"): text.decode("latin-1") for name, text in scope["headers"]},
-            base_url=access.base_url(scope),
-            body=request.stream(),
-            is_closed=lambda: self._connections.is_closed(scope),
-        )
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:
@@ -139,34 +155,12 @@ def _handlers(resumable: ResumableUploads) -> dict[str, Handler]:
     }
 
 
-async def _batch(call: Call, perform: Perform) -> Response:
-    body = await call.read_all()
-    await call.apply_faults("")
-    head = f"Content-Type: {call.headers.get('content-type', '')}\r\n\r\n".encode()
-    message = BytesParser().parsebytes(head + body)
-    if not message.is_multipart():
-        raise invalid("A batch is a multipart/mixed body with a request in each part.")
-    parts = message.get_payload()
-    if not isinstance(parts, list) or len(parts) > _MAX_REQUESTS:
-        raise invalid(f"A batch has at most {_MAX_REQUESTS} requests.")
-    mark = f"batch_{uuid.uuid4().hex}"
-    answers = [await _part_answer(part, perform) for part in parts if isinstance(part, MailMessage)]
-    content = b"".join(f"--{mark}\r\n".encode() + answer + b"\r\n" for answer in answers) + f"--{mark}--\r\n".encode()
-    return Response(content, headers={"Content-Type": f"multipart/mixed; boundary={mark}"})
-
-
-async def _part_answer(part: MailMessage, perform: Perform) -> bytes:
-    number = str(part.get("Content-ID", "")).strip("<>")
-    try:
-        answer = await perform(*_request(part))
-    except StorageApiError as error:
-        answer = error.response()
-    phrase = HTTPStatus(answer.status_code).phrase
+def _part(number: str, answer: Response) -> bytes:
     lines = [
         "Content-Type: application/http",
         *([f"Content-ID: <response-{number}>"] if number else []),
         "",
-        f"HTTP/1.1 {answer.status_code} {phrase}",
+        f"HTTP/1.1 {answer.status_code} {HTTPStatus(answer.status_code).phrase}",
         f"Content-Type: {answer.headers.get('content-type', 'text/plain')}",
         f"Content-Length: {len(answer.body)}",
         "",
@@ -191,19 +185,19 @@ def _request(part: MailMessage) -> tuple[str, bytes, dict[str, str], bytes]:
     return words[0].decode("latin-1").upper(), target, headers, body
 
 
-async def reply(
+async def _reply(
     call: Call, answer: Response, scope: Scope, receive: Receive, send: Send, connections: Connections
 ) -> int:
     """Send the answer with its faults, and return the status that was sent."""
     for fault in call.fired:
         if fault.kind == "stall" and fault.at == "after":
-            await asyncio.sleep(fault.seconds)
+            await asyncio.sleep(fault.seconds or 0.0)
         if fault.kind in ("drop_after", "status_after"):
             if isinstance(answer, MediaResponse):
                 answer.close()
             if fault.kind == "drop_after":
                 raise DroppedError
-            answer = injected_error(fault).response()
+            answer = fault.error(StorageApiError).response()
     # TensorFlow looks for "Location" and "Range" as the real servers write them, capitals included.
     answer.raw_headers = [(name.title(), text) for name, text in answer.raw_headers]
     faulty = _FaultySend(call, answer, scope, send, connections)

@@ -65,17 +65,15 @@ async def managed_folders(call: Call) -> Response:
     bucket = await _bucket(call)
     access = (bucket.fields.get("iamConfiguration") or {}).get("uniformBucketLevelAccess") or {}
     if not access.get("enabled"):
-        raise StorageApiError(
-            412, "conditionNotMet", "Managed folders need uniform bucket-level access, which is not enabled."
-        )
+        raise StorageApiError(412, "Managed folders need uniform bucket-level access, which is not enabled.")
     if call.route.object:
-        raise StorageApiError(404, "notFound", f"The managed folder {call.route.object!r} does not exist.")
+        raise StorageApiError(404, f"The managed folder {call.route.object!r} does not exist.")
     return JSONResponse({"kind": "storage#managedFolders"})
 
 
 async def folders(call: Call) -> Response:
     await _bucket(call)
-    raise StorageApiError(409, "conflict", "The bucket does not support hierarchical namespace.")
+    raise StorageApiError(409, "The bucket does not support hierarchical namespace.")
 
 
 async def permissions(call: Call) -> Response:

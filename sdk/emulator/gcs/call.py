@@ -12,8 +12,8 @@ from urllib.parse import parse_qs, unquote
 from starlette.responses import JSONResponse, Response
 
 from ..errors import DroppedError, read_body
-from ..faults import StorageFault, StorageFaults
-from .errors import StorageApiError, invalid, too_large
+from ..faults import Fault, FaultRules
+from .errors import StorageApiError, invalid
 from .records import Object, object_resource
 from .routes import StorageRoute
 from .state import StorageState
@@ -32,7 +32,7 @@ class Call:
     """
 
     state: StorageState
-    faults: StorageFaults
+    faults: FaultRules
     method: str
     raw_path: bytes
     raw_query: bytes
@@ -42,7 +42,7 @@ class Call:
     is_closed: Callable[[], bool]
     route: StorageRoute = field(default_factory=lambda: StorageRoute(operation="unknown"))
     target: str = ""
-    fired: list[StorageFault] = field(default_factory=list)
+    fired: list[Fault] = field(default_factory=list)
     query_lists: dict[str, list[str]] = field(init=False)
     query: dict[str, str] = field(init=False)
     _faults_applied: bool = False
@@ -62,30 +62,29 @@ class Call:
             return
         self._faults_applied = True
         self.target = "/".join(filter(None, (self.route.bucket if bucket is None else bucket, name)))
-        request = (self.route.operation, self.method, self.path, self.target)
-        self.fired = self.faults.choose(lambda fault: fault.matches(*request))
+        self.fired = self.faults.for_storage(self.route.operation, self.method, self.path, self.target)
         for fault in self.fired:
             if fault.kind == "latency":
-                await asyncio.sleep(fault.seconds)
+                await asyncio.sleep(fault.seconds or 0.0)
             if fault.kind == "stall" and fault.at != "after" and not self._is_late(fault):
-                await asyncio.sleep(fault.seconds)
+                await asyncio.sleep(fault.seconds or 0.0)
                 if fault.at != "late" and self.is_closed():
                     raise DroppedError
             if fault.kind == "drop_before":
                 raise DroppedError
             if fault.kind == "status_before":
-                raise injected_error(fault)
+                raise fault.error(StorageApiError)
 
-    def _is_late(self, fault: StorageFault) -> bool:
+    def _is_late(self, fault: Fault) -> bool:
         return fault.at == "late" and self.route.operation in _WITH_BYTES
 
     async def wait_before_commit(self) -> None:
         """Wait with all bytes received, if a fault wants an upload to happen long after its client has disconnected."""
         for fault in self.fired:
             if fault.kind == "stall" and self._is_late(fault):
-                await asyncio.sleep(fault.seconds)
+                await asyncio.sleep(fault.seconds or 0.0)
 
-    def fault(self, kind: str) -> StorageFault | None:
+    def fault(self, kind: str) -> Fault | None:
         return next((fault for fault in self.fired if fault.kind == kind), None)
 
     async def pieces(self) -> AsyncIterator[bytes]:
@@ -105,7 +104,7 @@ class Call:
             yield slice_
 
     async def read_all(self) -> bytes:
-        return await read_body(self.pieces(), _MAX_JSON_BYTES, too_large)
+        return await read_body(self.pieces(), _MAX_JSON_BYTES, StorageApiError)
 
     async def read_json(self) -> dict[str, Any]:
         try:
@@ -121,11 +120,6 @@ class Call:
 
 
 Handler = Callable[[Call], Awaitable[Response]]
-
-
-def injected_error(fault: StorageFault) -> StorageApiError:
-    headers = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
-    return StorageApiError(fault.status, "injected", f"Injected fault: {fault.kind} {fault.status}.", headers)
 
 
 async def throttle(data: bytes, bytes_per_s: int) -> AsyncIterator[bytes]:

@@ -35,9 +35,9 @@ class Conditions:
         required = (self.generation, self.metageneration, self.etag)
         excluded = (self.not_generation, self.not_metageneration, self.not_etag)
         if any(each not in (None, "*", value) for each, value in zip(required, actual, strict=True)):
-            raise StorageApiError(412, "conditionNotMet", _FAILED)
+            raise StorageApiError(412, _FAILED)
         if any(each is not None and each == value for each, value in zip(excluded, actual, strict=True)):
-            raise StorageApiError(304 if reading else 412, "conditionNotMet", _FAILED)
+            raise StorageApiError(304 if reading else 412, _FAILED)
 
 
 def parse(query: Mapping[str, str], headers: Mapping[str, str] | None = None, *, prefix: str = "if") -> Conditions:

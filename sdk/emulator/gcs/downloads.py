@@ -98,5 +98,5 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
             return None
     if start >= stop:
         message = "The requested range cannot be satisfied."
-        raise StorageApiError(416, "requestedRangeNotSatisfiable", message, {"Content-Range": f"bytes */{size}"})
+        raise StorageApiError(416, message, {"Content-Range": f"bytes */{size}"})
     return start, stop

@@ -6,13 +6,27 @@ from typing import Any
 
 from ..errors import ApiError
 
+_REASONS = {
+    304: "conditionNotMet",
+    400: "invalid",
+    403: "forbidden",
+    404: "notFound",
+    405: "methodNotAllowed",
+    409: "conflict",
+    412: "conditionNotMet",
+    413: "uploadTooLarge",
+    416: "requestedRangeNotSatisfiable",
+    500: "internalError",
+    501: "notImplemented",
+}
+
 
 class StorageApiError(ApiError):
-    """A request to Cloud Storage that is answered with an error; `reason` is a word such as "conditionNotMet"."""
+    """A request that is answered with an error; `reason` is a word, by default the one that belongs to the code."""
 
-    def __init__(self, code: int, reason: str, message: str, headers: dict[str, str] | None = None) -> None:
+    def __init__(self, code: int, message: str, headers: dict[str, str] | None = None, *, reason: str = "") -> None:
         super().__init__(code, message, headers)
-        self.reason = reason
+        self.reason = reason or _REASONS.get(code, "backendError")
 
     def body(self) -> dict[str, Any]:
         detail = {"message": self.message, "domain": "global", "reason": self.reason}
@@ -20,24 +34,8 @@ class StorageApiError(ApiError):
 
 
 def invalid(message: str) -> StorageApiError:
-    return StorageApiError(400, "invalid", message)
-
-
-def no_bucket(name: str) -> StorageApiError:
-    return StorageApiError(404, "notFound", f"The specified bucket does not exist. Received: {name!r}.")
-
-
-def no_object(bucket: str, name: str) -> StorageApiError:
-    return StorageApiError(404, "notFound", f"No such object: {bucket}/{name}")
-
-
-def too_large(message: str) -> StorageApiError:
-    return StorageApiError(413, "uploadTooLarge", message)
-
-
-def internal_error(message: str) -> StorageApiError:
-    return StorageApiError(500, "internalError", message)
+    return StorageApiError(400, message)
 
 
 def not_emulated(what: str) -> StorageApiError:
-    return StorageApiError(501, "notImplemented", f"podlift's emulator of Cloud Storage does not know {what}.")
+    return StorageApiError(501, f"podlift's emulator of Cloud Storage does not know {what}.")

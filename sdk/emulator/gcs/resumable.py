@@ -100,7 +100,7 @@ class ResumableUploads:
         if lost is not None:
             self._close_writer(session.id)
             call.state.delete_session(session)
-            raise StorageApiError(lost.status, "notFound", "The upload session is gone.")
+            raise StorageApiError(lost.status, "The upload session is gone.")
         # A client whose request timed out may send the next one while the first one is still being served.
         lock = self._locks.setdefault(session.id, asyncio.Lock())
         async with lock:
@@ -116,7 +116,7 @@ class ResumableUploads:
     def _session(self, call: Call) -> UploadSession:
         session = call.state.session(call.query.get("upload_id", ""))
         if session is None or session.bucket != call.route.bucket:
-            raise StorageApiError(404, "notFound", "No such upload session: it was lost, cancelled or never started.")
+            raise StorageApiError(404, "No such upload session: it was lost, cancelled or never started.")
         return session
 
     async def _receive_chunk(self, call: Call, session: UploadSession) -> Response:

@@ -129,7 +129,7 @@ def _upload(method: str, query: Mapping[str, str], headers: Mapping[str, str]) -
         if kind in ("media", "multipart"):
             return "objects.insert"
         raise invalid(f"uploadType is media, multipart or resumable. Received: {kind!r}.")
-    raise StorageApiError(405, "methodNotAllowed", f"{method} is not a method of an upload.")
+    raise StorageApiError(405, f"{method} is not a method of an upload.")
 
 
 def _json(method: str, parts: list[str], query: Mapping[str, str]) -> StorageRoute:

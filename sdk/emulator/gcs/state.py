@@ -16,7 +16,7 @@ from ...errors import InputError
 from .. import data_folder
 from .blobs import Blob, Blobs
 from .conditions import Conditions
-from .errors import StorageApiError, no_bucket, no_object
+from .errors import StorageApiError
 from .listing import ListedObject
 from .records import Bucket, Object, UploadSession, timestamp
 
@@ -107,7 +107,7 @@ class StorageState:
     def bucket(self, name: str) -> Bucket:
         row = self._run("SELECT record FROM buckets WHERE name = ?", name).fetchone()
         if row is None:
-            raise no_bucket(name)
+            raise StorageApiError(404, f"The specified bucket does not exist. Received: {name!r}.")
         return Bucket.from_json(row[0])
 
     def has_bucket(self, name: str) -> bool:
@@ -118,7 +118,7 @@ class StorageState:
 
     def create_bucket(self, name: str, fields: dict[str, Any]) -> Bucket:
         if self.has_bucket(name):
-            raise StorageApiError(409, "conflict", f"The bucket exists already. Received: {name!r}.")
+            raise StorageApiError(409, f"The bucket exists already. Received: {name!r}.")
         now = self.now()
         return self._store_bucket(Bucket(name=name, metageneration=1, created=now, updated=now, fields=fields))
 
@@ -134,7 +134,7 @@ class StorageState:
 
     def delete_bucket(self, name: str) -> None:
         if self._run("SELECT 1 FROM objects WHERE bucket = ? LIMIT 1", name).fetchone():
-            raise StorageApiError(409, "conflict", "The bucket you tried to delete is not empty.")
+            raise StorageApiError(409, "The bucket you tried to delete is not empty.")
         with self.transaction():
             self._run("DELETE FROM buckets WHERE name = ?", name)
 
@@ -162,7 +162,7 @@ class StorageState:
         self.bucket(bucket)
         found = self.find(bucket, name, generation)
         if found is None:
-            raise no_object(bucket, name)
+            raise StorageApiError(404, f"No such object: {bucket}/{name}")
         conditions.check(found, reading=reading)
         return found
 

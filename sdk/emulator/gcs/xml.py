@@ -101,14 +101,15 @@ async def complete(call: Call) -> Response:
     stored = call.state.parts(session)
     parts = [(int(number), etag.replace("&quot;", "").strip('"')) for number, etag in _PART.findall(body)]
     if not parts or [number for number, _ in parts] != sorted({number for number, _ in parts}):
-        raise StorageApiError(400, "InvalidPartOrder", "The parts are not named, or not in the order of their numbers.")
+        raise StorageApiError(
+            400, "The parts are not named, or not in the order of their numbers.", reason="InvalidPartOrder"
+        )
     for number, etag in parts:
         if number not in stored or stored[number][1] != etag:
-            raise StorageApiError(400, "InvalidPart", f"Part {number} was not uploaded, or its ETag differs.")
+            raise StorageApiError(400, f"Part {number} was not uploaded, or its ETag differs.", reason="InvalidPart")
     if any(stored[number][2] < _MIN_PART_BYTES for number, _ in parts[:-1]):
-        raise StorageApiError(
-            400, "EntityTooSmall", f"Every part but the last one has at least {_MIN_PART_BYTES} bytes."
-        )
+        text = f"Every part but the last one has at least {_MIN_PART_BYTES} bytes."
+        raise StorageApiError(400, text, reason="EntityTooSmall")
     blob = await call.state.blobs.concatenate([stored[number][0] for number, _ in parts])
     with call.state.blobs.removed_on_error(blob), call.state.transaction():
         made = call.state.commit(session.bucket, session.name, blob, session.fields)
@@ -126,7 +127,7 @@ async def abort(call: Call) -> Response:
 def _session(call: Call) -> UploadSession:
     session = call.state.session(call.query.get("uploadId", ""))
     if session is None or (session.bucket, session.name) != (call.route.bucket, call.route.object):
-        raise StorageApiError(404, "NoSuchUpload", "No such upload: it was completed, aborted or never started.")
+        raise StorageApiError(404, "No such upload: it was completed, aborted or never started.", reason="NoSuchUpload")
     return session
 
 

@@ -18,14 +18,14 @@ from starlette.types import Receive, Scope, Send
 
 from ...process.redirect.tokens import ReplicaIdentity
 from .. import data_folder
-from ..connections import Connections, Journal
+from ..connections import Journal
 from ..errors import DroppedError, read_body, with_error_response, words
-from ..faults import VertexFault, VertexFaults
+from ..faults import FaultRules
 from ..gcs.state import StorageState
 from . import bodies, machines
 from .entries import LogEntries
 from .environment import project_number
-from .errors import VertexApiError, internal_error, invalid, not_emulated, too_large
+from .errors import VertexApiError, invalid, not_emulated
 from .jobs import CustomJobs
 from .lifecycle import JobTimings
 from .scheduler import JobScheduler, JobTable
@@ -145,20 +145,18 @@ class VertexApp:
         clock: EmulatorClock,
         timings: JobTimings,
         capacity: int,
-        connections: Connections,
+        faults: FaultRules,
         journal: Journal,
     ) -> None:
         data_folder.make_subfolder(folder)
-        self._storage, self._connections, self._journal = storage, connections, journal
-        self.clock, self.faults = clock, VertexFaults()
+        self._storage, self._faults, self._journal, self.clock = storage, faults, journal, clock
         self._table = JobTable(folder / "jobs.sqlite")
         self._entries = LogEntries(folder / "entries.sqlite", clock)
-        self.scheduler = JobScheduler(self._table, clock, self._entries, self.faults, timings, capacity)
-        self.jobs = CustomJobs(self._table, self.scheduler, clock, self.faults, timings)
+        self.scheduler = JobScheduler(self._table, clock, self._entries, self._faults, timings, capacity)
+        self.jobs = CustomJobs(self._table, self.scheduler, clock, self._faults, timings)
 
     def clear(self) -> None:
-        """End and remove all jobs, log entries and faults, and reset the clock."""
-        self.faults.replace([])
+        """End and remove all jobs and log entries, and reset the clock."""
         self.jobs.clear()
         self._entries.clear()
         self.clock.reset()
@@ -169,12 +167,12 @@ class VertexApp:
         self._table.close()
 
     @staticmethod
-    def serves(path: str, headers: dict[str, str]) -> bool:
+    def serves(path: str, headers: Mapping[str, str]) -> bool:
         return path.startswith(("/v1/", "/v1beta1/", "/v2/")) or _is_metadata_request(path, headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._journal.request(scope, self._connections) as entry:
-            answer = await with_error_response(self._answer(Request(scope, receive), entry), internal_error)
+        with self._journal.request(scope) as entry:
+            answer = await with_error_response(self._answer(Request(scope, receive), entry), VertexApiError)
             await answer(scope, receive, send)
             entry["status"] = answer.status_code
 
@@ -186,7 +184,7 @@ class VertexApp:
             return await self._with_faults(entry, lambda: self._metadata(request, headers, query))
         route = find_route(request.method, unquote(request.scope["raw_path"].decode("latin-1")), query)
         entry["operation"] = route.operation
-        body = await read_body(request.stream(), _MAX_BODY_BYTES, too_large)
+        body = await read_body(request.stream(), _MAX_BODY_BYTES, VertexApiError)
         job: dict[str, Any] = {}
         if route.operation == "customJobs.create":
             job = bodies.parse(body)
@@ -196,7 +194,7 @@ class VertexApp:
         return await self._with_faults(entry, lambda: self._perform(route, query, body, job))
 
     async def _with_faults(self, entry: dict[str, Any], work: Callable[[], Awaitable[Response]]) -> Response:
-        fired = self.faults.for_request(entry["operation"], entry["object"])
+        fired = self._faults.for_request(entry["operation"], entry["object"])
         entry["faults"] = [fault.kind for fault in fired]
         for fault in fired:
             if fault.kind == "latency":
@@ -204,13 +202,13 @@ class VertexApp:
             elif fault.kind == "drop_before":
                 raise DroppedError
             elif fault.kind == "status_before":
-                raise _injected_error(fault)
+                raise fault.error(VertexApiError)
         answer = await work()
         for fault in fired:
             if fault.kind == "drop_after":
                 raise DroppedError
             if fault.kind == "status_after":
-                raise _injected_error(fault)
+                raise fault.error(VertexApiError)
         return answer
 
     async def _perform(self, route: VertexRoute, query: dict[str, str], body: bytes, job: dict[str, Any]) -> Response:
@@ -239,7 +237,7 @@ class VertexApp:
         elif route.operation == "operations.get":
             answer = jobs.operation(*location, route.id)
         elif route.operation == "quotas.get":
-            exceeded = self.faults.contain(lambda fault: fault.kind == "quota")
+            exceeded = self._faults.contain("quota")
             answer = machines.quota_response(route.project, route.id, exceeded=exceeded)
         else:
             # A long list takes a while: in another thread it does not block the other requests.
@@ -255,11 +253,6 @@ class VertexApp:
         email = account or f"service-{project}@gcp-sa-aiplatform-cc.iam.gserviceaccount.com"
         tree = _metadata_tree(project, email, preempted=jobs.preempted(replica.job, replica.name))
         return _metadata_response(request.url.path, headers, query, tree)
-
-
-def _injected_error(fault: VertexFault) -> VertexApiError:
-    headers = {} if fault.retry_after_s is None else {"Retry-After": str(fault.retry_after_s)}
-    return VertexApiError(fault.status, f"Injected fault: {fault.kind} {fault.status}.", headers=headers)
 
 
 def _check_empty(body: bytes) -> None:

@@ -31,10 +31,10 @@ class VertexApiError(ApiError):
         self,
         code: int,
         message: str,
+        headers: dict[str, str] | None = None,
         *,
         status: str = "",
         details: Sequence[dict[str, Any]] = (),
-        headers: dict[str, str] | None = None,
     ) -> None:
         super().__init__(code, message, headers)
         self.status = status or _STATUS.get(code, "UNKNOWN")
@@ -56,14 +56,6 @@ def invalid(problems: Sequence[tuple[str, str]]) -> VertexApiError:
 
 def not_found(name: str) -> VertexApiError:
     return VertexApiError(404, f"The {name} does not exist.")
-
-
-def too_large(message: str) -> VertexApiError:
-    return VertexApiError(413, message)
-
-
-def internal_error(message: str) -> VertexApiError:
-    return VertexApiError(500, message)
 
 
 def not_emulated(what: str) -> VertexApiError:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..faults import VertexFaults
+from ..faults import FaultRules
 from . import bodies, lifecycle, listing, machines
 from .environment import project_number, replicas
 from .errors import VertexApiError, invalid, not_found
@@ -28,7 +28,7 @@ class CustomJobs:
     """All custom jobs. Safe to use from any thread. Its methods raise `VertexApiError` for what the service rejects."""
 
     def __init__(
-        self, table: JobTable, scheduler: JobScheduler, clock: EmulatorClock, faults: VertexFaults, timings: JobTimings
+        self, table: JobTable, scheduler: JobScheduler, clock: EmulatorClock, faults: FaultRules, timings: JobTimings
     ) -> None:
         self._table, self._scheduler, self._clock = table, scheduler, clock
         self._faults, self._timings = faults, timings

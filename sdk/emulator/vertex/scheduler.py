@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import data_folder
-from ..faults import VertexFault, VertexFaults
+from ..faults import Fault, FaultRules
 from . import lifecycle
 from .entries import LogEntries
 from .launcher import JobRunner, ReplicaGroup, ReplicaLauncher
@@ -122,7 +122,7 @@ class _ActiveJob:
 class _TimedFault:
     at: float
     job: int
-    fault: VertexFault = field(compare=False)
+    fault: Fault = field(compare=False)
 
 
 class JobScheduler:
@@ -136,7 +136,7 @@ class JobScheduler:
         table: JobTable,
         clock: EmulatorClock,
         entries: LogEntries,
-        faults: VertexFaults,
+        faults: FaultRules,
         timings: JobTimings,
         capacity: int,
     ) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import requests
 from google.api_core import exceptions
 from google.cloud.aiplatform_v1.types import JobState
 from served import PARENT, WAIT_S, body, pool
 
-from sdk.emulator.faults import parse_vertex_faults as parse
+from sdk.emulator.faults import parse_faults
 from sdk.errors import InputError
 
 
@@ -243,7 +245,8 @@ def test_faults_of_both_services_in_one_script(vertex) -> None:
 
 def test_the_mistakes_of_a_rule_are_sentences() -> None:
     with pytest.raises(InputError) as caught:
-        parse([{"kind": "preempt", "log": "(", "nth": 0, "operaton": "x"}, 3, {"kind": "oom", "nth": [], "lists": 1.5}])
+        rules = [{"kind": "preempt", "log": "(", "nth": 0, "operaton": "x"}, {"kind": "oom", "nth": [], "lists": 1.5}]
+        parse_faults(json.dumps([3, *({"api": "vertex", **rule} for rule in rules)]))
     text = str(caught.value)
     for words in (
         "log is a regular expression",
