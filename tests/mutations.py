@@ -632,7 +632,7 @@ MUTATIONS = (
     Mutation(
         "an emulated job may be cancelled after its end",
         "sdk/emulator/vertex/lifecycle.py",
-        '    if status.phase == "over" or status.state == CANCELLING:\n        return status, []\n',
+        '        if phase == "over" or self.status.state == CANCELLING:\n            return\n',
         "",
         (LIFECYCLE,),
     ),
@@ -646,22 +646,22 @@ MUTATIONS = (
     Mutation(
         "an emulated worker restarts once too often",
         "sdk/emulator/vertex/lifecycle.py",
-        "    if count <= _WORKER_RESTARTS:\n",
-        "    if count <= _WORKER_RESTARTS + 1:\n",
+        "        count = status.restarts.get(replica, 0) + 1\n",
+        "        count = status.restarts.get(replica, 0)\n",
         (LIFECYCLE,),
     ),
     Mutation(
         "the chief's success is forgotten when another replica fails with it",
         "sdk/emulator/vertex/lifecycle.py",
-        "    if codes.get(CHIEF) == 0:\n",
-        "    if set(codes.values()) == {0}:\n",
+        "        if codes.get(CHIEF) == 0:\n",
+        "        if set(codes.values()) == {0}:\n",
         (LIFECYCLE,),
     ),
     Mutation(
         "a timeout of an emulated job begins anew with each start",
         "sdk/emulator/vertex/lifecycle.py",
-        "    started = now if status.started is None else status.started\n",
-        "    started = now\n",
+        "            started = self.now if self.status.started is None else self.status.started\n",
+        "            started = self.now\n",
         (LIFECYCLE,),
     ),
 )

@@ -48,7 +48,10 @@ class Connections:
 
             def connection_made(self, transport: Any) -> None:
                 super().connection_made(transport)
-                connections._add(self.client, transport)
+                waiting = connections._waiting
+                connections._open[self.client] = waiting[self.client] = transport
+                if len(waiting) > _MAX_WAITING:
+                    waiting.pop(next(iter(waiting))).abort()
                 self.limit_head()
 
             def data_received(self, data: bytes) -> None:
@@ -70,21 +73,13 @@ class Connections:
                     self.head_timer = None
 
             def connection_lost(self, exc: Exception | None) -> None:
-                connections._remove(self.client)
+                connections._open.pop(self.client, None)
+                connections._waiting.pop(self.client, None)
                 if self.head_timer is not None:
                     self.head_timer.cancel()
                 super().connection_lost(exc)
 
         return WatchedProtocol
-
-    def _add(self, client: Any, transport: Any) -> None:
-        self._open[client] = self._waiting[client] = transport
-        if len(self._waiting) > _MAX_WAITING:
-            self._waiting.pop(next(iter(self._waiting))).abort()
-
-    def _remove(self, client: Any) -> None:
-        self._open.pop(client, None)
-        self._waiting.pop(client, None)
 
     def admit(self, scope: Scope) -> bool:
         """Admit the client of a request that has shown the token; False if too many are admitted."""

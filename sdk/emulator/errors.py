@@ -14,6 +14,12 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
+def is_label(text: str, max_characters: int) -> bool:
+    # Letters of all scripts are allowed, as long as they are not capital ones.
+    letters = all(each in "-_" or (each.isalnum() and each == each.lower()) for each in text)
+    return letters and len(text) <= max_characters
+
+
 class ApiError(Exception):
     """A request that is answered with an error; each service has a form of its own."""
 

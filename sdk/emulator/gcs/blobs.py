@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import google_crc32c
@@ -52,11 +51,10 @@ class BlobWriter:
     def __enter__(self) -> BlobWriter:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.discard()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close()
+        if kind is not None:
+            self.path.unlink(missing_ok=True)
 
     def write(self, data: bytes) -> None:
         """Append. The data survive a kill of this process once this returns."""
@@ -82,10 +80,6 @@ class BlobWriter:
     def close(self) -> None:
         self._file.close()
 
-    def discard(self) -> None:
-        self.close()
-        self.path.unlink(missing_ok=True)
-
 
 class Blobs:
     def __init__(self, folder: Path) -> None:
@@ -107,19 +101,20 @@ class Blobs:
     async def concatenate(self, parts: Sequence[str]) -> Blob:
         """Return a new blob with the bytes of others, which may be removed meanwhile."""
         links = [self.link(part) for part in parts]
+
+        def copy() -> Blob:
+            with self.writer() as writer:
+                for link in links:
+                    with self.path(link).open("rb") as file:
+                        while piece := file.read(_PIECE_BYTES):
+                            writer.write(piece)
+                return writer.finish(md5=False)
+
         try:
-            return await asyncio.to_thread(self._copy_into_one, links)
+            return await asyncio.to_thread(copy)
         finally:
             for link in links:
                 self.remove(link)
-
-    def _copy_into_one(self, parts: Sequence[str]) -> Blob:
-        with self.writer() as writer:
-            for part in parts:
-                with self.path(part).open("rb") as file:
-                    while piece := file.read(_PIECE_BYTES):
-                        writer.write(piece)
-            return writer.finish(md5=False)
 
     def size(self, blob: str) -> int:
         try:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...errors import nearest
-from ..errors import words
+from ..errors import is_label, words
 from .errors import invalid, not_emulated
 from .records import BUCKET_OUTPUT_FIELDS, OBJECT_OUTPUT_FIELDS
 
@@ -140,19 +140,15 @@ def _label_problems(labels: object) -> list[str]:
         return []
     if not isinstance(labels, dict) or len(labels) > _MAX_LABELS:
         return [f"The labels of a bucket map at most {_MAX_LABELS} names to strings. Received: {labels!r}."]
-    return [
-        f"Invalid label: {name!r}: {text!r}. Both have at most {_MAX_LABEL_CHARACTERS} lowercase letters, digits, dashes and "
-        "underscores, and the name begins with a letter."
-        for name, text in labels.items()
-        if not (
-            name[:1].isalpha() and _is_label(name) and (text is None or (isinstance(text, str) and _is_label(text)))
-        )
-    ]
-
-
-def _is_label(text: str) -> bool:
-    letters = all(each in "-_" or (each.isalnum() and each == each.lower()) for each in text)
-    return letters and len(text) <= _MAX_LABEL_CHARACTERS
+    found = []
+    for name, text in labels.items():
+        is_text = text is None or (isinstance(text, str) and is_label(text, _MAX_LABEL_CHARACTERS))
+        if not (name[:1].isalpha() and is_label(name, _MAX_LABEL_CHARACTERS) and is_text):
+            found.append(
+                f"Invalid label: {name!r}: {text!r}. Both have at most {_MAX_LABEL_CHARACTERS} lowercase letters, digits, "
+                "dashes and underscores, and the name begins with a letter."
+            )
+    return found
 
 
 def check_bucket(name: object) -> str:

@@ -61,7 +61,7 @@ def list_page(scan: Scan, query: ListQuery) -> Page:
     page, reached = Page(), query.after
     for shown, cursor in _walk(scan, query):
         if len(page.items) + len(page.prefixes) >= query.limit:
-            page.token = _token(reached)
+            page.token = base64.urlsafe_b64encode(json.dumps(reached).encode()).decode()
             return page
         if isinstance(shown, str):
             page.prefixes.append(shown)
@@ -109,17 +109,13 @@ def _successor(prefix: str) -> str:
     return prefix[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
 
 
-def _token(cursor: Cursor) -> str:
-    return base64.urlsafe_b64encode(json.dumps(cursor).encode()).decode()
-
-
 def read_token(text: str) -> Cursor:
     try:
-        name, generation, group = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
+        cursor = Cursor(*json.loads(base64.urlsafe_b64decode(text.encode("ascii"))))
     except (ValueError, TypeError, RecursionError):
-        raise invalid(f"Invalid page token. Received: {text!r}.") from None
-    if isinstance(name, str) and isinstance(group, str) and type(generation) is int:
-        return Cursor(name, generation, group)
+        cursor = None
+    if cursor is not None and [type(each) for each in cursor] == [str, int, str]:
+        return cursor
     raise invalid(f"Invalid page token. Received: {text!r}.")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from starlette.responses import JSONResponse, Response
@@ -11,7 +12,7 @@ from .blobs import Blob
 from .bodies import check_fields, check_object, object_fields
 from .call import Call
 from .errors import invalid, not_emulated
-from .listing import MAX_RESULTS, Cursor, ListedObject, ListQuery, glob_pattern, list_page, read_token
+from .listing import MAX_RESULTS, Cursor, ListQuery, glob_pattern, list_page, read_token
 from .records import OBJECT_OUTPUT_FIELDS, Object, merge_patch, object_resource
 
 _MAX_SOURCES = 32
@@ -25,14 +26,9 @@ async def get(call: Call) -> Response:
 async def list_objects(call: Call) -> Response:
     await call.apply_faults("")
     query, bucket = call.query, call.route.bucket
-    versions = flag(call, "versions")
     if flag(call, "softDeleted"):
         raise not_emulated("softDeleted of a listing")
     call.state.bucket(bucket)
-
-    def scan(name: str, generation: int, limit: int) -> list[ListedObject]:
-        return call.state.scan(bucket, name, generation, limit, versions=versions)
-
     list_query = ListQuery(
         prefix=query.get("prefix", ""),
         delimiter=query.get("delimiter", ""),
@@ -43,7 +39,7 @@ async def list_objects(call: Call) -> Response:
         limit=max_results(call),
         after=read_token(query["pageToken"]) if query.get("pageToken") else Cursor(),
     )
-    page = list_page(scan, list_query)
+    page = list_page(partial(call.state.scan, bucket, versions=flag(call, "versions")), list_query)
     items = [object_resource(Object.from_json(item.record), call.base_url) for item in page.items]
     answer = {"items": items, "prefixes": page.prefixes, "nextPageToken": page.token}
     return JSONResponse({"kind": "storage#objects", **{name: value for name, value in answer.items() if value}})

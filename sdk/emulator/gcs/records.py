@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timezone
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -12,6 +12,7 @@ from urllib.parse import quote
 from ..errors import words
 
 T = TypeVar("T", bound="_Record")
+R = TypeVar("R", bound="_Resource")
 # The service sets these fields; they are ignored when a client sends them back with a resource.
 OBJECT_OUTPUT_FIELDS = words(
     "kind id selfLink mediaLink name bucket generation metageneration size md5Hash crc32c etag timeCreated updated timeDeleted"
@@ -37,13 +38,19 @@ class _Record:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bucket(_Record):
+class _Resource(_Record):
     name: str
-    metageneration: int
     created: str
     updated: str
     fields: dict[str, Any]
+    metageneration: int = 1
 
+    def changed(self: R, fields: dict[str, Any], now: str) -> R:
+        return replace(self, fields=fields, metageneration=self.metageneration + 1, updated=now)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket(_Resource):
     @property
     def versioned(self) -> bool:
         """Whether an object that is replaced or deleted stays as a noncurrent generation."""
@@ -51,20 +58,15 @@ class Bucket(_Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Object(_Record):
+class Object(_Resource):
     """One generation of an object; `blob` is the file of its bytes, `deleted` is set for a noncurrent one."""
 
     bucket: str
-    name: str
     generation: int
-    metageneration: int
     blob: str
     size: int
     crc32c: str
     md5: str | None
-    created: str
-    updated: str
-    fields: dict[str, Any]
     deleted: str | None = None
     components: int | None = None
 

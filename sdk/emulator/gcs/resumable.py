@@ -24,8 +24,6 @@ from .uploads import commit_upload, corrupted, upload_fields
 
 _QUANTUM_BYTES = 256 << 10
 _MAX_OPEN_FILES = 128
-
-
 _CONTENT_RANGE = re.compile(r"bytes (?:(\d{1,19})-(\d{1,19})|\*)/(\d{1,19}|\*)")
 
 
@@ -98,8 +96,7 @@ class ResumableUploads:
         await call.apply_faults(session.name)
         lost = call.fault("lose_session")
         if lost is not None:
-            self._close_writer(session.id)
-            call.state.delete_session(session)
+            self._end(call, session)
             raise StorageApiError(lost.status, "The upload session is gone.")
         # A client whose request timed out may send the next one while the first one is still being served.
         lock = self._locks.setdefault(session.id, asyncio.Lock())
@@ -109,9 +106,12 @@ class ResumableUploads:
     async def cancel(self, call: Call) -> Response:
         session = self._session(call)
         await call.apply_faults(session.name)
+        self._end(call, session)
+        return Response(status_code=499)
+
+    def _end(self, call: Call, session: UploadSession) -> None:
         self._close_writer(session.id)
         call.state.delete_session(session)
-        return Response(status_code=499)
 
     def _session(self, call: Call) -> UploadSession:
         session = call.state.session(call.query.get("upload_id", ""))
@@ -132,9 +132,8 @@ class ResumableUploads:
             return await self._finish(call, session, total)
         if chunk.start is not None and stored % _QUANTUM_BYTES:
             self._truncate_to_quantum(call, session)
-            raise invalid(
-                f"Every chunk but the last one is a multiple of {_QUANTUM_BYTES} bytes. Received: {stored} in all."
-            )
+            text = f"Every chunk but the last one is a multiple of {_QUANTUM_BYTES} bytes."
+            raise invalid(f"{text} Received: {stored} in all.")
         return Response(status_code=308, headers={"Range": f"bytes=0-{stored - 1}"} if stored else {})
 
     async def _append(self, call: Call, session: UploadSession, chunk: Chunk, stored: int) -> int:

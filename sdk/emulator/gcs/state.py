@@ -59,7 +59,7 @@ class StorageState:
         self._clock = clock
         self._orphaned_blobs: list[str] = []
         self.blobs = Blobs(folder / "blobs")
-        self.blobs.remove_unknown({blob for table in _WITH_BLOBS for blob in self._blobs_of(table)})
+        self.blobs.remove_unknown({blob for table in _WITH_BLOBS for blob in self._blobs(table)})
 
     def close(self) -> None:
         self._db.close()
@@ -68,8 +68,8 @@ class StorageState:
     def _run(self, statement: str, *values: object) -> sqlite3.Cursor:
         return self._db.execute(statement, values)
 
-    def _blobs_of(self, table: str) -> list[str]:
-        return [row[0] for row in self._run(f"SELECT blob FROM {table}")]  # noqa: S608
+    def _blobs(self, source: str, *values: object) -> list[str]:
+        return [row[0] for row in self._run(f"SELECT blob FROM {source}", *values)]  # noqa: S608
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -98,7 +98,7 @@ class StorageState:
         """Remove everything but the highest generation that was assigned."""
         with self.transaction():
             for table in _WITH_BLOBS:
-                self._orphaned_blobs += self._blobs_of(table)
+                self._orphaned_blobs += self._blobs(table)
                 self._run(f"DELETE FROM {table}")  # noqa: S608
             self._run("DELETE FROM buckets")
 
@@ -120,12 +120,10 @@ class StorageState:
         if self.has_bucket(name):
             raise StorageApiError(409, f"The bucket exists already. Received: {name!r}.")
         now = self.now()
-        return self._store_bucket(Bucket(name=name, metageneration=1, created=now, updated=now, fields=fields))
+        return self._store_bucket(Bucket(name=name, created=now, updated=now, fields=fields))
 
     def change_bucket(self, old: Bucket, fields: dict[str, Any]) -> Bucket:
-        return self._store_bucket(
-            replace(old, fields=fields, metageneration=old.metageneration + 1, updated=self.now())
-        )
+        return self._store_bucket(old.changed(fields, self.now()))
 
     def _store_bucket(self, bucket: Bucket) -> Bucket:
         with self.transaction():
@@ -142,12 +140,9 @@ class StorageState:
 
     def find(self, bucket: str, name: str, generation: int | None = None) -> Object | None:
         """Return the live object, or one generation of it; None if it does not exist."""
-        if generation is None:
-            found = self._run("SELECT record FROM objects WHERE bucket = ? AND name = ? AND live", bucket, name)
-        else:
-            query = "SELECT record FROM objects WHERE bucket = ? AND name = ? AND generation = ?"
-            found = self._run(query, bucket, name, generation)
-        row = found.fetchone()
+        query = "SELECT record FROM objects WHERE bucket = ?1 AND name = ?2 AND "
+        query += "live" if generation is None else "generation = ?3"
+        row = self._run(query, bucket, name, *([] if generation is None else [generation])).fetchone()
         return None if row is None else Object.from_json(row[0])
 
     def get(
@@ -199,27 +194,24 @@ class StorageState:
             now = self.now()
             if current is not None:
                 self._retire(current, now, keep=versioned)
-            return self._write(
-                Object(
-                    bucket=bucket,
-                    name=name,
-                    generation=self._next_generation(),
-                    metageneration=1,
-                    blob=blob.id,
-                    size=blob.size,
-                    crc32c=blob.crc32c,
-                    md5=blob.md5,
-                    created=now,
-                    updated=now,
-                    fields=fields,
-                    components=components,
-                )
+            made = Object(
+                bucket=bucket,
+                name=name,
+                generation=self._next_generation(),
+                blob=blob.id,
+                size=blob.size,
+                crc32c=blob.crc32c,
+                md5=blob.md5,
+                created=now,
+                updated=now,
+                fields=fields,
+                components=components,
             )
+            return self._write(made)
 
     def change(self, old: Object, fields: dict[str, Any]) -> Object:
         with self.transaction():
-            changed = replace(old, fields=fields, metageneration=old.metageneration + 1, updated=self.now())
-            return self._write(changed)
+            return self._write(old.changed(fields, self.now()))
 
     def delete(self, record: Object, *, permanently: bool) -> None:
         """Remove a generation; unless `permanently`, a bucket with versioning keeps it as a noncurrent one."""
@@ -261,17 +253,14 @@ class StorageState:
     def delete_session(self, session: UploadSession) -> None:
         with self.transaction():
             self._orphaned_blobs += [session.blob] if session.blob and not session.finished else []
-            self._orphaned_blobs += [
-                row[0] for row in self._run("SELECT blob FROM parts WHERE session = ?", session.id)
-            ]
+            self._orphaned_blobs += self._blobs("parts WHERE session = ?", session.id)
             self._run("DELETE FROM parts WHERE session = ?", session.id)
             self._run("DELETE FROM sessions WHERE id = ?", session.id)
 
     def store_part(self, session: UploadSession, number: int, blob: Blob) -> None:
         """Store one part of a multipart upload of the XML API; the same number again replaces it."""
         with self.transaction():
-            query = "SELECT blob FROM parts WHERE session = ? AND number = ?"
-            self._orphaned_blobs += [row[0] for row in self._run(query, session.id, number)]
+            self._orphaned_blobs += self._blobs("parts WHERE session = ? AND number = ?", session.id, number)
             values = (session.id, number, blob.id, blob.md5, blob.size)
             self._run("REPLACE INTO parts VALUES (?, ?, ?, ?, ?)", *values)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from starlette.requests import Request
@@ -20,12 +19,12 @@ from ...process.redirect.tokens import ReplicaIdentity
 from .. import data_folder
 from ..connections import Journal
 from ..errors import DroppedError, read_body, with_error_response, words
-from ..faults import FaultRules
+from ..faults import Fault, FaultRules
 from ..gcs.state import StorageState
 from . import bodies, machines
 from .entries import LogEntries
 from .environment import project_number
-from .errors import VertexApiError, invalid, not_emulated
+from .errors import VertexApiError, invalid, not_emulated, unknown_name
 from .jobs import CustomJobs
 from .lifecycle import JobTimings
 from .scheduler import JobScheduler, JobTable
@@ -108,17 +107,16 @@ def _metadata_tree(project: str, email: str, *, preempted: bool) -> dict[str, An
     }
 
 
-@dataclass(frozen=True, kw_only=True)
-class VertexRoute:
+class VertexRoute(NamedTuple):
     operation: str
     project: str = ""
     region: str = ""
     id: str = ""
 
 
-def find_route(method: str, path: str, query: Mapping[str, str]) -> VertexRoute:
+def _find_route(method: str, path: str, query: Mapping[str, str]) -> VertexRoute:
     matches = ((re.fullmatch(pattern, path, re.DOTALL), name) for verb, pattern, name in _ROUTES if verb == method)
-    route = next((VertexRoute(operation=name, **match.groupdict()) for match, name in matches if match), None)
+    route = next((VertexRoute(name, **match.groupdict()) for match, name in matches if match), None)
     if route is None:
         raise not_emulated(f"{method} {path[:200]}")
     if not route.region:
@@ -178,22 +176,26 @@ class VertexApp:
 
     async def _answer(self, request: Request, entry: dict[str, Any]) -> Response:
         query = dict(parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True))
-        headers = {name.lower(): text for name, text in request.headers.items()}
-        if _is_metadata_request(request.url.path, headers):
+        if _is_metadata_request(request.url.path, request.headers):
             entry["operation"] = "metadata.get"
-            return await self._with_faults(entry, lambda: self._metadata(request, headers, query))
-        route = find_route(request.method, unquote(request.scope["raw_path"].decode("latin-1")), query)
-        entry["operation"] = route.operation
-        body = await read_body(request.stream(), _MAX_BODY_BYTES, VertexApiError)
-        job: dict[str, Any] = {}
-        if route.operation == "customJobs.create":
-            job = bodies.parse(body)
-            entry["object"] = str(job.get("displayName", ""))
+            fired = await self._apply_faults(entry)
+            answer = self._metadata(request, query)
         else:
-            entry["object"] = self.jobs.display_name(route.id)
-        return await self._with_faults(entry, lambda: self._perform(route, query, body, job))
+            route = _find_route(request.method, unquote(request.scope["raw_path"].decode("latin-1")), query)
+            entry["operation"] = route.operation
+            body = await read_body(request.stream(), _MAX_BODY_BYTES, VertexApiError)
+            job = bodies.parse(body) if route.operation == "customJobs.create" else {}
+            entry["object"] = str(job.get("displayName", "")) or self.jobs.display_name(route.id)
+            fired = await self._apply_faults(entry)
+            answer = await self._perform(route, query, body, job)
+        for fault in fired:
+            if fault.kind == "drop_after":
+                raise DroppedError
+            if fault.kind == "status_after":
+                raise fault.error(VertexApiError)
+        return answer
 
-    async def _with_faults(self, entry: dict[str, Any], work: Callable[[], Awaitable[Response]]) -> Response:
+    async def _apply_faults(self, entry: dict[str, Any]) -> list[Fault]:
         fired = self._faults.for_request(entry["operation"], entry["object"])
         entry["faults"] = [fault.kind for fault in fired]
         for fault in fired:
@@ -203,13 +205,7 @@ class VertexApp:
                 raise DroppedError
             elif fault.kind == "status_before":
                 raise fault.error(VertexApiError)
-        answer = await work()
-        for fault in fired:
-            if fault.kind == "drop_after":
-                raise DroppedError
-            if fault.kind == "status_after":
-                raise fault.error(VertexApiError)
-        return answer
+        return fired
 
     async def _perform(self, route: VertexRoute, query: dict[str, str], body: bytes, job: dict[str, Any]) -> Response:
         jobs, location = self.jobs, (route.project, route.region)
@@ -230,7 +226,9 @@ class VertexApp:
             if "customJobs" in answer:
                 answer["customJobs"] = [shown(each) for each in answer["customJobs"]]
         elif route.operation == "customJobs.cancel":
-            _check_empty(body)
+            for name in bodies.read_json(body):
+                if name != "name":
+                    raise unknown_name(name)
             jobs.cancel(*location, route.id)
         elif route.operation == "customJobs.delete":
             answer = jobs.delete(*location, route.id)
@@ -241,23 +239,14 @@ class VertexApp:
             answer = machines.quota_response(route.project, route.id, exceeded=exceeded)
         else:
             # A long list takes a while: in another thread it does not block the other requests.
-            answer = await asyncio.to_thread(self._entries.listed, bodies.read_json(body or b"{}"))
+            answer = await asyncio.to_thread(self._entries.listed, bodies.read_json(body))
         return JSONResponse(answer)
 
-    async def _metadata(self, request: Request, headers: dict[str, str], query: dict[str, str]) -> Response:
+    def _metadata(self, request: Request, query: dict[str, str]) -> Response:
         replica: ReplicaIdentity = request.scope.get("podlift.replica", ReplicaIdentity())
-        jobs = self.jobs
-        row = jobs.find(replica.job)
+        row = self.jobs.find(replica.job)
         project = project_number(_PROJECT) if row is None else row.project
         account = "" if row is None else row.job["jobSpec"].get("serviceAccount", "")
         email = account or f"service-{project}@gcp-sa-aiplatform-cc.iam.gserviceaccount.com"
-        tree = _metadata_tree(project, email, preempted=jobs.preempted(replica.job, replica.name))
-        return _metadata_response(request.url.path, headers, query, tree)
-
-
-def _check_empty(body: bytes) -> None:
-    given = bodies.read_json(body or b"{}")
-    for name in given if isinstance(given, dict) else [given]:
-        if name != "name":
-            text = f"Invalid JSON payload received. Unknown name {json.dumps(name)[:100]}: Cannot find field."
-            raise invalid([("", text)])
+        tree = _metadata_tree(project, email, preempted=self.jobs.preempted(replica.job, replica.name))
+        return _metadata_response(request.url.path, request.headers, query, tree)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from decimal import Decimal
 from importlib import resources
 from typing import Any
 
-from ..errors import words
+from ..errors import is_label, words
 from . import machines
 from .errors import invalid
 
@@ -43,17 +43,20 @@ _WEEK_S = 7 * 86400
 _JOB, _SPEC = "custom_job", "custom_job.job_spec"
 
 
-def read_json(body: bytes) -> Any:
+def read_json(body: bytes) -> dict[str, Any]:
+    """Return the object of a body; an empty body is an empty object."""
     try:
-        return json.loads(body, parse_constant=_no_constant)
+        found = json.loads(body or b"{}", parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise invalid([("", f"Invalid JSON payload received. {error}")]) from None
+    if not isinstance(found, dict):
+        raise invalid([("", "Invalid JSON payload received. The body is not an object.")])
+    return found
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    found = read_json(body or b"{}")
     problems: Problems = []
-    job = _message("CustomJob", found, "custom_job", problems)
+    job = _message("CustomJob", read_json(body), "custom_job", problems)
     if problems:
         raise invalid(problems)
     return {name: value for name, value in job.items() if name not in _OUTPUTS}
@@ -198,15 +201,21 @@ def _wrong(path: str, kind: str, value: Any) -> str:
 
 def problems(job: Mapping[str, Any], region: str) -> Problems:
     """Return the field and the sentence of every mistake; nothing for a valid job."""
-    spec = job.get("jobSpec", {})
-    pools = spec.get("workerPoolSpecs", [])
-    found = [*_named(job), *_labels(job.get("labels", {})), *_extent(pools)]
+    spec, name = job.get("jobSpec", {}), job.get("displayName", "")
+    pools, where = spec.get("workerPoolSpecs", []), f"{_SPEC}.worker_pool_specs"
+    too_long = f"The display name has {len(name)} characters; {_MAX_NAME} are allowed."
+    too_many = f"There are {len(pools)} worker pools; {_MAX_POOLS} are allowed."
+    found = [
+        *_unless(name, f"{_JOB}.display_name", "Required field is not set: custom_job.display_name."),
+        *_unless(len(name) <= _MAX_NAME, f"{_JOB}.display_name", too_long),
+        *_labels(job.get("labels", {})),
+        *_unless(pools, where, f"Required field is not set: {where}."),
+        *_unless(len(pools) <= _MAX_POOLS, where, too_many),
+    ]
     for number, pool in enumerate(pools):
         if pool or number == 0:
-            where = f"{_SPEC}.worker_pool_specs[{number}]"
-            found += _pool(
-                pool, where, first=number == 0, own_machine=not spec.get("persistentResourceId"), region=region
-            )
+            own_machine = not spec.get("persistentResourceId")
+            found += _pool(pool, f"{where}[{number}]", first=number == 0, own_machine=own_machine, region=region)
     return [*found, *_tpu(spec), *_scheduling(spec), *_places(spec)]
 
 
@@ -228,13 +237,6 @@ def _unless(holds: object, field: str, text: str) -> Problems:
     return [] if holds else [(field, text)]
 
 
-def _named(job: Mapping[str, Any]) -> Problems:
-    name, field = job.get("displayName", ""), f"{_JOB}.display_name"
-    too_long = f"The display name has {len(name)} characters; {_MAX_NAME} are allowed."
-    missing = _unless(name, field, "Required field is not set: custom_job.display_name.")
-    return [*missing, *_unless(len(name) <= _MAX_NAME, field, too_long)]
-
-
 def _labels(labels: Mapping[str, str]) -> Problems:
     where = f"{_JOB}.labels"
     allowed = "up to 64 lowercase letters, digits, _ and -."
@@ -242,22 +244,10 @@ def _labels(labels: Mapping[str, str]) -> Problems:
         (where, f"The {what} {json.dumps(text)} of a label is not allowed: {allowed}")
         for name, value in labels.items()
         for what, text in (("key", name), ("value", value))
-        if not _label(text) or (what == "key" and not text)
+        if not is_label(text, 64) or (what == "key" and not text)
     ]
     too_many = f"There are {len(labels)} labels; {_MAX_LABELS} are allowed."
     return [*found, *_unless(len(labels) <= _MAX_LABELS, where, too_many)]
-
-
-def _label(text: str) -> bool:
-    # Letters of all scripts are allowed, as long as they are not capital ones.
-    return len(text) <= 64 and all(each in "_-" or (each.isalnum() and each == each.lower()) for each in text)
-
-
-def _extent(pools: Sequence[Any]) -> Problems:
-    where = f"{_SPEC}.worker_pool_specs"
-    missing = _unless(pools, where, "Required field is not set: custom_job.job_spec.worker_pool_specs.")
-    too_many = f"There are {len(pools)} worker pools; {_MAX_POOLS} are allowed."
-    return [*missing, *_unless(len(pools) <= _MAX_POOLS, where, too_many)]
 
 
 def _pool(pool: Mapping[str, Any], where: str, *, first: bool, own_machine: bool, region: str) -> Problems:

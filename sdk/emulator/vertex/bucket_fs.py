@@ -19,11 +19,9 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYetError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -58,12 +56,6 @@ class FileStat:
     changed_ns: int  # When it was last written or renamed. Programs can set all other times.
 
 
-class OpenForWriting(Enum):
-    NO = "no program has it open for writing"
-    YES = "a program has it open for writing"
-    UNKNOWN = "this file system cannot tell"
-
-
 def walk(top: str, prefix: str = "") -> Iterator[tuple[str, FileStat]]:
     """Yield all files and folders below a folder by their relative names; no links, and no names that are not UTF-8."""
     try:
@@ -94,33 +86,28 @@ def is_path(name: str) -> bool:
 
 
 @contextmanager
-def open_with_lease(path: Path) -> Iterator[tuple[int, OpenForWriting]]:
-    """Open a file; if it is not open for writing, the kernel lets no program open it for writing before the block ends."""
+def open_with_lease(path: Path) -> Iterator[tuple[int, bool | None]]:
+    """Open a file; yield it and whether a program has it open for writing, None if this file system cannot tell.
+
+    If none has, the kernel lets no program open it for writing before the block ends.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        yield handle, _lease(handle)
+        yield handle, _is_written(handle)
     finally:
         os.close(handle)
 
 
-def _lease(handle: int) -> OpenForWriting:
+def _is_written(handle: int) -> bool | None:
     if not hasattr(fcntl, "F_SETLEASE"):
-        return OpenForWriting.UNKNOWN
+        return None
     try:
         # A program that opens it for writing waits for us. The default signal about that would end this process, not SIGURG.
         fcntl.fcntl(handle, fcntl.F_SETSIG, signal.SIGURG)
         fcntl.fcntl(handle, fcntl.F_SETLEASE, fcntl.F_RDLCK)
     except OSError as error:
-        return OpenForWriting.YES if error.errno == errno.EAGAIN else OpenForWriting.UNKNOWN
-    return OpenForWriting.NO
-
-
-def is_written(path: Path) -> bool:
-    try:
-        with open_with_lease(path) as (_, use):
-            return use is OpenForWriting.YES
-    except OSError:
-        return False
+        return True if error.errno == errno.EAGAIN else None
+    return False
 
 
 def make_parents(top: Path, name: str) -> list[str]:
@@ -172,17 +159,15 @@ class StateThread:
             is_here = False  # this thread has no loop
         if is_here:
             raise RuntimeError("What waits for the emulator's state was called in the thread that owns it.")
-        future: Future[T] = Future()
 
-        def step() -> None:
-            try:
-                future.set_result(work())
-            except BaseException as error:  # raised in the caller's thread
-                future.set_exception(error)
+        async def step() -> T:
+            return work()
 
+        coroutine = step()
         try:
-            self._loop.call_soon_threadsafe(step)
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         except RuntimeError:
+            coroutine.close()
             raise PodliftError("The emulator has ended.") from None
         while True:
             try:
@@ -270,12 +255,11 @@ class BucketFs:
     def unmount(self) -> None:
         with self._users_lock:
             self._users -= 1
-            poller = self._poller if not self._users else None
-            if poller is not None:
-                self._stop.set()
-                self._poller = None
-        if poller is not None:
-            poller.join()
+            if self._users or self._poller is None:
+                return
+            self._stop.set()
+            poller, self._poller = self._poller, None
+        poller.join()
 
     def flush(self) -> None:
         time.sleep(_MARGIN_S)
@@ -291,8 +275,8 @@ class BucketFs:
                 for bucket in self._live.buckets
                 for name, found in walk(str(self.folder / bucket))
             }
-            known = {key: synced.signature for key, synced in self._synced.items()}
-            written = {key for key, found in here.items() if known.get(key) != found.signature}
+            old = {key: synced.signature for key, synced in self._synced.items()}
+            written = {key for key, found in here.items() if old.get(key) != found.signature}
             for key in sorted(written, key=lambda key: here[key].changed_ns):
                 if here[key].changed_ns <= limit_ns:
                     self._import_file(key, here[key])
@@ -359,12 +343,9 @@ class BucketFs:
     def _read(self, key: Key, found: FileStat) -> Blob | None:
         with open_with_lease(self._path(key)) as (handle, writing):
             about = os.fstat(handle)
-            resting = about.st_ctime_ns <= time.time_ns() - int(_REST_S * 1e9)
-            if (
-                writing is OpenForWriting.YES
-                or (writing is OpenForWriting.UNKNOWN and not resting)
-                or signature(about) != found.signature
-            ):
+            if writing is None:
+                writing = about.st_ctime_ns > time.time_ns() - int(_REST_S * 1e9)
+            if writing or signature(about) != found.signature:
                 return None
             with self._state.blobs.writer() as writer:
                 for piece in read_pieces(handle, 0, about.st_size):
@@ -420,13 +401,20 @@ class BucketFs:
             if key[1].endswith("/"):
                 path.mkdir(exist_ok=True)
                 self._synced[key] = _SyncedPath(generation, ())
-            elif is_written(path):
+            elif self._is_open(path):
                 self._live.changes = -1  # sync again, even if nothing else is written
             else:
                 signature = replace_file(self._state.blobs.path(blob), self._staged / blob, path)
                 self._synced[key] = _SyncedPath(generation, signature)
         except OSError:
             return  # deleted meanwhile, or a file and a folder have the same name: the first one is visible
+
+    def _is_open(self, path: Path) -> bool:
+        try:
+            with open_with_lease(path) as (_, writing):
+                return writing is True
+        except OSError:
+            return False
 
     def _remove_file(self, key: Key) -> None:
         path, synced = self._path(key), self._synced[key]

@@ -6,13 +6,14 @@ import json
 import re
 import threading
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from .. import data_folder
 from ..errors import words
 from .environment import project_number
-from .errors import invalid
+from .errors import invalid, unknown_name
 from .listing import (
     Comparison,
     Filter,
@@ -63,10 +64,9 @@ class LogEntries:
         """Store a line that a replica has written; JSON with a severity or a message becomes a structured entry."""
         structured = _structured(line)
         if structured is not None:
-            severity = str(structured.pop("severity", "")).upper()
-            self._add(
-                project, job, task, severity if severity in _SEVERITIES else "DEFAULT", {"jsonPayload": structured}
-            )
+            named = str(structured.pop("severity", "")).upper()
+            severity = named if named in _SEVERITIES else "DEFAULT"
+            self._add(project, job, task, severity, {"jsonPayload": structured})
             return
         for start in range(0, max(len(line), 1), _MAX_CHARACTERS):
             piece = line[start : start + _MAX_CHARACTERS]
@@ -84,7 +84,7 @@ class LogEntries:
             query = "INSERT INTO entries (ns, project, job, task, severity, payload) VALUES (?, ?, ?, ?, ?, ?)"
             self._db.execute(query, values)
 
-    def listed(self, request: Any) -> dict[str, Any]:
+    def listed(self, request: Mapping[str, Any]) -> dict[str, Any]:
         projects, order, size = _check_request(request)
         text = request.get("filter", "")
         found = parse(text)
@@ -92,13 +92,11 @@ class LogEntries:
         last = read_page_token(request.get("pageToken", ""), query_key)
         if last is not None and len(last) != 2:
             raise invalid([("page_token", "The page token is not one of entries:list.")])
-        rows: list[tuple[dict[str, Any], list[int]]] = []
-        for entry, position in self._scan(projects, found, order, last):
-            rows.append((entry, position))
-            if len(rows) > size:
-                shown = [each for each, _ in rows[:size]]
-                return {"entries": shown, "nextPageToken": page_token(query_key, rows[size - 1][1])}
-        return {"entries": [entry for entry, _ in rows]} if rows else {}
+        rows = list(islice(self._scan(projects, found, order, last), size + 1))
+        answer: dict[str, Any] = {"entries": [entry for entry, _ in rows[:size]]} if rows else {}
+        if len(rows) > size:
+            answer["nextPageToken"] = page_token(query_key, rows[size - 1][1])
+        return answer
 
     def _scan(
         self, projects: set[str], found: Filter, order: str, last: list[int] | None
@@ -133,30 +131,24 @@ def _structured(line: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and ("severity" in found or "message" in found) else None
 
 
-def _check_request(request: Any) -> tuple[set[str], str, int]:
-    if not isinstance(request, dict):
-        raise invalid([("", "Invalid JSON payload received. The body is not an object.")])
+def _check_request(request: Mapping[str, Any]) -> tuple[set[str], str, int]:
     for name in request:
         if name not in _KNOWN:
-            text = f"Invalid JSON payload received. Unknown name {json.dumps(name)}: Cannot find field."
-            raise invalid([(name, text)])
+            raise unknown_name(name)
     for name in ("filter", "orderBy", "pageToken"):
         if not isinstance(request.get(name, ""), str):
             raise invalid([(name, f"Invalid value at '{name}' (TYPE_STRING)")])
     names = request.get("resourceNames") or []
-    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
-        raise invalid([("resource_names", "Invalid value at 'resource_names' (TYPE_STRING)")])
-    projects = [re.fullmatch(r"projects/([^/]+)(/.*)?", each) for each in names]
+    projects = [re.fullmatch(r"projects/([^/]+)(/.*)?", str(each)) for each in names] if isinstance(names, list) else []
     if not projects or not all(projects):
-        raise invalid(
-            [("resource_names", f"Name one or more resources such as projects/PROJECT. Received: {names!r}.")]
-        )
-    if request.get("orderBy", "").strip() not in _ORDERS:
+        text = f"Name one or more resources such as projects/PROJECT. Received: {names!r}."
+        raise invalid([("resource_names", text)])
+    order = _ORDERS.get(request.get("orderBy", "").strip())
+    if order is None:
         raise invalid([("order_by", "The order is 'timestamp asc' or 'timestamp desc'.")])
     size = request.get("pageSize") or _PAGE
     if type(size) is not int or size < 0:
         raise invalid([("page_size", f"Invalid value at 'page_size' (TYPE_INT32), {json.dumps(size)[:100]}")])
-    order = _ORDERS[request.get("orderBy", "").strip()]
     return {project_number(each[1]) for each in projects if each}, order, min(size, _MAX_PAGE)
 
 
@@ -211,13 +203,9 @@ def _matches(comparison: Comparison, entry: Mapping[str, Any]) -> bool:
         return False
     if op == ":":
         return value == "*" or value.lower() in str(found).lower()
-    if op in ("=~", "!~"):
-        return _regex_found(value, str(found)) == (op == "=~")
-    return compare(op, str(found), value)
-
-
-def _regex_found(pattern: str, text: str) -> bool:
+    if op not in ("=~", "!~"):
+        return compare(op, str(found), value)
     try:
-        return re.search(pattern, text) is not None
+        return (re.search(value, str(found)) is not None) == (op == "=~")
     except (re.error, RecursionError, OverflowError) as error:
         raise invalid_filter(f"not a regular expression: {error}") from None

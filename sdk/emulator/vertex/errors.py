@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,6 +53,11 @@ def invalid(problems: Sequence[tuple[str, str]]) -> VertexApiError:
     violations = [{"field": field, "description": text} if field else {"description": text} for field, text in problems]
     detail = {"@type": "type.googleapis.com/google.rpc.BadRequest", "fieldViolations": violations}
     return VertexApiError(400, "\n".join(text for _, text in problems), details=[detail])
+
+
+def unknown_name(name: object) -> VertexApiError:
+    text = f"Invalid JSON payload received. Unknown name {json.dumps(name)[:100]}: Cannot find field."
+    return invalid([(name if isinstance(name, str) else "", text)])
 
 
 def not_found(name: str) -> VertexApiError:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from ..faults import FaultRules
-from . import bodies, lifecycle, listing, machines
+from . import bodies, listing, machines
 from .environment import project_number, replicas
 from .errors import VertexApiError, invalid, not_found
-from .lifecycle import JobTimings
-from .scheduler import JobRow, JobScheduler, JobTable, scheduling_terms
+from .lifecycle import QUEUED, JobStatus, JobTimings
+from .scheduler import JobRow, JobScheduler, JobTable
 from .timing import EmulatorClock, format_time
 
 
@@ -42,23 +43,20 @@ class CustomJobs:
         name = job["displayName"]
         with self._scheduler.lock:
             if self._faults.for_job("quota", name):
-                raise VertexApiError(429, machines.quota_message(job))
+                exceeded = ",".join(machines.quota_metrics(job))
+                raise VertexApiError(429, f"The following quota metrics exceed quota limits: {exceeded}")
             now = self._clock.now()
             row = JobRow(
                 id=self._next_id(now),
                 project=project_number(project),
                 region=region,
                 job=bodies.with_defaults(job),
-                status=lifecycle.new_status(now),
+                status=JobStatus(state=QUEUED, phase="queued", created=now, updated=now),
             )
-            status, actions = lifecycle.enqueue(scheduling_terms(row), now, self._timings)
-            row = replace(row, status=status)
-            self._table.add(row)
             if (late := self._faults.for_job("late_list", name)) is not None:
                 lists = math.inf if late.lists is None and late.seconds is None else late.lists or 0
                 self._hidden[row.id] = _Unlisted(lists=lists, until=now + (late.seconds or 0.0))
-            self._scheduler.add(row, actions)
-            return self._resource(row)
+            return self._resource(self._scheduler.add(row))
 
     def get(self, project: str, region: str, job: str) -> dict[str, Any]:
         with self._scheduler.lock:
@@ -72,7 +70,7 @@ class CustomJobs:
             hidden = self._count_list()
             for row in self._table.newest(project_number(project), region, last[0] if last else None):
                 resource = self._resource(row)
-                if row.id in hidden or not listing.is_listed(found, resource):
+                if row.id in hidden or not listing.matches_filter(found, partial(listing.matches, job=resource)):
                     continue
                 shown.append((row.id, listing.apply_read_mask(resource, query.get("readMask", ""))))
                 if len(shown) > size:
@@ -90,7 +88,7 @@ class CustomJobs:
         """Delete a job that has ended, and return the operation."""
         with self._scheduler.lock:
             row = self._row(project, region, job)
-            if self._scheduler.is_active(row.id):
+            if row.status.phase != "over":
                 text = f"The CustomJob is in state {row.status.state}; only one that has ended can be deleted. Cancel it first."
                 raise VertexApiError(400, text, status="FAILED_PRECONDITION")
             operation, location = self._next_id(self._clock.now()), f"projects/{row.project}/locations/{region}"
@@ -162,15 +160,11 @@ class CustomJobs:
             "state": status.state,
             "createTime": format_time(status.created),
         }
-        for name, time_s in (("startTime", status.started), ("endTime", status.ended), ("updateTime", status.updated)):
-            if time_s is not None:
-                resource[name] = format_time(time_s)
+        times = {"startTime": status.started, "endTime": status.ended, "updateTime": status.updated}
+        resource.update({name: format_time(time_s) for name, time_s in times.items() if time_s is not None})
         # On Vertex AI it appears about a minute after the end.
-        if (
-            outcome is not None
-            and outcome.code
-            and self._clock.now() >= (status.ended or math.inf) + self._timings.error_s
-        ):
+        is_shown = self._clock.now() >= (status.ended or math.inf) + self._timings.error_s
+        if outcome is not None and outcome.code and is_shown:
             resource["error"] = {"code": outcome.code, "message": outcome.message}
         return {**resource, **{name: row.job[name] for name in ("labels", "encryptionSpec") if name in row.job}}
 

@@ -8,15 +8,13 @@ import queue
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Set
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from ..gcs.state import StorageState
-from . import lifecycle
 from .containers.client import OnLine
-from .lifecycle import JobStatus, JobTimings, SchedulingTerms, Transition
+from .lifecycle import Lifecycle
 
 _POLL_S = 0.02
 
@@ -86,17 +84,13 @@ class ProcessLauncher:
 class JobRunner:
     """The containers of one job, in a thread of their own that executes commands and reports what happens to them.
 
-    `make` makes a new group for every attempt of the whole job; `report` is called with what follows for its status.
+    `make` makes a new group for every attempt of the whole job; `report` is called with the events of its `Lifecycle`.
     """
 
     def __init__(
-        self,
-        make: Callable[[], ReplicaGroup],
-        terms: SchedulingTerms,
-        timings: JobTimings,
-        report: Callable[[Callable[[JobStatus, float], Transition]], None],
+        self, make: Callable[[], ReplicaGroup], grace_s: float, report: Callable[[Callable[[Lifecycle], None]], None]
     ) -> None:
-        self._make, self._terms, self._timings, self._report = make, terms, timings, report
+        self._make, self._grace_s, self._report = make, grace_s, report
         self._commands: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._group: ReplicaGroup | None = None
         self._reported: set[str] = set()
@@ -127,19 +121,18 @@ class JobRunner:
                 except Exception:  # the job fails anyway
                     traceback.print_exc()
                 why = f"{type(error).__name__}: {error}"
-                self._report(partial(lifecycle.emulator_error, why=why))
+                self._report(lambda life, why=why: life.emulator_error(why))  # type: ignore[misc]
 
     def _handle(self, what: str, replica: str) -> None:
-        terms, timings = self._terms, self._timings
         if what == "start":
             self._reported.clear()
             self._group = self._make()
             self._group.start()
-            self._report(lambda status, now: lifecycle.replicas_started(status, terms, now))
+            self._report(Lifecycle.replicas_started)
         elif what in ("stop", "close"):
-            self._end(timings.grace_s)
+            self._end(self._grace_s)
             if what == "stop":
-                self._report(lambda status, now: lifecycle.replicas_stopped(status, terms, now, timings))
+                self._report(Lifecycle.replicas_stopped)
         elif self._group is None:
             return
         elif what == "start_one":
@@ -152,7 +145,7 @@ class JobRunner:
             self._reported |= set(new)
             if new:
                 killed = self._group.out_of_memory() & set(new)
-                self._report(lambda status, now: lifecycle.replicas_exited(status, terms, new, now, killed))
+                self._report(lambda life: life.replicas_exited(new, killed))
 
     def _end(self, grace_s: float) -> None:
         group, self._group = self._group, None

@@ -1,4 +1,4 @@
-"""The state machine of a custom job. Pure: every function takes a `JobStatus` and the time and returns what follows.
+"""The state machine of a custom job. Pure: each method of `Lifecycle` is an event, and changes its `status` and `actions`.
 
 Documented numbers are Google's: five restarts of a worker, three retries of a job, six after a spot preemption, three
 attempts after a stockout or an internal error. The durations of phases are `JobTimings`, because waiting teaches nothing.
@@ -6,6 +6,7 @@ attempts after a stockout or an internal error. The durations of phases are `Job
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
@@ -21,6 +22,7 @@ _TIMEOUT_S, _MAX_WAIT_S = 7 * 86400.0, 86400.0
 
 Phase = Literal["queued", "provisioning", "starting", "running", "stopping", "over"]
 RestartPhase = Literal["", "starting", "provisioning"]
+ActionKind = Literal["log", "start", "start_one", "stop", "preempt", "close"]
 CHIEF = "workerpool0-0"
 # SIGABRT and SIGSEGV of a container; any other exit code is the program's own fault.
 TRANSIENT = frozenset((134, 139))
@@ -120,7 +122,7 @@ class JobStatus:
 class JobAction:
     """What to do: `log` a line, `start` all replicas, `start_one`, `stop` all, `preempt` one, or `close` for good."""
 
-    kind: Literal["log", "start", "start_one", "stop", "preempt", "close"]
+    kind: ActionKind
     replica: str = ""
     text: str = ""
     severity: str = "INFO"
@@ -131,263 +133,247 @@ class Availability:
     """Whether there are machines: `room`, none yet (`held`, until a known time or not) or none at all (`stockout`)."""
 
     kind: Literal["room", "held", "stockout"] = "room"
-    until: float | None = None
-
-
-Transition = tuple[JobStatus, list[JobAction]]
+    until: float = math.inf
 
 
 _CANCELLED_OUTCOME = JobOutcome(state=CANCELLED, code=_CANCELLED, message="CANCELED")
 _INTERNAL_OUTCOME = JobOutcome(state=FAILED, code=_INTERNAL_CODE, message=f"{INTERNAL}.")
 
 
-def new_status(now: float) -> JobStatus:
-    return JobStatus(state=QUEUED, phase="queued", created=now, updated=now)
+class Lifecycle:
+    """One job. Each event happens at the time `now`; the caller performs the `actions` that follow from it."""
 
+    def __init__(self, terms: SchedulingTerms, timings: JobTimings, status: JobStatus) -> None:
+        self.status, self.now = status, status.updated
+        self.actions: list[JobAction] = []
+        self._terms, self._timings = terms, timings
 
-def enqueue(terms: SchedulingTerms, now: float, timings: JobTimings) -> Transition:
-    status = new_status(now)
-    return _waiting(status, terms, now + timings.queue_s), [_log("Waiting for job to be provisioned.")]
+    def enqueue(self) -> None:
+        self._wait(self.now + self._timings.queue_s)
+        self._log("Waiting for job to be provisioned.")
 
+    def tick(self, availability: Availability) -> None:
+        """Do what follows from the time alone; called when `due` has come, or when the availability has changed."""
+        status, terms, now = self.status, self._terms, self.now
+        is_waiting = status.phase in ("queued", "provisioning")
+        if is_waiting and status.state == CANCELLING:
+            self._finish(status.outcome or _CANCELLED_OUTCOME)
+        elif is_waiting and now >= self._max_wait_until():
+            text = "The requested resources were not available within the maximum wait duration."
+            self._finish(JobOutcome(state=self._timings.wait_state, code=_DEADLINE, message=text))
+        elif status.phase == "queued":
+            self._leave_queue(availability)
+        elif status.phase == "provisioning":
+            self._provision(availability)
+        elif status.phase == "running" and status.started is not None and now >= status.started + terms.timeout_s:
+            text = f"The job was cancelled because it exceeded its timeout of {terms.timeout_s:g} seconds."
+            final = self._timings.timeout_state
+            outcome = JobOutcome(state=final, code=_DEADLINE if final == FAILED else _CANCELLED, message=text)
+            self._stop(outcome=outcome, state=CANCELLING if final == CANCELLED else status.state)
 
-def tick(
-    status: JobStatus, terms: SchedulingTerms, now: float, timings: JobTimings, availability: Availability
-) -> Transition:
-    """Return what follows from the time alone; called when `due` has come, or when the availability has changed."""
-    if status.state == CANCELLING and status.phase in ("queued", "provisioning"):
-        return _finish(status, now, status.outcome or _CANCELLED_OUTCOME)
-    is_waiting = status.phase in ("queued", "provisioning") and status.started is None
-    if is_waiting and terms.max_wait_s is not None and now >= status.created + terms.max_wait_s:
-        text = "The requested resources were not available within the maximum wait duration."
-        return _finish(status, now, JobOutcome(state=timings.wait_state, code=_DEADLINE, message=text))
-    if status.phase == "queued":
-        return _leave_queue(status, terms, now, timings, availability)
-    if status.phase == "provisioning":
-        return _provision(status, terms, now, timings, availability)
-    if status.phase == "running" and status.started is not None and now >= status.started + terms.timeout_s:
-        text = f"The job was cancelled because it exceeded its timeout of {terms.timeout_s:g} seconds."
-        code = _DEADLINE if timings.timeout_state == FAILED else _CANCELLED
-        state = CANCELLING if timings.timeout_state == CANCELLED else status.state
-        return _stop(status, now, outcome=JobOutcome(state=timings.timeout_state, code=code, message=text), state=state)
-    return status, []
+    def replicas_started(self) -> None:
+        if self.status.phase == "starting":
+            started = self.now if self.status.started is None else self.status.started
+            self._set(state=RUNNING, phase="running", started=started, due=started + self._terms.timeout_s, stockouts=0)
+            self._log("Job is running.")
 
+    def replicas_exited(self, codes: Mapping[str, int], killed: Set[str] = frozenset()) -> None:
+        """Replicas have exited, perhaps several at the same time."""
+        if self.status.phase != "running":
+            return
+        if killed:
+            self._set(out_of_memory=tuple({*self.status.out_of_memory, *killed}))
+        status, terms = self.status, self._terms
+        gone = [name for name in codes if name in status.preempted]
+        bad = sorted((name for name, code in codes.items() if code), key=terms.replicas.index)
+        if codes.get(CHIEF) == 0:
+            self._stop(outcome=JobOutcome(state=SUCCEEDED))
+        elif gone:
+            self._replace_machine(gone[0])
+        else:
+            # A crash that is not transient decides, whichever comes first.
+            bad.sort(key=lambda name: terms.retries and codes[name] in TRANSIENT and name not in status.out_of_memory)
+            for name in bad:
+                if self.status.phase == "running":
+                    self._restart(name, codes[name])
 
-def replicas_started(status: JobStatus, terms: SchedulingTerms, now: float) -> Transition:
-    if status.phase != "starting":
-        return status, []
-    started = now if status.started is None else status.started
-    status = replace(
-        status, state=RUNNING, phase="running", started=started, updated=now, due=started + terms.timeout_s, stockouts=0
-    )
-    return status, [_log("Job is running.")]
+    def replicas_stopped(self) -> None:
+        """No process of the job runs any more."""
+        if self.status.phase != "stopping":
+            return
+        self._set(preempted=(), out_of_memory=())
+        if self.status.outcome is not None:
+            self._finish(self.status.outcome)
+        elif self.status.next_phase == "starting":
+            self._set(phase="starting", next_phase="")
+            self._do("start")
+        else:
+            due = self.now + self._timings.provision_s
+            self._set(state=PENDING, phase="provisioning", next_phase="", due=due)
+            self._log("Waiting for job to be provisioned.")
 
+    def cancel(self) -> None:
+        phase = self.status.phase
+        if phase == "over" or self.status.state == CANCELLING:
+            return
+        outcome = self.status.outcome or _CANCELLED_OUTCOME
+        if phase in ("queued", "provisioning"):
+            self._set(state=CANCELLING, due=self.now)
+        elif phase == "stopping":
+            self._set(state=CANCELLING, outcome=outcome, next_phase="")
+        else:
+            self._stop(outcome=outcome, state=CANCELLING)
 
-def replicas_exited(
-    status: JobStatus, terms: SchedulingTerms, codes: Mapping[str, int], now: float, killed: Set[str] = frozenset()
-) -> Transition:
-    """Return what follows from replicas that have exited, perhaps several at the same time."""
-    if status.phase != "running":
-        return status, []
-    status = replace(status, out_of_memory=tuple({*status.out_of_memory, *killed}))
-    if codes.get(CHIEF) == 0:
-        return _stop(status, now, outcome=JobOutcome(state=SUCCEEDED))
-    gone = [name for name in codes if name in status.preempted]
-    if gone:
-        return _preempted(status, terms, gone[0], now)
-    bad = sorted((name for name, code in codes.items() if code), key=terms.replicas.index)
-    final = [name for name in bad if codes[name] not in TRANSIENT or name in status.out_of_memory or not terms.retries]
-    if final:
-        return _stop(status, now, outcome=_exit_outcome(status, terms, final[0], codes[final[0]]))
-    actions: list[JobAction] = []
-    for name in bad:
-        status, more = _restart(status, terms, name, codes[name], now)
-        actions += more
-        if status.phase != "running":
-            break
-    return status, actions
+    def preempt(self, replica: str) -> None:
+        if self._is_active(replica) and replica not in self.status.preempted:
+            self._set(preempted=(*self.status.preempted, replica))
+            self._log(f"The machine of {replica} is being taken away.", "WARNING")
+            self._do("preempt", replica)
 
+    def out_of_memory(self, replica: str) -> None:
+        if self._is_active(replica):
+            self._set(out_of_memory=(*self.status.out_of_memory, replica))
+            self._stop(outcome=self._exit_outcome(replica, 137))
 
-def replicas_stopped(status: JobStatus, terms: SchedulingTerms, now: float, timings: JobTimings) -> Transition:
-    """Return what follows once no process of the job runs any more."""
-    if status.phase != "stopping":
-        return status, []
-    status = replace(status, preempted=(), out_of_memory=())
-    if status.outcome is not None:
-        return _finish(status, now, status.outcome)
-    if status.next_phase == "starting":
-        return replace(status, phase="starting", next_phase="", updated=now), [JobAction(kind="start")]
-    status = replace(
-        status, state=PENDING, phase="provisioning", next_phase="", updated=now, due=now + timings.provision_s
-    )
-    return status, [_log("Waiting for job to be provisioned.")]
+    def internal_error(self) -> None:
+        if self.status.phase not in ACTIVE:
+            return
+        self._set(internal=self.status.internal + 1)
+        if not self._terms.retries or self.status.internal > _INTERNAL:
+            self._stop(outcome=_INTERNAL_OUTCOME)
+        else:
+            self._log(f"{INTERNAL}; the job is restarted.", "WARNING")
+            self._stop(next_phase="provisioning")
 
+    def emulator_error(self, why: str) -> None:
+        """The emulator itself cannot continue with the job."""
+        if self.status.phase != "over":
+            self._finish(replace(_INTERNAL_OUTCOME, message=f"{INTERNAL}: {why}"))
 
-def cancel(status: JobStatus, now: float) -> Transition:
-    if status.phase == "over" or status.state == CANCELLING:
-        return status, []
-    if status.phase in ("queued", "provisioning"):
-        return replace(status, state=CANCELLING, updated=now, due=now), []
-    outcome = status.outcome or _CANCELLED_OUTCOME
-    if status.phase == "stopping":
-        return replace(status, state=CANCELLING, updated=now, outcome=outcome, next_phase=""), []
-    return _stop(status, now, outcome=outcome, state=CANCELLING)
+    def recover(self) -> None:
+        """The emulator was restarted: all processes of the job have ended."""
+        if self.status.phase in ("queued", "provisioning", "over"):
+            return
+        if self.status.state == CANCELLING:
+            self._finish(self.status.outcome or _CANCELLED_OUTCOME)
+        else:
+            self.emulator_error("the emulator was restarted while the job was running.")
 
+    def _set(self, **changes: Any) -> None:
+        self.status = replace(self.status, updated=self.now, **changes)
 
-def preempt(status: JobStatus, terms: SchedulingTerms, replica: str, now: float) -> Transition:
-    if status.phase not in ACTIVE or replica not in terms.replicas or replica in status.preempted:
-        return status, []
-    status = replace(status, preempted=(*status.preempted, replica), updated=now)
-    return status, [
-        _log(f"The machine of {replica} is being taken away.", "WARNING"),
-        JobAction(kind="preempt", replica=replica),
-    ]
+    def _do(self, kind: ActionKind, replica: str = "") -> None:
+        self.actions.append(JobAction(kind=kind, replica=replica))
 
+    def _log(self, text: str, severity: str = "INFO") -> None:
+        self.actions.append(JobAction(kind="log", text=text, severity=severity))
 
-def out_of_memory(status: JobStatus, terms: SchedulingTerms, replica: str, now: float) -> Transition:
-    if status.phase not in ACTIVE or replica not in terms.replicas:
-        return status, []
-    status = replace(status, out_of_memory=(*status.out_of_memory, replica))
-    return _stop(status, now, outcome=_exit_outcome(status, terms, replica, 137))
+    def _is_active(self, replica: str) -> bool:
+        return self.status.phase in ACTIVE and replica in self._terms.replicas
 
+    def _max_wait_until(self) -> float:
+        is_limited = self._terms.max_wait_s is not None and self.status.started is None
+        return self.status.created + (self._terms.max_wait_s or 0.0) if is_limited else math.inf
 
-def internal_error(status: JobStatus, terms: SchedulingTerms, now: float) -> Transition:
-    if status.phase not in ACTIVE:
-        return status, []
-    status = replace(status, internal=status.internal + 1)
-    if not terms.retries or status.internal > _INTERNAL:
-        return _stop(status, now, outcome=_INTERNAL_OUTCOME)
-    stopping, actions = _stop(status, now, next_phase="provisioning")
-    return stopping, [_log(f"{INTERNAL}; the job is restarted.", "WARNING"), *actions]
+    def _wait(self, due: float) -> None:
+        """Set the next deadline: the next check of the availability, or the end of the maximum wait."""
+        until = min(due, self._max_wait_until())
+        self.status = replace(self.status, due=None if math.isinf(until) else until)
 
-
-def emulator_error(status: JobStatus, now: float, why: str) -> Transition:
-    """Return what follows if the emulator itself cannot continue with a job."""
-    if status.phase == "over":
-        return status, []
-    return _finish(status, now, replace(_INTERNAL_OUTCOME, message=f"{INTERNAL}: {why}"))
-
-
-def recover(status: JobStatus, now: float) -> Transition:
-    """Return the status of a job after a restart of the emulator, whose processes have all ended."""
-    if status.phase in ("queued", "provisioning", "over"):
-        return status, []
-    if status.state == CANCELLING:
-        return _finish(status, now, status.outcome or _CANCELLED_OUTCOME)
-    return emulator_error(status, now, "the emulator was restarted while the job was running.")
-
-
-def _log(text: str, severity: str = "INFO") -> JobAction:
-    return JobAction(kind="log", text=text, severity=severity)
-
-
-def _waiting(status: JobStatus, terms: SchedulingTerms, due: float | None) -> JobStatus:
-    """Return the status with the next deadline: the next check of the availability, or the end of the maximum wait."""
-    limit = None if terms.max_wait_s is None or status.started is not None else status.created + terms.max_wait_s
-    times = [each for each in (due, limit) if each is not None]
-    return replace(status, due=min(times) if times else None)
-
-
-def _leave_queue(
-    status: JobStatus, terms: SchedulingTerms, now: float, timings: JobTimings, availability: Availability
-) -> Transition:
-    if availability.kind == "held":
-        return _waiting(status, terms, availability.until), []
-    status = replace(status, state=PENDING, phase="provisioning", updated=now)
-    return _waiting(status, terms, now + timings.provision_s), [
-        _log(
+    def _leave_queue(self, availability: Availability) -> None:
+        if availability.kind == "held":
+            self._wait(availability.until)
+            return
+        self._set(state=PENDING, phase="provisioning")
+        self._wait(self.now + self._timings.provision_s)
+        self._log(
             "Vertex AI is provisioning job running framework. First time usage might take couple of minutes, and subsequent"
             " runs can be much faster."
-        ),
-        _log("Vertex AI is setting up this job."),
-    ]
+        )
+        self._log("Vertex AI is setting up this job.")
 
+    def _provision(self, availability: Availability) -> None:
+        if availability.kind != "stockout":
+            self._set(phase="starting", due=None)
+            self._log("Waiting for training program to start.")
+            self._log("Job is preparing.")
+            self._do("start")
+            return
+        self._set(stockouts=self.status.stockouts + 1)
+        outcome = self._stockout_outcome()
+        if not self._terms.flex and self.status.stockouts >= _STOCKOUTS:
+            self._finish(outcome)
+        else:
+            self._wait(self.now + self._timings.stockout_s)
+            self._log(outcome.message, "WARNING")
 
-def _provision(
-    status: JobStatus, terms: SchedulingTerms, now: float, timings: JobTimings, availability: Availability
-) -> Transition:
-    if availability.kind != "stockout":
-        status = replace(status, phase="starting", due=None, updated=now)
-        return status, [
-            _log("Waiting for training program to start."),
-            _log("Job is preparing."),
-            JobAction(kind="start"),
-        ]
-    status = replace(status, stockouts=status.stockouts + 1, updated=now)
-    if not terms.flex and status.stockouts >= _STOCKOUTS:
-        return _finish(status, now, _stockout_outcome(terms))
-    return _waiting(status, terms, now + timings.stockout_s), [_log(_stockout_outcome(terms).message, "WARNING")]
+    def _replace_machine(self, replica: str) -> None:
+        """Continue after the end of a replica whose machine was taken away."""
+        terms, outcome = self._terms, self._stockout_outcome()
+        if not terms.spot:
+            # Maintenance of a machine: the worker restarts on another one, and it does not count as a restart.
+            if not terms.retries:
+                self._stop(outcome=_INTERNAL_OUTCOME)
+            elif terms.restart_job:
+                self._stop(next_phase="provisioning")
+            else:
+                self._set(preempted=tuple(name for name in self.status.preempted if name != replica))
+                self._do("start_one", replica)
+            return
+        self._set(preemptions=self.status.preemptions + 1)
+        if not terms.retries or self.status.preemptions > _PREEMPTIONS:
+            self._stop(outcome=outcome)
+        else:
+            self._log(f"{outcome.message} The job is restarted.", "WARNING")
+            self._stop(next_phase="provisioning")
 
-
-def _stockout_outcome(terms: SchedulingTerms) -> JobOutcome:
-    text = (
-        f"Resources are insufficient in region: {terms.region}. Try a different region or use a different accelerator."
-    )
-    return JobOutcome(state=FAILED, code=_EXHAUSTED, message=text)
-
-
-def _preempted(status: JobStatus, terms: SchedulingTerms, replica: str, now: float) -> Transition:
-    if not terms.spot:
-        # Maintenance of a machine: the worker restarts on another one, and it does not count as a restart.
-        if not terms.retries:
-            return _stop(status, now, outcome=_INTERNAL_OUTCOME)
+    def _restart(self, replica: str, code: int) -> None:
+        """Restart what a replica's exit code restarts, or fail."""
+        status, terms = self.status, self._terms
+        count = status.restarts.get(replica, 0) + 1
+        is_transient = code in TRANSIENT and replica not in status.out_of_memory and terms.retries
+        if not is_transient or (count > _WORKER_RESTARTS and status.retries >= _RETRIES):
+            self._stop(outcome=self._exit_outcome(replica, code))
+            return
+        self._log(f"The replica {replica} exited with a non-zero status of {code} and is restarted.", "WARNING")
+        if count > _WORKER_RESTARTS:
+            self._set(retries=status.retries + 1, restarts={})
+            self._stop(next_phase="provisioning")
+            return
+        self._set(restarts={**status.restarts, replica: count})
         if terms.restart_job:
-            return _stop(status, now, next_phase="provisioning")
-        left = tuple(name for name in status.preempted if name != replica)
-        return replace(status, preempted=left, updated=now), [JobAction(kind="start_one", replica=replica)]
-    status = replace(status, preemptions=status.preemptions + 1)
-    if not terms.retries or status.preemptions > _PREEMPTIONS:
-        return _stop(status, now, outcome=_stockout_outcome(terms))
-    stopping, actions = _stop(status, now, next_phase="provisioning")
-    return stopping, [_log(f"{_stockout_outcome(terms).message} The job is restarted.", "WARNING"), *actions]
+            self._stop(next_phase="starting")
+        else:
+            self._do("start_one", replica)
 
+    def _stockout_outcome(self) -> JobOutcome:
+        text = (
+            f"Resources are insufficient in region: {self._terms.region}. Try a different region or use a different"
+            " accelerator."
+        )
+        return JobOutcome(state=FAILED, code=_EXHAUSTED, message=text)
 
-def _restart(status: JobStatus, terms: SchedulingTerms, replica: str, code: int, now: float) -> Transition:
-    count = status.restarts.get(replica, 0) + 1
-    log = _log(f"The replica {replica} exited with a non-zero status of {code} and is restarted.", "WARNING")
-    if count <= _WORKER_RESTARTS:
-        status = replace(status, restarts={**status.restarts, replica: count}, updated=now)
-        if not terms.restart_job:
-            return status, [log, JobAction(kind="start_one", replica=replica)]
-        stopping, actions = _stop(status, now, next_phase="starting")
-        return stopping, [log, *actions]
-    if status.retries >= _RETRIES:
-        return _stop(status, now, outcome=_exit_outcome(status, terms, replica, code))
-    stopping, actions = _stop(replace(status, retries=status.retries + 1, restarts={}), now, next_phase="provisioning")
-    return stopping, [log, *actions]
+    def _exit_outcome(self, replica: str, code: int) -> JobOutcome:
+        if replica in self.status.out_of_memory:
+            text = f"The replica {replica} ran out of memory and exited with a non-zero status of {code}."
+        else:
+            text = f"The replica {replica} exited with a non-zero status of {code}. Termination reason: Error."
+        why = f"To find out more about why your job exited please check the logs: {self._terms.logs_url}"
+        return JobOutcome(state=FAILED, code=_INVALID, message=f"{text} {why}")
 
+    def _stop(self, *, outcome: JobOutcome | None = None, next_phase: RestartPhase = "", state: str = "") -> None:
+        state = state or self.status.state
+        self._set(phase="stopping", state=state, outcome=outcome, next_phase=next_phase, due=None, preempted=())
+        self._do("stop")
 
-def _exit_outcome(status: JobStatus, terms: SchedulingTerms, replica: str, code: int) -> JobOutcome:
-    if replica in status.out_of_memory:
-        text = f"The replica {replica} ran out of memory and exited with a non-zero status of {code}."
-    else:
-        text = f"The replica {replica} exited with a non-zero status of {code}. Termination reason: Error."
-    why = f"To find out more about why your job exited please check the logs: {terms.logs_url}"
-    return JobOutcome(state=FAILED, code=_INVALID, message=f"{text} {why}")
-
-
-def _stop(
-    status: JobStatus, now: float, *, outcome: JobOutcome | None = None, next_phase: RestartPhase = "", state: str = ""
-) -> Transition:
-    status = replace(
-        status,
-        phase="stopping",
-        state=state or status.state,
-        outcome=outcome,
-        next_phase=next_phase,
-        due=None,
-        updated=now,
-        preempted=(),
-    )
-    return status, [JobAction(kind="stop")]
-
-
-def _finish(status: JobStatus, now: float, outcome: JobOutcome) -> Transition:
-    status = replace(
-        status, state=outcome.state, phase="over", outcome=outcome, ended=now, updated=now, due=None, next_phase=""
-    )
-    actions = {
-        SUCCEEDED: [_log("Job completed successfully.")],
-        CANCELLED: [_log("Job was cancelled.")],
-        EXPIRED: [_log(outcome.message, "ERROR")],
-    }.get(outcome.state, [_log("Job failed.", "ERROR"), _log(outcome.message, "ERROR")])
-    return status, [*actions, JobAction(kind="close")]
+    def _finish(self, outcome: JobOutcome) -> None:
+        self._set(state=outcome.state, phase="over", outcome=outcome, ended=self.now, due=None, next_phase="")
+        if outcome.state == SUCCEEDED:
+            self._log("Job completed successfully.")
+        elif outcome.state == CANCELLED:
+            self._log("Job was cancelled.")
+        else:
+            if outcome.state != EXPIRED:
+                self._log("Job failed.", "ERROR")
+            self._log(outcome.message, "ERROR")
+        self._do("close")

@@ -17,9 +17,15 @@ from .bodies import ENUMS, field_names, snake_case
 from .errors import VertexApiError, invalid
 from .timing import parse_time_ns
 
+_STRING = r"""(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')"""
+_WORD = r"""[^\s()"'=!<>:~]+"""
+_PART = re.compile(rf"""{_STRING}|[^\s()"'=!<>:~.]+""", re.DOTALL)
+# A word before a space, a parenthesis or the end is an operator; a word or strings before a comparison name a field.
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<open>\()|(?P<close>\))|(?P<op>!=|<=|>=|=~|!~|=|<|>|:)"""
-    r"""|(?P<string>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')|(?P<word>[^\s()"'=!<>:~]+))""",
+    rf"""\s*(?:(?P<open>\()|(?P<close>\))|(?P<word>AND|OR|NOT)(?=[\s()]|$)|(?P<minus>-)"""
+    rf"""|(?P<path>(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*)\s*"""
+    # A time contains colons.
+    rf"""(?:(?P<op>!=|<=|>=|=~|!~|=|<|>|:)\s*(?P<value>{_STRING}|{_WORD}(?::(?:{_WORD})?)*)?)?)""",
     re.DOTALL,
 )
 _MAX_LENGTH, _MAX_DEPTH = 20_000, 50
@@ -56,12 +62,10 @@ def parse(text: str) -> Filter:
     """Return the parsed filter; an empty one matches everything."""
     if len(text) > _MAX_LENGTH:
         raise invalid_filter(f"it has {len(text)} characters, {_MAX_LENGTH} are allowed")
-    parser = _FilterParser(_tokens(text))
-    if parser.done:
-        return Group(word="AND", parts=())
-    found = parser.sequence(0)
-    if not parser.done:
-        raise invalid_filter(f"unexpected {parser.next!r}")
+    parser = _FilterParser(text)
+    found = parser.sequence(0) if parser.next else Group(word="AND", parts=())
+    if parser.next:
+        raise invalid_filter(f"unexpected {parser.next[0].strip()!r}")
     return found
 
 
@@ -96,41 +100,30 @@ def invalid_filter(why: str) -> VertexApiError:
     return invalid([("filter", f"Invalid filter: {why}.")])
 
 
-def _tokens(text: str) -> list[tuple[str, str, bool]]:
-    """Return kind and text of each token, and whether it follows the previous one without a space."""
-    found, at = [], 0
-    text = text.rstrip()
-    while at < len(text):
-        match = _TOKEN.match(text, at)
-        if match is None or match.lastgroup is None:
-            raise invalid_filter(f"unexpected {text[at : at + 20].strip()!r}")
-        kind, start = match.lastgroup, match.start(match.lastgroup)
-        token = text[start : match.end()]
-        found.append(
-            (kind, re.sub(r"\\(.)", r"\1", token[1:-1], flags=re.S) if kind == "string" else token, start == at)
-        )
-        at = match.end()
-    return found
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text[1:-1], flags=re.DOTALL) if text[0] in "\"'" else text
 
 
 class _FilterParser:
-    def __init__(self, tokens: list[tuple[str, str, bool]]) -> None:
-        self._tokens = tokens
+    """`next` is the match of the next token, None at the end."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text.rstrip()
         self._at = 0
+        self._advance()
 
-    @property
-    def done(self) -> bool:
-        return self._at >= len(self._tokens)
-
-    @property
-    def next(self) -> str:
-        return "the end" if self.done else self._tokens[self._at][1]
+    def _advance(self) -> None:
+        self.next = _TOKEN.match(self._text, self._at)
+        if self.next is not None:
+            self._at = self.next.end()
+        elif self._at < len(self._text):
+            raise invalid_filter(f"unexpected {self._text[self._at : self._at + 20].strip()!r}")
 
     def sequence(self, depth: int) -> Filter:
         if depth > _MAX_DEPTH:
             raise invalid_filter("it is nested too deeply")
         parts = [self._alternatives(depth)]
-        while not self.done and self._tokens[self._at][0] != "close":
+        while self.next and not self.next["close"]:
             self._take("word", "AND")
             parts.append(self._alternatives(depth))
         return parts[0] if len(parts) == 1 else Group(word="AND", parts=tuple(parts))
@@ -143,65 +136,36 @@ class _FilterParser:
 
     def _term(self, depth: int) -> Filter:
         negated = False
-        while self._take("word", "NOT") or self._take("word", "-"):
+        while self._take("word", "NOT") or self._take("minus", "-"):
             negated = not negated
-        if self._take("open"):
+        if self._take("open", "("):
             found = self.sequence(depth + 1)
-            if not self._take("close"):
-                raise invalid_filter(f"expected ')' instead of {self.next!r}")
+            if not self._take("close", ")"):
+                raise self._expected("')'")
         else:
             found = self._comparison()
         return Group(word="NOT", parts=(found,)) if negated else found
 
     def _comparison(self) -> Filter:
-        path, negated = self._path()
-        op = self._take("op")
-        if not op:
-            raise invalid_filter(f"expected a comparison such as '=' instead of {self.next!r}")
-        value = self._take("string")
-        if value is None:
-            value = self._word_value()
-        found = Comparison(path=path, op=op, value=value)
-        return Group(word="NOT", parts=(found,)) if negated else found
+        match = self.next
+        if match is None or not match["path"]:
+            raise self._expected("the name of a field")
+        self._advance()
+        if not match["op"]:
+            raise self._expected("a comparison such as '='")
+        if not match["value"]:
+            raise self._expected("a value")
+        path = tuple(_unquoted(part) for part in _PART.findall(match["path"]))
+        return Comparison(path=path, op=match["op"], value=_unquoted(match["value"]))
 
-    def _word_value(self) -> str:
-        """Return an unquoted value; a time contains colons, which are tokens of their own."""
-        found = self._take("word")
-        if found is None:
-            raise invalid_filter(f"expected a value instead of {self.next!r}")
-        while not self.done and self._tokens[self._at][2] and self._tokens[self._at][:2] == ("op", ":"):
-            self._at += 1
-            found += ":" + (self._take("word") or "")
+    def _take(self, kind: str, text: str) -> bool:
+        found = self.next is not None and self.next[kind] == text
+        if found:
+            self._advance()
         return found
 
-    def _path(self) -> tuple[tuple[str, ...], bool]:
-        """Return a field's name in parts, which may be quoted, and whether a minus before it negates it."""
-        start, parts, open_ = self._at, [""], True
-        negated = False
-        while not self.done and (self._at == start or self._tokens[self._at][2]):
-            kind, text, _ = self._tokens[self._at]
-            if kind == "word":
-                if self._at == start and text.startswith("-"):
-                    negated, text = True, text[1:]
-                first, *rest = text.split(".")
-                parts[-1] += first
-                parts += rest
-                open_ = text.endswith(".")
-            elif kind == "string" and open_:
-                parts[-1] += text
-                open_ = False
-            else:
-                break
-            self._at += 1
-        if self._at == start or not all(parts):
-            raise invalid_filter(f"expected the name of a field instead of {self.next!r}")
-        return tuple(parts), negated
-
-    def _take(self, kind: str, text: str | None = None) -> str | None:
-        if self.done or self._tokens[self._at][0] != kind or (text is not None and self._tokens[self._at][1] != text):
-            return None
-        self._at += 1
-        return self._tokens[self._at - 1][1]
+    def _expected(self, what: str) -> VertexApiError:
+        return invalid_filter(f"expected {what} instead of {self.next[0].strip() if self.next else 'the end'!r}")
 
 
 _OPERATORS = {
@@ -248,10 +212,6 @@ def matches(comparison: Comparison, job: Mapping[str, Any]) -> bool:
     if op == ":":
         return re.fullmatch(".*".join(map(re.escape, value.split("*"))), name, re.DOTALL) is not None
     return (name == value) == (op == "=")
-
-
-def is_listed(found: Filter, job: Mapping[str, Any]) -> bool:
-    return matches_filter(found, lambda comparison: matches(comparison, job))
 
 
 def page_size(text: str | None) -> int:

@@ -110,10 +110,6 @@ def quota_metrics(job: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(prefix + _quota_metric(pool.get("machineSpec", {})) for pool in pools))
 
 
-def quota_message(job: Mapping[str, Any]) -> str:
-    return f"The following quota metrics exceed quota limits: {','.join(quota_metrics(job))}"
-
-
 def quota_response(project: str, metric: str, *, exceeded: bool) -> dict[str, Any]:
     """Return a metric as Service Usage shows it: unlimited, unless create calls are rejected for a quota."""
     name = f"projects/{project}/services/{metric.partition('/')[0]}/consumerQuotaMetrics/{quote(metric, safe='')}"

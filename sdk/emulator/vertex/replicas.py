@@ -82,12 +82,18 @@ class ReplicaProcesses:
         buckets: BucketFs,
         emit: OnLine,
     ) -> None:
-        problems = [*environment.unsupported_pools(job), *_problems(scratch)]
-        if problems:
-            raise InputError(problems)
-        self._job, self._job_id, self._url, self._buckets, self._emit = job, job_id, url, buckets, emit
+        problems = environment.unsupported_pools(job)
         # Absolute: every replica starts in a folder of its own.
         self._scratch = scratch.resolve()
+        if os.pathsep in str(self._scratch):
+            problems.append(
+                f"Jobs find their Python in PATH, where no folder's name may hold {os.pathsep!r}. Received: "
+                f"{str(self._scratch)!r}. Next: name another data folder by --data."
+            )
+        if problems:
+            raise InputError(problems)
+        self._job, self._url, self._buckets, self._emit = job, url, buckets, emit
+        self._token, self._job_id = urlsplit(url).path.strip("/"), job_id
         self._replicas = {replica.name: replica for replica in environment.replicas(job)}
         self._service = environment.service_env(job, job_id=job_id, project=project, region=region)
         token = environment.host_token(job_id)
@@ -189,9 +195,8 @@ class ReplicaProcesses:
             self._buckets.flush()
         except Exception:
             # A full disk, or an emulator that is about to end: the exit of the replica still has to be reported.
-            sys.stderr.write(
-                f"podlift emulator: what {', '.join(exited)} wrote below /gcs is lost.\n{traceback.format_exc()}"
-            )
+            text = f"podlift emulator: what {', '.join(exited)} wrote below /gcs is lost."
+            sys.stderr.write(f"{text}\n{traceback.format_exc()}")
         with self._exit_event:
             self._codes.update({name: code for name, (code, _) in exited.items()})
             self._exit_event.notify_all()
@@ -204,9 +209,8 @@ class ReplicaProcesses:
         shutil.rmtree(home, ignore_errors=True)
         (home / "tmp").mkdir(parents=True)
         python = environment.make_environment(home / ".local")
-        command = environment.container_command(pool)
-        if "pythonPackageSpec" in pool:
-            command = self._package(pool["pythonPackageSpec"], home)
+        package = pool.get("pythonPackageSpec")
+        command = environment.container_command(pool) if package is None else self._package(package, home)
         known = {**self._service, **environment.cluster_env(replica, self._addresses, self._job["jobSpec"])}
         machine = {
             **python,
@@ -216,9 +220,7 @@ class ReplicaProcesses:
             "HOSTNAME": self._hosts[name],
             "LANG": "C.UTF-8",
         }
-        secret = tokens.replica_token(
-            urlsplit(self._url).path.strip("/"), tokens.ReplicaIdentity(job=self._job_id, name=name)
-        )
+        secret = tokens.replica_token(self._token, tokens.ReplicaIdentity(job=self._job_id, name=name))
         emulated = environment.emulator_env(self._url, secret, self._hosts.values())
         given = environment.expand_env(environment.pool_env(pool), known)
         env = {**machine, **self._redirect_env, **emulated, **known, **given}
@@ -243,16 +245,6 @@ class ReplicaProcesses:
         )
         script = _PACKAGE.format(files=" ".join(fetched), failed=shlex.quote(failed))
         return ["/bin/sh", "-c", script, spec["pythonModule"], *spec.get("args", ())]
-
-
-def _problems(scratch: Path) -> list[str]:
-    place = str(scratch.resolve())
-    if os.pathsep not in place:
-        return []
-    return [
-        f"Jobs find their Python in PATH, where no folder's name may hold {os.pathsep!r}. Received: {place!r}. "
-        "Next: name another data folder by --data."
-    ]
 
 
 def _config(scratch: Path, gcs: Path, buckets: list[str], hosts: Mapping[str, str]) -> ContainerConfig:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import heapq
 import json
 import math
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import data_folder
 from ..faults import Fault, FaultRules
-from . import lifecycle
 from .entries import LogEntries
 from .launcher import JobRunner, ReplicaGroup, ReplicaLauncher
-from .lifecycle import Availability, JobAction, JobStatus, JobTimings, SchedulingTerms, Transition
+from .lifecycle import ACTIVE, Availability, JobStatus, JobTimings, Lifecycle, SchedulingTerms
 from .timing import EmulatorClock
 
 _VERSION = 2
@@ -104,7 +103,7 @@ def _row(found: tuple[Any, ...]) -> JobRow:
 class _ActiveJob:
     row: JobRow
     terms: SchedulingTerms
-    status: JobStatus
+    life: Lifecycle
     runner: JobRunner | None = None
     held_until: float = 0.0
 
@@ -115,14 +114,13 @@ class _ActiveJob:
     @property
     def busy(self) -> int:
         """The number of machines that it has or is getting."""
-        return 0 if self.status.phase in ("queued", "over") else len(self.terms.replicas)
+        return 0 if self.life.status.phase in ("queued", "over") else len(self.terms.replicas)
 
 
-@dataclass(order=True, kw_only=True)
-class _TimedFault:
+class _TimedFault(NamedTuple):
     at: float
     job: int
-    fault: Fault = field(compare=False)
+    fault: Fault
 
 
 class JobScheduler:
@@ -158,31 +156,32 @@ class JobScheduler:
                 self._resume(row)
             self._thread.start()
 
-    def add(self, row: JobRow, actions: Iterable[JobAction]) -> None:
+    def add(self, row: JobRow) -> JobRow:
+        """Store a new job and return it as it is in the queue."""
         with self.lock:
-            active = self._active[row.id] = _ActiveJob(row=row, terms=scheduling_terms(row), status=row.status)
+            active = self._active[row.id] = self._make(row)
+            active.life.enqueue()
+            row = replace(row, status=active.life.status)
+            self._table.add(row)
             hold = self._faults.for_job("hold", active.name)
             if hold is not None:
                 active.held_until = math.inf if hold.seconds is None else row.status.created + hold.seconds
-            self._perform(active, actions)
+            self._perform(active)
             self._wake.notify_all()
+            return row
 
     def cancel(self, job: int) -> None:
-        self._advance(job, lambda active, now: lifecycle.cancel(active.status, now))
-
-    def is_active(self, job: int) -> bool:
-        with self.lock:
-            return job in self._active
+        self._advance(job, Lifecycle.cancel)
 
     def inject(self, job: int, what: str, replica: str) -> bool:
-        steps: dict[str, Callable[[_ActiveJob, float], Transition]] = {
-            "preempt": lambda active, now: lifecycle.preempt(active.status, active.terms, replica, now),
-            "oom": lambda active, now: lifecycle.out_of_memory(active.status, active.terms, replica, now),
-            "internal": lambda active, now: lifecycle.internal_error(active.status, active.terms, now),
+        steps: dict[str, Callable[[Lifecycle], None]] = {
+            "preempt": lambda life: life.preempt(replica),
+            "oom": lambda life: life.out_of_memory(replica),
+            "internal": Lifecycle.internal_error,
         }
         with self.lock:
             active = self._active.get(job)
-            if active is None or active.status.phase not in lifecycle.ACTIVE:
+            if active is None or active.life.status.phase not in ACTIVE:
                 return False
             self._advance(job, steps[what])
             return True
@@ -190,7 +189,7 @@ class JobScheduler:
     def preempted(self, job: int, replica: str) -> bool:
         with self.lock:
             active = self._active.get(job)
-            return active is not None and replica in active.status.preempted
+            return active is not None and replica in active.life.status.preempted
 
     def clock_moved(self) -> None:
         with self.lock:
@@ -227,18 +226,18 @@ class JobScheduler:
         if self._thread.is_alive():
             self._thread.join(_CLOSE_S)
 
+    def _make(self, row: JobRow) -> _ActiveJob:
+        logs_url = LOGS_URL.format(project=row.project, job=row.id)
+        terms = SchedulingTerms.of(row.job, region=row.region, logs_url=logs_url)
+        return _ActiveJob(row=row, terms=terms, life=Lifecycle(terms, self._timings, row.status))
+
     def _resume(self, row: JobRow) -> None:
         if row.status.phase == "over":
             return
-        now = self._clock.now()
-        status, actions = lifecycle.recover(row.status, now)
-        if status.phase != "over":
-            status = replace(status, due=now)
-        self._table.update(row.id, status)
-        active = _ActiveJob(row=row, terms=scheduling_terms(row), status=status)
-        if status.phase != "over":
-            self._active[row.id] = active
-        self._perform(active, actions)
+        active = self._active[row.id] = self._make(row)
+        self._advance(row.id, Lifecycle.recover)
+        if active.life.status.phase != "over":
+            active.life.status = replace(active.life.status, due=self._clock.now())
 
     def _run(self) -> None:
         with self.lock:
@@ -255,13 +254,13 @@ class JobScheduler:
         """Do what is due, and return the time until something else may be."""
         now = self._clock.now()
         while self._timed_faults and self._timed_faults[0].at <= now:
-            timed = heapq.heappop(self._timed_faults)
-            self.inject(timed.job, timed.fault.kind, timed.fault.replica)
-        for job in [
-            job for job, active in self._active.items() if active.status.due is not None and active.status.due <= now
-        ]:
-            self._tick(job)
-        times = [active.status.due for active in self._active.values() if active.status.due is not None]
+            _, job, fault = self._timed_faults.pop(0)
+            self.inject(job, fault.kind, fault.replica)
+        due = {job: active.life.status.due for job, active in self._active.items()}
+        for job, due_at in due.items():
+            if due_at is not None and due_at <= now:
+                self._tick(job)
+        times = [active.life.status.due for active in self._active.values() if active.life.status.due is not None]
         times += [timed.at for timed in self._timed_faults[:1]]
         if not times:
             return _SLEEP_S
@@ -270,46 +269,46 @@ class JobScheduler:
         return _SLEEP_S if left_s and self._clock.frozen else min(left_s, _SLEEP_S)
 
     def _tick(self, job: int) -> None:
-        def step(active: _ActiveJob, now: float) -> Transition:
-            return lifecycle.tick(active.status, active.terms, now, self._timings, self._availability(active, now))
+        if job in self._active:
+            availability = self._availability(self._active[job])
+            self._advance(job, lambda life: life.tick(availability))
 
-        self._advance(job, step)
-
-    def _availability(self, active: _ActiveJob, now: float) -> Availability:
-        if active.status.phase == "queued":
-            if active.held_until > now:
-                return Availability(kind="held", until=None if math.isinf(active.held_until) else active.held_until)
+    def _availability(self, active: _ActiveJob) -> Availability:
+        if active.life.status.phase == "queued":
+            if active.held_until > self._clock.now():
+                return Availability(kind="held", until=active.held_until)
             busy = sum(each.busy for each in self._active.values())
             if busy and busy + len(active.terms.replicas) > self._capacity:
                 return Availability(kind="held")
-        elif active.status.phase == "provisioning" and self._faults.for_job("stockout", active.name):
+        elif active.life.status.phase == "provisioning" and self._faults.for_job("stockout", active.name):
             return Availability(kind="stockout")
         return Availability()
 
-    def _advance(self, job: int, step: Callable[[_ActiveJob, float], Transition]) -> None:
+    def _advance(self, job: int, step: Callable[[Lifecycle], None]) -> None:
+        """Let an event happen to a job, and do what follows from it."""
         with self.lock:
             active = self._active.get(job)
-            if active is not None and not self._closed:
-                self._apply(active, *step(active, self._clock.now()))
+            if active is None or self._closed:
+                return
+            life, before = active.life, active.life.status
+            life.now = self._clock.now()
+            step(life)
+            if life.status == before and not life.actions:
+                return
+            self._table.update(job, life.status)
+            if life.status.phase == "over":
+                del self._active[job]
+            if active.busy < len(active.terms.replicas) and before.phase != "queued":
+                self._recheck_queue()
+            self._perform(active)
+            if life.status.phase == "running" and before.phase == "starting":
+                for fault in self._faults.for_running(active.name):
+                    self._timed_faults.append(_TimedFault(self._clock.now() + (fault.after_s or 0.0), job, fault))
+                self._timed_faults.sort(key=lambda timed: timed.at)
+            self._wake.notify_all()
 
-    def _apply(self, active: _ActiveJob, status: JobStatus, actions: list[JobAction]) -> None:
-        job, before = active.row.id, active.status
-        if status == before and not actions:
-            return
-        active.status = status
-        self._table.update(job, status)
-        if status.phase == "over":
-            del self._active[job]
-        if active.busy < len(active.terms.replicas) and before.phase != "queued":
-            self._recheck_queue()
-        self._perform(active, actions)
-        if status.phase == "running" and before.phase == "starting":
-            for fault in self._faults.for_running(active.name):
-                at = self._clock.now() + (fault.after_s or 0.0)
-                heapq.heappush(self._timed_faults, _TimedFault(at=at, job=job, fault=fault))
-        self._wake.notify_all()
-
-    def _perform(self, active: _ActiveJob, actions: Iterable[JobAction]) -> None:
+    def _perform(self, active: _ActiveJob) -> None:
+        actions, active.life.actions = active.life.actions, []
         for action in actions:
             if action.kind == "log":
                 self._entries.add_service_line(active.row.project, str(active.row.id), action.text, action.severity)
@@ -320,34 +319,27 @@ class JobScheduler:
                 active.runner.send(action.kind, action.replica)
 
     def _runner(self, active: _ActiveJob) -> JobRunner:
-        job = active.row.id
-
-        def report(step: Callable[[JobStatus, float], Transition]) -> None:
-            self._advance(job, lambda current, now: step(current.status, now))
+        row = active.row
 
         def emit(replica: str, stream: str, line: str) -> None:
-            self._entries.add_line(active.row.project, str(job), replica, stream, line)
+            self._entries.add_line(row.project, str(row.id), replica, stream, line)
             for fault in self._faults.for_line(active.name, line):
-                self.inject(job, fault.kind, fault.replica)
+                self.inject(row.id, fault.kind, fault.replica)
 
         def make() -> ReplicaGroup:
             if self._launcher is None:
                 raise RuntimeError("the scheduler was not started")
-            row = active.row
-            return self._launcher.make(row.job, job_id=str(job), project=row.project, region=row.region, emit=emit)
+            return self._launcher.make(row.job, job_id=str(row.id), project=row.project, region=row.region, emit=emit)
 
-        return JobRunner(make, active.terms, self._timings, report)
+        return JobRunner(make, self._timings.grace_s, partial(self._advance, row.id))
 
     def _recheck_queue(self) -> None:
         """Let queued jobs without a deadline try to leave the queue, the oldest first."""
         now = self._clock.now()
         for active in list(self._active.values()):
-            if active.status.phase == "queued" and active.status.due is None and active.held_until <= now:
+            is_waiting = active.life.status.phase == "queued" and active.life.status.due is None
+            if is_waiting and active.held_until <= now:
                 self._tick(active.row.id)
-                if active.status.phase == "queued":
+                if active.life.status.phase == "queued":
                     break
         self._wake.notify_all()
-
-
-def scheduling_terms(row: JobRow) -> SchedulingTerms:
-    return SchedulingTerms.of(row.job, region=row.region, logs_url=LOGS_URL.format(project=row.project, job=row.id))

@@ -15,7 +15,7 @@ import secrets
 import socket
 import ssl
 import threading
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -68,9 +68,7 @@ class Redirect:
         self._token = parts.path.strip("/")
         self._waiting: dict[asyncio.StreamWriter, None] = {}
         self._upstream = _upstream(environ)
-        self._environ = dict(environ)
-        self._url = emulator_url
-        self._folder = folder
+        self._environ, self._url, self._folder = dict(environ), emulator_url, folder
         self._loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
         self.environment: dict[str, str] = {}
@@ -85,14 +83,14 @@ class Redirect:
     def start(self) -> None:
         """Accept connections; `environment` is known from here on."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._context, authority = _make_certificate(HOSTS, self._folder)
+        self._context, authority = _make_certificate(self._folder)
         bundle = self._folder / "authorities.pem"
         bundle.write_bytes(_trusted(self._environ) + authority)
         self._proxy = self._loop.run_until_complete(asyncio.start_server(self._tunnel, "127.0.0.1", 0))
         port = self._proxy.sockets[0].getsockname()[1]
         self._thread = threading.Thread(target=self._loop.run_forever, name="podlift-redirect", daemon=True)
         self._thread.start()
-        self.environment = {**self._environ, **_variables(self._url, self._token, port, bundle, self._environ)}
+        self.environment = {**self._environ, **self._variables(port, str(bundle))}
 
     def close(self) -> None:
         """Cut all connections and stop."""
@@ -118,23 +116,44 @@ class Redirect:
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
             oldest.transport.abort()
-        with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.TimeoutError):
-            try:
+        try:
+            with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.TimeoutError):
                 head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _HEAD_S)
-            finally:
                 self._waiting.pop(writer, None)
-            match = _CONNECT.match(head)
-            if not self._is_known(head):
-                await _refuse(
-                    writer, b"407 Proxy Authentication Required", b'Proxy-Authenticate: Basic realm="podlift"\r\n'
-                )
-            elif match is None:
-                await _refuse(writer, b"405 Method Not Allowed")
-            elif match[1].decode().lower() in HOSTS and int(match[2]) == 443:
-                await self._end_encryption(reader, writer)
-            else:
-                await self._pass_on(head, match[1].decode().strip("[]"), int(match[2]), reader, writer)
-        writer.close()
+                await self._answer(head, reader, writer)
+        finally:
+            self._waiting.pop(writer, None)
+            writer.close()
+
+    async def _answer(self, head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        match = _CONNECT.match(head)
+        if not self._is_known(head):
+            challenge = b'Proxy-Authenticate: Basic realm="podlift"\r\n'
+            await _refuse(writer, b"407 Proxy Authentication Required", challenge)
+        elif match is None:
+            await _refuse(writer, b"405 Method Not Allowed")
+        elif match[1].decode().lower() in HOSTS and int(match[2]) == 443:
+            await self._end_encryption(writer)
+        else:
+            await self._pass_on(head, match[1].decode().strip("[]"), int(match[2]), reader, writer)
+
+    def _variables(self, port: int, bundle: str) -> dict[str, str]:
+        spared = (self._environ.get("no_proxy") or self._environ.get("NO_PROXY") or "").split(",")
+        direct = ",".join(dict.fromkeys(filter(None, ("127.0.0.1", "localhost", *spared))))
+        proxy = f"http://podlift:{self._token}@127.0.0.1:{port}"
+        return {
+            "https_proxy": proxy,
+            "HTTPS_PROXY": proxy,
+            "no_proxy": direct,
+            "NO_PROXY": direct,
+            "CURL_CA_BUNDLE": bundle,
+            "REQUESTS_CA_BUNDLE": bundle,
+            # What TensorFlow says who it is; without, it looks for credentials and a metadata server, for seconds.
+            "GOOGLE_AUTH_TOKEN_FOR_TESTING": "emulator",
+            "NO_GCE_CHECK": "true",
+            "STORAGE_EMULATOR_HOST": self._url,
+            "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
+        }
 
     def _is_known(self, head: bytes) -> bool:
         """Return whether a client has shown the token: as the password, or alone."""
@@ -146,29 +165,21 @@ class Redirect:
         user, _, password = given.partition(":")
         return bool(self._token) and tokens.equal(password or user, self._token)
 
-    async def _end_encryption(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _end_encryption(self, writer: asyncio.StreamWriter) -> None:
         """Pass what is meant for Cloud Storage to the emulator, through TLS that ends in this process.
 
         A listener of its own for that could be reached by those who do not know the token.
         """
-        outer, inner = socket.socketpair()
-        there = await asyncio.open_connection(sock=outer)
-        writer.write(_READY)
-        served = asyncio.ensure_future(self._serve(inner))
-        try:
-            await _both(_pump(reader, there[1]), _pump(there[0], writer), there[1])
-            await served
-        finally:
-            served.cancel()
-
-    async def _serve(self, inner: socket.socket) -> None:
-        """End the encryption of one connection, and pass its requests on."""
         loop = asyncio.get_running_loop()
         plain = asyncio.StreamReader(limit=_PIECE, loop=loop)
         protocol = asyncio.StreamReaderProtocol(plain, loop=loop)
-        transport, _ = await loop.connect_accepted_socket(
-            lambda: protocol, inner, ssl=self._context, ssl_handshake_timeout=_HEAD_S
+        writer.write(_READY)
+        transport = await loop.start_tls(
+            writer.transport, protocol, self._context, server_side=True, ssl_handshake_timeout=_HEAD_S
         )
+        if transport is None:
+            return
+        protocol.connection_made(transport)
         back = asyncio.StreamWriter(transport, protocol, plain, loop)
         try:
             emulator = await asyncio.open_connection(*self._emulator)
@@ -281,25 +292,6 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()
 
 
-def _variables(url: str, token: str, port: int, bundle: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    own = ("127.0.0.1", "localhost")
-    spared = [*own, *filter(None, (environ.get("no_proxy") or environ.get("NO_PROXY") or "").split(","))]
-    proxy, direct = f"http://podlift:{token}@127.0.0.1:{port}", ",".join(dict.fromkeys(spared))
-    return {
-        "https_proxy": proxy,
-        "HTTPS_PROXY": proxy,
-        "no_proxy": direct,
-        "NO_PROXY": direct,
-        "CURL_CA_BUNDLE": str(bundle),
-        "REQUESTS_CA_BUNDLE": str(bundle),
-        # What TensorFlow says who it is; without, it looks for credentials and a metadata server, for seconds.
-        "GOOGLE_AUTH_TOKEN_FOR_TESTING": "emulator",
-        "NO_GCE_CHECK": "true",
-        "STORAGE_EMULATOR_HOST": url,
-        "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false",
-    }
-
-
 def _trusted(environ: Mapping[str, str]) -> bytes:
     """Return the authorities that the process would have trusted."""
     named = [environ.get(name) for name in ("CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE")]
@@ -328,62 +320,54 @@ def _upstream(environ: Mapping[str, str]) -> tuple[str, int] | None:
     return parts.hostname, parts.port or 80
 
 
-def _make_certificate(hosts: Sequence[str], folder: Path) -> tuple[ssl.SSLContext, bytes]:
-    """Return what a server of these names needs, and the authority that its clients have to trust, in PEM.
+def _make_certificate(folder: Path) -> tuple[ssl.SSLContext, bytes]:
+    """Return what a server of `HOSTS` needs, and the authority that its clients have to trust, in PEM.
 
     The authority may sign nothing but these names, and its key is gone when this returns. The key of the server is in the
     folder for a moment.
     """
     authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority = _authority(authority_key, hosts)
-    names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
-    usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-    builder = _builder("podlift emulator", authority.subject, key.public_key())
-    builder = builder.add_extension(names, critical=False).add_extension(usage, critical=False)
-    builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-    certificate = builder.sign(authority_key, hashes.SHA256())
+    names = [x509.DNSName(host) for host in HOSTS]
+    # A client looks for its issuer by name: of two with the same one, it takes the first.
+    issuer = _name(f"podlift emulator authority {secrets.token_hex(8)}")
+    signs = ("key_cert_sign", "crl_sign")
+    others = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    usage = x509.KeyUsage(
+        **dict.fromkeys(signs, True), **dict.fromkeys((*others, "encipher_only", "decipher_only"), False)
+    )
+    authority = (
+        _builder(issuer, issuer, authority_key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.NameConstraints(permitted_subtrees=names, excluded_subtrees=None), critical=True)
+        .add_extension(usage, critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
+    certificate = (
+        _builder(_name("podlift emulator"), issuer, key)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(authority_key, hashes.SHA256())
+    )
     pem = serialization.Encoding.PEM
     secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return _context(certificate.public_bytes(pem) + secret, folder), authority.public_bytes(pem)
-
-
-def _authority(key: ec.EllipticCurvePrivateKey, hosts: Sequence[str]) -> x509.Certificate:
-    # A client looks for its issuer by name: of two with the same one, it takes the first.
-    called = f"podlift emulator authority {secrets.token_hex(8)}"
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, called)])
-    only = x509.NameConstraints(permitted_subtrees=[x509.DNSName(host) for host in hosts], excluded_subtrees=None)
-    signs = x509.KeyUsage(
-        digital_signature=False,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=True,
-        crl_sign=True,
-        encipher_only=False,
-        decipher_only=False,
-    )
-    builder = _builder(called, name, key.public_key())
-    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-    return builder.add_extension(only, critical=True).add_extension(signs, critical=True).sign(key, hashes.SHA256())
-
-
-def _builder(name: str, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.now(timezone.utc)
-    builder = x509.CertificateBuilder().issuer_name(issuer).public_key(key)
-    builder = builder.subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-    builder = builder.serial_number(x509.random_serial_number())
-    return builder.not_valid_before(now - _SKEW).not_valid_after(now + _VALID)
-
-
-def _context(chain: bytes, folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     path = folder / "server.pem"
     # The ssl module reads keys from files only.
     path.touch(mode=0o600)
     try:
-        path.write_bytes(chain)
+        path.write_bytes(certificate.public_bytes(pem) + secret)
         context.load_cert_chain(path)
     finally:
         path.unlink()
-    return context
+    return context, authority.public_bytes(pem)
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _builder(name: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
+    now = datetime.now(timezone.utc)
+    builder = x509.CertificateBuilder(issuer, name, key.public_key(), x509.random_serial_number())
+    return builder.not_valid_before(now - _SKEW).not_valid_after(now + _VALID)

@@ -9,8 +9,8 @@ import re
 import secrets
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ...errors import InputError
 
@@ -18,8 +18,7 @@ FILE = "token"
 _FORM = re.compile(r"[0-9a-f]{32}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReplicaIdentity:
+class ReplicaIdentity(NamedTuple):
     """The replica of a job that asks the metadata server; both are "" for another client."""
 
     job: str = ""

@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdk.emulator.vertex import lifecycle
-from sdk.emulator.vertex.lifecycle import TERMINAL, Availability, JobStatus, JobTimings, SchedulingTerms
+from sdk.emulator.vertex.lifecycle import (
+    QUEUED,
+    TERMINAL,
+    Availability,
+    JobStatus,
+    JobTimings,
+    Lifecycle,
+    SchedulingTerms,
+)
 
 TIMINGS = JobTimings(queue_s=1.0, provision_s=2.0, stockout_s=3.0)
 ROOM, STOCKOUT = Availability(), Availability(kind="stockout")
@@ -22,12 +29,22 @@ class Job:
 
     def __init__(self, *replicas: str, **terms) -> None:
         names = replicas or NAMES
-        self.terms = SchedulingTerms(replicas=names, region="us-central1", logs_url="URL", **terms)
-        self.now, self.said, self.actions = 100.0, [], []
-        self.take(lifecycle.enqueue(self.terms, self.now, TIMINGS))
+        terms = SchedulingTerms(replicas=names, region="us-central1", logs_url="URL", **terms)
+        self.life = Lifecycle(terms, TIMINGS, JobStatus(state=QUEUED, phase="queued", created=100.0, updated=100.0))
+        self.said, self.actions = [], []
+        self.take(self.life.enqueue)
 
-    def take(self, step) -> None:
-        self.status, actions = step
+    @property
+    def status(self) -> JobStatus:
+        return self.life.status
+
+    @property
+    def now(self) -> float:
+        return self.life.now
+
+    def take(self, step, *given) -> None:
+        step(*given)
+        actions, self.life.actions = self.life.actions, []
         assert JobStatus.from_dict(json.loads(json.dumps(self.status.to_dict()))) == self.status
         for act in actions:
             if act.kind == "log":
@@ -36,13 +53,13 @@ class Job:
                 self.actions.append(f"{act.kind} {act.replica}".strip())
         for act in actions:
             if act.kind == "start":
-                self.take(lifecycle.replicas_started(self.status, self.terms, self.now))
+                self.take(self.life.replicas_started)
             if act.kind == "stop":
-                self.take(lifecycle.replicas_stopped(self.status, self.terms, self.now, TIMINGS))
+                self.take(self.life.replicas_stopped)
 
     def tick(self, market: Availability = ROOM, until: float | None = None) -> Job:
-        self.now = self.status.due if until is None else until
-        self.take(lifecycle.tick(self.status, self.terms, self.now, TIMINGS, market))
+        self.life.now = self.status.due if until is None else until
+        self.take(self.life.tick, market)
         return self
 
     def run(self) -> Job:
@@ -52,12 +69,12 @@ class Job:
 
     def exit(self, replica: str, code: int, **more) -> Job:
         self.run()
-        self.take(lifecycle.replicas_exited(self.status, self.terms, {replica: code}, self.now, **more))
+        self.take(lambda: self.life.replicas_exited({replica: code}, **more))
         return self
 
     def preempt(self, replica: str) -> Job:
         self.run()
-        self.take(lifecycle.preempt(self.status, self.terms, replica, self.now))
+        self.take(self.life.preempt, replica)
         return self.exit(replica, 143)
 
     @property
@@ -93,7 +110,7 @@ def test_the_chief_decides_about_success_alone() -> None:
     job = Job().exit("workerpool1-0", 0)
     assert job.state == "RUNNING"
     job.run()
-    job.take(lifecycle.replicas_exited(job.status, job.terms, {"workerpool1-1": 1, "workerpool0-0": 0}, job.now))
+    job.take(job.life.replicas_exited, {"workerpool1-1": 1, "workerpool0-0": 0})
     assert (job.state, job.actions) == ("SUCCEEDED", ["start", "stop", "close"])
 
 
@@ -165,7 +182,7 @@ def test_out_of_memory_is_said_and_permanent() -> None:
         "The replica workerpool1-1 ran out of memory and exited with a non-zero status of 137."
     )
     job = Job().run()
-    job.take(lifecycle.out_of_memory(job.status, job.terms, "workerpool0-0", job.now))
+    job.take(job.life.out_of_memory, "workerpool0-0")
     assert job.state == "FAILED" and "ran out of memory" in job.message
 
 
@@ -194,7 +211,7 @@ def test_maintenance_moves_one_worker_or_restarts_all_and_is_not_counted() -> No
 
 def test_a_chief_that_finishes_within_the_notice_has_finished() -> None:
     job = Job(spot=True).run()
-    job.take(lifecycle.preempt(job.status, job.terms, "workerpool0-0", job.now))
+    job.take(job.life.preempt, "workerpool0-0")
     assert job.exit("workerpool0-0", 0).state == "SUCCEEDED"
 
 
@@ -238,7 +255,7 @@ def test_internal_errors_are_restarted_twice() -> None:
     job = Job()
     for expected in ("PENDING", "PENDING", "FAILED"):
         job.run()
-        job.take(lifecycle.internal_error(job.status, job.terms, job.now))
+        job.take(job.life.internal_error)
         assert job.state == expected
     assert job.status.outcome.code == 13
     assert job.message == "Internal error occurred for the current attempt."
@@ -246,41 +263,45 @@ def test_internal_errors_are_restarted_twice() -> None:
 
 def test_cancel_in_every_phase_ends_as_cancelled() -> None:
     job = Job()
-    job.take(lifecycle.cancel(job.status, job.now))
+    job.take(job.life.cancel)
     assert job.state == "CANCELLING"
     assert job.tick().state == "CANCELLED" and job.status.outcome.code == 1 and job.actions == ["close"]
     job = Job().run()
-    job.take(lifecycle.cancel(job.status, job.now))
+    job.take(job.life.cancel)
     assert (job.state, job.status.started, job.status.outcome.message) == ("CANCELLED", job.now, "CANCELED")
     before = job.status
-    job.take(lifecycle.cancel(job.status, job.now))
+    job.take(job.life.cancel)
     assert job.status == before
 
 
 def test_a_job_that_is_being_stopped_for_success_is_not_cancelled_any_more() -> None:
-    job = Job().run()
-    status, _ = lifecycle.replicas_exited(job.status, job.terms, {"workerpool0-0": 0}, job.now)
-    status, actions = lifecycle.cancel(status, job.now)
-    assert (status.state, actions) == ("JOB_STATE_CANCELLING", [])
-    assert lifecycle.replicas_stopped(status, job.terms, job.now, TIMINGS)[0].state == "JOB_STATE_SUCCEEDED"
-    status, _ = lifecycle.replicas_exited(
-        Job(restart_job=True).run().status, job.terms, {"workerpool1-0": 134}, job.now
-    )
-    status, _ = lifecycle.cancel(replace(status), job.now)
-    assert lifecycle.replicas_stopped(status, job.terms, job.now, TIMINGS)[0].state == "JOB_STATE_CANCELLED"
+    life = Job().run().life
+    life.replicas_exited({"workerpool0-0": 0})
+    life.actions.clear()
+    life.cancel()
+    assert (life.status.state, life.actions) == ("JOB_STATE_CANCELLING", [])
+    life.replicas_stopped()
+    assert life.status.state == "JOB_STATE_SUCCEEDED"
+    life = Job(restart_job=True).run().life
+    life.replicas_exited({"workerpool1-0": 134})
+    life.cancel()
+    life.replicas_stopped()
+    assert life.status.state == "JOB_STATE_CANCELLED"
 
 
 def test_a_dead_servers_jobs() -> None:
     job = Job()
-    assert lifecycle.recover(job.status, 200.0) == (job.status, [])
-    job.run()
-    status, _ = lifecycle.recover(job.status, 200.0)
-    assert (status.state, status.outcome.code, status.ended) == ("JOB_STATE_FAILED", 13, 200.0)
-    assert status.outcome.message.startswith(
-        "Internal error occurred for the current attempt: the emulator was restarted"
-    )
-    stopping = replace(job.status, phase="stopping", state="JOB_STATE_CANCELLING")
-    assert lifecycle.recover(stopping, 200.0)[0].state == "JOB_STATE_CANCELLED"
+    before, job.life.now = job.status, 200.0
+    job.life.recover()
+    assert (job.status, job.life.actions) == (before, [])
+    job = Job().run()
+    running, job.life.now = job.status, 200.0
+    job.life.recover()
+    assert (job.state, job.status.outcome.code, job.status.ended) == ("FAILED", 13, 200.0)
+    assert job.message.startswith("Internal error occurred for the current attempt: the emulator was restarted")
+    job.life.status = replace(running, phase="stopping", state="JOB_STATE_CANCELLING")
+    job.life.recover()
+    assert job.state == "CANCELLED"
 
 
 EVENTS = st.lists(
@@ -297,20 +318,20 @@ EVENTS = st.lists(
 )
 
 
-def after(what: str, status: JobStatus, terms: SchedulingTerms, replica: str, code: int, now: float):
+def happen(life: Lifecycle, what: str, replica: str, code: int) -> None:
     steps = {
-        "exit": lambda: lifecycle.replicas_exited(status, terms, {replica: code}, now),
-        "preempt": lambda: lifecycle.preempt(status, terms, replica, now),
-        "oom": lambda: lifecycle.out_of_memory(status, terms, replica, now),
-        "tick": lambda: lifecycle.tick(status, terms, now, TIMINGS, ROOM),
-        "stockout": lambda: lifecycle.tick(status, terms, now, TIMINGS, STOCKOUT),
-        "held": lambda: lifecycle.tick(status, terms, now, TIMINGS, Availability(kind="held")),
-        "cancel": lambda: lifecycle.cancel(status, now),
-        "internal": lambda: lifecycle.internal_error(status, terms, now),
-        "began": lambda: lifecycle.replicas_started(status, terms, now),
-        "stopped": lambda: lifecycle.replicas_stopped(status, terms, now, TIMINGS),
+        "exit": lambda: life.replicas_exited({replica: code}),
+        "preempt": lambda: life.preempt(replica),
+        "oom": lambda: life.out_of_memory(replica),
+        "tick": lambda: life.tick(ROOM),
+        "stockout": lambda: life.tick(STOCKOUT),
+        "held": lambda: life.tick(Availability(kind="held")),
+        "cancel": life.cancel,
+        "internal": life.internal_error,
+        "began": life.replicas_started,
+        "stopped": life.replicas_stopped,
     }
-    return steps[what]()
+    steps[what]()
 
 
 @settings(max_examples=80, deadline=None)
@@ -326,11 +347,14 @@ def test_any_order_of_events_keeps_the_rules_of_a_life(events, kind, restart_job
         restart_job=restart_job,
         retries=retries,
     )
-    now = 100.0
-    status, _ = lifecycle.enqueue(terms, now, TIMINGS)
+    life = Lifecycle(terms, TIMINGS, JobStatus(state=QUEUED, phase="queued", created=100.0, updated=100.0))
+    life.enqueue()
     for what, name, code in events:
-        before, now = status, now + 1.0
-        status, actions = after(what, status, terms, name, code, now)
+        before = life.status
+        life.now += 1.0
+        life.actions.clear()
+        happen(life, what, name, code)
+        status, actions = life.status, life.actions
         assert (status.phase == "over") == (status.state in TERMINAL) == (status.ended is not None)
         assert status.outcome is not None or status.phase != "over"
         if before.phase == "over":

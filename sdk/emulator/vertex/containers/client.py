@@ -86,7 +86,7 @@ class Containers:
         self._send({**vars(config), "refused": _probe_result.get("refused")})
         self._ready.wait()
 
-    def start(self, name: str, *, host: str, command: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
+    def start(self, name: str, *, host: str, command: list[str], env: dict[str, str], cwd: str) -> None:
         """Start the container of a replica that does not run, with this command, environment and working folder."""
         outputs = {kind: os.pipe() for kind in ("stdout", "stderr")}
         with self._lock:
@@ -94,14 +94,7 @@ class Containers:
         for kind, (here, _) in outputs.items():
             os.set_blocking(here, False)
             self._selector.register(here, selectors.EVENT_READ, _OutputStream(name, kind))
-        request = {
-            "action": "start",
-            "name": name,
-            "host": host,
-            "command": list(command),
-            "env": dict(env),
-            "cwd": cwd,
-        }
+        request = {"action": "start", "name": name, "host": host, "command": command, "env": env, "cwd": cwd}
         try:
             if not self._send(request, [there for _, there in outputs.values()]):
                 self._containers[name].code = _KILLED
@@ -190,8 +183,9 @@ class Containers:
             self._selector.unregister(self._socket)
             self._ready.set()
             # All other containers have ended with the runtime, by the kernel if not by the runtime.
-            for name in [name for name, container in list(self._containers.items()) if container.code is None]:
-                self._set_exited(name, _KILLED, 0)
+            for name, container in list(self._containers.items()):
+                if container.code is None:
+                    self._set_exited(name, _KILLED, 0)
 
     def _set_exited(self, name: str, code: int, pid: int) -> None:
         container = self._containers[name]

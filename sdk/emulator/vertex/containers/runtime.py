@@ -57,14 +57,14 @@ class ContainerRuntime:
             signal.signal(ignored, signal.SIG_IGN)
         if _LINUX:
             _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        self.refused = config["refused"] or _probe(config)
-        if not self.refused["root"]:
+        refused = config["refused"] or _probe(config)
+        if not refused["root"]:
             try:
                 _enter_root(config)
             except OSError as error:
-                self.refused = {"root": str(error), "pids": str(error)}
-        self._own_pids = not self.refused["pids"]
-        self._send(ready=self.refused)
+                refused = {"root": str(error), "pids": str(error)}
+        self._own_pids = not refused["pids"]
+        self._send(ready=refused)
 
     def run(self) -> None:
         while True:
@@ -293,8 +293,16 @@ def receive(connection: socket.socket) -> tuple[Any, list[int]]:
 
 def _probe(config: Mapping[str, Any]) -> dict[str, str]:
     """Try both in a child process; return why a "root" and "pids" of their own are impossible, "" if they are possible."""
+
+    def pids() -> None:
+        _enter_root(config)
+        _unshare_pids()
+        answer = _error_in_child(_mount_proc)
+        if answer:
+            raise OSError(answer)
+
     root = _error_in_child(lambda: _enter_root(config))
-    return {"root": root, "pids": root or _error_in_child(lambda: _probe_pids(config))}
+    return {"root": root, "pids": root or _error_in_child(pids)}
 
 
 def _error_in_child(work: Callable[[], None]) -> str:
@@ -311,14 +319,6 @@ def _error_in_child(work: Callable[[], None]) -> str:
         answer = pipe.read()
     os.waitpid(pid, 0)
     return answer
-
-
-def _probe_pids(config: Mapping[str, Any]) -> None:
-    _enter_root(config)
-    _unshare_pids()
-    answer = _error_in_child(_mount_proc)
-    if answer:
-        raise OSError(answer)
 
 
 def _unshare_pids() -> None:
@@ -392,24 +392,24 @@ def _remount_read_only(target: str) -> None:
 
 def _pivot() -> None:
     # The old root covers the new one for a moment, and is detached with all its mounts.
-    if _libc.pivot_root(b".", b".") != 0:
-        raise OSError(ctypes.get_errno(), "pivot_root")
-    if _libc.umount2(b".", _MNT_DETACH) != 0:
-        raise OSError(ctypes.get_errno(), "umount")
+    _check(_libc.pivot_root(b".", b"."), "pivot_root")
+    _check(_libc.umount2(b".", _MNT_DETACH), "umount")
     os.chdir("/")
 
 
-def _unshare(flags: int) -> None:
-    if _libc.unshare(flags) != 0:
+def _check(result: int, what: str) -> None:
+    if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"unshare: {os.strerror(number)}")
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+
+
+def _unshare(flags: int) -> None:
+    _check(_libc.unshare(flags), "unshare")
 
 
 def _mount(source: str, target: str, kind: str | None, flags: int) -> None:
     words = (source.encode(), target.encode(), kind.encode() if kind else None)
-    if _libc.mount(*words, ctypes.c_ulong(flags), None) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"mount {target}: {os.strerror(number)}")
+    _check(_libc.mount(*words, ctypes.c_ulong(flags), None), f"mount {target}")
 
 
 def main(handle: int) -> None:
