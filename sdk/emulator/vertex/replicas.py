@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -46,10 +47,7 @@ def missing_isolation() -> str | None:
     with tempfile.TemporaryDirectory(prefix="podlift-emulator-") as scratch:
         containers = Containers(_config(Path(scratch), Path(scratch), [], {}), lambda *_: None, lambda *_: None)
         containers.close()
-    return _limitation(containers.refused)
-
-
-def _limitation(refused: Mapping[str, str]) -> str | None:
+    refused = containers.refused
     if refused["root"]:
         return (
             f"Emulated jobs see no /gcs, and their host names do not resolve: this system denies them a root of their own "
@@ -104,28 +102,28 @@ class ReplicaProcesses:
         # A SIGKILL that one of these dies of was sent by the emulator.
         self._stopped: set[str] = set()
         self._memory = MemoryWatch()
-        self._reservation: PortReservation | None = None
         self._containers: Containers | None = None
+        self._opened = ExitStack()
         self._addresses: dict[Replica, str] = {}
         self._redirect_env: Mapping[str, str] = {}
 
     def start(self) -> None:
-        self._scratch.mkdir(parents=True, exist_ok=True)
-        self._redirect_env = self._buckets.redirect_env(self._url)
-        self._buckets.mount()
-        try:
-            self._reservation = PortReservation(list(self._replicas))
+        with ExitStack() as opened:
+            self._scratch.mkdir(parents=True, exist_ok=True)
+            opened.callback(shutil.rmtree, self._scratch, ignore_errors=True)
+            self._redirect_env = self._buckets.redirect_env(self._url)
+            self._buckets.mount()
+            opened.callback(self._buckets.unmount)
+            reservation = opened.enter_context(closing(PortReservation(list(self._replicas))))
             config = _config(self._scratch, self._buckets.folder, self._buckets.buckets, self._hosts)
-            self._containers = Containers(config, self._emit, self._on_exit)
-            # Without host names of their own, all replicas are on localhost.
-            named = not self._containers.refused["root"]
-            self._addresses = {
-                replica: f"{self._hosts[name] if named else 'localhost'}:{self._reservation.ports[name]}"
-                for name, replica in self._replicas.items()
-            }
-        except BaseException:
-            self._close()
-            raise
+            self._containers = opened.enter_context(closing(Containers(config, self._emit, self._on_exit)))
+            self._opened = opened.pop_all()
+        # Without host names of their own, all replicas are on localhost.
+        named = not self._containers.refused["root"]
+        self._addresses = {
+            replica: f"{self._hosts[name] if named else 'localhost'}:{reservation.ports[name]}"
+            for name, replica in self._replicas.items()
+        }
         for name in self._replicas:
             self._start(name)
 
@@ -173,19 +171,8 @@ class ReplicaProcesses:
             self._containers.stop([replica], PREEMPTION_GRACE_S)
 
     def close(self) -> None:
-        if self._containers is not None:
-            self._close()
-
-    def _close(self) -> None:
-        containers, self._containers = self._containers, None
-        try:
-            if containers is not None:
-                containers.close()
-        finally:
-            if self._reservation is not None:
-                self._reservation.close()
-            self._buckets.unmount()
-            shutil.rmtree(self._scratch, ignore_errors=True)
+        self._containers = None
+        self._opened.close()
 
     def _on_exit(self, exited: dict[str, tuple[int, int]]) -> None:
         for name, (code, pid) in exited.items():

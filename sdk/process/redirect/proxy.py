@@ -116,8 +116,10 @@ class Redirect:
             oldest = next(iter(self._waiting))
             del self._waiting[oldest]
             oldest.transport.abort()
+        # It is cancelled by `close`, after which asyncio would report it as a failure.
+        broken = (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.TimeoutError)
         try:
-            with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.TimeoutError):
+            with suppress(*broken, asyncio.CancelledError):
                 head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _HEAD_S)
                 self._waiting.pop(writer, None)
                 await self._answer(head, reader, writer)
