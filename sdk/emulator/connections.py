@@ -35,8 +35,8 @@ class Connections:
     """
 
     def __init__(self, head_s: float = HEAD_S, max_admitted: int | None = None) -> None:
-        self._open: dict[tuple[str, int], Any] = {}
-        self._waiting: dict[tuple[str, int], Any] = {}
+        self._open: dict[Any, Any] = {}
+        self._waiting: dict[Any, Any] = {}
         self._head_s = head_s
         self._max_admitted = max_admitted or max(_MAX_WAITING, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
