@@ -56,7 +56,7 @@ class Admin:
         return JSONResponse({"faults": self._faults.to_json()})
 
     def _administer_jobs(self, request: Request, body: bytes) -> Response:
-        path, given = request.url.path.removeprefix("/_vertex/"), bodies.read_json(body)
+        path, given = request.url.path.removeprefix("/_vertex/"), bodies.read_object(body)
         job, _, event = path.removeprefix("jobs/").partition(":")
         if path.startswith("jobs/") and request.method == "POST" and event in ("preempt", "oom", "internal"):
             happened = self._vertex.jobs.inject(job, event, str(given.get("replica", "workerpool0-0")))

@@ -226,7 +226,7 @@ class VertexApp:
             if "customJobs" in answer:
                 answer["customJobs"] = [shown(each) for each in answer["customJobs"]]
         elif route.operation == "customJobs.cancel":
-            for name in bodies.read_json(body):
+            for name in bodies.read_object(body):
                 if name != "name":
                     raise unknown_name(name)
             jobs.cancel(*location, route.id)
@@ -239,7 +239,7 @@ class VertexApp:
             answer = machines.quota_response(route.project, route.id, exceeded=exceeded)
         else:
             # A long list takes a while: in another thread it does not block the other requests.
-            answer = await asyncio.to_thread(self._entries.listed, bodies.read_json(body))
+            answer = await asyncio.to_thread(self._entries.listed, bodies.read_object(body))
         return JSONResponse(answer)
 
     def _metadata(self, request: Request, query: dict[str, str]) -> Response:

@@ -43,12 +43,16 @@ _WEEK_S = 7 * 86400
 _JOB, _SPEC = "custom_job", "custom_job.job_spec"
 
 
-def read_json(body: bytes) -> dict[str, Any]:
-    """Return the object of a body; an empty body is an empty object."""
+def _read_json(body: bytes) -> Any:
     try:
-        found = json.loads(body or b"{}", parse_constant=_no_constant)
+        return json.loads(body or b"{}", parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise invalid([("", f"Invalid JSON payload received. {error}")]) from None
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """Return the object of a body; an empty body is an empty object."""
+    found = _read_json(body)
     if not isinstance(found, dict):
         raise invalid([("", "Invalid JSON payload received. The body is not an object.")])
     return found
@@ -56,7 +60,7 @@ def read_json(body: bytes) -> dict[str, Any]:
 
 def parse(body: bytes) -> dict[str, Any]:
     problems: Problems = []
-    job = _message("CustomJob", read_json(body), "custom_job", problems)
+    job = _message("CustomJob", _read_json(body), "custom_job", problems)
     if problems:
         raise invalid(problems)
     return {name: value for name, value in job.items() if name not in _OUTPUTS}
