@@ -107,7 +107,7 @@ def test_every_mistake_is_named_with_its_line(write) -> None:
         -r gone.txt
         -r more.txt
         --index-rul https://one.example
-        ./wheels/x.whl
+        ./wheels/x-1.0-py3-none-any.whl
         ../nowhere
         -r https://host.example/requirements.txt
         numpy --hash=sha256
@@ -129,7 +129,7 @@ def test_every_mistake_is_named_with_its_line(write) -> None:
         ("requirements.txt:9:", "what a URL points to may change"),
         ("requirements.txt:10:", "a hash is such as"),
         ("requirements.txt:11:", "must follow a requirement"),
-        ("requirements.txt:12:", "must be in a line of its own"),
+        ("requirements.txt:12:", "not supported with a requirement"),
     ]:
         assert any(problem.startswith(place) and said in problem for problem in found), (place, said, found)
     assert len(found) == 12

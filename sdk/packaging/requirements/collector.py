@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.utils import canonicalize_name, parse_sdist_filename, parse_wheel_filename
 
 from ... import text as texts
 from ...checks import Finding
@@ -18,11 +18,7 @@ from ..paths import usable
 
 _SHOWN = 200
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
-_VCS = ("git+", "hg+", "svn+", "bzr+")
-_ARCHIVES = (".whl", ".tar.gz", ".tar.bz2", ".zip")
 _SECRET_WORDS = re.compile(r"token|key|secret|passw|sig|auth|credential", re.IGNORECASE)
-# `./libs/x[train]`: the brackets hold extras, unless there is a folder of that name.
-_WITH_EXTRAS = re.compile(r"(.*?)\[([\w\s,.-]*)\]")
 
 
 class RequirementsCollector:
@@ -75,27 +71,24 @@ class RequirementsCollector:
                 found.add(" ".join([normalized(narrowed), *(f"--hash={value}" for value in sorted(hashes))]))
         return tuple(sorted(found))
 
-    def add(self, text: str, where: str, *, base: Path | None = None, hashes: Iterable[str] = ()) -> None:
-        """Add a requirement: PEP 508, a URL, or a local folder, relative to the project or to `base`."""
-        for requirement in self.parse(text, where, base=base):
-            self._requirements.setdefault(normalized(requirement), (requirement, set()))[1].update(hashes)
+    def add_text(self, text: str, where: str, *, base: Path) -> None:
+        """Add a requirement in PEP 508, as a pyproject.toml or a lock has it."""
+        if self.is_readable(text, where):
+            try:
+                self.add(Requirement(text), where, base=base)
+            except InvalidRequirement as error:
+                reason = str(error).partition("\n")[0].rstrip(".")
+                received = f"Received: {redacted(text)!r}. Expected: such as 'numpy>=1.26'."
+                self.refuse(where, f"this is not a requirement: {reason}. {received}")
 
-    def parse(self, text: str, where: str, *, base: Path | None = None) -> list[Requirement]:
-        """Return the requirement in a text; none for a local folder, which is added, or a mistake, which is recorded."""
-        text = text.strip()
-        if not self.is_readable(text, where):
-            return []
-        try:
-            requirement = Requirement(text)
-        except InvalidRequirement as error:
-            return self._parse_nameless(text, where, base, str(error).partition("\n")[0].rstrip("."))
-        if requirement.url is None:
-            return [requirement]
-        if requirement.url.startswith("file:") or "://" not in requirement.url:
+    def add(self, requirement: Requirement, where: str, *, base: Path, hashes: Iterable[str] = ()) -> None:
+        """Add a requirement; the path of a local folder is relative to the project or to `base`."""
+        url = requirement.url
+        if url is not None and (url.startswith("file:") or "://" not in url):
             self.local_names.add(canonicalize_name(requirement.name))
-            self.folder(requirement.url, where, base=base, extras=requirement.extras)
-            return []
-        return [requirement] if self.accepts_url(requirement.url, where) else []
+            self.folder(url, where, base=base, extras=requirement.extras)
+        elif url is None or self.accepts_url(url, where):
+            self._requirements.setdefault(normalized(requirement), (requirement, set()))[1].update(hashes)
 
     def is_readable(self, text: str, where: str) -> bool:
         """False, with the mistake recorded, if a text has unprintable characters or names an environment variable."""
@@ -115,7 +108,7 @@ class RequirementsCollector:
         """False, with a mistake recorded that does not quote the URL, if it cannot be parsed or contains credentials."""
         try:
             parts = urlsplit(url)
-            invalid = parts.port is not None and not parts.hostname
+            invalid = not parts.scheme or (parts.port is not None and not parts.hostname)
         except ValueError:
             invalid = True
         if invalid:
@@ -146,7 +139,7 @@ class RequirementsCollector:
                 looked = f" Looked at {str(candidates[0])!r}." if redacted(text) == text else ""
                 self.refuse(where, f"there is no such folder here. {received}{looked}")
             elif found.is_file():
-                name = _name_of_archive(found.name) or "name"
+                name = archive_name(found.name) or "name"
                 self.refuse(
                     where,
                     f"a file of this machine cannot be installed elsewhere. {received} Next: put it into a folder of the "
@@ -164,35 +157,6 @@ class RequirementsCollector:
         wanted = (folder, tuple(sorted(extras)))
         if wanted not in self.waiting:
             self.waiting.append(wanted)
-
-    def _parse_nameless(self, text: str, where: str, base: Path | None, reason: str) -> list[Requirement]:
-        """Parse a URL or a path without a name in front of it."""
-        if text.startswith(_VCS) or ("://" in text and not text.startswith("file:")):
-            return self._parse_url(text, where)
-        split = _WITH_EXTRAS.fullmatch(text)
-        path, extras = (split[1], split[2].split(",")) if split else (text, [])
-        if text.startswith((".", "/", "~", "file:")) or path.endswith(_ARCHIVES) or (self.project / path).is_dir():
-            self.folder(path, where, base=base, extras=[extra.strip() for extra in extras])
-        else:
-            received = f"Received: {redacted(text)!r}. Expected: such as 'numpy>=1.26'."
-            self.refuse(where, f"this is not a requirement: {reason}. {received}")
-        return []
-
-    def _parse_url(self, text: str, where: str) -> list[Requirement]:
-        if not self.accepts_url(text, where):
-            return []
-        url, _, fragment = text.partition("#")
-        fields = dict(part.partition("=")[::2] for part in fragment.split("&"))
-        name = fields.pop("egg", "") or _name_of_archive(url)
-        rest = "&".join(f"{key}={value}" for key, value in fields.items() if key)
-        try:
-            return [Requirement(f"{name} @ {url}#{rest}" if rest else f"{name} @ {url}")]
-        except InvalidRequirement:
-            self.refuse(
-                where,
-                f"the URL does not tell the distribution's name. Received: {redacted(text)!r}. Next: write name @ URL.",
-            )
-            return []
 
 
 def normalized(requirement: Requirement) -> str:
@@ -215,10 +179,10 @@ def redacted(text: str) -> str:
     return texts.clipped(text, _SHOWN)
 
 
-def _name_of_archive(url: str) -> str:
+def archive_name(url: str) -> str:
+    """Return the distribution that the file name of a wheel or a source archive tells, "" if it does not."""
     file = unquote(urlsplit(url).path).rpartition("/")[2]
     try:
-        return str(parse_wheel_filename(file)[0])
+        return str(parse_wheel_filename(file)[0] if file.endswith(".whl") else parse_sdist_filename(file)[0])
     except ValueError:
-        found = re.fullmatch(r"(.+)-\d[^-]*\.(tar\.gz|zip|tar\.bz2)", file)
-        return found[1] if found else ""
+        return ""

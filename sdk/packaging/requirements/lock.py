@@ -110,7 +110,7 @@ def _read(collector: RequirementsCollector, label: str, data: bytes, folder: Pat
             source = _source(package)
             if source:
                 marker = f" ; {package.marker}" if package.marker else ""
-                collector.add(f"{package.name}{source}{marker}", where, base=folder)
+                collector.add_text(f"{package.name}{source}{marker}", where, base=folder)
             else:
                 collector.refuse(where, "it has neither a version nor a source.")
     _add_indexes(collector, indexes, label, folder)

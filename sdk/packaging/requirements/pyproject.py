@@ -109,7 +109,7 @@ class _PyprojectReader:
                 own_extras += sorted(requirement.extras)
             elif requirement is None or requirement.url or not self._add_from_uv(requirement):
                 where = self._line_of(item) or f"{self._label}: {key}[{number}]"
-                self._collector.add(item, where, base=self._folder)
+                self._collector.add_text(item, where, base=self._folder)
         return own_extras
 
     def _line_of(self, item: str) -> str:
@@ -180,7 +180,7 @@ class _PyprojectReader:
         markers = [f"({marker})" for marker in (requirement.marker, source.get("marker")) if marker]
         if markers:
             text += f" ; {' and '.join(markers)}"
-        self._collector.add(text, where)
+        self._collector.add_text(text, where, base=self._folder)
 
 
 def git_url(url: str, revision: str) -> str:

@@ -1,28 +1,34 @@
-"""Reads requirements as pip does: files with comments, options, continued lines, and files that name files."""
+"""Reads requirements files, and lists of their lines: pip's parser takes them apart, podlift decides what it accepts."""
 
 from __future__ import annotations
 
-import argparse
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NoReturn
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from pip_requirements_parser import (
+    OPT_BY_OPTIONS_DEST,
+    CommentRequirementLine,
+    InstallRequirement,
+    InvalidRequirementLine,
+    OptionLine,
+    RequirementsFile,
+)
 
 from ...errors import nearest
 from ..paths import usable
-from .collector import RequirementsCollector, normalized, redacted
+from .collector import RequirementsCollector, archive_name, normalized, redacted
 
-_COMMENT = re.compile(r"(^|\s)#.*$")
 _HASH = re.compile(r"[a-z0-9]+:[0-9a-f]+")
-_BYTE_ORDER_MARKS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
-_LONG = {
-    "-i": "--index-url", "--pypi-url": "--index-url", "-f": "--find-links", "-r": "--requirement", "-c": "--constraint",
-    "-e": "--editable",
-}  # fmt: skip
-_WITH_VALUE = ("--extra-index-url", "--no-binary", "--only-binary", "--trusted-host", *_LONG, *set(_LONG.values()))
-_ALONE = ("--no-index", "--pre", "--prefer-binary", "--require-hashes")
-_KNOWN = sorted(name for name in (*_WITH_VALUE, *_ALONE) if name.startswith("--"))
+# Those that say what to install from where.
+_ACCEPTED = (
+    "--index-url", "--extra-index-url", "--find-links", "--no-index", "--no-binary", "--only-binary", "--prefer-binary",
+    "--pre", "--require-hashes", "--trusted-host", "--requirement", "--constraint",
+)  # fmt: skip
 
 
 def read_file(
@@ -34,25 +40,28 @@ def read_file(
         collector.refuse(label, f"it includes itself, by way of {', '.join(map(collector.label, parents))}.")
         return
     try:
-        text = _decoded(path.read_bytes())
+        # The parser's own error does not tell the reason.
+        path.open("rb").close()
+        _FileReader(collector, path.parent, label, constraints, (*parents, path)).read(path)
     except OSError as error:
         collector.refuse(label, f"the file cannot be read: {error.strerror}.")
-    except UnicodeError:
+    except (UnicodeError, LookupError):
         collector.refuse(label, "the file is not UTF-8 text. Next: save it as UTF-8.")
-    else:
-        reader = _LineReader(collector, path.parent, constraints, (*parents, path))
-        for number, line in _joined(text.splitlines()):
-            reader.read(line, f"{label}:{number}")
 
 
 def read_list(collector: RequirementsCollector, lines: Iterable[str]) -> None:
     """Read a list; each item is what a line of a file may be."""
-    reader = _LineReader(collector, collector.project, False, ())
+    accepted = []
     for number, line in enumerate(lines):
-        if "\n" in line or not line.strip():
-            collector.refuse(f"requirements[{number}]", f"an item is one requirement. Received: {redacted(line)!r}.")
-        else:
-            reader.read(line, f"requirements[{number}]")
+        where = f"requirements[{number}]"
+        if "\n" in line or line.endswith("\\") or not line.strip():
+            collector.refuse(where, f"an item is one requirement. Received: {redacted(line)!r}.")
+            line = ""
+        accepted.append(line if collector.is_readable(line, where) else "")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "requirements.txt")
+        file.write_text("\n".join(accepted), encoding="utf-8-sig")
+        _FileReader(collector, collector.project).read(file)
 
 
 def find_links(collector: RequirementsCollector, text: str, where: str, base: Path) -> None:
@@ -69,56 +78,110 @@ def find_links(collector: RequirementsCollector, text: str, where: str, base: Pa
         collector.option("--find-links", shlex.quote(str(found.resolve())))
 
 
-class _LineReader:
-    """Reads the lines of one file, or of a list."""
+class _FileReader:
+    """Reads one file; the items of a list are numbered from 0, and have no `label`."""
 
     def __init__(
-        self, collector: RequirementsCollector, base: Path, constraints: bool, parents: tuple[Path, ...]
+        self,
+        collector: RequirementsCollector,
+        base: Path,
+        label: str = "",
+        constraints: bool = False,
+        parents: tuple[Path, ...] = (),
     ) -> None:
         self._collector = collector
         self._base = base
+        self._label = label
         self._constraints = constraints
         self._parents = parents
 
-    def read(self, line: str, where: str) -> None:
-        line = _COMMENT.sub("", line).strip()
-        if not line or not self._collector.is_readable(line, where):
-            return
-        words = line.split(" ")
-        start = next((i for i, word in enumerate(words) if word.startswith("-")), len(words))
-        try:
-            given = _PARSER.parse_args(shlex.split(" ".join(words[start:])))
-        except ValueError as error:
-            self._collector.refuse(where, f"{error} Received: {redacted(line)!r}.")
-            return
-        text = " ".join(words[:start]).strip()
-        bad = [value for value in given.hash if not _HASH.fullmatch(value)]
+    def read(self, path: Path) -> None:
+        for found in RequirementsFile.parse(str(path)):
+            where = f"{self._label}:{found.line_number}" if self._label else f"requirements[{found.line_number - 1}]"
+            if isinstance(found, CommentRequirementLine) or not self._collector.is_readable(found.line, where):
+                continue
+            with self._collector.problems.collect(), usable(f"{where}: this", redacted(found.line)):
+                if isinstance(found, InvalidRequirementLine):
+                    self._refuse(found.error_message, found.line, where)
+                elif isinstance(found, OptionLine):
+                    self._options(found, where)
+                else:
+                    self._requirement(found, where)
+
+    def _refuse(self, message: str, line: str, where: str) -> None:
+        # Without the parser's own name, and without the line that it quotes.
+        reason = re.sub(r"^(pip_requirements_parser: error|Invalid requirement)[: ]*", "", message.partition("\n")[0])
+        if reason.startswith("no such option: "):
+            self._refuse_option(redacted(reason.split()[-1]), where)
+        else:
+            shown = redacted(line)
+            # The reason may quote the part of a URL that is a secret.
+            why = f": {reason.rstrip('.')}" if shown == line else ""
+            mistake = f"this is not a requirement{why}. Received: {shown!r}. Expected: such as 'numpy>=1.26'."
+            self._collector.refuse(where, mistake)
+
+    def _refuse_option(self, name: str, where: str) -> None:
+        self._collector.refuse(
+            where,
+            f"podlift does not accept pip's option {name}, only those that say what to install from where. "
+            f"{nearest(name, _ACCEPTED)}",
+        )
+
+    def _requirement(self, found: InstallRequirement, where: str) -> None:
+        requirement, link = found.req, found.link
+        bad = [value for value in found.hash_options if not _HASH.fullmatch(value)]
         if bad:
             self._collector.refuse(where, f"a hash is such as 'sha256:1a2b...'. Received: {redacted(bad[0])!r}.")
-        elif given.hash and not text:
-            self._collector.refuse(where, "a --hash must follow a requirement in the same line.")
-        elif given.options and text:
-            option = given.options[0][0]
-            self._collector.refuse(where, f"{option} must be in a line of its own. Received: {redacted(line)!r}.")
-        elif text:
-            self._requirement(text, where, given.hash)
-        for name, value in given.options:
-            with self._collector.problems.collect(), usable(f"{where}: {name}", redacted(value)):
-                self._option(name, value, where)
-
-    def _requirement(self, text: str, where: str, hashes: list[str]) -> None:
-        if not self._constraints:
-            self._collector.add(text, where, base=self._base, hashes=hashes)
             return
-        for constraint in self._collector.parse(text, where, base=self._base):
-            if constraint.extras:
-                self._collector.refuse(where, f"a constraint has no extras. Received: {normalized(constraint)!r}.")
-            else:
-                self._collector.constraints.append(constraint)
+        if found.install_options or found.global_options:
+            self._refuse_option("--global-option", where)
+            return
+        if link is not None and not (requirement and requirement.url):
+            if link.scheme in ("", "file"):
+                self._collector.folder(link.url, where, base=self._base, extras=found.extras)
+                return
+            requirement = self._named(found, where)
+        if requirement is not None:
+            requirement.marker = found.marker
+            self._add(requirement, where, found.hash_options)
+
+    def _named(self, found: InstallRequirement, where: str) -> Requirement | None:
+        """Return the requirement of a URL, which tells the name at its end; None, with a mistake recorded, if it does not."""
+        url, _, fragment = found.link.url.partition("#")
+        if not self._collector.accepts_url(found.link.url, where):
+            return None
+        requirement: Requirement | None = found.req
+        if requirement is None:
+            try:
+                requirement = Requirement(archive_name(url))
+            except InvalidRequirement:
+                mistake = "the URL does not tell the distribution's name."
+                self._collector.refuse(where, f"{mistake} Received: {redacted(found.line)!r}. Next: write name @ URL.")
+                return None
+        rest = "&".join(part for part in fragment.split("&") if part and not part.startswith("egg="))
+        requirement.url = f"{url}#{rest}" if rest else url
+        requirement.specifier = SpecifierSet()
+        return requirement
+
+    def _add(self, requirement: Requirement, where: str, hashes: list[str]) -> None:
+        if not self._constraints:
+            self._collector.add(requirement, where, base=self._base, hashes=hashes)
+        elif requirement.extras:
+            self._collector.refuse(where, f"a constraint has no extras. Received: {normalized(requirement)!r}.")
+        elif not requirement.url or self._collector.accepts_url(requirement.url, where):
+            self._collector.constraints.append(requirement)
+
+    def _options(self, found: OptionLine, where: str) -> None:
+        if not found.options:
+            self._collector.refuse(where, "a --hash must follow a requirement in the same line.")
+        for key, value in found.options.items():
+            name = OPT_BY_OPTIONS_DEST[key]
+            for item in value if isinstance(value, list) else [value]:
+                self._option(name, "" if item is True else item, where)
 
     def _option(self, name: str, value: str, where: str) -> None:
-        if name == "--editable":
-            self._requirement(value, where, [])
+        if name not in _ACCEPTED:
+            self._refuse_option(name, where)
         elif name == "--find-links":
             find_links(self._collector, value, where, self._base)
         elif name not in ("--requirement", "--constraint"):
@@ -131,54 +194,3 @@ class _LineReader:
             # Like pip, relative to the file that names it.
             constraints = self._constraints or name == "--constraint"
             read_file(self._collector, (self._base / value).resolve(), constraints=constraints, parents=self._parents)
-
-
-class _PipOptionParser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        unknown = re.search(r"unrecognized arguments: (-[^\s=]*)", message)
-        if unknown:
-            known = nearest(unknown[1], _KNOWN)
-            raise ValueError(
-                f"podlift does not accept pip's option {unknown[1]}, only those that say what to install from where. {known}"
-            )
-        raise ValueError(f"pip's options cannot be parsed: {redacted(message)}.")
-
-
-class _AppendOption(argparse.Action):
-    """Keeps options under their long names, in the order in which they are given."""
-
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
-        name = _LONG.get(option_string, option_string)
-        namespace.options = [*namespace.options, (name, "" if self.nargs == 0 else values)]
-
-
-def _parser() -> _PipOptionParser:
-    parser = _PipOptionParser(prog="pip", add_help=False, allow_abbrev=False)
-    parser.add_argument("--hash", action="append", default=[])
-    parser.add_argument(*_WITH_VALUE, action=_AppendOption, dest="options", default=[])
-    parser.add_argument(*_ALONE, action=_AppendOption, dest="options", default=[], nargs=0)
-    return parser
-
-
-_PARSER = _parser()
-
-
-def _decoded(data: bytes) -> str:
-    encoding = next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), "utf-8")
-    return data.decode(encoding)
-
-
-def _joined(lines: list[str]) -> Iterator[tuple[int, str]]:
-    """Yield the lines with their numbers; one that ends in a backslash continues in the next one."""
-    whole, start = "", 0
-    for number, line in enumerate(lines, start=1):
-        start = start or number
-        comment = line.lstrip().startswith("#")
-        if line.endswith("\\") and not comment:
-            whole += line[:-1]
-            continue
-        # A comment ends a continued line; only after a blank it is recognised as one.
-        yield start, f"{whole} {line}" if comment else whole + line
-        whole, start = "", 0
-    if whole:
-        yield start, whole
