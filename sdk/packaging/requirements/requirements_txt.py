@@ -7,21 +7,17 @@ import shlex
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
-from pip_requirements_parser import (
-    OPT_BY_OPTIONS_DEST,
-    CommentRequirementLine,
-    InstallRequirement,
-    InvalidRequirementLine,
-    OptionLine,
-    RequirementsFile,
-)
 
 from ...errors import nearest
 from ..paths import usable
 from .collector import RequirementsCollector, archive_name, normalized, redacted
+
+if TYPE_CHECKING:
+    from pip_requirements_parser import InstallRequirement, OptionLine
 
 _HASH = re.compile(r"[a-z0-9]+:[0-9a-f]+")
 # Those that say what to install from where.
@@ -58,10 +54,11 @@ def read_list(collector: RequirementsCollector, lines: Iterable[str]) -> None:
             collector.refuse(where, f"an item is one requirement. Received: {redacted(line)!r}.")
             line = ""
         accepted.append(line if collector.is_readable(line, where) else "")
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "requirements.txt")
-        file.write_text("\n".join(accepted), encoding="utf-8-sig")
-        _FileReader(collector, collector.project).read(file)
+    if any(accepted):
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "requirements.txt")
+            file.write_text("\n".join(accepted), encoding="utf-8-sig")
+            _FileReader(collector, collector.project).read(file)
 
 
 def find_links(collector: RequirementsCollector, text: str, where: str, base: Path) -> None:
@@ -96,6 +93,9 @@ class _FileReader:
         self._parents = parents
 
     def read(self, path: Path) -> None:
+        # Only a project with such a file needs it.
+        from pip_requirements_parser import CommentRequirementLine, InvalidRequirementLine, OptionLine, RequirementsFile
+
         for found in RequirementsFile.parse(str(path)):
             where = f"{self._label}:{found.line_number}" if self._label else f"requirements[{found.line_number - 1}]"
             if isinstance(found, CommentRequirementLine) or not self._collector.is_readable(found.line, where):
@@ -172,6 +172,8 @@ class _FileReader:
             self._collector.constraints.append(requirement)
 
     def _options(self, found: OptionLine, where: str) -> None:
+        from pip_requirements_parser import OPT_BY_OPTIONS_DEST
+
         if not found.options:
             self._collector.refuse(where, "a --hash must follow a requirement in the same line.")
         for key, value in found.options.items():
