@@ -147,13 +147,13 @@ SMOKE: dict[str, tuple[str, ...]] = {
     "a training that was killed, preempted, cancelled or failed continues with the same weights": (
         "backends/local/test_preemption.py::test_a_run_that_was_cancelled_goes_on_where_it_was",
         "backends/local/test_preemption.py::test_a_task_that_trains_nothing_ends_at_once",
-        "backends/local/test_preemption.py::test_all_tasks_save_behind_the_same_step_and_go_on_without_a_charge",
+        "backends/local/test_preemption.py::test_all_tasks_save_behind_the_same_step_go_on_without_a_charge_and_leave_their_loops_together",
         "backends/local/test_graceful.py",
         "checkpoint/test_failures.py::test_a_save_on_the_way_out_is_given_up_in_time",
         "checkpoint/test_failures.py::test_a_task_that_fails_alone_saves_nothing_and_its_error_is_known_in_time",
         "checkpoint/test_failures.py::test_tasks_meet_behind_one_step_or_not_at_all",
-        "checkpoint/test_failures.py::test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights",
         "checkpoint/test_phases.py::test_a_limit_of_steps_counts_those_of_earlier_attempts",
+        "checkpoint/test_failures.py::test_two_tasks_that_are_killed_and_then_fail_alike_end_with_the_same_weights",
     ),
     "what a checkpoint holds, in the tests' own process": (
         "checkpoint/tf/test_callback_state.py",

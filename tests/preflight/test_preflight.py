@@ -174,13 +174,13 @@ def test_dynamic_shapes_are_refused_by_who_is_strict(warm):
 )  # fmt: skip
 def test_a_program_without_a_step_has_no_verdict_and_says_why(write, capsys, text, why, code):
     write("train.py", text)
-    assert app.run(["preflight", "train.py", "--accelerator", "v5e-8"]) == code
-    shown = capsys.readouterr().out
+    assert app.run(["preflight", "train.py", "--accelerator", "v5e-8", "--json"]) == code
+    answer = capsys.readouterr().out
+    assert json.loads(answer)["outcome"] == ("no step" if code == 2 else "failed")
+    shown = describe(PreflightReport.from_json(answer))
     assert f"stopped after: code unpacked. {why}" in shown
     assert "v5e-8: no verdict: " in shown and "no step was inspected" in shown
     assert "nothing that a TPU refuses" not in shown
-    assert app.run(["preflight", "train.py", "--accelerator", "v5e-8", "--json"]) == code
-    assert json.loads(capsys.readouterr().out)["outcome"] == ("no step" if code == 2 else "failed")
 
 
 NEVER = """

@@ -48,7 +48,7 @@ def texts(run: sdk.Run, task: str) -> list[str]:
     return [line.text for line in run.logs(task=task)]
 
 
-@pytest.mark.parametrize("program", [LOOP, FIT], ids=["loop", "fit"])
+@pytest.mark.parametrize("program", [LOOP, pytest.param(FIT, marks=pytest.mark.full)], ids=["loop", "fit"])
 def test_all_tasks_leave_their_loops_behind_the_same_step_and_end_by_themselves(write, program: str) -> None:
     write("train.py", program)
     run = sdk.submit("train.py", workers=2)

@@ -18,7 +18,7 @@ from sdk.checkpoint import manifest, restore
 from sdk.storage.registry import open_store
 
 FIT = """
-import os, time, keras, numpy as np, tensorflow as tf, sdk
+import time, keras, numpy as np, tensorflow as tf, sdk
 ctx = sdk.context()
 keras.utils.set_random_seed(1)
 with ctx.strategy.scope():
@@ -27,8 +27,8 @@ with ctx.strategy.scope():
 
 class Tell(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
-        if os.environ["PODLIFT_ATTEMPT"] == "1": time.sleep(0.1)
-        if batch == 5: print("training", flush=True)
+        time.sleep(0.1)
+        if batch % 5 == 0: print("training", flush=True)
 
 data = tf.data.Dataset.from_tensor_slices((np.ones((STEPS * 8, 4), "float32"), np.ones((STEPS * 8, 1), "float32"))).batch(8)
 model.fit(data, epochs=1, verbose=0, callbacks=[Tell()])
@@ -49,14 +49,18 @@ print("done", int(total), flush=True)
 """
 
 
-def texts(run: sdk.Run) -> list[str]:
-    return [f"{line.task}: {line.text}" for line in run.logs()]
+def texts(run: sdk.Run, attempt: int | None = None) -> list[str]:
+    return [f"{line.task}: {line.text}" for line in run.logs(attempt=attempt)]
 
 
-def until_said(run: sdk.Run, word: str) -> None:
+def until_said(run: sdk.Run, word: str, attempt: int = 1) -> None:
     until = time.monotonic() + LIMIT_S
-    while not all(f"{task}: {word}" in texts(run) for task in run.plan.tasks) and time.monotonic() < until:
+    while time.monotonic() < until:
         assert not run.status().state.terminal, run.why()
+        if Path(run.plan.paths.attempt(attempt)).is_dir():
+            said = texts(run, attempt)
+            if all(f"{task}: {word}" in said for task in run.plan.tasks):
+                return
         time.sleep(0.05)
 
 
@@ -71,23 +75,31 @@ def job(**more: object) -> sdk.Job:
     return sdk.Job("train.py", retry=never, limits=limits, **more)
 
 
-def test_all_tasks_save_behind_the_same_step_and_go_on_without_a_charge(write) -> None:
-    write("train.py", FIT.replace("STEPS", "100"))
+def codes(run: sdk.Run, attempt: int) -> list[int]:
+    """Return the exit codes of an attempt's tasks."""
+    found = Path(run.plan.paths.events).glob(f"{attempt:04d}.*.exited.json")
+    return [json.loads(path.read_text())["data"]["code"] for path in found]
+
+
+def test_all_tasks_save_behind_the_same_step_go_on_without_a_charge_and_leave_their_loops_together(write) -> None:
+    write("train.py", FIT.replace("STEPS", "3000"))
     run = sdk.submit(job(resources=sdk.Resources(workers=2)))
     until_said(run, "training")
     os.kill(pid_of(run, "worker-0"), signal.SIGTERM)
+    until_said(run, "training", attempt=2)
+    run.cancel(grace_s=30)
     status = run.wait(LIMIT_S)
-    assert (status.state, status.attempts) == (sdk.State.SUCCEEDED, 2), run.why()
+    assert (status.state, status.attempts) == (sdk.State.CANCELLED, 2), run.why()
     said = "\n".join(texts(run))
     left = re.findall(r"exits after step (\d+)", said)
     assert len(left) == 2 and len(set(left)) == 1, said
     restored = re.findall(r"restored step (\d+) of", said)
     assert restored == left, "not a step is lost"
-    codes = [
-        json.loads(path.read_text())["data"]["code"] for path in Path(run.plan.paths.events).glob("0001.*.exited.json")
-    ]
-    assert codes == [75, 75]
-    assert status.saved_step == 100
+    cancelled = re.findall(r"leaves its loop after step (\d+)", said)
+    assert len(cancelled) == 2 and len(set(cancelled)) == 1, said
+    assert (codes(run, 1), codes(run, 2)) == ([75, 75], [0, 0])
+    assert sum(line.endswith(": done") for line in texts(run, 2)) == 2, "each program goes on behind its fit"
+    assert status.saved_step == int(cancelled[0]) > int(left[0])
 
 
 def test_a_loop_of_ones_own_goes_on_with_the_next_element(write) -> None:
