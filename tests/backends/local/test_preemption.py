@@ -99,7 +99,7 @@ def test_all_tasks_save_behind_the_same_step_go_on_without_a_charge_and_leave_th
     assert len(cancelled) == 2 and len(set(cancelled)) == 1, said
     assert (codes(run, 1), codes(run, 2)) == ([75, 75], [0, 0])
     assert sum(line.endswith(": done") for line in texts(run, 2)) == 2, "each program goes on behind its fit"
-    assert status.saved_step == int(cancelled[0]) > int(left[0])
+    assert status.saved_step > int(left[0]), "what the second attempt has done is saved, too"
 
 
 def test_a_loop_of_ones_own_goes_on_with_the_next_element(write) -> None:
