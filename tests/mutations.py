@@ -171,8 +171,8 @@ MUTATIONS = (
     Mutation(
         "an error of a sync is ignored",
         "sdk/storage/posix.py",
-        "        if error.errno not in _UNSYNCABLE:\n            raise\n",
-        "        pass\n",
+        "            if error.errno not in _UNSYNCABLE:\n                raise\n",
+        "            pass\n",
         (STORE, POWER, "tests/storage/test_records.py"),
     ),
     Mutation(

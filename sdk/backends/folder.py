@@ -1,21 +1,33 @@
-"""A run whose records, logs and outputs are in a folder that this machine sees."""
+"""Handles of runs whose records are in a folder of this machine: the run's own, or a copy of one in a bucket."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from contextlib import suppress
 
 from ..clock import Clock
 from ..errors import PodliftError
 from ..process import log_lines, supervision
 from ..process.log_lines import LogLine
 from ..records.recorder import position
+from ..records.sync.index import SyncedRun
+from ..spec.layout import RunPaths
 from ..spec.plan import Plan
 from ..status import Progress, Status
 from ..storage import posix
 
 
+def request_cancel(paths: RunPaths, request: bytes) -> None:
+    """Write a cancel request to the run's directory, which the supervisor polls several times a second."""
+    while True:
+        with suppress(FileExistsError):  # another process made a request at the same moment
+            posix.put_new(paths.cancel_request(len(posix.list_names(paths.control)) + 1), request)
+            return
+
+
 class FolderRun:
-    """The handle of such a run: the records and the supervisor's process tell everything about it."""
+    """The handle of a run of this machine: the records and the supervisor's process tell everything about it."""
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
         self._plan = plan
@@ -25,7 +37,6 @@ class FolderRun:
         """Do nothing: the folder is current."""
 
     def supervised(self) -> bool:
-        """Return whether the supervisor is alive."""
         return supervision.is_supervised(self._plan.paths, self._clock)
 
     def merge(self, status: Status) -> Status:
@@ -33,12 +44,9 @@ class FolderRun:
         return status
 
     def progress(self) -> Progress | None:
-        """Return the current training progress."""
         return position(self._plan.paths, self._plan.tasks[0])
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
-        """Yield the lines of the tasks' log files."""
-
         def supervised() -> bool:
             supervised = self.supervised()
             self.refresh(logs=True)
@@ -47,13 +55,8 @@ class FolderRun:
         return log_lines.read(self._plan, task=task, attempt=attempt, follow=follow, supervised=supervised)
 
     def cancel(self, grace_s: float) -> None:
-        """Write a cancel request to the run's directory, which the supervisor polls several times a second."""
-        paths = self._plan.paths
-        requests = len(posix.list_names(paths.control))
         try:
-            posix.put_new(paths.cancel_request(requests + 1), f'{{"grace_s": {float(grace_s)}}}\n'.encode())
-        except FileExistsError:
-            pass  # another client made a request at the same moment
+            request_cancel(self._plan.paths, f'{{"grace_s": {float(grace_s)}}}\n'.encode())
         except OSError as error:
             raise PodliftError(f"The run cannot be cancelled: {error}.") from error
 
@@ -62,3 +65,22 @@ class FolderRun:
 
     def settle(self, until: float | None) -> None:
         """Do nothing: there is no other copy."""
+
+
+class CopiedRun(FolderRun):
+    """The handle of a run of another machine or a cloud, which is seen through a local copy."""
+
+    def __init__(self, plan: Plan, clock: Clock, refresh_s: float) -> None:
+        super().__init__(plan, clock)
+        self._copy = SyncedRun(plan.paths, plan.url, clock)
+        self._refresh_s = refresh_s
+        self._refreshed: dict[bool, float] = {}
+
+    def refresh(self, *, logs: bool = False) -> None:
+        """Download what is new, at a limited rate."""
+        if self._clock.monotonic() - self._refreshed.get(logs, -math.inf) >= self._refresh_s:
+            self._download(logs=logs)
+            self._refreshed[logs] = self._clock.monotonic()
+
+    def _download(self, *, logs: bool) -> None:
+        self._copy.refresh(self._plan.tasks, logs=logs)

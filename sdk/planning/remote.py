@@ -5,31 +5,31 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 from .. import ids
 from ..clock import SystemClock
 from ..errors import CorruptRunError, InputError, MissingError, RunNotFoundError, StoreError
 from ..records.plans import read_plan
-from ..records.sync import ownership, push
-from ..records.sync.index import KEYS, PROGRAM_FOLDERS, SyncedRun
-from ..records.sync.pull import LocalCopy
+from ..records.sync import push
+from ..records.sync.index import FILES_RETRY, KEYS, PROGRAM_FOLDERS, SyncedRun
 from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..storage import cache, posix
+from ..storage.checksums import sha256
 from ..storage.gcs.files import INTERACTIVE, BucketFiles
 from .roots import in_bucket
 
 
 def with_local_folder(plan: Plan, environ: Mapping[str, str]) -> Plan:
     """Return the plan with its folder on this machine, which is not part of a stored plan."""
-    return plan.at(plan.root, cache.bucket_folder(_cache(environ), plan.root)) if in_bucket(plan.root) else plan
+    return plan.at(plan.root, _folder(plan.root, environ)) if in_bucket(plan.root) else plan
 
 
-def _cache(environ: Mapping[str, str]) -> Path:
+def _folder(root: str, environ: Mapping[str, str]) -> str:
     try:
-        return cache.cache_folder(environ)
+        return cache.bucket_folder(cache.cache_folder(environ), root)
     except RuntimeError:
         raise InputError(
             "A root in a bucket needs a cache folder, but this user has no home folder. Set XDG_CACHE_HOME."
@@ -56,8 +56,8 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
         raise RunNotFoundError(
             f"This is not the directory of a run. Received: {url!r}. Expected: gs://BUCKET/PREFIX/runs/ID."
         )
-    paths = RootPaths(cache.bucket_folder(_cache(environ), root)).run(run_id)
-    copy = LocalCopy(paths, url, SystemClock())
+    paths = RootPaths(_folder(root, environ)).run(run_id)
+    copy = SyncedRun(paths, url, SystemClock())
     try:
         copy.pull_plan()
     except MissingError:
@@ -68,31 +68,22 @@ def attach(url: str, environ: Mapping[str, str]) -> Plan:
         raise CorruptRunError(
             f"{url!r} contains the run {found.run_id!r}. The directory of a run must have the run's name."
         )
-    if not ownership.is_owned(paths):
-        return _newest(found, copy)
     # For a run of this machine, the bucket is only checked for resumes on other machines.
-    with suppress(StoreError):
-        found = _newest(found, copy)
+    with suppress(StoreError) if push.is_owned(paths) else nullcontext():
+        copy.pull_resumes()
+        return read_plan(paths, root)
     return found
 
 
-def _newest(plan: Plan, copy: LocalCopy) -> Plan:
-    copy.pull_resumes()
-    return read_plan(plan.paths, plan.root)
-
-
 def adopt(plan: Plan, resumes: int, record: str) -> bool:
-    """Make this machine the supervisor of a run that is resumed here. Return False if another process was faster.
-
-    `resumes` includes this resume, and `record` is the name of its record.
-    """
-    copy = LocalCopy(plan.paths, plan.url, SystemClock())
-    bundle_url = RootPaths(plan.root).bundle(plan.code.digest)
+    """Make this machine the supervisor of a run that is resumed here, with this record. False if another process was faster."""
+    copy = SyncedRun(plan.paths, plan.url, SystemClock())
     if Path(plan.bundle).exists():
-        push.upload_bundle(plan.bundle, bundle_url)
+        push.upload_bundle(plan.bundle, RootPaths(plan.root).bundle(plan.code.digest))
     for name in posix.list_names(os.path.dirname(plan.paths.revision(""))):
         copy.upload(f"plans/{name}")
-    if plan.capabilities.supervised_here and not ownership.is_owned(plan.paths):
+    here = plan.capabilities.supervised_here
+    if here and not push.is_owned(plan.paths):
         # The program may continue from files in its folders.
         copy.download(PROGRAM_FOLDERS)
     try:
@@ -100,16 +91,20 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
             return False
     except MissingError:
         raise RunNotFoundError(f"The run {plan.url!r} is being removed by another process (podlift prune).") from None
-    if plan.capabilities.supervised_here:
+    if here:
         with suppress(FileExistsError):
             posix.put_new(plan.paths.owner(resumes), b"")
     return True
 
 
 def fetch_code(plan: Plan) -> None:
-    """Download the bundle of a run, if the bucket has it."""
+    """Download the bundle of a run unless it is here and undamaged, if the bucket has it."""
+    with suppress(FileNotFoundError):
+        if sha256(plan.bundle) == plan.code.digest:
+            return
     with suppress(MissingError):
-        push.download_bundle(RootPaths(plan.root).bundle(plan.code.digest), plan.bundle)
+        folder, _, name = RootPaths(plan.root).bundle(plan.code.digest).rpartition("/")
+        BucketFiles(folder, retry=FILES_RETRY).download(name, plan.bundle)
 
 
 def runs(root: str, limit: int | None) -> list[str]:

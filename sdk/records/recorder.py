@@ -18,7 +18,7 @@ from ..spec.layout import RunPaths
 from ..status import Progress
 from ..storage import posix, reserve
 from ..storage.reserve import Reserve
-from .events import Event, parse, source_of, status_records
+from .events import Event, parse, resume_count, source_of, status_records
 
 # Written by a task at each step (runtime/progress.py): training steps; beats (training steps, and batches of evaluate and
 # predict); the epoch from 1; the last epoch of the fit; steps of this epoch so far; steps per epoch. 0 stands for unknown.
@@ -97,6 +97,11 @@ def _parsed(paths: RunPaths, names: Sequence[str], reserved: Mapping[str, bytes]
         raise CorruptRunError(f"The run directory {paths.url!r} is damaged: {error}. Nothing was changed.") from None
 
 
+def known_resumes(paths: RunPaths) -> int:
+    """Return how often the run was resumed, as far as this machine knows."""
+    return resume_count(read_events(paths, ("resumed",)))
+
+
 def sweep(paths: RunPaths, tasks: Sequence[str]) -> None:
     """Remove half-written records of tasks that were killed."""
     with suppress(OSError), os.scandir(paths.events) as entries:
@@ -120,8 +125,7 @@ def _names(paths: RunPaths) -> list[str]:
 
 def read_file(path: str) -> bytes:
     """Return the bytes of a small file. Does not block on a named pipe in its place."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
+    with posix.opened(path) as handle:
         info = os.fstat(handle)
         if not stat.S_ISREG(info.st_mode):
             raise OSError(f"{path!r} is not a file")
@@ -130,8 +134,6 @@ def read_file(path: str) -> bytes:
         while parts[-1]:
             parts.append(os.read(handle, 1 << 20))
         return b"".join(parts)
-    finally:
-        os.close(handle)
 
 
 def read_metrics(path: str) -> list[dict[str, Any]]:

@@ -38,6 +38,16 @@ def held(folder: str) -> Iterator[None]:
         os.close(handle)
 
 
+@contextmanager
+def file_lock(path: str, *, wait: bool) -> Iterator[bool]:
+    """Hold the lock of a file, which is created if needed. Without `wait`, yield False if another process holds it."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "ab") as lock:
+        if wait:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield wait or _locked(lock.fileno())
+
+
 @dataclass(frozen=True)
 class TemporaryFile:
     """A temporary file, locked by its writer as long as it exists."""

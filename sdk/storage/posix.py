@@ -10,8 +10,8 @@ import errno
 import fcntl
 import os
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .store import Buffer
@@ -30,6 +30,16 @@ def mark(folder: str | Path, whose: str) -> None:
     """Mark a folder as EMULATED or RESULTS."""
     with suppress(FileExistsError), Path(folder, MARKER).open("x", encoding="utf-8") as file:
         file.write(f"{whose}\n")
+
+
+@contextmanager
+def opened(path: str, flags: int = 0) -> Iterator[int]:
+    """Open a file to read it, without blocking on a named pipe in its place; yield its handle."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def put_new(path: str, data: bytes) -> None:
@@ -110,14 +120,12 @@ def sync_file(handle: int) -> None:
 
 def sync_folder(folder: str) -> None:
     """Sync the names in a folder to the disk."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        if error.errno not in _UNSYNCABLE:
-            raise
-    finally:
-        os.close(handle)
+    with opened(folder, os.O_DIRECTORY) as handle:
+        try:
+            os.fsync(handle)
+        except OSError as error:
+            if error.errno not in _UNSYNCABLE:
+                raise
 
 
 def sync_tree(top: str) -> None:
@@ -145,11 +153,8 @@ def sync_disk(path: str) -> None:
     if not hasattr(libc, "syncfs"):
         os.sync()
         return
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with opened(path) as handle:
         libc.syncfs(handle)
-    finally:
-        os.close(handle)
 
 
 def list_names(folder: str) -> list[str]:
@@ -179,10 +184,5 @@ def _put(path: str, data: bytes, *, synced: bool) -> None:
 
 
 def _sync_named(path: str) -> None:
-    with suppress(OSError):
-        # O_NONBLOCK: opening a named pipe would block.
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+    with suppress(OSError), opened(path, os.O_NOFOLLOW) as handle:
+        os.fsync(handle)

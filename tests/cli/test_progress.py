@@ -19,9 +19,8 @@ from sdk.cli.pace import MetricRecord, TrainingPace, is_stale
 from sdk.clock import SystemClock
 from sdk.records.recorder import position, read_position, read_progress
 from sdk.records.sync.index import Heartbeat, SyncedRun
-from sdk.records.sync.pull import LocalCopy
+from sdk.records.sync.push import ContainerUploader
 from sdk.runtime import reporting as runtime
-from sdk.runtime.container.agent import ContainerUploader
 from sdk.spec.layout import RunPaths
 from sdk.status import Progress
 from sdk.storage.gcs.store import GcsStore
@@ -201,25 +200,25 @@ def test_a_container_says_every_ten_seconds_how_far_the_run_is(bucket, tmp_path:
     task = runtime.ProgressWriter(paths.progress(1, "chief-0"))
     task.epoch(2, 5, 100)
     task.step(107, 7)
-    copy = LocalCopy(RunPaths(str(tmp_path / "copy" / "runs" / "digits-aaaaaa")), url, SystemClock())
+    copy = SyncedRun(RunPaths(str(tmp_path / "copy" / "runs" / "digits-aaaaaa")), url, SystemClock())
 
     def later(seconds: float) -> Progress | None:
         clock.sleep(seconds)
         first.run_due()
         other.run_due()
-        copy.heartbeat()
+        copy.read_heartbeat()
         return copy.progress
 
     with pytest.raises(sdk.PodliftError):
         later(9)
     assert later(1) == IN_EPOCH
-    assert copy.heartbeat().resumes == 2
+    assert copy.read_heartbeat().resumes == 2
     task.step(108, 8)
     assert later(9) == IN_EPOCH
     assert later(1) == replace(IN_EPOCH, step=108, epoch_step=8)
     generation = bucket.stat("heartbeat.json").generation
     bucket.swap("heartbeat.json", [b'{"supervised": true, "resumes": 2}'], expected=generation)
-    copy.heartbeat()
+    copy.read_heartbeat()
     assert copy.progress is None, "an earlier podlift does not say"
 
 

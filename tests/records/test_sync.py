@@ -9,12 +9,10 @@ import pytest
 from sdk.clock import SystemClock
 from sdk.errors import ConflictError
 from sdk.records.recorder import Recorder
-from sdk.records.sync.index import Heartbeat, SyncedRun, SyncIndex
-from sdk.records.sync.pull import LocalCopy
+from sdk.records.sync.index import Heartbeat, SyncedRun
 from sdk.records.sync.push import Pusher
 from sdk.spec.layout import RunPaths
 from sdk.status import Progress
-from sdk.storage.store import Stat
 
 URL = "gs://mine/runs/digits-aaaaaa"
 LOG = "attempts/0001/logs/chief-0.log"
@@ -42,7 +40,7 @@ def push(paths: RunPaths) -> None:
 
 
 def pulled(paths: RunPaths) -> bytes:
-    LocalCopy(paths, URL, SystemClock()).refresh(["chief-0"], logs=True)
+    SyncedRun(paths, URL, SystemClock()).refresh(["chief-0"], logs=True)
     return Path(paths.url, LOG).read_bytes()
 
 
@@ -73,15 +71,15 @@ def test_a_part_that_another_uploader_created_shorter_is_continued_and_another_o
     run = SyncedRun(here, URL, SystemClock())
     bucket.blob(f"runs/digits-aaaaaa/{RunPaths.part(LOG, 0)}").upload_from_string(TEXT[:100])
     assert run.create_part(LOG, 0, TEXT) == 100
-    assert run.index.size(LOG) == 100
+    assert run.size(LOG) == 100
     with pytest.raises(ConflictError):
         run.create_part(LOG, 0, b"x" * 200)
 
 
 def test_the_index_knows_parts_from_objects_and_where_a_byte_is() -> None:
-    index = SyncIndex()
+    index = SyncedRun(RunPaths(""), URL, SystemClock())
     for key, size in ((RunPaths.part(LOG, 0), 10), (RunPaths.part(LOG, 10), 5), ("events/x.part", 3), ("plan.json", 9)):
-        index.add(Stat(key=key, size=size, crc32c=0, generation="1"))
+        index.add(key, size)
     assert index.objects == {"events/x.part", "plan.json"}
     assert index.size(LOG) == 15
     assert [index.part_with(LOG, byte) for byte in (0, 9, 10, 14, 15)] == [0, 0, 10, 10, 15]

@@ -16,7 +16,7 @@ from support import GOLDEN_FILES, LIMIT_S
 import sdk
 from sdk.clock import SystemClock
 from sdk.records.sync import push
-from sdk.records.sync.pull import LocalCopy
+from sdk.records.sync.index import SyncedRun
 from sdk.storage.gcs.files import BucketFiles
 from sdk.upkeep import prune
 from sdk.upkeep.prune import bucket, local
@@ -176,7 +176,7 @@ def test_a_run_that_somebody_resumes_at_that_moment_stays_whole(gcs, make, put, 
 
 def test_a_run_that_is_being_removed_is_not_resumed(gcs, make, tmp_path) -> None:
     run = make("a")
-    copy = LocalCopy(sdk.attach(f"{ROOT}/runs/{run}").plan.paths, f"{ROOT}/runs/{run}", SystemClock())
+    copy = SyncedRun(sdk.attach(f"{ROOT}/runs/{run}").plan.paths, f"{ROOT}/runs/{run}", SystemClock())
     record = "0000.client-1.000001.resumed.json"
     Path(sdk.attach(run).plan.paths.events, record).write_text("{}")
     gcs.client().bucket("mine").blob(f"podlift/runs/{run}/plan.json").delete()

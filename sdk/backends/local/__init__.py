@@ -15,7 +15,7 @@ from ...clock import Clock, SystemClock
 from ...process import namespaces, spawn, task_environment
 from ...records.events import resume_count, source_of
 from ...records.recorder import Recorder, read_events
-from ...records.sync import ownership
+from ...records.sync import push
 from ...spec import capabilities, cluster
 from ...spec.job import Job
 from ...spec.plan import Plan
@@ -105,7 +105,7 @@ class LocalBackend:
         """Return the handle of a run in a folder, or in a bucket with a folder of this machine."""
         if not plan.local:
             return FolderRun(plan, clock)
-        return OwnedRun(plan, clock) if ownership.is_owned(plan.paths) else BucketRun(plan, clock)
+        return OwnedRun(plan, clock) if push.is_owned(plan.paths) else BucketRun(plan, clock)
 
 
 def _version(distribution: str) -> str | None:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 
 from ...clock import Clock
 from ...errors import StoreError, WaitTimeoutError
 from ...process.log_lines import LogLine
 from ...process.log_tail import last_lines
-from ...records.recorder import has_ended
-from ...records.sync import ownership
-from ...records.sync.pull import LocalCopy
+from ...records.recorder import has_ended, known_resumes
+from ...records.sync import push
 from ...spec.plan import Plan
 from ...status import Progress
-from ..folder import FolderRun
+from ..folder import CopiedRun, FolderRun
 from . import uploader
 
 # Heartbeats come every 10 s. A machine without network for this long counts as lost.
 LOST_AFTER_S = 90.0
-_REFRESH_S, _BEAT_S, _POLL_S = 1.0, 2.0, 0.1
-_TRIES = 3
+_REFRESH_S, _BEAT_S, _POLL_S, _TRIES = 1.0, 2.0, 0.1, 3
 
 
 class OwnedRun(FolderRun):
@@ -28,18 +25,18 @@ class OwnedRun(FolderRun):
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
         super().__init__(plan, clock)
-        if not (ownership.is_uploaded(plan.paths) or self._is_uploading()):
+        if not (push.is_uploaded(plan.paths) or uploader.is_active(plan.paths)):
             uploader.start(plan)
 
     def settle(self, until: float | None) -> None:
         """Wait until everything that the ended run wrote on this machine is in its bucket."""
         plan, starts = self._plan, 0
-        while not ownership.is_uploaded(plan.paths):
+        while not push.is_uploaded(plan.paths):
             if until is not None and self._clock.monotonic() >= until:
                 raise WaitTimeoutError(
                     f"The run {plan.run_id} has ended. Its files are still being uploaded to {plan.url}."
                 )
-            if not self._is_uploading():
+            if not uploader.is_active(plan.paths):
                 if starts >= _TRIES:
                     raise StoreError(
                         f"The run {plan.run_id} has ended, but not all of its files could be uploaded to {plan.url}. Nothing "
@@ -50,26 +47,13 @@ class OwnedRun(FolderRun):
                 uploader.start(plan)
             self._clock.sleep(_POLL_S)
 
-    def _is_uploading(self) -> bool:
-        paths = self._plan.paths
-        return uploader.is_starting(paths) or ownership.is_uploading(paths)
 
-
-class BucketRun(FolderRun):
+class BucketRun(CopiedRun):
     """A run that another machine supervises: alive by its heartbeat, cancelled by a request in the bucket."""
 
     def __init__(self, plan: Plan, clock: Clock) -> None:
-        super().__init__(plan, clock)
-        self._copy = LocalCopy(plan.paths, plan.url, clock)
-        self._refreshed = {False: -_REFRESH_S, True: -_REFRESH_S}
+        super().__init__(plan, clock, _REFRESH_S)
         self._beat: tuple[float, float, bool] | None = None
-
-    def refresh(self, *, logs: bool = False) -> None:
-        """Download what is new, at most once a second."""
-        now = self._clock.monotonic()
-        if now - self._refreshed[logs] >= _REFRESH_S:
-            self._copy.refresh(self._plan.tasks, logs=logs)
-            self._refreshed[logs] = self._clock.monotonic()
 
     def supervised(self) -> bool:
         """Return whether the run has a recent heartbeat, or may not have had the time for its first one."""
@@ -91,14 +75,11 @@ class BucketRun(FolderRun):
         return self._copy.progress
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
-        """Yield the lines of the tasks' logs, with everything written so far."""
-        self._copy.refresh(self._plan.tasks, logs=True)
+        self._download(logs=True)
         return super().logs(task=task, attempt=attempt, follow=follow)
 
     def cancel(self, grace_s: float) -> None:
-        """Leave a cancel request for the supervisor."""
-        self._copy.request_cancel(ownership.known_resumes(self._plan.paths), uuid.uuid4().hex[:12], grace_s)
+        self._copy.request_cancel(known_resumes(self._plan.paths), grace_s)
 
     def fetch_outputs(self) -> None:
-        """Download the outputs to this machine."""
         self._copy.download(["outputs"])

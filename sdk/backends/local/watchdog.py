@@ -30,7 +30,6 @@ def main(command: list[str]) -> int:
             sys.stderr.write(f"Killed by signal {-code} soon after its start, {short} times in a row: not restarted.\n")
             return 1
         sys.stderr.write(f"Killed by signal {-code}: restarted.\n")
-        sys.stderr.flush()
         time.sleep(_WAITS_S[short])
 
 

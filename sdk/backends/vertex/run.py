@@ -6,54 +6,63 @@ client that sees the end of the job writes the verdict, which then holds for eve
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, StoreError
 from ...records.events import Event, source_of
 from ...records.recorder import has_ended, read_events
-from ...records.sync.index import SYNC_RETRY
-from ...records.sync.pull import LocalCopy
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
 from ...status import Progress, Reason, State, Status
 from ...storage import trees
 from ...storage.gcs.store import GcsStore
 from ..base import LogLine
-from . import cancel_requests, logs, states
+from ..folder import CopiedRun
+from . import logs, states
 from .create_job import KEYS, CreatedJob
 from .latest_job import LatestJob
 
 _PROGRESS_S = 5.0
+# The job is cancelled this long after the end of the requested grace.
+_CANCEL_MARGIN_S = 15.0
 # A job's error text is available about a minute after its end.
 _ERROR_TEXT_S = 120.0
 
 
-class VertexRun:
+@dataclass(frozen=True, kw_only=True)
+class CancelRequest:
+    """A cancel request, which the tasks read and clients enforce. All is 0 in one that cannot be read, which still counts."""
+
+    requested_at: float = 0.0
+    grace_s: float = 0.0
+
+    @staticmethod
+    def parse(data: bytes) -> CancelRequest:
+        try:
+            found = json.loads(data)
+            return CancelRequest(requested_at=float(found["requested_at"]), grace_s=float(found["grace_s"]))
+        except (ValueError, TypeError, LookupError):
+            return CancelRequest()
+
+
+class VertexRun(CopiedRun):
     def __init__(self, plan: Plan, clock: Clock) -> None:
-        self._plan = plan
-        self._clock = clock
-        self._options = Vertex.of(plan.target)
-        self._copy = LocalCopy(plan.paths, plan.url, clock)
-        self._store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
-        self._job = LatestJob(plan, self._store, clock)
         self._polling = logs.polling()
-        self._refreshed = {False: -self._polling.poll_s, True: -self._polling.poll_s}
+        super().__init__(plan, clock, self._polling.poll_s)
+        self._options = Vertex.of(plan.target)
+        self._store = self._copy.store
+        self._job = LatestJob(plan, self._store, clock)
         self._cancelled = False
         self._progress_read = -_PROGRESS_S
 
-    def refresh(self, *, logs: bool = False) -> None:
-        """Read what is new, at a limited rate."""
-        if self._clock.monotonic() - self._refreshed[logs] >= self._polling.poll_s:
-            self._refresh(logs=logs)
-            self._refreshed[logs] = self._clock.monotonic()
-
-    def _refresh(self, *, logs: bool) -> None:
+    def _download(self, *, logs: bool) -> None:
         if has_ended(self._plan.paths) and self._job.vendor is None:
             # Its verdict is here, so the vendor is not queried.
             self._copy.refresh(self._plan.tasks, logs=logs)
@@ -77,7 +86,6 @@ class VertexRun:
         return not (self._job.lost or has_ended(self._plan.paths))
 
     def merge(self, status: Status) -> Status:
-        """Return the status from the records, merged with that of the vendor's job."""
         found = states.merge(status, self._job.vendor, project=str(self._options.project))
         if found.state is State.LOST and self._job.lost and found.failure is not None:
             return replace(found, failure=replace(found.failure, message=self._job.lost))
@@ -90,7 +98,7 @@ class VertexRun:
             self._progress_read = now
             # The status is still useful if the progress cannot be read.
             with suppress(StoreError, ValueError):
-                self._copy.heartbeat()
+                self._copy.read_heartbeat()
         return self._copy.progress
 
     def fetch_outputs(self) -> None:
@@ -100,9 +108,6 @@ class VertexRun:
         shutil.rmtree(paths.outputs_model, ignore_errors=True)
         if os.path.isdir(paths.model):
             trees.copy_into(paths.model, paths.outputs_model)
-
-    def settle(self, until: float | None) -> None:
-        """Do nothing: everything is in the bucket."""
 
     def logs(self, *, task: str | None, attempt: int | None, follow: bool) -> Iterator[LogLine]:
         """Yield the tasks' lines. Those of "service" are the vendor's own."""
@@ -157,7 +162,7 @@ class VertexRun:
     def cancel(self, grace_s: float) -> None:
         """Leave a cancel request for the tasks. Cancel the job itself if it does not run yet, or without a grace."""
         self.refresh()
-        cancel_requests.write(self._store, self._job.number, grace_s, self._clock)
+        self._copy.request_cancel(self._job.number - 1, grace_s)
         if self._job.vendor is None and self._job.write_tombstone():
             data = {"state": State.CANCELLED.value, "reason": Reason.CANCELLED.value, "failure": None}
             write_verdict(self._store, self._job.number, self._clock.now(), {**data, "vendor": "", "job": ""})
@@ -165,25 +170,28 @@ class VertexRun:
         if job is not None and not job.over and (grace_s <= 0 or job.is_waiting):
             self._job.client.cancel(job.name)
         # The next refresh must not be skipped.
-        self._refreshed = dict.fromkeys(self._refreshed, -self._polling.poll_s)
+        self._refreshed.clear()
 
     def _enforce_cancel(self, job: states.VendorJob) -> None:
         """Cancel the job if its tasks did not end within the requested grace."""
         if self._cancelled:
             return
-        now, requests = self._clock.now(), cancel_requests.read(self._store, self._job.number)
-        if any(request.is_due(now) for request in requests):
+        now = self._clock.now()
+        if any(now >= each.requested_at + each.grace_s + _CANCEL_MARGIN_S for each in self._cancel_requests()):
             self._job.client.cancel(job.name)
             self._cancelled = True
 
+    def _cancel_requests(self) -> list[CancelRequest]:
+        keys = self._copy.cancel_requests(self._job.number - 1)
+        return [CancelRequest.parse(bytes(self._store.get(key))) for key in keys]
+
     def _conclude(self, job: states.VendorJob) -> None:
         """Write the verdict, unless another client was faster, and download it."""
-        requests = cancel_requests.read(self._store, self._job.number)
         ended = states.EndedJob(
             events=read_events(self._plan.paths),
             job=job,
             tasks=self._plan.tasks,
-            cancel_requested_at=min((each.requested_at for each in requests), default=None),
+            cancel_requested_at=min((each.requested_at for each in self._cancel_requests()), default=None),
             provisioning=self._options.provisioning,
             timeout_s=self._plan.job.limits.timeout_s,
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 from ...checks import vertex_online
 from ...clock import Clock, SystemClock
@@ -14,8 +15,7 @@ from ...packaging.runtime_archive import entrypoint_file, runtime_archive
 from ...records.events import resume_count
 from ...records.recorder import read_events
 from ...records.sync import push
-from ...records.sync.index import SYNC_RETRY
-from ...records.sync.pull import LocalCopy
+from ...records.sync.index import SYNC_RETRY, SyncedRun
 from ...spec.layout import RootPaths
 from ...spec.plan import Plan
 from ...spec.policies import Vertex
@@ -79,13 +79,13 @@ def _upload(plan: Plan, number: int, store: GcsStore, clock: Clock) -> tuple[str
     root = RootPaths(plan.root)
     archive = runtime_archive(cache.cache_folder(os.environ))
     entrypoint, text = entrypoint_file()
-    copy = LocalCopy(plan.paths, plan.url, clock)
+    copy = SyncedRun(plan.paths, plan.url, clock)
     records = [name for name in posix.list_names(plan.paths.events) if name.startswith("0000.client")]
     spec = json.dumps(job_request.launch_spec(plan, number, archive.digest), sort_keys=True).encode()
     key = create_job.KEYS.launch_spec(number)
     with ThreadPoolExecutor(4) as pool:
         ours = pool.submit(_put, store, key, spec)
-        others = [pool.submit(copy.upload, f"{create_job.KEYS.events}/{name}") for name in records]
+        others: list[Future[Any]] = [pool.submit(copy.upload, f"{create_job.KEYS.events}/{name}") for name in records]
         others.append(pool.submit(push.upload_bundle, str(archive.path), root.runtime(archive.digest)))
         others.append(pool.submit(_upload_text, root.entrypoint(entrypoint), text, clock))
         for each in others:

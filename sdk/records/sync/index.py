@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+import os
+import posixpath
+import shutil
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TypedDict, TypeVar
+from uuid import uuid4
 
 from ...clock import Clock
 from ...errors import AlreadyExistsError, ConflictError, MissingError, StoreError
 from ...spec.layout import RunPaths
+from ...spec.wire import decode
 from ...status import Progress
+from ...storage import posix
 from ...storage.gcs.files import BucketFiles
 from ...storage.gcs.store import GcsStore
+from ...storage.locking import file_lock
 from ...storage.retry import RetryPolicy
-from ...storage.store import Stat
+from ...storage.trees import put_link
 from ..recorder import position, read_file
 
 KEYS = RunPaths("")
@@ -37,7 +45,7 @@ class Heartbeat:
 
     supervised: bool
     resumes: int
-    progress: Progress | None
+    progress: Progress | None = None  # podlift 0.1 wrote none
 
 
 class OutputsIndex(TypedDict):
@@ -47,23 +55,34 @@ class OutputsIndex(TypedDict):
     executable: list[str]
 
 
-class SyncIndex:
-    """What the bucket has of a run: its write-once objects, and the parts of its growing files by their offsets."""
+class SyncedRun:
+    """A run in both places; the folder may be a copy of a run of another machine, in the same layout.
 
-    def __init__(self) -> None:
+    `objects` and the parts of growing files are a cache of what the bucket has, and never have to be right.
+    """
+
+    def __init__(self, paths: RunPaths, url: str, clock: Clock) -> None:
+        self.paths = paths
+        self.store = GcsStore(url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
+        self.files = BucketFiles(url, retry=FILES_RETRY, clock=clock)
         self.objects: set[str] = set()
+        self.progress: Progress | None = None  # in the last heartbeat that was read
+        # Sizes of the parts of growing files by their offsets.
         self._parts: dict[str, dict[int, int]] = {}
+        self._clock = clock
+        self._listed: set[str] = set()
+        self._complete: set[str] = set()
+        # Keeps other readers from changing the copy.
+        self._lock = f"{paths.sync}/copying"
 
-    def add(self, found: Stat) -> None:
-        file, _, name = found.key.rpartition("/")
+    def add(self, key: str, size: int) -> None:
+        """Add an object of the bucket to the index."""
+        file, _, name = key.rpartition("/")
         offset = name.removesuffix(".part")
         if name != offset and offset.isdecimal():
-            self.add_part(file, int(offset), found.size)
+            self._parts.setdefault(file, {})[int(offset)] = size
         else:
-            self.objects.add(found.key)
-
-    def add_part(self, file: str, offset: int, size: int) -> None:
-        self._parts.setdefault(file, {})[offset] = size
+            self.objects.add(key)
 
     def size(self, file: str) -> int:
         """Return how many bytes of a growing file the bucket has."""
@@ -74,53 +93,33 @@ class SyncIndex:
         parts = self._parts.get(file, {}).items()
         return next((offset for offset, size in parts if offset <= byte < offset + size), byte)
 
-
-class SyncedRun:
-    """A run in both places. `index` is a cache of what the bucket has, and never has to be right."""
-
-    def __init__(self, paths: RunPaths, url: str, clock: Clock) -> None:
-        self.paths = paths
-        self.store = GcsStore(url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
-        self.files = BucketFiles(url, retry=FILES_RETRY, clock=clock)
-        self.index = SyncIndex()
-        self._clock = clock
-        self._beat: str | None = None
-
-    def list(self, prefix: str) -> list[str]:
+    def listed(self, prefix: str) -> list[str]:
         """Add the objects of the bucket whose names start with this to the index, and return their names."""
         found = list(self.store.list(prefix))
         for each in found:
-            self.index.add(each)
+            self.add(each.key, each.size)
         return [each.key for each in found]
 
     def create(self, key: str) -> bool:
         """Upload a write-once file. Return False if the bucket has it already; ConflictError if it has a different one."""
-        data = read_file(f"{self.paths.url}/{key}")
-        try:
-            self.store.put_new(key, [data])
-            created = True
-        except AlreadyExistsError:
-            created = False
-            self._check_same(key, bytes(self.store.get(key)), data)
-        self.index.objects.add(key)
-        return created
+        return self._create(key, read_file(f"{self.paths.url}/{key}"))[1]
 
     def create_part(self, file: str, offset: int, data: bytes) -> int:
         """Upload a part of a growing file, and return its length. Another process may have created a shorter one before."""
-        key = KEYS.part(file, offset)
+        return len(self._create(KEYS.part(file, offset), data, part=True)[0])
+
+    def _create(self, key: str, data: bytes, *, part: bool = False) -> tuple[bytes, bool]:
+        """Create an object. Return its bytes and whether it is new."""
+        new = True
         try:
             self.store.put_new(key, [data])
         except AlreadyExistsError:
             there = bytes(self.store.get(key))
-            self._check_same(key, there, data[: len(there)])
-            data = there
-        self.index.add_part(file, offset, len(data))
-        return len(data)
-
-    @staticmethod
-    def _check_same(key: str, there: bytes, here: bytes) -> None:
-        if not there or there != here:
-            raise ConflictError(f"The bucket has a different {key!r} than this machine.")
+            if not there or there != (data[: len(there)] if part else data):
+                raise ConflictError(f"The bucket has a different {key!r} than this machine.") from None
+            data, new = there, False
+        self.add(key, len(data))
+        return data, new
 
     def outputs_index(self) -> OutputsIndex:
         with suppress(MissingError):
@@ -130,48 +129,165 @@ class SyncedRun:
 
     def add_outputs(self, links: dict[str, str], executable: Iterable[str]) -> None:
         """Merge links and executable files into the index of outputs, which may have entries of earlier attempts."""
-        for _ in range(_TRIES):
-            generation, known = self._generation(_OUTPUTS_INDEX), self.outputs_index()
-            both = {
+
+        def merged() -> OutputsIndex:
+            known = self.outputs_index()
+            return {
                 "links": {**known["links"], **links},
                 "executable": sorted({*known["executable"], *executable}),
             }
-            with suppress(ConflictError):
-                if both != known:
-                    self.store.swap(_OUTPUTS_INDEX, [json.dumps(both, sort_keys=True).encode()], expected=generation)
-                return
-        raise StoreError(f"Another process keeps writing {_OUTPUTS_INDEX} of {self.store.url}.")
+
+        self._replace(_OUTPUTS_INDEX, merged)
 
     def write_heartbeat(self, task: str, *, supervised: bool, resumes: int) -> None:
         """Replace the heartbeat by one with the progress of this task."""
         beat = Heartbeat(supervised=supervised, resumes=resumes, progress=position(self.paths, task))
+        self._replace(KEYS.heartbeat, lambda: asdict(beat))
+
+    def _replace(self, key: str, content: Callable[[], object]) -> None:
+        """Replace an object by JSON that may depend on what it was."""
         for _ in range(_TRIES):
-            try:
-                data = json.dumps(asdict(beat)).encode()
-                self._beat = self.store.swap(KEYS.heartbeat, [data], expected=self._beat).generation
+            generation = None
+            with suppress(MissingError):
+                generation = self.store.stat(key).generation
+            with suppress(ConflictError):
+                self.store.swap(key, [json.dumps(content(), sort_keys=True).encode()], expected=generation)
                 return
-            except ConflictError:
-                self._beat = self._generation(KEYS.heartbeat)
-        raise StoreError(f"Another process keeps writing {KEYS.heartbeat} of this run.")
+        raise StoreError(f"Another process keeps writing {key} of {self.store.url}.")
 
     def read_heartbeat(self) -> Heartbeat:
-        """Return the latest heartbeat. Raises MissingError if there is none, and ValueError if it is not one."""
+        """Return the latest heartbeat, or raise MissingError if there is none, or ValueError if it is not one."""
         text = bytes(self.store.get(KEYS.heartbeat))
         try:
-            found = json.loads(text)
-            resumes, supervised, progress = int(found["resumes"]), bool(found["supervised"]), None
-        except (LookupError, TypeError) as error:
+            beat = decode(Heartbeat, json.loads(text))
+        except TypeError as error:
             raise ValueError(f"This is not a heartbeat: {text!r:.100}") from error
-        # podlift 0.1 wrote no progress, and a later one may write more.
-        with suppress(TypeError):
-            progress = Progress(**found["progress"]) if found.get("progress") else None
-        return Heartbeat(supervised=supervised, resumes=resumes, progress=progress)
+        self.progress = beat.progress
+        return beat
 
-    def _generation(self, key: str) -> str | None:
-        try:
-            return self.store.stat(key).generation
-        except MissingError:
-            return None
+    def request_cancel(self, resumes: int, grace_s: float) -> None:
+        """Leave a cancel request for the supervisor after this many resumes."""
+        request = json.dumps({"grace_s": float(grace_s), "requested_at": self._clock.now()}).encode()
+        self.store.put_new(KEYS.remote_cancel_request(resumes, uuid4().hex[:12]), [request])
+
+    def cancel_requests(self, resumes: int) -> list[str]:
+        """Return the keys of the cancel requests for that supervisor."""
+        prefix = KEYS.remote_cancel_request(resumes, "").removesuffix(".cancel.json")
+        return [found.key for found in self.store.list(prefix)]
+
+    def pull_plan(self) -> None:
+        """Download the run's plan. Raises MissingError if there is no run."""
+        if not os.path.lexists(self.paths.plan):
+            os.makedirs(self.paths.events, exist_ok=True)
+            self._copy(KEYS.plan)
+
+    def refresh(self, tasks: Sequence[str], *, logs: bool) -> None:
+        """Download new records, and logs and metrics with `logs` or at the end of the run."""
+        with file_lock(self._lock, wait=True):
+            # Listed first: everything written before one of these records exists now.
+            fresh = self._new_records("")
+            if logs or any(key.endswith(".final.json") for key in fresh):
+                names = [*map(posixpath.basename, fresh), *posix.list_names(self.paths.events)]
+                self._pull_logs(max((int(name[:4]) for name in names), default=0), tasks)
+            in_parallel(self._copy, fresh)
+
+    def pull_resumes(self) -> None:
+        """Download new records of resumes, with their plans."""
+        with file_lock(self._lock, wait=True):
+            in_parallel(self._copy, self._new_records("0000.client-"))
+
+    def heartbeat_age_s(self) -> tuple[float, bool]:
+        """Return the age of the latest heartbeat, and whether the run was still supervised then."""
+        resumed = [name for name in posix.list_names(self.paths.events) if name.endswith(".resumed.json")]
+        with suppress(MissingError):
+            age_s = self.files.age_s(KEYS.heartbeat)
+            beat = self.read_heartbeat()
+            # Not a heartbeat of an earlier supervisor.
+            if beat.resumes >= len(resumed):
+                return age_s, beat.supervised
+        # No heartbeat yet: count from the time of the submit or resume.
+        return self.files.age_s(f"{KEYS.events}/{resumed[-1]}" if resumed else KEYS.plan), True
+
+    def publish_resume(self, record: str) -> bool:
+        """Upload the record of a resume. Return False if another process resumed the run first."""
+        if not self.upload(f"{KEYS.events}/{record}"):
+            return False
+        # Removing a run deletes its plan first and then searches for this record: one of the two sees the other.
+        self.store.stat(KEYS.plan)
+        return True
+
+    def upload(self, key: str) -> bool:
+        """Upload a write-once file. Return False if another process did."""
+        with suppress(ConflictError):
+            return self.create(key)
+        return False
+
+    def download(self, folders: Sequence[str]) -> None:
+        """Download the program's files in these folders of the run."""
+        with file_lock(self._lock, wait=True):
+            found = {item.name: item for folder in folders for item in self.files.list(f"{folder}/")}
+            index = self.outputs_index()
+            in_parallel(lambda name: self._download_file(name, found[name].generation), found)
+            for name in index["executable"]:
+                with suppress(FileNotFoundError):
+                    os.chmod(f"{self.paths.url}/{name}", 0o755)  # noqa: S103
+            for name, text in index["links"].items():
+                if name.partition("/")[0] in folders and name not in found:
+                    os.makedirs(posixpath.dirname(f"{self.paths.url}/{name}"), exist_ok=True)
+                    put_link(text, f"{self.paths.url}/{name}")
+
+    def _download_file(self, name: str, generation: str) -> None:
+        path = f"{self.paths.url}/{name}"
+        # The download compares checksums. Afterwards the object's generation is enough.
+        mark = Path(f"{self.paths.sync}/outputs/{generation}")
+        if os.path.isfile(path) and mark.exists():
+            return
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        self.files.download(name, path)
+        mark.parent.mkdir(parents=True, exist_ok=True)
+        mark.touch()
+
+    def _new_records(self, prefix: str) -> list[str]:
+        here = set(posix.list_names(self.paths.events))
+        return [key for key in self.listed(f"{KEYS.events}/{prefix}") if posixpath.basename(key) not in here]
+
+    def _copy(self, key: str) -> None:
+        """Download a write-once file; before the record of a resume, the plan that it names."""
+        data = bytes(self.store.get(key))
+        if key.endswith(".resumed.json"):
+            name = json.loads(data)["data"].get("plan")
+            if name and not os.path.lexists(self.paths.revision(name)):
+                self._copy(KEYS.revision(name))
+        with suppress(FileExistsError):
+            posix.put_copy(f"{self.paths.url}/{key}", data)
+
+    def _pull_logs(self, attempts: int, tasks: Sequence[str]) -> None:
+        wanted = [KEYS.supervisor_log, KEYS.environment_log]
+        for attempt in range(1, attempts + 1):
+            Path(self.paths.attempt(attempt)).mkdir(parents=True, exist_ok=True)
+            wanted += [KEYS.log(attempt, task) for task in tasks]
+            wanted += [KEYS.log_times(attempt), KEYS.metrics(attempt, tasks[0])]
+        in_parallel(self._pull_growing, [key for key in wanted if key not in self._complete])
+        # Logs of earlier attempts no longer grow: they were read once more.
+        self._complete |= {key for key in wanted if key.startswith("attempts/") and int(key[9:13]) < attempts}
+
+    def _pull_growing(self, file: str) -> None:
+        """Append what is new to the copy of a growing file."""
+        path = Path(f"{self.paths.url}/{file}")
+        size = path.stat().st_size if path.exists() else 0
+        if file not in self._listed:
+            self.listed(f"{file}/")
+            self._listed.add(file)
+        # An earlier reader may have been killed in the middle of a part.
+        start = self.part_with(file, size)
+        with suppress(MissingError):
+            while True:
+                data = bytes(self.store.get(KEYS.part(file, start)))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("ab", buffering=0) as grown:
+                    grown.write(data[size - start :])
+                size = start = start + len(data)
 
 
 def in_parallel(call: Callable[[_T], _R], items: Iterable[_T], threads: int = 16) -> list[_R]:

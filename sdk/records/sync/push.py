@@ -7,20 +7,28 @@ process can continue, and nothing is lost or duplicated. A record is uploaded af
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator
+import threading
+import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...clock import Clock
+from ...errors import PodliftError
 from ...logs import logger
 from ...spec.layout import RunPaths
 from ...storage import posix
-from ...storage.checksums import crc32c, sha256
+from ...storage.checksums import crc32c
 from ...storage.gcs.files import BucketFiles
-from ...storage.trees import walk
+from ...storage.locking import file_lock
+from ...storage.trees import readable, walk
+from ..recorder import known_resumes
 from .index import FILES_RETRY, KEYS, PROGRAM_FOLDERS, SyncedRun, in_parallel
 
 if TYPE_CHECKING:
@@ -32,102 +40,72 @@ _log = logger("records")
 _PART_BYTES, _PART_S, _LARGEST_BYTES = 256 << 10, 1.0, 8 << 20
 # Each may hold a part in memory.
 _THREADS = 8
+_POLL_S, _LOG_AGAIN_S = 0.25, 600.0
+_TASK_UPLOAD_S, _TASK_HEARTBEAT_S = 1.0, 10.0
 # Pruning leaves a bundle alone for twice as long (`SETTLED_S`). An object can be touched only once a second.
 _FRESH_S = 1800.0
 
 
 class Pusher(SyncedRun):
-    """Uploads one run's folder.
-
-    With `one_task`, the folder belongs to one task of a new attempt: the bucket has nothing of it yet, and files that all tasks
-    share are uploaded by others.
-    """
+    """Uploads one run's folder, or that of `one_task` of a new attempt, of which the bucket has nothing yet."""
 
     def __init__(self, paths: RunPaths, url: str, clock: Clock, *, one_task: bool = False) -> None:
         super().__init__(paths, url, clock)
         self._one_task = one_task
-        self._listed = one_task
+        known = [KEYS.events, "plans", "attempts", KEYS.supervisor_log, KEYS.environment_log]
+        self._unlisted = [] if one_task else known
         self._uploaded: dict[str, tuple[int, int]] = {}
         self._last: dict[str, float] = {}
 
-    def set_deadline(self, within_s: float) -> None:
-        """Let all uploads fail after this time, because this process must exit."""
-        self.store.set_deadline(within_s)
-        self.files.set_deadline(within_s)
-
     def push(self, *, last: bool) -> None:
         """Upload everything that exists now, in an order that is consistent for readers. `last`: no writer is left."""
-        if not self._listed:
-            for folder in (KEYS.events, "plans", "attempts", KEYS.supervisor_log, KEYS.environment_log):
-                self.list(f"{folder}/")
-            self._listed = True
-        # Listed first, so that everything written before a record is uploaded before it.
-        records = self._records()
-        in_parallel(partial(self._grow, last=last), self._growing(), _THREADS)
-        in_parallel(self.create, [key for key in self._small() if key not in self.index.objects], _THREADS)
-        fresh = [key for key in records if key not in self.index.objects]
+        while self._unlisted:
+            self.listed(f"{self._unlisted[-1]}/")
+            self._unlisted.pop()
+        # Without hidden files, which are still being written.
+        found = partial(glob, root_dir=self.paths.url)
+        # Listed first, in the order of their writing: everything written before a record is uploaded before it.
+        records = found("events/*.json")
+        records.sort(key=lambda key: (os.stat(f"{self.paths.url}/{key}").st_mtime_ns, key))
+        growing = [*found("attempts/*/logs/*"), *found("attempts/*/metrics/*")]
+        in_parallel(partial(self._grow, last=last), [KEYS.supervisor_log, KEYS.environment_log, *growing], _THREADS)
+        shared = [] if self._one_task else [*found("plans/*"), *found("attempts/*/payload.json")]
+        in_parallel(self.create, [key for key in shared if key not in self.objects], _THREADS)
+        fresh = [key for key in records if key not in self.objects]
         # If no supervisor was left to collect outputs, the files are uploaded as they are.
         if last or any(key.endswith((".collected.json", ".final.json")) for key in fresh):
             self._push_outputs()
         for key in fresh:
             self.create(key)
 
-    def _records(self) -> list[str]:
-        """Return the records in the order in which they were written."""
-        names = posix.list_names(self.paths.events)
-        found = sorted((os.stat(f"{self.paths.events}/{name}").st_mtime_ns, name) for name in names)
-        return [f"{KEYS.events}/{name}" for _, name in found]
-
-    def _attempts(self) -> list[str]:
-        return [f"attempts/{name}" for name in posix.list_names(f"{self.paths.url}/attempts")]
-
-    def _growing(self) -> Iterator[str]:
-        yield from (KEYS.supervisor_log, KEYS.environment_log)
-        for folder in [f"{attempt}/{kind}" for attempt in self._attempts() for kind in ("logs", "metrics")]:
-            yield from (f"{folder}/{name}" for name in posix.list_names(f"{self.paths.url}/{folder}"))
-
-    def _small(self) -> Iterator[str]:
-        if not self._one_task:
-            yield from (f"plans/{name}" for name in posix.list_names(f"{self.paths.url}/plans"))
-            payloads = [f"{attempt}/payload.json" for attempt in self._attempts()]
-            yield from (key for key in payloads if os.path.exists(f"{self.paths.url}/{key}"))
-
     def _grow(self, file: str, *, last: bool) -> None:
         """Upload the part of a growing file that is not in the bucket yet."""
-        try:
-            handle = os.open(f"{self.paths.url}/{file}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except FileNotFoundError:
-            return
-        try:
-            size, sent, now = os.fstat(handle).st_size, self.index.size(file), self._clock.monotonic()
+        with suppress(FileNotFoundError), posix.opened(f"{self.paths.url}/{file}") as handle:
+            size, sent, now = os.fstat(handle).st_size, self.size(file), self._clock.monotonic()
             recent = now - self._last.get(file, -_PART_S) < _PART_S
             if size - sent < (1 if last or not recent else _PART_BYTES):
                 return
             self._last[file] = now
             while sent < size and (data := os.pread(handle, min(_LARGEST_BYTES, size - sent), sent)):
                 sent += self.create_part(file, sent, data)
-        finally:
-            os.close(handle)
 
     def _push_outputs(self) -> None:
         """Upload the program's files."""
-        there: dict[str, ObjectInfo] = {}
-        files: dict[str, os.stat_result] = {}
-        links: dict[str, str] = {}
-        for folder in PROGRAM_FOLDERS:
-            tree = walk(f"{self.paths.url}/{folder}")
-            links.update({f"{folder}/{path}": text for path, text in tree.links.items() if folder == "outputs"})
-            files.update({f"{folder}/{path}": info for path, info in tree.files.items()})
-            if tree.files:
-                there.update((found.name, found) for found in self.files.list(f"{folder}/"))
-        todo = [name for name, info in files.items() if self._uploaded.get(name) != _version(info)]
-        in_parallel(lambda name: self._upload(name, files[name], there.get(name)), todo, _THREADS)
+        trees = {folder: walk(f"{self.paths.url}/{folder}") for folder in PROGRAM_FOLDERS}
+        files = {f"{folder}/{path}": info for folder, tree in trees.items() for path, info in tree.files.items()}
+        links = {f"outputs/{path}": text for path, text in trees["outputs"].links.items()}
+        filled = [folder for folder, tree in trees.items() if tree.files]
+        there = {found.name: found for folder in filled for found in self.files.list(f"{folder}/")}
+        versions = {name: (info.st_size, info.st_mtime_ns) for name, info in files.items()}
+        todo = [name for name, version in versions.items() if self._uploaded.get(name) != version]
+        in_parallel(lambda name: self._upload(name, versions[name], there.get(name)), todo, _THREADS)
         executable = [name for name, info in files.items() if info.st_mode & 0o100]
         if links or executable:
             self.add_outputs(links, executable)
 
-    def _upload(self, name: str, info: os.stat_result, existing: ObjectInfo | None) -> None:
-        if not _is_object_name(name):
+    def _upload(self, name: str, version: tuple[int, int], existing: ObjectInfo | None) -> None:
+        # Objects have names in UTF-8, of limited length and without line breaks.
+        if readable(name) != name or len(name.encode()) >= 700 or {"\r", "\n"} & set(name):
             _log.info(f"not uploaded: {name!r} cannot be the name of an object")
             return
         try:
@@ -137,25 +115,27 @@ class Pusher(SyncedRun):
         except PermissionError as error:
             # The program made it unreadable, so a retry does not help.
             _log.info(f"not uploaded: {name}: {error}")
-        self._uploaded[name] = _version(info)
+        self._uploaded[name] = version
 
 
-def _version(info: os.stat_result) -> tuple[int, int]:
-    return info.st_size, info.st_mtime_ns
+def is_owned(paths: RunPaths) -> bool:
+    """True if the run's latest supervisor was started on this machine, as far as this machine knows."""
+    return os.path.exists(paths.owner(known_resumes(paths)))
 
 
-def _is_object_name(name: str) -> bool:
-    try:
-        return len(name.encode()) < 700 and not {"\r", "\n"} & set(name)
-    except UnicodeEncodeError:
-        return False
+def is_uploaded(paths: RunPaths) -> bool:
+    """True once everything that the run wrote here is in its bucket."""
+    return os.path.exists(paths.uploaded(known_resumes(paths)))
+
+
+def is_uploading(paths: RunPaths) -> bool:
+    """True while an uploader of the run is active."""
+    with file_lock(paths.sync_lock, wait=False) as alone:
+        return not alone
 
 
 def upload_bundle(bundle: str, bundle_url: str) -> None:
-    """Upload an archive unless it exists, and protect it from pruning until the plan that needs it exists too.
-
-    An existing object with other bytes is damaged, and is replaced.
-    """
+    """Upload an archive unless the bucket has the same, and protect it from pruning until the plan that needs it exists too."""
     folder, _, name = bundle_url.rpartition("/")
     files = BucketFiles(folder, retry=FILES_RETRY)
     found, now = files.versions(name)
@@ -167,10 +147,71 @@ def upload_bundle(bundle: str, bundle_url: str) -> None:
         files.upload(name, bundle, None)
 
 
-def download_bundle(bundle_url: str, bundle: str) -> None:
-    """Download an archive unless it is here and undamaged."""
-    folder, _, name = bundle_url.rpartition("/")
-    with suppress(FileNotFoundError):
-        if sha256(bundle) == name.removesuffix(".tar"):
+# --- In a thread, on a machine and in a container ---------------------------------------------------------------------
+
+
+@dataclass
+class PeriodicAction:
+    """Calls a function at most once per period. A failure is logged, and the function is called again after the next period."""
+
+    every_s: float
+    name: str
+    action: Callable[[], object]
+    due: float = -math.inf
+    _logged: tuple[str, float] = ("", -math.inf)
+
+    def run_if_due(self, now: float) -> None:
+        if now < self.due:
             return
-    BucketFiles(folder, retry=FILES_RETRY).download(name, bundle)
+        self.due = now + self.every_s
+        try:
+            self.action()
+        except Exception as error:  # the next call may succeed, and one failure must not end the upload
+            text = str(error) if isinstance(error, (PodliftError, OSError)) else traceback.format_exc()
+            # The same failure repeated for days must not fill the disk; how often it was tried is not another one.
+            same = text.partition(" Tried ")[0]
+            if same != self._logged[0] or now - self._logged[1] >= _LOG_AGAIN_S:
+                self._logged = (same, now)
+                _log.info(f"{self.name} failed: {text}")
+
+
+class PeriodicThread(threading.Thread):
+    """Runs actions when they are due, until it is stopped."""
+
+    def __init__(self, actions: Sequence[PeriodicAction], clock: Clock) -> None:
+        super().__init__(name="podlift-uploader", daemon=True)
+        self._actions = actions
+        self._clock = clock
+        self._stop_requested = threading.Event()
+
+    def stop(self, within_s: float) -> None:
+        self._stop_requested.set()
+        self.join(within_s)
+
+    def run(self) -> None:
+        while not self._stop_requested.wait(_POLL_S):
+            self.run_due()
+
+    def run_due(self) -> None:
+        for action in self._actions:
+            action.run_if_due(self._clock.monotonic())
+
+
+class ContainerUploader(PeriodicThread):
+    """Uploads what one task writes, once a second from `start` to `flush`; a heartbeat only for a named `task`."""
+
+    def __init__(self, paths: RunPaths, url: str, clock: Clock, *, task: str = "", resumes: int = 0) -> None:
+        self._pusher = Pusher(paths, url, clock, one_task=True)
+        actions = [PeriodicAction(_TASK_UPLOAD_S, "upload", partial(self._pusher.push, last=False))]
+        if task:
+            beat = partial(self._pusher.write_heartbeat, task, supervised=True, resumes=resumes)
+            due = clock.monotonic() + _TASK_HEARTBEAT_S
+            actions.append(PeriodicAction(_TASK_HEARTBEAT_S, "heartbeat", beat, due))
+        super().__init__(actions, clock)
+
+    def flush(self, within_s: float, *, last: bool = False) -> None:
+        """Stop the thread and upload what exists now; `last`: no writer is left. StoreError if that fails or takes longer."""
+        for each in (self._pusher.store, self._pusher.files):
+            each.set_deadline(within_s)
+        self.stop(within_s)
+        self._pusher.push(last=last)

@@ -15,7 +15,6 @@ import threading
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +26,7 @@ from ...records import outputs
 from ...records.events import Event, error_of, first_failure, is_collateral, reason_of
 from ...records.recorder import Recorder, last_step, read_events
 from ...records.restarts import EndedAttempt, decide
-from ...records.sync.periodic import PeriodicAction, PeriodicThread
-from ...records.sync.push import Pusher
+from ...records.sync.push import ContainerUploader
 from ...spec.layout import RunPaths
 from ...spec.payload import VERSION, Payload
 from ...spec.policies import Retry
@@ -47,7 +45,6 @@ _KEYS = RunPaths("")
 # Upload limits. A preempted machine has some 15 s left, part of which the task has used.
 _PREEMPTED_S, _NORMAL_S = 8.0, 120.0
 _REPLACED_S = 10.0
-_UPLOAD_EVERY_S, _HEARTBEAT_EVERY_S = 1.0, 10.0
 
 
 def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: str) -> int:
@@ -90,38 +87,6 @@ def main(launch_spec: Mapping[str, Any], *, bundle: str, home: str, installed: s
     except Exception:  # a full disk, or a bug in podlift: the program has not failed
         traceback.print_exc()
         return EXIT_INFRASTRUCTURE
-
-
-class ContainerUploader(PeriodicThread):
-    """Uploads once a second, from `start` to `flush`.
-
-    Args:
-        paths: the run's folder in this container.
-        url: the run's directory in the bucket.
-        task: the task whose progress is the run's, to be written to the heartbeat; "" for none.
-        resumes: how often the run was resumed.
-    """
-
-    def __init__(self, paths: RunPaths, url: str, clock: Clock, *, task: str = "", resumes: int = 0) -> None:
-        self._pusher = Pusher(paths, url, clock, one_task=True)
-        actions = [PeriodicAction(_UPLOAD_EVERY_S, "upload", partial(self._pusher.push, last=False))]
-        if task:
-            beat = partial(self._pusher.write_heartbeat, task, supervised=True, resumes=resumes)
-            actions.append(
-                PeriodicAction(_HEARTBEAT_EVERY_S, "heartbeat", beat, due=clock.monotonic() + _HEARTBEAT_EVERY_S)
-            )
-        super().__init__(actions, clock)
-
-    def flush(self, within_s: float) -> None:
-        """Stop the thread and upload everything that exists now; StoreError if that fails or takes longer."""
-        self._pusher.set_deadline(within_s)
-        self.stop(within_s)
-        self._pusher.push(last=False)
-
-    def finish(self, within_s: float) -> None:
-        """Upload what was written since `flush`; StoreError if that fails or takes longer."""
-        self._pusher.set_deadline(within_s)
-        self._pusher.push(last=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,7 +193,7 @@ class Agent:
         if self._is_first and not stop_requested and not denied:
             outputs.collect(self._paths, attempt, self.task, self._bundled, self._recorder, model=False)
         try:
-            uploader.finish(within_s)
+            uploader.flush(within_s, last=True)
         except PodliftError as error:
             denied = _upload_failed(error) or denied
         suffix = f": {why}" if why else ""

@@ -19,7 +19,7 @@ from ...clock import SystemClock
 from ...errors import PodliftError
 from ...process import venv
 from ...process.supervision import is_supervised
-from ...records.sync import ownership
+from ...records.sync import push
 from ...spec.layout import RootPaths, RunPaths
 from ...status import Status
 from ...storage import file_systems, folders
@@ -370,7 +370,7 @@ def _why_not(item: Candidate, older_than_s: float) -> str:
             return ""
         if is_supervised(paths, SystemClock()):
             return "the run is still going"
-        if ownership.is_uploading(paths):
+        if push.is_uploading(paths):
             return "its files are being uploaded"
     except (PodliftError, OSError) as error:
         return str(error).rstrip(".")
@@ -381,7 +381,7 @@ def _why_not(item: Candidate, older_than_s: float) -> str:
 
 def needs_upload(paths: RunPaths) -> bool:
     """True for a run that this machine owns and has not uploaded completely."""
-    return os.path.isdir(paths.events) and ownership.is_owned(paths) and not ownership.is_uploaded(paths)
+    return os.path.isdir(paths.events) and push.is_owned(paths) and not push.is_uploaded(paths)
 
 
 def remove_copy(item: Candidate, plan: PrunePlan) -> None:

@@ -20,8 +20,7 @@ from sdk.backends.local import bucket_run, uploader
 from sdk.clock import SystemClock
 from sdk.process.redirect import start
 from sdk.records.recorder import read_events
-from sdk.records.sync.periodic import PeriodicAction
-from sdk.records.sync.push import Pusher
+from sdk.records.sync.push import PeriodicAction, Pusher
 from sdk.storage.gcs.store import GcsStore
 from sdk.upkeep.doctor.root import bucket
 
@@ -255,7 +254,7 @@ def test_broken_cancel_requests_do_not_stop_the_upload_and_are_logged_once(gcs, 
     run = submit(WAITING)
     said: list[str] = []
     with logs.heard(said.append):
-        thread = threading.Thread(target=uploader.Uploader(run.plan.paths, SystemClock()).run)
+        thread = threading.Thread(target=uploader.Uploader(run.plan.paths, SystemClock()).upload)
         thread.start()
         try:
             until(lambda: b"line 100" in content(gcs, run, "attempts/0001/logs/chief-0.log"))

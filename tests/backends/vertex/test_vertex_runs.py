@@ -190,7 +190,7 @@ def test_a_job_that_begins_behind_a_wish_for_its_end_does_not_start_its_program(
 def test_a_program_that_does_not_end_in_its_grace_is_ended_by_the_vendor(
     podlift_vertex: Cloud, start: Callable[..., sdk.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sdk.backends.vertex.cancel_requests._CANCEL_MARGIN_S", 0.0)
+    monkeypatch.setattr("sdk.backends.vertex.run._CANCEL_MARGIN_S", 0.0)
     run = start("import time; time.sleep(600)")
     until = time.monotonic() + LIMIT_S
     while run.status().state is not State.RUNNING and time.monotonic() < until:
