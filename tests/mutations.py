@@ -101,8 +101,8 @@ MUTATIONS = (
     Mutation(
         "a read does not look at the generation",
         "sdk/storage/posix_store.py",
-        "                if generation is not None and trailer.generation != generation:\n",
-        "                if False:\n",
+        "            if generation is not None and trailer.generation != generation:\n",
+        "            if False:\n",
         (STORE,),
     ),
     Mutation(

@@ -17,6 +17,7 @@ from enum import Enum
 from pathlib import Path
 
 from ..status import Reason
+from ..storage import posix
 from .spawn import cpu_s
 
 _SHELL_SIGNAL = 128
@@ -77,12 +78,8 @@ class MemoryWatch:
 
     def _is_named(self, pid: int) -> bool:
         """True if the kernel's log, which most systems show only to root, names it (by its id outside containers)."""
-        with suppress(OSError, ValueError, IndexError):
-            handle = os.open(self._log, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                return any(pid == number for number in _named(handle, self._began_us))
-            finally:
-                os.close(handle)
+        with suppress(OSError, ValueError, IndexError), posix.opened(self._log) as handle:
+            return any(pid == number for number in _named(handle, self._began_us))
         return False
 
 

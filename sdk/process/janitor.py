@@ -231,7 +231,6 @@ def _locked(folder: int) -> bool:
 
 
 def _janitors(events: str) -> Iterator[int]:
-    """Yield the janitors of a run, recognized by their arguments."""
     for pid in _processes():
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:

@@ -75,7 +75,6 @@ def end_leftovers(paths: RunPaths) -> None:
 
 
 def temporary_folders(paths: RunPaths) -> list[str]:
-    """Return the existing folders for temporary files of the run's supervisors."""
     named = [str(event.data.get("temporary", "")) for event in read_events(paths, ("started", "placed"))]
     return [folder for folder in dict.fromkeys([paths.temporary, *named]) if _is_ours(folder, paths)]
 

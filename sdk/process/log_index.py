@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 
 from ..clock import Clock
 from ..spec.layout import RunPaths
@@ -34,14 +33,6 @@ class LogIndexWriter:
         self._began = self._checked = clock.monotonic()
         self._path = paths.log_times(attempt)
         self._file: int | None = None
-
-    def __enter__(self) -> LogIndexWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def update(self) -> None:
         """Note which logs have grown, unless the last check was a moment ago."""

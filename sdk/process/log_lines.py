@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
 from ..errors import InputError, nearest
@@ -69,7 +70,7 @@ def _read(plan: Plan, tasks: list[str], wanted: int | None) -> Iterator[LogLine]
 def _follow(plan: Plan, tasks: list[str], wanted: int | None, supervised: Callable[[], bool]) -> Iterator[LogLine]:
     logs: _AttemptLogs | None = None
     try:
-        for poll in _polls():
+        for poll in count():
             # Checked before reading, so that everything written before the end is read.
             over = has_ended(plan.paths) or (poll % _POLLS_PER_CHECK == 0 and not supervised())
             known = _attempts(plan)
@@ -84,17 +85,10 @@ def _follow(plan: Plan, tasks: list[str], wanted: int | None, supervised: Callab
                 yield from logs.lines(last=over or number < known[-1])
             if over or (wanted is not None and known and wanted < known[-1]):
                 return
+            time.sleep(_POLL_S)
     finally:
         if logs is not None:
             logs.close()
-
-
-def _polls() -> Iterator[int]:
-    poll = 0
-    while True:
-        yield poll
-        poll += 1
-        time.sleep(_POLL_S)
 
 
 def _attempts(plan: Plan) -> list[int]:

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import suppress
 
+from ..storage import posix
 from .log_index import LogIndex
 
 # A line's text and its end, as in `LogLine`.
@@ -31,17 +32,11 @@ Batch = tuple[float, list[Line]]
 def last_lines(path: str, count: int) -> str:
     """Return the last lines of a log as a terminal would show them, or ""."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with posix.opened(path) as handle:
+            splitter, start = LineSplitter(), max(0, os.fstat(handle).st_size - _CHUNK_BYTES)
+            found = splitter.feed(os.pread(handle, _CHUNK_BYTES, start)) + splitter.finish()
     except OSError:
         return ""
-    try:
-        size = os.fstat(handle).st_size
-        splitter, start = LineSplitter(), max(0, size - _CHUNK_BYTES)
-        found = splitter.feed(os.pread(handle, _CHUNK_BYTES, start)) + splitter.finish()
-    except OSError:
-        return ""
-    finally:
-        os.close(handle)
     # The first line began before the chunk.
     complete = [text for text, end in found[1 if start and len(found) > 1 else 0 :] if end != "\r"]
     return "\n".join(complete[-count:])
@@ -141,7 +136,6 @@ class _OpenLog:
 
 
 def _rotated(path: str) -> list[str]:
-    """Return the rotated files of a log, oldest first."""
     folder, name = os.path.split(path)
     with suppress(OSError):
         numbers = [other[len(name) + 1 :] for other in os.listdir(folder) if other.startswith(f"{name}.")]
@@ -172,7 +166,6 @@ class LineSplitter:
         return lines + [(_text(piece), "") for piece in pieces]
 
     def finish(self) -> list[Line]:
-        """Return the unterminated last line."""
         content, self._rest = self._rest, b""
         text = _text(content.rstrip(b"\r").rstrip(b"\b") if content.endswith(b"\r") else content)
         return [(text, "")] if text else []

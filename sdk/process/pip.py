@@ -109,14 +109,12 @@ class PipRunner:
             raise failure(output, process.returncode, requirements=requirements, log=self.log)
 
     def name_dropped(self) -> None:
-        """Log which of pip's variables are withheld from it."""
         if self._dropped:
             self.log_line(
                 f"withheld from pip: {', '.join(self._dropped)}, because the environment contains only the job's requirements"
             )
 
     def wait_for_others(self) -> None:
-        """Wait a moment. Log the reason the first time."""
         if not self._waited:
             self.log_line("waiting for another run that is building the same environment")
         self._waited = True
@@ -163,7 +161,6 @@ def environment(caller: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
 
 
 def failure(output: str, code: int, *, requirements: Sequence[str], log: Path) -> EnvironmentBuildError:
-    """Return the error for the output of venv or pip before it failed."""
     lines = _relevant_lines(output)
     text = "\n".join(lines)
     culprits = [_HASHES.sub("", line) for line in requirements if _mentions(text, line)]

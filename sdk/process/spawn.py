@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Protocol
 
 _PR_SET_CHILD_SUBREAPER = 36
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -59,24 +58,6 @@ def _without_machine(name: str) -> str:
     return f"{start.rpartition('.')[2]}:{rest}"
 
 
-class Process(Protocol):
-    """A child of this process, either spawned or adopted."""
-
-    @property
-    def pid(self) -> int:
-        """Its process id, which is not reused until `wait` returned."""
-
-    @property
-    def returncode(self) -> int | None:
-        """Its exit code, or the negative number of the signal that killed it. None until it was waited for."""
-
-    def poll(self) -> int | None:
-        """Return its exit code, or None while it runs."""
-
-    def wait(self) -> int:
-        """Wait for its end and return its exit code."""
-
-
 class Adopted:
     """A process that was forked by another one, and became a child of this process when that one ended."""
 
@@ -102,6 +83,10 @@ class _Spawned(subprocess.Popen[bytes]):
     def __del__(self) -> None:
         if not sys.is_finalizing():
             super().__del__()
+
+
+# A child of this process, either spawned or adopted.
+Process = subprocess.Popen[bytes] | Adopted
 
 
 def spawn(
@@ -145,7 +130,6 @@ def is_exiting(process: Process) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """True for a process that SIGSTOP or a debugger has stopped (Linux only)."""
     import psutil
 
     try:
@@ -155,7 +139,6 @@ def is_stopped(pid: int) -> bool:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of orphaned descendants (Linux only)."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
@@ -165,7 +148,8 @@ def end_orphans() -> list[int]:
     me = str(os.getpid())
     stay: set[int] = set()
     while _BOOT_ID.exists():
-        left = [pid for pid in _all_pids() if _parent(pid) == me and pid not in stay | SPARED]
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        left = [pid for pid in pids if _parent(pid) == me and pid not in stay | SPARED]
         if not left:
             break
         for pid in left:
@@ -182,7 +166,6 @@ def end_orphans() -> list[int]:
 
 
 def described(pid: int) -> str:
-    """Return a process's id, with its command and user if they are known."""
     import psutil
 
     try:
@@ -190,10 +173,6 @@ def described(pid: int) -> str:
         return f"{pid} ({process.name()}, of user {process.username()})"
     except psutil.Error:
         return str(pid)
-
-
-def _all_pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def _parent(pid: int) -> str | None:
@@ -204,7 +183,6 @@ def _parent(pid: int) -> str | None:
 
 
 def signal_group(process: Process, number: signal.Signals) -> None:
-    """Signal the process group of a child. Does nothing if the group is empty."""
     try:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):
@@ -272,7 +250,6 @@ def _identity_by_psutil(pid: int) -> str | None:
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU seconds that a process has used, or 0 if unknown."""
     import psutil
 
     try:

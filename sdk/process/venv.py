@@ -305,7 +305,6 @@ def _ask(python: str, code: str) -> Any:
 
 
 def _inventory(top: str) -> bytes:
-    """Return size and sha256 of each file of a folder, without links and compiled modules."""
     found = {}
     for path in _files(top):
         file = f"{top}/{path}"

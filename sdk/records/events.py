@@ -188,13 +188,11 @@ def first_failure(events: Sequence[Event], attempt: int) -> Event | None:
 
 
 def is_collateral(event: Event) -> bool:
-    """True for an error that a task raises when one of its peers has died."""
     kind, message = event.data.get("type"), event.data.get("message")
     return kind in _COLLATERAL or (kind in _GENERAL and bool(_ABOUT_A_PEER.search(str(message))))
 
 
 def error_of(event: Event) -> str:
-    """Format the error in a record of kind "failed" as one line."""
     message = one_line(str(event.data.get("message", "")))
     return f"{event.data.get('type')}: {message}" if message else str(event.data.get("type"))
 
@@ -206,7 +204,6 @@ def is_lost_peer(event: Event) -> bool:
 
 
 def is_disk_full(event: Event) -> bool:
-    """True for an error about a full disk or an exceeded disk quota."""
     return bool(_DISK_FULL.search(str(event.data.get("message"))))
 
 

@@ -66,7 +66,6 @@ class RunContext:
 
 
 def explain(events: Sequence[Event], status: Status, context: RunContext) -> str:
-    """Return the explanation of a run."""
     story = _Story(events, status, context)
     if status.state is State.PENDING:
         lines = story.pending()

@@ -134,7 +134,6 @@ class _Collection:
 
 
 def _began_ns(paths: RunPaths, attempt: int, task: str) -> int | None:
-    """Return when the task entered the program, by the file system's clock, or None."""
     prefix = posixpath.basename(paths.event(attempt, task, 0, "")).partition(".000000.")[0]
     for name in posix.list_names(paths.events):
         if name.startswith(f"{prefix}.") and name.endswith(".entry.json"):

@@ -45,7 +45,6 @@ class Recorder:
         self._lock = threading.Lock()
 
     def record(self, kind: str, **data: Any) -> None:
-        """Create the next record."""
         with self._lock:
             self._count += 1
             count = self._count
@@ -103,7 +102,6 @@ def known_resumes(paths: RunPaths) -> int:
 
 
 def sweep(paths: RunPaths, tasks: Sequence[str]) -> None:
-    """Remove half-written records of tasks that were killed."""
     with suppress(OSError), os.scandir(paths.events) as entries:
         for entry in entries:
             if entry.name.endswith(".part") and entry.name.split(".")[2] in tasks:
@@ -111,7 +109,6 @@ def sweep(paths: RunPaths, tasks: Sequence[str]) -> None:
 
 
 def has_ended(paths: RunPaths) -> bool:
-    """True once the run has its final record."""
     names = [*_names(paths), *(name for name, _ in reserve.read(paths.reserves))]
     supervisor = source_of("supervisor", sum(name.endswith(".resumed.json") for name in names))
     return any(name.endswith(".final.json") and name.split(".")[1] == supervisor for name in names)
@@ -157,7 +154,6 @@ def read_metrics(path: str) -> list[dict[str, Any]]:
 
 
 def read_progress(path: str) -> tuple[int, int] | None:
-    """Return a task's training steps and beats so far, or None if it reported none."""
     try:
         steps, beats = _FIRST_TWO.unpack_from(Path(path).read_bytes())
     except (OSError, struct.error):
@@ -166,7 +162,6 @@ def read_progress(path: str) -> tuple[int, int] | None:
 
 
 def read_position(path: str) -> Progress | None:
-    """Return a task's progress, or None if it reported none."""
     try:
         data = Path(path).read_bytes()
         step, _, epoch, epochs, epoch_step, epoch_steps = PROGRESS.unpack(data.ljust(PROGRESS.size, b"\0"))

@@ -18,7 +18,6 @@ _READ_BYTES = 1 << 20
 
 
 def sha256(path: str | PathLike[str]) -> str:
-    """Return the sha256 of a file, in hex."""
     digest = hashlib.sha256()
     with open(path, "rb") as file:
         while chunk := file.read(_READ_BYTES):

@@ -114,7 +114,6 @@ def _is_disk(part: str) -> bool:
 
 
 def _on_disk(given: str, base: Path) -> str:
-    """Return the absolute path of an existing file, folder or pattern."""
     text = _path_of(given)
     try:
         path = os.path.join(base.absolute(), Path(text).expanduser())

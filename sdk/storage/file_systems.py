@@ -97,7 +97,6 @@ def parse(table: str) -> list[Mount]:
 
 
 def mounts() -> list[Mount]:
-    """Return all mounts that this process sees, in mount order; empty on systems other than Linux."""
     try:
         return parse(Path(_TABLE).read_text(errors="surrogateescape"))
     except OSError:

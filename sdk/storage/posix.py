@@ -109,7 +109,6 @@ def _make_folder(place: str) -> bool:
 
 
 def sync_file(handle: int) -> None:
-    """Sync the bytes of an open file to the disk."""
     if hasattr(fcntl, "F_FULLFSYNC"):
         # On macOS fsync() does not flush the disk's cache.
         with suppress(OSError):
@@ -119,7 +118,6 @@ def sync_file(handle: int) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Sync the names in a folder to the disk."""
     with opened(folder, os.O_DIRECTORY) as handle:
         try:
             os.fsync(handle)
@@ -146,7 +144,6 @@ def sync_tree(top: str) -> None:
 
 
 def sync_disk(path: str) -> None:
-    """Sync the whole file system that holds a path."""
     import ctypes
 
     libc = ctypes.CDLL(None)

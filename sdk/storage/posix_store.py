@@ -15,6 +15,7 @@ import re
 import secrets
 import stat as modes
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..errors import AlreadyExistsError, ConflictError, CorruptObjectError, MissingError, StoreError
@@ -72,23 +73,19 @@ class PosixStore:
         return Stat(key=key, size=trailer.size, crc32c=trailer.crc32c, generation=trailer.generation)
 
     def get(self, key: str, *, generation: str | None = None, into: memoryview | None = None) -> Buffer:
-        with file_systems.as_store_error("read", self._path(key)):
-            handle = self._open(key)
-            try:
-                trailer = self._trailer(key, handle)
-                if generation is not None and trailer.generation != generation:
-                    raise ConflictError(
-                        f"The object {key!r} of {self._root} is not the expected one: its generation is "
-                        f"{trailer.generation}, not {generation}."
-                    )
-                if into is not None and len(into) != trailer.size:
-                    raise CorruptObjectError(
-                        f"The object {key!r} of {self._root} has {trailer.size} bytes, not {len(into)}."
-                    )
-                target = memoryview(bytearray(trailer.size)) if into is None else into
-                found = _read(handle, target)
-            finally:
-                os.close(handle)
+        with file_systems.as_store_error("read", self._path(key)), self._open(key) as handle:
+            trailer = self._trailer(key, handle)
+            if generation is not None and trailer.generation != generation:
+                raise ConflictError(
+                    f"The object {key!r} of {self._root} is not the expected one: its generation is "
+                    f"{trailer.generation}, not {generation}."
+                )
+            if into is not None and len(into) != trailer.size:
+                raise CorruptObjectError(
+                    f"The object {key!r} of {self._root} has {trailer.size} bytes, not {len(into)}."
+                )
+            target = memoryview(bytearray(trailer.size)) if into is None else into
+            found = _read(handle, target)
         if found != trailer.crc32c:
             raise CorruptObjectError(
                 f"The object {key!r} of {self._root} is damaged: its crc32c is {found:08x}; {trailer.crc32c:08x} was written."
@@ -109,11 +106,8 @@ class PosixStore:
     def stat(self, key: str) -> Stat:
         with file_systems.as_store_error("read", self._path(key)):
             try:
-                handle = self._open(key)
-                try:
+                with self._open(key) as handle:
                     trailer = self._trailer(key, handle)
-                finally:
-                    os.close(handle)
             except CorruptObjectError:
                 return Stat(key=key, size=os.lstat(self._path(key)).st_size, crc32c=0, generation=DAMAGED)
         return Stat(key=key, size=trailer.size, crc32c=trailer.crc32c, generation=trailer.generation)
@@ -169,19 +163,18 @@ class PosixStore:
                 f"{generation}."
             )
 
-    def _open(self, key: str) -> int:
+    @contextmanager
+    def _open(self, key: str) -> Iterator[int]:
         try:
-            # O_NONBLOCK: opening a named pipe would block.
-            handle = os.open(self._path(key), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with posix.opened(self._path(key)) as handle:
+                mode = os.fstat(handle).st_mode
+                if modes.S_ISDIR(mode):
+                    raise self._missing(key)
+                if not modes.S_ISREG(mode):
+                    raise CorruptObjectError(f"{self._path(key)} is not a regular file.")
+                yield handle
         except (FileNotFoundError, NotADirectoryError):
             raise self._missing(key) from None
-        mode = os.fstat(handle).st_mode
-        if modes.S_ISREG(mode):
-            return handle
-        os.close(handle)
-        if modes.S_ISDIR(mode):
-            raise self._missing(key)
-        raise CorruptObjectError(f"{self._path(key)} is not a regular file.")
 
     def _trailer(self, key: str, handle: int) -> _Trailer:
         size = os.fstat(handle).st_size - _TRAILER_BYTES

@@ -65,7 +65,6 @@ class Reserve:
 
 
 def read(folder: str) -> Iterator[tuple[str, bytes]]:
-    """Yield name and bytes of each record in the reserves of a run."""
     with suppress(FileNotFoundError):
         for name in sorted(os.listdir(folder)):
             # An unused reserve may be removed at any moment.
@@ -76,7 +75,6 @@ def read(folder: str) -> Iterator[tuple[str, bytes]]:
 
 
 def sweep(folder: str, sources: frozenset[str], attempt: int) -> None:
-    """Remove the unused reserves of processes that have exited."""
     for source in sources:
         path = f"{folder}/{attempt:04d}.{source}"
         with suppress(OSError):

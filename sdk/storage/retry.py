@@ -62,7 +62,6 @@ class Retries:
 
     @property
     def left_s(self) -> float:
-        """Seconds until the deadline."""
         return self._limit() - self._clock.monotonic()
 
     def again(self, asked_s: float | None = None) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ..errors import InputError
+from ..errors import AlreadyExistsError, InputError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -83,6 +83,15 @@ class Store(Protocol):
 
         Aborted calls raise StoreError. A store whose calls never wait may ignore this.
         """
+
+
+def create(store: Store, key: str, data: bytes) -> bool:
+    """Create a small object. Return False if it exists already, perhaps with other bytes."""
+    try:
+        store.put_new(key, [data])
+    except AlreadyExistsError:
+        return False
+    return True
 
 
 def check_key(key: str) -> str:

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from os.path import join  # pathlib is slower than the file operations themselves
 
 from ..errors import InputError, PodliftError
 from ..text import and_more
@@ -36,7 +37,7 @@ def walk(top: str, *, at_most: int | None = None) -> FileTree:
     while waiting:
         folder = waiting.pop()
         try:
-            with os.scandir(_join(top, folder)) as entries:
+            with os.scandir(join(top, folder)) as entries:
                 # Skip temporary files of a killed podlift process.
                 found = sorted((e for e in entries if not _PARTS.fullmatch(e.name)), key=lambda entry: entry.name)
         except OSError as error:
@@ -55,14 +56,13 @@ def walk(top: str, *, at_most: int | None = None) -> FileTree:
 
 
 def why(error: OSError) -> str:
-    """Return the reason of an error without the path."""
     return (error.strerror or str(error)).lower()
 
 
 def inside(top: str, link: str) -> tuple[str | None, str]:
     """Return the target of a link below `top`, relative to it, or None and the reason why it is not inside."""
     base = os.path.realpath(top)
-    place = _join(base, link)
+    place = join(base, link)
     real = os.path.realpath(place)
     if os.path.commonpath([base, real]) != base:
         return None, "a link that leaves the folder"
@@ -86,11 +86,11 @@ def put_link(text: str, target: str) -> None:
 def copy_outputs(source: str, dest: str) -> list[str]:
     """Copy a run's outputs like `copy_into`, and mark the created folders, so that no run packages them."""
     parts = os.listdir(source)
-    new = [part for part in parts if not os.path.lexists(_join(dest, part))]
+    new = [part for part in parts if not os.path.lexists(join(dest, part))]
     written = copy_into(source, dest)
     # Folders that existed before may belong to anyone, for example to a project.
     alone = os.path.isdir(dest) and set(os.listdir(dest)) <= {*parts, posix.MARKER}
-    for folder in [dest] if alone else [_join(dest, part) for part in new]:
+    for folder in [dest] if alone else [join(dest, part) for part in new]:
         with suppress(OSError):
             posix.mark(folder, posix.RESULTS)
     return written
@@ -116,16 +116,16 @@ def copy_into(source: str, dest: str) -> list[str]:
             f"{dest!r} contains different files of the same name: {listed}. Nothing was written. Next: choose another "
             "destination, or move the files."
         )
-    missing = [path for path in paths if not os.path.lexists(_join(dest, path))]
+    missing = [path for path in paths if not os.path.lexists(join(dest, path))]
     written: list[str] = []
     try:
         for path in missing:
-            place = _join(dest, path)
+            place = join(dest, path)
             os.makedirs(os.path.dirname(place), exist_ok=True)
             if path in tree.links:
                 put_link(tree.links[path], place)
             else:
-                put(_join(source, path), place)
+                put(join(source, path), place)
             written.append(place)
     except OSError as error:
         raise PodliftError(
@@ -146,10 +146,6 @@ def prefixes(folder: str) -> list[str]:
     return ["/".join(parts[: count + 1]) for count in range(len(parts))]
 
 
-def _join(top: str, path: str) -> str:
-    return os.path.join(top, path)  # pathlib is slower than the file operations themselves
-
-
 def _add(tree: FileTree, path: str, entry: os.DirEntry[str]) -> list[str]:
     """Add an entry of a folder; return it with a "/" if it is a folder itself."""
     if entry.is_symlink():
@@ -164,7 +160,7 @@ def _add(tree: FileTree, path: str, entry: os.DirEntry[str]) -> list[str]:
 
 
 def _put_atomically(target: str, make: Callable[[str], None]) -> None:
-    part = _join(os.path.dirname(target), _PART.format(uuid.uuid4().hex))
+    part = join(os.path.dirname(target), _PART.format(uuid.uuid4().hex))
     try:
         make(part)
         os.replace(part, target)
@@ -192,12 +188,12 @@ def _conflicts(source: str, dest: str, paths: Sequence[str]) -> list[str]:
     conflicts: dict[str, None] = {}
     for folder in dict.fromkeys(os.path.dirname(path) for path in paths):
         for above in prefixes(folder):
-            place = _join(dest, above)
+            place = join(dest, above)
             if os.path.lexists(place) and not os.path.isdir(place):
                 conflicts[above] = None
                 break
     for path in paths:
-        if os.path.lexists(_join(dest, path)) and not _same(_join(source, path), _join(dest, path)):
+        if os.path.lexists(join(dest, path)) and not _same(join(source, path), join(dest, path)):
             conflicts[path] = None
     return list(conflicts)
 

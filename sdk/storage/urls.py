@@ -104,7 +104,6 @@ def _probe(url: str) -> LookupResult:
 
 
 def _first_line(error: BaseException, text: str = "") -> str:
-    """Return the first line of an error's message, shortened."""
     lines = (text or f"{type(error).__name__}: {error}").strip().splitlines()
     return lines[0].rstrip(".: ")[:_MAX_TEXT]
 

@@ -102,7 +102,6 @@ class LocalBackend:
             uploader.start(plan)
 
     def open(self, plan: Plan, clock: Clock) -> FolderRun:
-        """Return the handle of a run in a folder, or in a bucket with a folder of this machine."""
         if not plan.local:
             return FolderRun(plan, clock)
         return OwnedRun(plan, clock) if push.is_owned(plan.paths) else BucketRun(plan, clock)

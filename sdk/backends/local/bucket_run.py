@@ -70,7 +70,6 @@ class BucketRun(CopiedRun):
         return supervised and age_s + (now - then) <= LOST_AFTER_S
 
     def progress(self) -> Progress | None:
-        """Return the training progress at the last heartbeat."""
         self._has_heartbeat()
         return self._copy.progress
 

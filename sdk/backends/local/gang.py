@@ -181,7 +181,6 @@ class LocalGang:
             self._reap()
 
     def _announced_saving_s(self) -> float:
-        """Return how many seconds failed tasks that still run have announced to need."""
         records = read_events(self._plan.paths, ("failed", "left"))
         records = [event for event in records if event.attempt == self._attempt]
         gone = self._codes.keys() | {event.source for event in records if event.kind == "left"}
@@ -199,7 +198,6 @@ class LocalGang:
             self._reap()
 
     def _done(self) -> set[str]:
-        """Return the tasks whose program ended without an error. Their processes may still run."""
         paths = self._plan.paths
         found = [*posix.list_names(paths.events), *(name for name, _ in reserve.read(paths.reserves))]
         names = [name.split(".") for name in found if name.endswith(".done.json")]
@@ -215,7 +213,6 @@ class LocalGang:
         return {file.path: (file.size, file.sha256) for file in self._plan.code.files}
 
     def note(self, kind: str, **data: object) -> None:
-        """Record what happens after this attempt."""
         self._recorder.record(kind, **data)
 
     def _hung(self, hang: Hang) -> Verdict:
@@ -341,7 +338,6 @@ class LocalGang:
         self._report_survivors(spawn.end_orphans())
 
     def _report_survivors(self, pids: Sequence[int]) -> None:
-        """Record which processes survive because this user may not end them."""
         if pids and not self._survivors_reported:
             self._survivors_reported = True
             listed = ", ".join(spawn.described(pid) for pid in pids)

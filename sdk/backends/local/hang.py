@@ -31,7 +31,6 @@ class Pauses:
         self.longest_s = 0.0
 
     def update(self) -> None:
-        """Measure the time since the last call."""
         now = self._clock.now()
         self.longest_s = max(self.longest_s, now - self._checked)
         self._checked = now

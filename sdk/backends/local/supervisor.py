@@ -143,7 +143,6 @@ def _supervise(
 
 
 def _collect_signals() -> list[int]:
-    """Return a list that collects the signals to terminate that this process receives from now on."""
     signals: list[int] = []
 
     def collect(number: int, frame: FrameType | None) -> None:

@@ -59,7 +59,6 @@ def is_active(paths: RunPaths) -> bool:
 
 
 def main(folder: str) -> None:
-    """Upload the run in this folder until all of it is in its bucket."""
     emulator.skip_check()
     logs.start(logs.DATED)
     paths = RunPaths(folder)

@@ -63,7 +63,6 @@ class VertexBackend:
         return Request(plan=plan, body=job_request.render(plan), url=job_request.url(plan))
 
     def check(self, request: Request) -> None:
-        """Reject missing settings, an invalid patch, missing credentials and an unusable bucket."""
         from . import start_run
 
         start_run.check(request)
@@ -75,7 +74,6 @@ class VertexBackend:
         start_run.start(request)
 
     def open(self, plan: Plan, clock: Clock) -> RunHandle:
-        """Return the handle of the run, which is never supervised by this machine."""
         from .run import VertexRun
 
         return VertexRun(plan, clock)

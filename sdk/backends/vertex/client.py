@@ -129,7 +129,6 @@ class JobClient:
             return _vendor_job(service.create_custom_job(parent=parent, custom_job=job, timeout=_WRITE_S))
 
     def get(self, name: str) -> VendorJob:
-        """Return a job. Raises MissingError if it does not exist."""
         service = self._service(name.split("/")[3])
         try:
             return self._read(lambda: _vendor_job(service.get_custom_job(name=name, timeout=_READ_S)))
@@ -162,7 +161,6 @@ class JobClient:
                 raise
 
     def _read(self, call: Callable[[], _T]) -> _T:
-        """Call an idempotent function, with retries."""
         tries = Retries.within(_RETRY_S, self._clock, _FIRST_WAIT_S, longest_s=_LONGEST_WAIT_S)
         while True:
             try:
@@ -176,7 +174,6 @@ class JobClient:
 
 @contextmanager
 def _translated_errors() -> Iterator[None]:
-    """Translate errors of Google's libraries into our two kinds."""
     from google.api_core.exceptions import GoogleAPICallError, RetryError
     from google.auth.exceptions import GoogleAuthError, TransportError
     from google.protobuf.json_format import ParseError  # type: ignore[import-untyped,unused-ignore]

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...clock import Clock
-from ...errors import AlreadyExistsError, ConflictError, MissingError, PodliftError
+from ...errors import ConflictError, MissingError, PodliftError
 from ...spec.layout import RunPaths
 from ...status import Reason
 from ...storage.gcs.store import GcsStore
+from ...storage.store import create
 from . import diagnose
 from .client import JobClient, OutcomeUnknownError, VertexRejectedError
 from .diagnose import Diagnosis
@@ -72,7 +73,6 @@ class JobRequest:
 
 
 def read_created(store: GcsStore, number: int) -> CreatedJob | None:
-    """Return the job that the run's directory names, if any."""
     try:
         data = json.loads(bytes(store.get(KEYS.created(number))))
     except MissingError:
@@ -102,7 +102,7 @@ class JobCreation:
         created = read_created(self._store, self._request.number)
         if created is not None:
             return created
-        if not self._put_intent():
+        if not create(self._store, KEYS.intent(self._request.number), self._intent()):
             # Another client, which may have been killed since, was about to send the request and may have done so.
             self._unsure = True
             generation = self._store.stat(KEYS.intent(self._request.number)).generation
@@ -111,14 +111,6 @@ class JobCreation:
                 return found
             self._take_over(generation)
         return self._create()
-
-    def _put_intent(self) -> bool:
-        """Write the intent. Return False if there is one already."""
-        try:
-            self._store.put_new(KEYS.intent(self._request.number), [self._intent()])
-        except AlreadyExistsError:
-            return False
-        return True
 
     def _intent(self) -> bytes:
         about = {"nonce": secrets.token_hex(8), "created": self._clock.now(), "regions": list(self._request.regions)}
@@ -198,27 +190,23 @@ class JobCreation:
 def record_created(store: GcsStore, jobs: JobClient, number: int, job: CreatedJob) -> CreatedJob:
     """Record the job that counts, and return it. If another one was recorded before, cancel this one."""
     data = json.dumps({"name": job.name, "region": job.region, "unsure": job.unsure}, sort_keys=True).encode()
-    try:
-        store.put_new(KEYS.created(number), [data])
-    except AlreadyExistsError:
-        first = read_created(store, number)
-        if first is None:
-            raise
-        if first.name != job.name:
-            _cancel(jobs, job.name)
-        return first
-    return job
+    if create(store, KEYS.created(number), data):
+        return job
+    first = read_created(store, number)
+    if first is None:
+        raise MissingError(f"{store.url}/{KEYS.created(number)} was removed by another process.")
+    if first.name != job.name:
+        _cancel(jobs, job.name)
+    return first
 
 
 def write_tombstone(store: GcsStore, number: int) -> CreatedJob:
     """Prevent the creation of the job. Return the tombstone, or the job if it was created before."""
-    with suppress(AlreadyExistsError):
-        store.put_new(KEYS.created(number), [json.dumps({"name": ""}).encode()])
+    create(store, KEYS.created(number), json.dumps({"name": ""}).encode())
     return read_created(store, number) or CreatedJob(name="")
 
 
 def find_labelled(jobs: JobClient, regions: Sequence[str], run_id: str, number: int) -> list[VendorJob]:
-    """Return the jobs with the labels of a run's job, oldest first."""
     found = [job for region in dict.fromkeys(regions) for job in jobs.list(region, {RUN: run_id})]
     wanted = [job for job in found if (job.labels or {}).get(JOB) == str(number)]
     return sorted(wanted, key=lambda job: (job.created or 0.0, job.name))

@@ -67,13 +67,11 @@ class LatestJob:
                 raise
 
     def restore(self) -> None:
-        """Take the vendor's last state from the verdict."""
         final = next((event for event in reversed(self._events("final")) if event.data.get("job")), None)
         if final is not None:
             self.vendor = VendorJob(name=str(final.data["job"]), state=str(final.data["vendor"]), ended=final.time)
 
     def created(self, number: int) -> CreatedJob | None:
-        """Return a job of the run that its directory names."""
         if number not in self._created:
             created = create_job.read_created(self._store, number)
             if created is None or not created.name:

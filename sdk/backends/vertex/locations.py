@@ -65,11 +65,10 @@ def _from_cache(name: str, environ: Mapping[str, str]) -> Any:
 
 def _from_emulator(emulator: str, name: str) -> Any:
     """Return an emulator's bucket. Errors are ignored here, and are reported when it is used."""
-    from urllib.request import ProxyHandler, build_opener
+    from ...storage.gcs.download import open_url
 
-    with suppress(OSError, ValueError):
-        address = f"{emulator.rstrip('/')}/storage/v1/b/{quote(name, safe='')}"
-        with build_opener(ProxyHandler({})).open(address, timeout=_TIMEOUT_S) as reply:
-            found = json.load(reply)
-            return found if isinstance(found, dict) and isinstance(found.get("location"), str) else None
+    address = f"{emulator.rstrip('/')}/storage/v1/b/{quote(name, safe='')}"
+    with suppress(OSError, ValueError), open_url(address, {}, _TIMEOUT_S) as reply:
+        found = json.load(reply)
+        return found if isinstance(found, dict) and isinstance(found.get("location"), str) else None
     return None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
 from ...clock import Clock, SystemClock
 from ...errors import AccessError, InputError, PodliftError, StoreError, nearest
@@ -49,13 +49,7 @@ DEFAULT_POLLING, EMULATOR_POLLING = Polling(), Polling(poll_s=0.2, hold_s=0.0, s
 
 
 def polling() -> Polling:
-    """Return how to poll the service that the environment selects."""
     return EMULATOR_POLLING if emulator.address() else DEFAULT_POLLING
-
-
-class FollowedJob(Protocol):
-    def has_ended(self) -> tuple[bool, float]:
-        """Return whether it has ended, and when, as Unix time in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,12 +114,12 @@ class LogReader:
         if since is not None:
             self._seen = {id: time for id, time in self._seen.items() if time >= since}
 
-    def follow(self, replica: str | None, job: FollowedJob) -> Iterator[LogEntry]:
-        """Yield entries until the job has ended and no more arrive."""
+    def follow(self, replica: str | None, has_ended: Callable[[], tuple[bool, float]]) -> Iterator[LogEntry]:
+        """Yield entries until no more arrive. `has_ended` returns whether the job has ended, and when."""
         seen_over: float | None = None
         while True:
             # Checked before reading, so that everything written before the end is read.
-            over, ended = job.has_ended()
+            over, ended = has_ended()
             if over and seen_over is None:
                 seen_over = self._clock.now()
             fresh = False
@@ -164,7 +158,6 @@ def last_output(query: Query, project: str, job_id: str, replica: str) -> str:
 
 
 def replica_of(task: str | None, tasks: Sequence[str], names: Mapping[str, str]) -> str | None:
-    """Return the replica of a task, or None for all."""
     if task is None or task == SERVICE:
         # podlift's own messages in a container are among the lines of its task.
         return None
@@ -220,7 +213,6 @@ _session = lru_cache(maxsize=4)(session)
 
 
 def query(body: dict[str, object], clock: Clock | None = None) -> Mapping[str, Any]:
-    """Send one request for entries, with retries."""
     import requests
     from google.auth.exceptions import GoogleAuthError
 

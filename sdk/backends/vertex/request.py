@@ -222,7 +222,6 @@ def _patched(value: Any, patch: Any) -> Any:
 
 
 def _leaves(patch: Mapping[str, object], above: Sequence[str] = ()) -> list[str]:
-    """Return the paths that a patch sets, such as `jobSpec.network`."""
     found: list[str] = []
     for name, item in patch.items():
         path = [*above, name]

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ...clock import Clock
-from ...errors import AlreadyExistsError, StoreError
+from ...errors import StoreError
 from ...records.events import Event, source_of
 from ...records.recorder import has_ended, read_events
 from ...spec.plan import Plan
@@ -23,6 +23,7 @@ from ...spec.policies import Vertex
 from ...status import Progress, Reason, State, Status
 from ...storage import trees
 from ...storage.gcs.store import GcsStore
+from ...storage.store import create
 from ..base import LogLine
 from ..folder import CopiedRun
 from . import logs, states
@@ -81,7 +82,6 @@ class VertexRun(CopiedRun):
         self._job.cancel_strays()
 
     def supervised(self) -> bool:
-        """Return whether the run can still get a verdict."""
         self.refresh()
         return not (self._job.lost or has_ended(self._plan.paths))
 
@@ -129,7 +129,7 @@ class VertexRun(CopiedRun):
                     logs.query, str(self._options.project), created.id, polling=self._polling, clock=self._clock
                 )
                 following = follow and number == self._job.number
-                found = reader.follow(replica, self) if following else reader.read(replica)
+                found = reader.follow(replica, self._has_ended) if following else reader.read(replica)
                 yield from logs.lines(found, names, self._attempt_at, attempt)
             if number >= self._job.number:
                 return
@@ -153,8 +153,7 @@ class VertexRun(CopiedRun):
         place = bisect_right([begun[number] for number in numbers], time)
         return numbers[max(place - 1, 0)] if numbers else 1
 
-    def has_ended(self) -> tuple[bool, float]:
-        """Return whether the latest job has ended, and when."""
+    def _has_ended(self) -> tuple[bool, float]:
         self.refresh()
         job = self._job.vendor
         return self._job.over, (job.ended or 0.0) if job is not None else 0.0
@@ -173,7 +172,6 @@ class VertexRun(CopiedRun):
         self._refreshed.clear()
 
     def _enforce_cancel(self, job: states.VendorJob) -> None:
-        """Cancel the job if its tasks did not end within the requested grace."""
         if self._cancelled:
             return
         now = self._clock.now()
@@ -206,8 +204,6 @@ class VertexRun(CopiedRun):
 
 
 def write_verdict(store: GcsStore, number: int, time: float, data: Mapping[str, object]) -> None:
-    """Write the verdict on a run, unless there is one."""
     source = source_of("supervisor", number - 1)
     event = Event(attempt=0, source=source, sequence=1, kind="final", time=time, data=dict(data))
-    with suppress(AlreadyExistsError):
-        store.put_new(KEYS.event(0, source, 1, "final"), [event.to_json()])
+    create(store, KEYS.event(0, source, 1, "final"), event.to_json())

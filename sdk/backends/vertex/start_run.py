@@ -10,10 +10,9 @@ from typing import Any
 
 from ...checks import vertex_online
 from ...clock import Clock, SystemClock
-from ...errors import AlreadyExistsError, InputError, PodliftError
+from ...errors import InputError, PodliftError
 from ...packaging.runtime_archive import entrypoint_file, runtime_archive
-from ...records.events import resume_count
-from ...records.recorder import read_events
+from ...records.recorder import known_resumes
 from ...records.sync import push
 from ...records.sync.index import SYNC_RETRY, SyncedRun
 from ...spec.layout import RootPaths
@@ -23,6 +22,7 @@ from ...status import Reason, State
 from ...storage import cache, posix
 from ...storage.gcs.files import INTERACTIVE, BucketFiles, check_root
 from ...storage.gcs.store import GcsStore
+from ...storage.store import create
 from ..base import Request
 from . import client, create_job, locations
 from . import request as job_request
@@ -53,9 +53,8 @@ def check(request: Request) -> None:
 
 
 def start(request: Request) -> None:
-    """Create the job, unless it exists."""
     plan, clock = request.plan, SystemClock()
-    number = resume_count(read_events(plan.paths, ("resumed",))) + 1
+    number = known_resumes(plan.paths) + 1
     store = GcsStore(plan.url.partition("://")[2], retry=SYNC_RETRY, clock=clock)
     created = create_job.read_created(store, number)
     if created is not None and created.name:
@@ -79,34 +78,22 @@ def _upload(plan: Plan, number: int, store: GcsStore, clock: Clock) -> tuple[str
     root = RootPaths(plan.root)
     archive = runtime_archive(cache.cache_folder(os.environ))
     entrypoint, text = entrypoint_file()
+    folder, _, entrypoint_key = root.entrypoint(entrypoint).partition("://")[2].rpartition("/")
     copy = SyncedRun(plan.paths, plan.url, clock)
     records = [name for name in posix.list_names(plan.paths.events) if name.startswith("0000.client")]
     spec = json.dumps(job_request.launch_spec(plan, number, archive.digest), sort_keys=True).encode()
     key = create_job.KEYS.launch_spec(number)
     with ThreadPoolExecutor(4) as pool:
-        ours = pool.submit(_put, store, key, spec)
+        ours = pool.submit(create, store, key, spec)
         others: list[Future[Any]] = [pool.submit(copy.upload, f"{create_job.KEYS.events}/{name}") for name in records]
         others.append(pool.submit(push.upload_bundle, str(archive.path), root.runtime(archive.digest)))
-        others.append(pool.submit(_upload_text, root.entrypoint(entrypoint), text, clock))
+        # Named by its digest: an existing object has the same content.
+        others.append(pool.submit(create, GcsStore(folder, retry=SYNC_RETRY, clock=clock), entrypoint_key, text))
         for each in others:
             each.result()
     # Another process may have written it before, and containers read that one.
     spec = spec if ours.result() else bytes(store.get(key))
     return entrypoint, hashlib.sha256(spec).hexdigest()
-
-
-def _put(store: GcsStore, key: str, data: bytes) -> bool:
-    try:
-        store.put_new(key, [data])
-    except AlreadyExistsError:
-        return False
-    return True
-
-
-def _upload_text(url: str, text: bytes, clock: Clock) -> None:
-    folder, _, name = url.partition("://")[2].rpartition("/")
-    # Named by its digest: an existing object has the same content.
-    _put(GcsStore(folder, retry=SYNC_RETRY, clock=clock), name, text)
 
 
 def _job_request(plan: Plan, number: int, entrypoint: str, spec_digest: str) -> JobRequest:

@@ -72,7 +72,6 @@ def console(name: str, project: str = "") -> str:
 
 
 def state_name(value: object) -> str:
-    """Return the name of a state given as a number or name. Unknown states are kept."""
     text = str(getattr(value, "name", value))
     if text.isdigit():
         number = int(text)
@@ -93,14 +92,10 @@ def merge(status: Status, job: VendorJob | None, *, project: str = "") -> Status
         if reason is Reason.PROVISIONING and status.state is State.RUNNING:
             # The run has begun, but its machine was preempted and the job waits for another one.
             state, reason = State.RUNNING, Reason.RESTARTING
-        return replace(merged, state=state, reason=reason, since=_since(status, job))
+        return replace(merged, state=state, reason=reason, since=max(status.since, job.created or 0.0))
     if job.state in (PREFIX + "RUNNING", PREFIX + "UPDATING") and status.state is State.PENDING:
         return replace(merged, reason=Reason.PREPARING, since=job.started or status.since)
     return merged
-
-
-def _since(status: Status, job: VendorJob) -> float:
-    return max(status.since, job.created or 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +165,7 @@ def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reas
         task, code = str(silent[0].data["task"]), int(silent[0].data["code"])
         reason, text = exit_reasons.describe(code, exit_reasons.OutOfMemory.UNKNOWN)
         return State.FAILED, reason, Failure(task=task, message=f"{task} {text}")
-    task = _task(diagnosis.replica, ended.tasks)
+    task = replica_names(ended.tasks).get(diagnosis.replica, "")
     if not diagnosis.certain and ended.last_output.startswith(PODLIFT_PREFIX):
         # podlift gave up before it started the program.
         message = ended.last_output.removeprefix(PODLIFT_PREFIX)
@@ -180,7 +175,6 @@ def _failed(ended: EndedJob, diagnosis: diagnose.Diagnosis) -> tuple[State, Reas
 
 
 def silent_replica(ended: EndedJob) -> str:
-    """Return the replica that ended without a record, so that only its log can tell why, or ""."""
     _, events = _last_attempt(ended.events)
     diagnosis = diagnose.diagnose(ended.job.message, ended.job.code, provisioning=ended.provisioning)
     if (
@@ -227,11 +221,6 @@ def _last_attempt(events: Sequence[Event]) -> tuple[int, list[Event]]:
     before = int(resumed.data["attempts"]) if resumed else 0
     attempt = max((event.attempt for event in current if event.attempt > before), default=0)
     return attempt, [event for event in current if attempt and event.attempt == attempt]
-
-
-def _task(replica: str, tasks: Sequence[str]) -> str:
-    """Return the task of a replica such as "workerpool1-0", or ""."""
-    return replica_names(tasks).get(replica, "")
 
 
 def replica_names(tasks: Sequence[str]) -> dict[str, str]:

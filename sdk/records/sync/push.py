@@ -90,7 +90,6 @@ class Pusher(SyncedRun):
                 sent += self.create_part(file, sent, data)
 
     def _push_outputs(self) -> None:
-        """Upload the program's files."""
         trees = {folder: walk(f"{self.paths.url}/{folder}") for folder in PROGRAM_FOLDERS}
         files = {f"{folder}/{path}": info for folder, tree in trees.items() for path, info in tree.files.items()}
         links = {f"outputs/{path}": text for path, text in trees["outputs"].links.items()}

@@ -41,7 +41,6 @@ class GcsConnection:
 
 
 def connection(anonymous: bool = False) -> GcsConnection:
-    """Return the process's connection to the storage named by its environment."""
     return _connect(emulator.storage_address(), anonymous)
 
 

@@ -37,7 +37,6 @@ def with_scheme(address: str) -> str:
 
 
 def token_url(environ: Mapping[str, str]) -> str:
-    """Return where the access token of this machine's service account comes from."""
     return f"http://{environ.get('GCE_METADATA_HOST', '').strip() or 'metadata.google.internal'}{_TOKEN}"
 
 

@@ -168,7 +168,6 @@ def _retry_after(error: GcsStatusError) -> float | None:
 
 
 def _service_message(error: GcsStatusError) -> str:
-    """Return the service's message, preferably that of its first item."""
     message = next((str(item["message"]) for item in error.errors if item.get("message")), "")
     return _first_line(message or error.message)
 

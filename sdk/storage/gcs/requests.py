@@ -155,7 +155,6 @@ class BucketRequests:
 
 
 def object_path(name: str) -> str:
-    """Return the path of an object below its bucket's."""
     return f"/o/{quote(name, safe='')}"
 
 
@@ -167,7 +166,6 @@ def _json(response: requests.Response) -> Any:
 
 
 def _receive(response: Any, into: memoryview | None, check: Callable[[], None]) -> memoryview:
-    """Return the body of a download."""
     try:
         size, wanted = int(response.headers["Content-Length"]), _header_crc(response.headers["X-Goog-Hash"])
     except (LookupError, ValueError) as error:
@@ -211,7 +209,6 @@ def unix_time(text: str | None) -> float:
 
 
 def service_time(response: requests.Response) -> float:
-    """Return the unix time of a response, by the service's clock."""
     return parsedate_to_datetime(response.headers["Date"]).timestamp()
 
 

@@ -9,6 +9,7 @@ import signal
 import time
 import tracemalloc
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -166,7 +167,7 @@ def test_a_log_that_is_rotated_while_it_is_followed_loses_and_doubles_nothing(wr
 
 def test_lines_of_several_tasks_come_in_the_order_in_which_they_were_written(old: Path) -> None:
     run, clock = sdk.attach(old), Hand()
-    with LogIndexWriter(run.plan.paths, 1, run.plan.tasks, clock) as index:
+    with closing(LogIndexWriter(run.plan.paths, 1, run.plan.tasks, clock)) as index:
         for number in range(6):
             with log_of(old, run.plan.tasks[number % 2]).open("a") as log:
                 log.write(f"{number}\nalso {number}\n")
@@ -184,7 +185,7 @@ def test_lines_of_several_tasks_come_in_the_order_in_which_they_were_written(old
 
 def test_times_of_a_rotated_log_are_those_of_its_own_files(old: Path) -> None:
     run, clock, log = sdk.attach(old), Hand(), log_of(old)
-    with LogIndexWriter(run.plan.paths, 1, run.plan.tasks, clock) as index:
+    with closing(LogIndexWriter(run.plan.paths, 1, run.plan.tasks, clock)) as index:
         for text in ("first\nsecond\n", "third\n"):
             log.write_text(text)
             clock.sleep(1)
@@ -210,7 +211,7 @@ def test_without_times_or_with_damaged_ones_no_line_is_lost(old: Path, damage: b
 
 def test_the_log_index_grows_slowly_although_it_is_updated_often(old: Path) -> None:
     run, clock, log = sdk.attach(old), Hand(), log_of(old)
-    with LogIndexWriter(run.plan.paths, 1, run.plan.tasks, clock) as index:
+    with closing(LogIndexWriter(run.plan.paths, 1, run.plan.tasks, clock)) as index:
         for _ in range(2000):
             with log.open("a") as file:
                 file.write("x\n")

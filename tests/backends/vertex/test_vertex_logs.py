@@ -130,7 +130,7 @@ def test_following_yields_each_line_once_and_ends_behind_the_job(logging: Loggin
     for number in range(40):
         logging.add(number, str(number))
     job = Job(clock, ends=40)
-    assert texts(reader(logging).follow(None, job)) == [str(number) for number in range(40)]
+    assert texts(reader(logging).follow(None, job.has_ended)) == [str(number) for number in range(40)]
     assert clock.now() >= START + 40 + Polling().settle_s
     assert job.asked <= 1 + (40 + Polling().settle_s) / Polling().poll_s + 2, "nobody asks more often than is polite"
 
@@ -143,7 +143,7 @@ def test_following_ends_where_the_services_clock_is_hours_ahead(logging: Logging
             over, ended = super().has_ended()
             return over, ended + 3600
 
-    assert texts(reader(logging).follow(None, Ahead(clock, ends=40))) == ["a"]
+    assert texts(reader(logging).follow(None, Ahead(clock, ends=40).has_ended)) == ["a"]
     assert clock.now() < START + 40 + 2 * Polling().settle_s
 
 
@@ -152,7 +152,7 @@ def test_a_line_that_arrives_late_is_read_all_the_same(logging: Logging, clock: 
     logging.add(2, "late", late_s=9.0)
     logging.add(8, "younger")
     logging.add(39.9, "last words", late_s=10.0)
-    assert sorted(texts(reader(logging).follow(None, Job(clock, ends=40)))) == sorted(
+    assert sorted(texts(reader(logging).follow(None, Job(clock, ends=40).has_ended))) == sorted(
         ["early", "late", "younger", "last words"]
     )
 
@@ -160,7 +160,7 @@ def test_a_line_that_arrives_late_is_read_all_the_same(logging: Logging, clock: 
 def test_lines_of_one_instant_are_told_apart_by_their_ids(logging: Logging, clock: Clock) -> None:
     for text in "abc":
         logging.add(1, text)
-    assert texts(reader(logging).follow(None, Job(clock, ends=3))) == ["a", "b", "c"]
+    assert texts(reader(logging).follow(None, Job(clock, ends=3).has_ended)) == ["a", "b", "c"]
 
 
 def test_what_is_young_is_left_for_the_next_look_while_the_job_runs(logging: Logging, clock: Clock) -> None:
@@ -174,7 +174,7 @@ def test_what_is_young_is_left_for_the_next_look_while_the_job_runs(logging: Log
 
 def test_an_emulator_is_asked_without_waiting(logging: Logging, clock: Clock) -> None:
     logging.add(0, "a")
-    assert texts(reader(logging, logs.EMULATOR_POLLING).follow(None, Job(clock, ends=0.3))) == ["a"]
+    assert texts(reader(logging, logs.EMULATOR_POLLING).follow(None, Job(clock, ends=0.3).has_ended)) == ["a"]
     assert clock.now() < START + 2
 
 
