@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from ...status import Reason
 
@@ -34,10 +35,9 @@ class Diagnosis:
         return " ".join(part for part in (self.sentence, quoted, self.advice) if part)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ErrorPattern:
-    pattern: str
+class _ErrorPattern(NamedTuple):
     reason: Reason
+    pattern: str
     sentence: str
     advice: str | Callable[[re.Match[str], str], str] = ""
     certain: bool = True
@@ -62,180 +62,105 @@ def _stockout(_: re.Match[str], provisioning: str) -> str:
     return f"This is not a quota problem. Try another region or accelerator (podlift accelerators), or {others[provisioning]}."
 
 
-def _act_as(_: re.Match[str], __: str) -> str:
-    return "The submitting account needs roles/iam.serviceAccountUser on the job's service account (vertex_service_account)."
-
-
 def _enable(match: re.Match[str], _: str) -> str:
     return f"gcloud services enable {match['service'] or 'aiplatform.googleapis.com'} --project=PROJECT"
 
 
 # The first match counts: specific patterns come before general ones.
-_PATTERNS: tuple[_ErrorPattern, ...] = (
-    _ErrorPattern(
-        pattern=r"quota metrics exceed quota limits:\s*(?P<metrics>[\w./, -]+)",
-        reason=Reason.QUOTA,
-        sentence="The job exceeds the project's quota.",
-        advice=_quota,
-    ),
-    _ErrorPattern(
-        pattern=r"RATE_LIMIT_EXCEEDED|Quota exceeded for quota metric .*per minute",
-        reason=Reason.QUOTA,
-        sentence="Too many requests were sent within a minute.",
-        advice="Wait a minute.",
-        busy=True,
-    ),
-    _ErrorPattern(
-        pattern=r"Quota '?(?P<metrics>[\w.-]+)'? exceeded|Quota exceeded for quota metric '(?P<other>[^']+)'",
-        reason=Reason.QUOTA,
-        sentence="The project's quota is used up.",
-        advice=lambda match, _: f"Request a higher quota of {match['metrics'] or match['other']}: {_QUOTAS}.",
-    ),
-    _ErrorPattern(
-        pattern=r"Resources are insufficient in region|STOCKOUT|ZONE_RESOURCE_POOL_EXHAUSTED|does not have enough resources",
-        reason=Reason.STOCKOUT,
-        sentence="No such machine was available in any zone of the region, or it was preempted and there was no other.",
-        advice=_stockout,
-    ),
-    _ErrorPattern(
-        pattern=r"[Mm]achine type \S+ is not supported",
-        reason=Reason.REFUSED,
-        sentence="Vertex AI does not offer this machine for training, or not in this region.",
-        advice="Choose another machine or region: podlift accelerators.",
-    ),
-    _ErrorPattern(
-        pattern=r"[Uu]nsupported region|[Ll]ocation \S+ is not (found|supported)",
-        reason=Reason.REFUSED,
-        sentence="Vertex AI training is not available in this region.",
-        advice="Choose another region (vertex_regions).",
-    ),
-    _ErrorPattern(
-        pattern=r"(dual|multi)-region|bucket.{0,80}(same|different|must be in).{0,20}(region|location)",
-        reason=Reason.REFUSED,
-        sentence="The bucket is not in the job's region.",
-        advice=(
-            "Vertex AI requires a single-region bucket in the job's region: gcloud storage buckets create gs://NAME "
-            "--location=REGION."
-        ),
-    ),
-    _ErrorPattern(
-        pattern=r"actAs|iam\.serviceAccounts\.actAs",
-        reason=Reason.PERMISSION,
-        sentence="The caller may not run jobs as this service account.",
-        advice=_act_as,
-    ),
-    _ErrorPattern(
-        pattern=r"[Ss]ervice account \S+ (does not exist|was not found|not found)",
-        reason=Reason.REFUSED,
-        sentence="There is no such service account.",
-        advice="Choose an existing one (vertex_service_account): gcloud iam service-accounts list.",
-    ),
-    _ErrorPattern(
-        pattern=r"does not have permission to access Artifact Registry|artifactregistry\.repositories\.downloadArtifacts",
-        reason=Reason.IMAGE,
-        sentence="The image may not be pulled. Vertex AI's service agents pull it, not the job's service account.",
-        advice=(
-            "Grant roles/artifactregistry.reader to service-NUMBER@gcp-sa-aiplatform-cc.iam.gserviceaccount.com and "
-            "service-NUMBER@gcp-sa-aiplatform.iam.gserviceaccount.com."
-        ),
-    ),
-    _ErrorPattern(
-        pattern=r"MANIFEST_UNKNOWN|[Ff]ailed to pull image|ErrImagePull|ImagePullBackOff|[Ii]mage .{1,300}?not (be )?found",
-        reason=Reason.IMAGE,
-        sentence="There is no such image, or it cannot be pulled.",
-        advice="Check its name and tag (vertex_image). Vertex AI's prebuilt TensorFlow images are retired.",
-    ),
-    _ErrorPattern(
-        pattern=r"SERVICE_DISABLED|has not been used in project \S+ before|(?P<service>\w+\.googleapis\.com) is disabled",
-        reason=Reason.PERMISSION,
-        sentence="The API is not enabled in this project.",
-        advice=lambda match, _: _enable(match, ""),
-    ),
-    _ErrorPattern(
-        pattern=r"CONSUMER_INVALID|Permission denied on resource project|project \S+ (was )?not found",
-        reason=Reason.PERMISSION,
-        sentence="There is no such project, or the caller has no access to it.",
-        advice="Set vertex_project to the project's id, not its name: gcloud projects list.",
-    ),
-    _ErrorPattern(
-        pattern=r"aiplatform\.customJobs\.\w+",
-        reason=Reason.PERMISSION,
-        sentence="The caller may not manage jobs in this project.",
-        advice="This requires roles/aiplatform.user on the project.",
-    ),
-    _ErrorPattern(
-        pattern=r"storage\.objects\.\w+|storage\.buckets\.\w+",
-        reason=Reason.PERMISSION,
-        sentence="The job may not use the bucket.",
-        advice="Its service account needs roles/storage.objectAdmin on it.",
-    ),
-    _ErrorPattern(
-        pattern=r"ACCESS_TOKEN_SCOPE_INSUFFICIENT|insufficient authentication scopes",
-        reason=Reason.PERMISSION,
-        sentence="The default service account of Vertex AI cannot do this from inside a job.",
-        advice="Use your own service account (vertex_service_account).",
-    ),
-    _ErrorPattern(
-        pattern=r"UNAUTHENTICATED|invalid authentication credentials|could not automatically determine credentials",
-        reason=Reason.PERMISSION,
-        sentence="There are no valid credentials.",
-        advice="gcloud auth application-default login",
-    ),
-    _ErrorPattern(
-        pattern=r"project\W+[\w-]*-tp\b|[a-z0-9]{8,}-tp\b",
-        reason=Reason.USER_ERROR,
-        sentence="The program used the project that contains Google's machines instead of yours.",
-        advice="Pass the project to clients explicitly. CLOUD_ML_PROJECT_ID contains its number.",
-    ),
-    _ErrorPattern(
-        pattern=r"instance/service-accounts/\S*identity|identity token.{0,60}404|404.{0,80}identity",
-        reason=Reason.PERMISSION,
-        sentence="The metadata server of a job with its own service account does not issue identity tokens.",
-        advice="Request one from iamcredentials.googleapis.com: generateIdToken.",
-    ),
-    _ErrorPattern(
-        pattern=r"ConnectTimeout.{0,120}(pypi|simple|index|pip)|(pip|index).{0,160}ConnectTimeout",
-        reason=Reason.INFRASTRUCTURE,
-        sentence="The machines cannot reach the package index.",
-        advice="Install the requirements in the image.",
-    ),
-    _ErrorPattern(
-        pattern=r"The replica (?P<replica>\S+) ran out of memory",
-        reason=Reason.OUT_OF_MEMORY,
-        sentence="A replica ran out of memory.",
-        advice="Vertex AI's agents use up to 40 % of a small machine's memory. Choose a larger one (machine).",
-    ),
-    _ErrorPattern(
-        pattern=r"The replica (?P<replica>\S+) exited with a non-zero status of (?P<code>\d+)",
-        reason=Reason.USER_ERROR,
-        sentence="The program failed without a record of the cause.",
-        advice="See its log.",
-        certain=False,
-    ),
-    _ErrorPattern(
-        pattern=r"(?i)internal error",
-        reason=Reason.INFRASTRUCTURE,
-        sentence="Vertex AI had an internal error.",
-        advice="Start it again: podlift resume continues from the last checkpoint.",
-    ),
-    _ErrorPattern(
-        pattern=r"(?i)max.?wait|waiting.{0,30}expired|expired.{0,30}(wait|queue)",
-        reason=Reason.STOCKOUT,
-        sentence="No machine became available within the job's waiting time.",
-        advice="Allow a longer wait, or try another region or accelerator: podlift accelerators.",
-    ),
-    _ErrorPattern(
-        pattern=r"(?i)(exceeded|reached|over|past).{0,40}(timeout|time limit|deadline)|timed out|job timeout",
-        reason=Reason.TIMEOUT,
-        sentence="The job exceeded its time limit.",
-        advice="Raise the limit: timeout (--timeout).",
-    ),
-    _ErrorPattern(
-        pattern=r"PERMISSION_DENIED|[Pp]ermission .{0,80}denied|The caller does not have permission",
-        reason=Reason.PERMISSION,
-        sentence="A permission is missing.",
-    ),
+# fmt: off
+_PATTERNS = (
+    _ErrorPattern(Reason.QUOTA, r"quota metrics exceed quota limits:\s*(?P<metrics>[\w./, -]+)",
+        "The job exceeds the project's quota.",
+        _quota),
+    _ErrorPattern(Reason.QUOTA, r"RATE_LIMIT_EXCEEDED|Quota exceeded for quota metric .*per minute",
+        "Too many requests were sent within a minute.",
+        "Wait a minute.", busy=True),
+    _ErrorPattern(Reason.QUOTA,
+        r"Quota '?(?P<metrics>[\w.-]+)'? exceeded|Quota exceeded for quota metric '(?P<other>[^']+)'",
+        "The project's quota is used up.",
+        lambda match, _: f"Request a higher quota of {match['metrics'] or match['other']}: {_QUOTAS}."),
+    _ErrorPattern(Reason.STOCKOUT,
+        r"Resources are insufficient in region|STOCKOUT|ZONE_RESOURCE_POOL_EXHAUSTED|does not have enough resources",
+        "No such machine was available in any zone of the region, or it was preempted and there was no other.",
+        _stockout),
+    _ErrorPattern(Reason.REFUSED, r"[Mm]achine type \S+ is not supported",
+        "Vertex AI does not offer this machine for training, or not in this region.",
+        "Choose another machine or region: podlift accelerators."),
+    _ErrorPattern(Reason.REFUSED, r"[Uu]nsupported region|[Ll]ocation \S+ is not (found|supported)",
+        "Vertex AI training is not available in this region.",
+        "Choose another region (vertex_regions)."),
+    _ErrorPattern(Reason.REFUSED,
+        r"(dual|multi)-region|bucket.{0,80}(same|different|must be in).{0,20}(region|location)",
+        "The bucket is not in the job's region.",
+        "Vertex AI requires a single-region bucket in the job's region: gcloud storage buckets create gs://NAME "
+        "--location=REGION."),
+    _ErrorPattern(Reason.PERMISSION, r"actAs|iam\.serviceAccounts\.actAs",
+        "The caller may not run jobs as this service account.",
+        "The submitting account needs roles/iam.serviceAccountUser on the job's service account (vertex_service_account)."),
+    _ErrorPattern(Reason.REFUSED, r"[Ss]ervice account \S+ (does not exist|was not found|not found)",
+        "There is no such service account.",
+        "Choose an existing one (vertex_service_account): gcloud iam service-accounts list."),
+    _ErrorPattern(Reason.IMAGE,
+        r"does not have permission to access Artifact Registry|artifactregistry\.repositories\.downloadArtifacts",
+        "The image may not be pulled. Vertex AI's service agents pull it, not the job's service account.",
+        "Grant roles/artifactregistry.reader to service-NUMBER@gcp-sa-aiplatform-cc.iam.gserviceaccount.com and "
+        "service-NUMBER@gcp-sa-aiplatform.iam.gserviceaccount.com."),
+    _ErrorPattern(Reason.IMAGE,
+        r"MANIFEST_UNKNOWN|[Ff]ailed to pull image|ErrImagePull|ImagePullBackOff|[Ii]mage .{1,300}?not (be )?found",
+        "There is no such image, or it cannot be pulled.",
+        "Check its name and tag (vertex_image). Vertex AI's prebuilt TensorFlow images are retired."),
+    _ErrorPattern(Reason.PERMISSION,
+        r"SERVICE_DISABLED|has not been used in project \S+ before|(?P<service>\w+\.googleapis\.com) is disabled",
+        "The API is not enabled in this project.", _enable),
+    _ErrorPattern(Reason.PERMISSION,
+        r"CONSUMER_INVALID|Permission denied on resource project|project \S+ (was )?not found",
+        "There is no such project, or the caller has no access to it.",
+        "Set vertex_project to the project's id, not its name: gcloud projects list."),
+    _ErrorPattern(Reason.PERMISSION, r"aiplatform\.customJobs\.\w+",
+        "The caller may not manage jobs in this project.",
+        "This requires roles/aiplatform.user on the project."),
+    _ErrorPattern(Reason.PERMISSION, r"storage\.objects\.\w+|storage\.buckets\.\w+",
+        "The job may not use the bucket.",
+        "Its service account needs roles/storage.objectAdmin on it."),
+    _ErrorPattern(Reason.PERMISSION, r"ACCESS_TOKEN_SCOPE_INSUFFICIENT|insufficient authentication scopes",
+        "The default service account of Vertex AI cannot do this from inside a job.",
+        "Use your own service account (vertex_service_account)."),
+    _ErrorPattern(Reason.PERMISSION,
+        r"UNAUTHENTICATED|invalid authentication credentials|could not automatically determine credentials",
+        "There are no valid credentials.",
+        "gcloud auth application-default login"),
+    _ErrorPattern(Reason.USER_ERROR, r"project\W+[\w-]*-tp\b|[a-z0-9]{8,}-tp\b",
+        "The program used the project that contains Google's machines instead of yours.",
+        "Pass the project to clients explicitly. CLOUD_ML_PROJECT_ID contains its number."),
+    _ErrorPattern(Reason.PERMISSION,
+        r"instance/service-accounts/\S*identity|identity token.{0,60}404|404.{0,80}identity",
+        "The metadata server of a job with its own service account does not issue identity tokens.",
+        "Request one from iamcredentials.googleapis.com: generateIdToken."),
+    _ErrorPattern(Reason.INFRASTRUCTURE,
+        r"ConnectTimeout.{0,120}(pypi|simple|index|pip)|(pip|index).{0,160}ConnectTimeout",
+        "The machines cannot reach the package index.",
+        "Install the requirements in the image."),
+    _ErrorPattern(Reason.OUT_OF_MEMORY, r"The replica (?P<replica>\S+) ran out of memory",
+        "A replica ran out of memory.",
+        "Vertex AI's agents use up to 40 % of a small machine's memory. Choose a larger one (machine)."),
+    _ErrorPattern(Reason.USER_ERROR, r"The replica (?P<replica>\S+) exited with a non-zero status of (?P<code>\d+)",
+        "The program failed without a record of the cause.",
+        "See its log.", certain=False),
+    _ErrorPattern(Reason.INFRASTRUCTURE, r"(?i)internal error",
+        "Vertex AI had an internal error.",
+        "Start it again: podlift resume continues from the last checkpoint."),
+    _ErrorPattern(Reason.STOCKOUT, r"(?i)max.?wait|waiting.{0,30}expired|expired.{0,30}(wait|queue)",
+        "No machine became available within the job's waiting time.",
+        "Allow a longer wait, or try another region or accelerator: podlift accelerators."),
+    _ErrorPattern(Reason.TIMEOUT,
+        r"(?i)(exceeded|reached|over|past).{0,40}(timeout|time limit|deadline)|timed out|job timeout",
+        "The job exceeded its time limit.",
+        "Raise the limit: timeout (--timeout)."),
+    _ErrorPattern(Reason.PERMISSION,
+        r"PERMISSION_DENIED|[Pp]ermission .{0,80}denied|The caller does not have permission",
+        "A permission is missing."),
 )
+# fmt: on
 EXPIRED = Diagnosis(
     reason=Reason.STOCKOUT,
     sentence="The job expired: no machine became available within its waiting time.",
