@@ -54,25 +54,15 @@ def read(
     if task is not None and task not in plan.tasks:
         raise InputError(f"The run has no task {task!r}. {nearest(task, plan.tasks)}")
     tasks = [task] if task else plan.tasks
-    return _follow(plan, tasks, attempt, supervised) if follow else _read(plan, tasks, attempt)
+    return _read(plan, tasks, attempt, supervised if follow else None)
 
 
-def _read(plan: Plan, tasks: list[str], wanted: int | None) -> Iterator[LogLine]:
-    for number in _attempts(plan):
-        if wanted in (None, number):
-            logs = _AttemptLogs(plan, number, tasks)
-            try:
-                yield from logs.lines(last=True)
-            finally:
-                logs.close()
-
-
-def _follow(plan: Plan, tasks: list[str], wanted: int | None, supervised: Callable[[], bool]) -> Iterator[LogLine]:
+def _read(plan: Plan, tasks: list[str], wanted: int | None, supervised: Callable[[], bool] | None) -> Iterator[LogLine]:
     logs: _AttemptLogs | None = None
     try:
         for poll in count():
             # Checked before reading, so that everything written before the end is read.
-            over = has_ended(plan.paths) or (poll % _POLLS_PER_CHECK == 0 and not supervised())
+            over = supervised is None or has_ended(plan.paths) or (poll % _POLLS_PER_CHECK == 0 and not supervised())
             known = _attempts(plan)
             for number in known:
                 # Earlier attempts were read to their end: an attempt does not grow once the next one has begun.

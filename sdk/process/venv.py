@@ -306,9 +306,12 @@ def _ask(python: str, code: str) -> Any:
 
 def _inventory(top: str) -> bytes:
     found = {}
-    for path in _files(top):
-        file = f"{top}/{path}"
-        found[path] = [os.path.getsize(file), sha256(file)]
+    for folder, folders, names in os.walk(top):
+        # Without compiled modules: Python replaces them whenever they do not match their source.
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for file in (f"{folder}/{name}" for name in sorted(names)):
+            if os.path.isfile(file) and not os.path.islink(file):
+                found[os.path.relpath(file, top)] = [os.path.getsize(file), sha256(file)]
     return json.dumps(found).encode()
 
 
@@ -324,13 +327,3 @@ def _compare(top: str, inventory: bytes, *, read: bool) -> str:
         except OSError as error:
             return f"{path}: {error.strerror}"
     return ""
-
-
-def _files(top: str) -> Iterator[str]:
-    for folder, folders, names in os.walk(top):
-        # Python replaces compiled modules whenever they do not match their source.
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        for name in sorted(names):
-            file = f"{folder}/{name}"
-            if os.path.isfile(file) and not os.path.islink(file):
-                yield os.path.relpath(file, top)

@@ -23,8 +23,6 @@ from .events import Event, parse, resume_count, source_of, status_records
 # Written by a task at each step (runtime/progress.py): training steps; beats (training steps, and batches of evaluate and
 # predict); the epoch from 1; the last epoch of the fit; steps of this epoch so far; steps per epoch. 0 stands for unknown.
 PROGRESS = struct.Struct("<QQQQQQ")
-# podlift 0.1 wrote only the first two.
-_FIRST_TWO = struct.Struct("<QQ")
 # Records of the end of a task or a run.
 _ENDS = ("failed", "final")
 
@@ -153,20 +151,22 @@ def read_metrics(path: str) -> list[dict[str, Any]]:
     return found
 
 
-def read_progress(path: str) -> tuple[int, int] | None:
+def _read_numbers(path: str) -> tuple[int, ...] | None:
     try:
-        steps, beats = _FIRST_TWO.unpack_from(Path(path).read_bytes())
+        # podlift 0.1 wrote only the first two.
+        return PROGRESS.unpack(Path(path).read_bytes().ljust(PROGRESS.size, b"\0"))
     except (OSError, struct.error):
         return None
-    return steps, beats
+
+
+def read_progress(path: str) -> tuple[int, int]:
+    """Return a task's training steps and beats so far, 0 if it reported none."""
+    step, beats, *_ = _read_numbers(path) or (0, 0)
+    return step, beats
 
 
 def read_position(path: str) -> Progress | None:
-    try:
-        data = Path(path).read_bytes()
-        step, _, epoch, epochs, epoch_step, epoch_steps = PROGRESS.unpack(data.ljust(PROGRESS.size, b"\0"))
-    except (OSError, struct.error):
-        return None
+    step, _, epoch, epochs, epoch_step, epoch_steps = _read_numbers(path) or (0, 0, 0, 0, 0, 0)
     # A loop may beat without counting steps.
     if not step and not epoch:
         return None
@@ -185,5 +185,4 @@ def position(paths: RunPaths, task: str) -> Progress | None:
 
 def last_step(paths: RunPaths, attempt: int, task: str) -> int | None:
     """Return how many training steps a task did in an attempt, or None if it reported none."""
-    steps = (read_progress(paths.progress(attempt, task)) or (0, 0))[0]
-    return steps or None
+    return read_progress(paths.progress(attempt, task))[0] or None

@@ -40,7 +40,8 @@ def resolve(inputs: Mapping[str, str], base: Path) -> tuple[dict[str, str], list
         problems = Problems()
         with problems.collect():
             found[name] = _located(given, base)
-            findings += [_warning(name, text) for text in _warnings(found[name])]
+            if _is_empty_folder(found[name]):
+                findings.append(Finding("warning", f"inputs.{name}: {found[name]!r} is an empty folder."))
         problems_of[name] = problems.found
     remote = {name: location for name, location in found.items() if "://" in location}
     cause = None
@@ -63,10 +64,6 @@ def find_unreachable(
         for name, location in inputs.items()
         for text in _unreachable(name, location, disk, network, upload_to)
     ]
-
-
-def _warning(name: str, text: str) -> Finding:
-    return Finding("warning", f"inputs.{name}: {text}")
 
 
 def _located(given: str, base: Path) -> str:
@@ -185,11 +182,11 @@ def _suggested_url(given: str) -> str:
     return f" Did you mean '{mistyped[1]}://{mistyped[2]}'?" if mistyped else ""
 
 
-def _warnings(location: str) -> Iterator[str]:
-    if "://" not in location and os.path.isdir(location):
-        with os.scandir(location) as entries:
-            if next(entries, None) is None:
-                yield f"{location!r} is an empty folder."
+def _is_empty_folder(location: str) -> bool:
+    if "://" in location or not os.path.isdir(location):
+        return False
+    with os.scandir(location) as entries:
+        return next(entries, None) is None
 
 
 def _shown(location: str) -> str:

@@ -132,15 +132,13 @@ def _look_up(bucket: str, path: str, access: Access) -> LookupResult:
     from .gcs.files import BucketFiles
 
     files = BucketFiles(f"gs://{bucket}", retry=_RETRY, access=access)
-    return LookupResult() if _holds(files, path) else LookupResult(problem=_missing(files, bucket, path))
-
-
-def _holds(files: BucketFiles, path: str) -> bool:
     if path and not path.endswith("/") and files.exists(path):
-        return True
+        return LookupResult()
     if has_magic(path):
-        return files.any_object(pattern=path)
-    return files.any_object(prefix=f"{path.rstrip('/')}/" if path.strip("/") else "")
+        found = files.any_object(pattern=path)
+    else:
+        found = files.any_object(prefix=f"{path.rstrip('/')}/" if path.strip("/") else "")
+    return LookupResult() if found else LookupResult(problem=_missing(files, bucket, path))
 
 
 def _missing(files: BucketFiles, bucket: str, path: str) -> str:

@@ -308,8 +308,8 @@ class LocalGang:
         """Wait for tasks that check for a stop request between steps. Tasks without a reported step do not check."""
         since = self._clock.monotonic()
         stepping = cluster.in_step(self._plan.tasks)
-        beats = [read_progress(self._plan.paths.progress(self._attempt, task)) for task in stepping]
-        while any(beat is not None and beat[1] for beat in beats) and not self._codes.keys() >= set(stepping):
+        stepped = any(read_progress(self._plan.paths.progress(self._attempt, task))[1] for task in stepping)
+        while stepped and not self._codes.keys() >= set(stepping):
             cancel_grace_s = self._conditions.cancel_grace_s()
             if self._clock.monotonic() >= since + (grace_s if cancel_grace_s is None else min(grace_s, cancel_grace_s)):
                 return

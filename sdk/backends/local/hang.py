@@ -89,7 +89,7 @@ class HangDetector:
 
     def _activity(self) -> _Activity:
         paths, tasks = self._plan.paths, cluster.in_step(self._plan.tasks)
-        beats = tuple((read_progress(paths.progress(self._attempt, task)) or (0, 0))[1] for task in tasks)
+        beats = tuple(read_progress(paths.progress(self._attempt, task))[1] for task in tasks)
         logs = sum(_size(paths.log(self._attempt, task)) for task in tasks)
         return _Activity(beats, logs, sum(cpu_s(pid) for pid in self._pids.values()))
 

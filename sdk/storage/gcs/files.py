@@ -144,16 +144,8 @@ class BucketFiles:
 
     def _pages(self, query: Mapping[str, str]) -> Iterator[ObjectPage]:
         """Yield the pages of a listing, with names below the prefix of these files."""
-        token: str | None = None
-        while True:
-            page = self._page(query, token)
+        for page in self._store.pages(self._url, query):
             yield replace(page, objects=[replace(each, name=each.name[len(self._prefix) :]) for each in page.objects])
-            token = page.token
-            if not token:
-                return
-
-    def _page(self, query: Mapping[str, str], token: str | None) -> ObjectPage:
-        return self._store.request(f"Cannot list {self._url}", lambda bucket: bucket.page(query, token))
 
     def delete(self, version: ObjectInfo) -> bool:
         """Remove an object unless it has changed (ConflictError); False if it was already gone."""

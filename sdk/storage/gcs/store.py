@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ...clock import Clock, SystemClock
@@ -85,13 +86,18 @@ class GcsStore:
             raise
 
     def list(self, prefix: str) -> Iterator[Stat]:
-        token: str | None = None
-        while True:
-            page = self._page(prefix, token)
+        for page in self.pages(f"{self.url}/{prefix}", {"prefix": self._prefix + prefix}):
             for each in page.objects:
                 key = each.name[len(self._prefix) :]
                 if _is_key(key):
                     yield _stat(key, each)
+
+    def pages(self, what: str, query: Mapping[str, str]) -> Iterator[ObjectPage]:
+        """Yield the pages of a listing of the bucket, with whole names."""
+        token: str | None = None
+        while True:
+            page = self.request(f"Cannot list {what}", partial(_page, query, token))
+            yield page
             token = page.token
             if not token:
                 return
@@ -157,10 +163,6 @@ class GcsStore:
             self._tries(), f"Cannot read the metadata of {self._url_of(key)}", lambda bucket: bucket.stat(name)
         )
 
-    def _page(self, prefix: str, token: str | None) -> ObjectPage:
-        query = {"prefix": self._prefix + prefix}
-        return self.request(f"Cannot list {self.url}/{prefix}", lambda bucket: bucket.page(query, token))
-
     def _call(self, tries: Retries, what: str, call: Callable[[BucketRequests], _T]) -> _T:
         """Send a request until it succeeds or a retry cannot help."""
         from . import errors
@@ -222,6 +224,10 @@ class GcsStore:
             self.stat(key)
             raise ConflictError(f"{self._url_of(key)} is not the expected one: no generation is {generation!r}.")
         return generation
+
+
+def _page(query: Mapping[str, str], token: str | None, bucket: BucketRequests) -> ObjectPage:
+    return bucket.page(query, token)
 
 
 def _stat(key: str, found: ObjectInfo) -> Stat:
