@@ -237,7 +237,8 @@ class _Story:
         status = self._status
         if status.continued_step is None:
             return ""
-        return f"{_capital(continuation(status.attempts, status.continued_step))}."
+        sentence = continuation(status.attempts, status.continued_step)
+        return f"{sentence[:1].upper()}{sentence[1:]}."
 
     def _further(self) -> str:
         """Where another attempt would begin, if the run has trained."""
@@ -312,7 +313,3 @@ def _ending(code: int) -> str:
         return f"exit code {code}" if code > 0 else signal.Signals(-code).name
     except ValueError:
         return f"signal {-code}"
-
-
-def _capital(sentence: str) -> str:
-    return sentence[:1].upper() + sentence[1:]

@@ -68,7 +68,7 @@ def _of_status(error: GcsStatusError, bucket: str, role: str) -> RequestFailure:
         return RequestFailure(
             kind=AccessError, text=f"the credentials are not accepted (401): {message}. {_LOGIN[:-1]}", answered=True
         )
-    if code == 403 and not _is_rate(error):
+    if code == 403 and not any("ratelimit" in str(item.get("reason", "")).lower() for item in error.errors):
         return RequestFailure(kind=AccessError, text=_forbidden(message, bucket, role), answered=True)
     if code == 404:
         if "bucket does not exist" in message:
@@ -153,10 +153,6 @@ def _reason(error: BaseException) -> str:
     message = f"{type(inner).__name__}: {inner}" if isinstance(inner, BaseException) else str(inner)
     # Remove representations of the library's objects.
     return _first_line(re.sub(r"<[\w.]+ object at 0x[0-9a-f]+>:? ?|HTTPS?ConnectionPool\([^)]*\):? ?", "", message))
-
-
-def _is_rate(error: GcsStatusError) -> bool:
-    return any("ratelimit" in str(item.get("reason", "")).lower() for item in error.errors)
 
 
 def _retry_after(error: GcsStatusError) -> float | None:

@@ -90,7 +90,8 @@ class BucketRequests:
         self, name: str, data: Sequence[Buffer], *, crc: int, nonce: str, expected: str, check: Callable[[], None]
     ) -> ObjectInfo:
         """Upload an object in place of generation `expected` ("0" for none); `check` raises to abort between pieces."""
-        about = {"name": name, "crc32c": _encode_crc(crc), "metadata": {NONCE: nonce}}
+        encoded = base64.b64encode(crc.to_bytes(4, "big")).decode()
+        about = {"name": name, "crc32c": encoded, "metadata": {NONCE: nonce}}
         body: Any = UploadBody(about, data, check)
         response = self.send(
             "POST",
@@ -184,7 +185,8 @@ def _receive(response: Any, into: memoryview | None, check: Callable[[], None]) 
     if done != size:
         raise ProtocolError(f"{done} of {size} bytes arrived")
     if crc != wanted:
-        raise DamagedError(f"its crc32c is {crc:08x}; {_format_crc(wanted)} was written")
+        written = "an unknown one" if wanted is None else f"{wanted:08x}"
+        raise DamagedError(f"its crc32c is {crc:08x}; {written} was written")
     return target.toreadonly() if into is None else into
 
 
@@ -217,16 +219,8 @@ def _header_crc(header: str) -> int | None:
     return _decode_crc(next((text for name, _, text in pairs if name == "crc32c"), None))
 
 
-def _encode_crc(crc: int) -> str:
-    return base64.b64encode(crc.to_bytes(4, "big")).decode()
-
-
 def _decode_crc(text: str | None) -> int | None:
     return None if text is None else int.from_bytes(base64.b64decode(text), "big")
-
-
-def _format_crc(crc: int | None) -> str:
-    return "an unknown one" if crc is None else f"{crc:08x}"
 
 
 def status_error(response: Any) -> GcsStatusError:
