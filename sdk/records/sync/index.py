@@ -132,12 +132,11 @@ class SyncedRun:
 
         def merged() -> OutputsIndex:
             known = self.outputs_index()
-            return {
-                "links": {**known["links"], **links},
-                "executable": sorted({*known["executable"], *executable}),
-            }
+            both = sorted({*known["executable"], *executable})
+            return {"links": {**known["links"], **links}, "executable": both}
 
-        self._replace(_OUTPUTS_INDEX, merged)
+        if merged() != self.outputs_index():
+            self._replace(_OUTPUTS_INDEX, merged)
 
     def write_heartbeat(self, task: str, *, supervised: bool, resumes: int) -> None:
         """Replace the heartbeat by one with the progress of this task."""
