@@ -13,11 +13,10 @@ from ..clock import SystemClock
 from ..errors import CorruptRunError, InputError, MissingError, RunNotFoundError, StoreError
 from ..records.plans import read_plan
 from ..records.sync import push
-from ..records.sync.index import FILES_RETRY, KEYS, PROGRAM_FOLDERS, SyncedRun
+from ..records.sync.index import KEYS, PROGRAM_FOLDERS, SyncedRun
 from ..spec.layout import RootPaths, RunPaths
 from ..spec.plan import Plan
 from ..storage import cache, posix
-from ..storage.checksums import sha256
 from ..storage.gcs.files import INTERACTIVE, BucketFiles
 from .roots import in_bucket
 
@@ -98,13 +97,9 @@ def adopt(plan: Plan, resumes: int, record: str) -> bool:
 
 
 def fetch_code(plan: Plan) -> None:
-    """Download the bundle of a run unless it is here and undamaged, if the bucket has it."""
-    with suppress(FileNotFoundError):
-        if sha256(plan.bundle) == plan.code.digest:
-            return
+    """Download the bundle of a run, if the bucket has it."""
     with suppress(MissingError):
-        folder, _, name = RootPaths(plan.root).bundle(plan.code.digest).rpartition("/")
-        BucketFiles(folder, retry=FILES_RETRY).download(name, plan.bundle)
+        push.download_bundle(RootPaths(plan.root).bundle(plan.code.digest), plan.bundle)
 
 
 def runs(root: str, limit: int | None) -> list[str]:

@@ -24,7 +24,7 @@ from ...errors import PodliftError
 from ...logs import logger
 from ...spec.layout import RunPaths
 from ...storage import posix
-from ...storage.checksums import crc32c
+from ...storage.checksums import crc32c, sha256
 from ...storage.gcs.files import BucketFiles
 from ...storage.locking import file_lock
 from ...storage.trees import readable, walk
@@ -144,6 +144,15 @@ def upload_bundle(bundle: str, bundle_url: str) -> None:
         return
     if not same or not files.touch(name):
         files.upload(name, bundle, None)
+
+
+def download_bundle(bundle_url: str, bundle: str) -> None:
+    """Download an archive unless it is here and undamaged."""
+    folder, _, name = bundle_url.rpartition("/")
+    with suppress(FileNotFoundError):
+        if sha256(bundle) == name.removesuffix(".tar"):
+            return
+    BucketFiles(folder, retry=FILES_RETRY).download(name, bundle)
 
 
 # --- In a thread, on a machine and in a container ---------------------------------------------------------------------
