@@ -70,12 +70,7 @@ def run_drill(
 
 
 def execute(plan: Plan, kills: Sequence[str], clock: Clock) -> DrillReport:
-    """Run the drill that `prepare` planned.
-
-    Raises:
-        InputError: the training is too short for the random kills.
-        RunError: an undisturbed training failed.
-    """
+    """Run the drill that `prepare` planned; see `run_drill`."""
     # Packaged once, so that all its runs have the same code.
     return _DrillRunner(packaged(plan), kills, clock).report()
 
@@ -90,21 +85,23 @@ class _DrillRunner:
         self._sources: dict[UnseededCall, None] = {}
 
     def report(self) -> DrillReport:
-        one = self._undisturbed("undisturbed")
+        one = self._undisturbed("undisturbed", "1")
         if one is None:
             return self._report("nothing_saved")
         tasks, seed = self._plan.tasks, runs.drill_of(self._plan).seed
         kills = parse(self._kills, tasks, steps=one.steps, seed=seed)
-        self._warn(kills, one.steps)
-        other = self._undisturbed("again")
+        for kill in kills:
+            if kill.point == "step" and kill.number > one.steps:
+                _log.info(f"{kill} will not happen: the training has {one.steps} steps")
+        other = self._undisturbed("again", "2")
         found, earlier, notes = _compared(one, other)
         if found:
             report = self._report("not_reproducible", one)
             return replace(report, differences=tuple(earlier or found), notes=tuple(notes))
         return self._killed(one, kills)
 
-    def _undisturbed(self, role: str) -> TrainingEnd | None:
-        run, status = self._train(runs.named(self._plan, "1" if role == "undisturbed" else "2"), role)
+    def _undisturbed(self, role: str, name: str) -> TrainingEnd | None:
+        run, status = self._train(runs.named(self._plan, name), role)
         if status.state is not State.SUCCEEDED:
             run.result()
         self._seconds.append(status.timings["finished"])
@@ -114,11 +111,6 @@ class _DrillRunner:
     def _train(self, plan: Plan, role: str) -> tuple[Run, Status]:
         self._urls[role] = plan.url
         return runs.train(plan, role, self._clock)
-
-    def _warn(self, kills: Sequence[Kill], steps: int) -> None:
-        for kill in kills:
-            if kill.point == "step" and kill.number > steps:
-                _log.info(f"{kill} will not happen: the training has {steps} steps")
 
     def _killed(self, one: TrainingEnd, kills: Sequence[Kill]) -> DrillReport:
         plan = runs.with_kills(runs.named(self._plan, "kills"), kills)
@@ -162,12 +154,15 @@ def _judged(one: TrainingEnd, end: TrainingEnd | None, run: Run, report: DrillRe
     downgrades: list[str] = runs.downgrades_in_logs(run)
     if end is not None:
         downgrades += comparison.downgrades(end.store)
-        notes += _suspected(earlier, report.kills)
+        # The last kill before the first checkpoint that differs: its restore is the likely cause.
+        before = [kill for kill in report.kills if earlier and kill.restored < earlier[0].step]
+        notes += [f"The first checkpoint that differs follows this kill: {before[-1]}."] if before else []
         if not found and end.histories != one.histories:
             notes.append("The History returned by fit differs; the weights are equal.")
+    verdict: Verdict = "kills_missed" if report.kills_missed else "passed"
     return replace(
         report,
-        verdict=_verdict(found, report.kills_missed),
+        verdict="not_equal" if found else verdict,
         weights_equal=not found,
         differences=tuple(earlier or found),
         downgrades=tuple(dict.fromkeys(downgrades)),
@@ -183,23 +178,8 @@ def _compared(
         return [ArrayDifference(array="phases")], [], []
     found, left_out = comparison.compare_ends(one, other)
     earlier = comparison.first_differences(one.store, other.store) if found else []
-    return found, earlier, _not_compared(left_out)
-
-
-def _verdict(differences: Sequence[ArrayDifference], kills_missed: Sequence[str]) -> Verdict:
-    if differences:
-        return "not_equal"
-    return "kills_missed" if kills_missed else "passed"
-
-
-def _suspected(earlier: Sequence[ArrayDifference], kills: Sequence[Killed]) -> list[str]:
-    """Name the last kill before the first checkpoint that differs: its restore is the likely cause."""
-    before = [kill for kill in kills if earlier and kill.restored < earlier[0].step]
-    return [f"The first checkpoint that differs follows this kill: {before[-1]}."] if before else []
-
-
-def _not_compared(phases: Sequence[int]) -> list[str]:
-    if not phases:
-        return []
-    numbers = ", ".join(map(str, phases))
-    return [f"The end of phase {numbers} of the training was not kept: only later phases were compared."]
+    if not left_out:
+        return found, earlier, []
+    phases = ", ".join(map(str, left_out))
+    note = f"The end of phase {phases} of the training was not kept: only later phases were compared."
+    return found, earlier, [note]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
@@ -115,8 +114,12 @@ def differences(one: Checkpoint, other: Checkpoint, *, phase: int = 0) -> list[A
     # In the order of the checkpoint, which is that of the model's layers.
     for path in dict.fromkeys([*one.arrays, *other.arrays]):
         mine, its = one.arrays.get(path), other.arrays.get(path)
-        if not _same(mine, its):
-            found.append(ArrayDifference(array=path, phase=phase, step=step, largest=_largest(mine, its)))
+        largest = None
+        if mine is not None and its is not None and (mine.dtype, mine.shape) == (its.dtype, its.shape):
+            if mine.data == its.data:
+                continue
+            largest = _largest(mine, its)
+        found.append(ArrayDifference(array=path, phase=phase, step=step, largest=largest))
     for rank in sorted({*one.blobs, *other.blobs}):
         if one.blobs.get(rank, {}).get("own") != other.blobs.get(rank, {}).get("own"):
             found.append(ArrayDifference(array=f"the state of task {rank + 1}'s replicas", phase=phase, step=step))
@@ -132,25 +135,12 @@ def first_differences(one: Store, other: Store) -> list[ArrayDifference]:
     return []
 
 
-def downgrades(store: Store) -> Iterator[str]:
-    """Yield each sentence of the manifests about state that is not restored exactly, once."""
-    seen = set()
-    for entry in catalog.list_checkpoints(store):
-        for sentence in entry.downgrades:
-            if sentence not in seen:
-                seen.add(sentence)
-                yield sentence
+def downgrades(store: Store) -> list[str]:
+    """Return the sentences of the manifests about state that is not restored exactly."""
+    return [sentence for entry in catalog.list_checkpoints(store) for sentence in entry.downgrades]
 
 
-def _same(one: LoadedArray | None, other: LoadedArray | None) -> bool:
-    if one is None or other is None:
-        return False
-    return (one.dtype, one.shape) == (other.dtype, other.shape) and one.data == other.data
-
-
-def _largest(one: LoadedArray | None, other: LoadedArray | None) -> float | None:
-    if one is None or other is None or (one.dtype, one.shape) != (other.dtype, other.shape):
-        return None
+def _largest(one: LoadedArray, other: LoadedArray) -> float | None:
     code = _CODES.get(one.dtype)
     if code is None:
         return None

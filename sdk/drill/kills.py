@@ -23,14 +23,7 @@ _RANDOM = re.compile(r"random:(\d+)")
 
 
 def parse(texts: Sequence[str], tasks: Sequence[str], *, steps: int | None = None, seed: int = 0) -> tuple[Kill, ...]:
-    """Return the kills, or raise an InputError with every mistake.
-
-    Args:
-        texts: "TASK@POINT:NUMBER", or "random:NUMBER" for kills at that many different steps.
-        tasks: names of all tasks.
-        steps: training steps of the run; None if not known yet, which leaves random kills out.
-        seed: of the random kills.
-    """
+    """Return the kills, or raise an InputError with every mistake; without the run's `steps`, random ones are left out."""
     kills: list[Kill] = []
     problems: list[str] = []
     chosen = random.Random(seed)  # noqa: S311

@@ -58,8 +58,17 @@ def build(
 
     Folders in `never` and files in `own_files` are always left out, with the reason given; without `cache` every file is read.
     """
+    alone = [entry.file] if entry.alone and entry.file not in entry.generated else []
     for _ in range(_TRIES):
-        files = _find(entry, never, exclude, own_files or {})
+        files = tree.read(
+            entry.project,
+            None if entry.alone else entry.base,
+            parts=[*entry.parts, *alone],
+            include=entry.include,
+            rules=IgnoreRules.of(exclude, entry.base),
+            never=never,
+            own_files=own_files or {},
+        )
         _check_size(entry.project, files)
         cached = bundle_cache.ReadCache(cache, entry.project, files, entry.generated)
         known = cached.load()
@@ -101,24 +110,6 @@ def check_entry(entry: LocatedEntry, made: Bundle) -> None:
     raise InputError(f"The entry is left out of the bundle: {reason}. Next: {advice}.")
 
 
-def _find(
-    entry: LocatedEntry,
-    never: Mapping[Path, str],
-    exclude: Sequence[str],
-    own_files: Mapping[never_packaged.FileIdentity, str],
-) -> tree.ProjectTree:
-    alone = [entry.file] if entry.alone and entry.file not in entry.generated else []
-    return tree.read(
-        entry.project,
-        None if entry.alone else entry.base,
-        parts=[*entry.parts, *alone],
-        include=entry.include,
-        rules=IgnoreRules.of(exclude, entry.base),
-        never=never,
-        own_files=own_files,
-    )
-
-
 def _check_size(project: Path, files: tree.ProjectTree) -> None:
     sizes = {item.path: item.stat.st_size for item in files.found if not item.path.endswith("/")}
     if sum(sizes.values()) > MAX_BYTES:
@@ -152,7 +143,12 @@ def _read_all(
     entry: LocatedEntry, files: tree.ProjectTree, cached: bundle_cache.ReadCache
 ) -> tuple[bundle_cache.ArchiveIndex, _SkippedFiles]:
     """Read every file once, and hash the archive that they would make."""
-    suspects = {item.path for item in files.found if _may_be_secret(item)} - files.forced - entry.generated.keys()
+    suspects = {
+        item.path
+        for item in files.found
+        if item.stat.st_size <= _LOOK_BYTES and os.path.splitext(item.path)[1].lower() in _LOOK_SUFFIXES
+    }
+    suspects -= files.forced | entry.generated.keys()
     sink, skipped = _HashingFile(), _SkippedFiles()
     # A generated file replaces one of the project with its name.
     names = sorted({*(item.path for item in files.found), *entry.generated})
@@ -164,12 +160,6 @@ def _read_all(
     if not skipped.gone and not skipped.unreadable:
         cached.save(index)
     return index, skipped
-
-
-def _may_be_secret(item: tree.TreeEntry) -> bool:
-    if item.stat.st_size > _LOOK_BYTES or item.path.endswith("/"):
-        return False
-    return os.path.splitext(item.path)[1].lower() in _LOOK_SUFFIXES
 
 
 def write(bundle: Bundle, project: Path, target: Path) -> bool:

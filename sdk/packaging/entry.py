@@ -9,16 +9,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..checks import Finding
 from ..errors import InputError, nearest
 from ..runtime import cells
 from . import project
 from .paths import usable
-
-if TYPE_CHECKING:
-    from .source import functions
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?")
 
@@ -148,17 +145,13 @@ def _script(entry: str, path: Path, top: Path | None) -> LocatedEntry:
     folder = top or project.above(path.parent) or path.parent
     if not path.is_relative_to(folder):
         raise InputError(f"The script is outside the project. Received: {entry!r}. The project is {str(folder)!r}.")
-    found = _source(folder, path, alone=top is None and not project.is_private(folder))
-    return _converted(found) if path.suffix == ".ipynb" else found
-
-
-def _source(folder: Path, path: Path, *, alone: bool) -> LocatedEntry:
+    alone = top is None and not project.is_private(folder)
     target = path.relative_to(folder).as_posix()
-    own = _relative(path.parent, folder)
-    roots = ("",) if alone else tuple(dict.fromkeys((own, *project.source_roots(folder))))
-    return LocatedEntry(
+    roots = ("",) if alone else tuple(dict.fromkeys((_relative(path.parent, folder), *project.source_roots(folder))))
+    found = LocatedEntry(
         project=folder, kind="script", target=target, function="", file=target, roots=roots, alone=alone
     )
+    return _converted(found) if path.suffix == ".ipynb" else found
 
 
 def _converted(notebook: LocatedEntry) -> LocatedEntry:
@@ -166,8 +159,7 @@ def _converted(notebook: LocatedEntry) -> LocatedEntry:
     from .source import notebooks
 
     script = notebooks.script(notebook.project / notebook.target)
-    scripts = (cells.script_of(notebook.target, again=again) for again in itertools.count())
-    target = next(name for name in scripts if not (notebook.project / name).exists())
+    target = _unused(notebook.project, lambda again: cells.script_of(notebook.target, again=again))
     folder = PurePosixPath(notebook.target).parent
     files = {(folder / name).as_posix(): text for name, text in script.files.items()}
     notes = tuple(
@@ -191,33 +183,33 @@ def _callable(function: Callable[..., Any], top: Path | None) -> LocatedEntry:
         return _module(name, top, _root_of(name))
     module = functions.function_module(function)
     folder = top or project.above(Path(module.file).parent if module.file else Path.cwd()) or Path.cwd()
-    names = (f"podlift_{module.name}{'_' * again}" for again in itertools.count())
-    module_name = next(name for name in names if not (folder / f"{name}.py").exists())
+    file = _unused(folder, lambda again: f"podlift_{module.name}{'_' * again}.py")
+    values = f"the values of {', '.join(module.values)}" if module.values else "no values"
+    imports = f", imports of {', '.join(module.modules)}" if module.modules else ""
+    sent = f"The function {module.name} is sent as source text, with {values}{imports}."
     return LocatedEntry(
         project=folder,
         kind="function",
-        target=module_name,
+        target=file.removesuffix(".py"),
         function=module.name,
-        file=f"{module_name}.py",
+        file=file,
         roots=tuple(dict.fromkeys(("", *project.source_roots(folder)))),
         alone=top is None and not project.is_private(folder),
-        generated={f"{module_name}.py": module.text},
-        notes=(Finding("note", _sent(module)),),
+        generated={file: module.text},
+        notes=(Finding("note", sent),),
     )
 
 
-def _sent(module: functions.FunctionModule) -> str:
-    values = f"the values of {', '.join(module.values)}" if module.values else "no values"
-    modules = f", imports of {', '.join(module.modules)}" if module.modules else ""
-    return f"The function {module.name} is sent as source text, with {values}{modules}."
+def _unused(folder: Path, name: Callable[[int], str]) -> str:
+    """Return the first of the names that no file of a folder has."""
+    return next(found for found in map(name, itertools.count()) if not (folder / found).exists())
 
 
 def _root_of(name: str) -> Path:
     """Return the folder of sys.path from which a module was loaded."""
     module = name.partition(":")[0]
     file = Path(str(sys.modules[module].__file__)).resolve()
-    levels = module.count(".") + (file.stem == "__init__")
-    return file.parents[levels]
+    return file.parents[module.count(".") + (file.stem == "__init__")]
 
 
 def _module(entry: str, top: Path | None, root: Path | None = None) -> LocatedEntry:

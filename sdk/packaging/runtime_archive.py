@@ -31,7 +31,6 @@ _LOADER, _ENTRYPOINT = "storage/gcs/download.py", "runtime/container/entrypoint.
 _WANTED = ("requests", "google-crc32c")
 _COMPILED = ("google-crc32c",)
 _MACHINE_CODE = (".so", ".pyd", ".dylib", ".dll")
-_FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,29 +40,16 @@ class RuntimeArchive:
 
 
 def runtime_archive(cache: Path) -> RuntimeArchive:
-    """Return the archive in the cache folder; it is written there once for each state of the packages."""
-    distributions = _distributions()
+    """Return the archive in the cache folder. It is made each time, in a tenth of a second, and kept if it is new."""
     folder = cache / "runtime"
-    note = folder / f"{_key(distributions)}.json"
-    try:
-        digest = str(json.loads(note.read_bytes())["digest"])
-        path = folder / f"{digest}.tar"
-        # Pruning goes by the time of last use.
-        os.utime(path)
-        # A container would refuse a damaged one: it is written again.
-        if sha256(path) == digest:
-            return RuntimeArchive(digest=digest, path=path)
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
     folder.mkdir(parents=True, exist_ok=True)
-    members = dict(_members(distributions))
     part = folder / f".{uuid.uuid4().hex}.part"
     try:
-        digest = _write(part, members)
+        digest = _write(part, dict(_members(_distributions())))
         path = folder / f"{digest}.tar"
-        part.replace(path)
-        part.write_text(json.dumps({"digest": digest}))
-        part.replace(note)
+        # A container would refuse a damaged one.
+        if not path.is_file() or sha256(path) != digest:
+            part.replace(path)
     finally:
         part.unlink(missing_ok=True)
     return RuntimeArchive(digest=digest, path=path)
@@ -93,15 +79,6 @@ def _distributions() -> dict[str, importlib.metadata.Distribution]:
     return found
 
 
-def _key(distributions: dict[str, importlib.metadata.Distribution]) -> str:
-    """Return a key that changes with the packages, without reading podlift's files."""
-    own = [(path, info.st_size, info.st_mtime_ns) for path, info in _own_files()]
-    # An installed distribution changes with its version or its location only.
-    others = [(name, each.version, str(each.locate_file(""))) for name, each in distributions.items()]
-    text = json.dumps([_FORMAT, str(_PACKAGE), own, others, _about()])
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
 def _about() -> dict[str, str]:
     """Return the Python and the platform of the compiled part."""
     return {
@@ -110,19 +87,17 @@ def _about() -> dict[str, str]:
     }
 
 
-def _own_files() -> Iterator[tuple[str, os.stat_result]]:
+def _own_files() -> Iterator[str]:
     for folder, folders, files in os.walk(_PACKAGE):
-        folders[:] = sorted(name for name in folders if name != "__pycache__")
-        for name in sorted(files):
-            if not name.endswith((".pyc", ".part")):
-                path = os.path.join(folder, name)
-                yield os.path.relpath(path, _PACKAGE), os.stat(path)
+        folders[:] = [name for name in folders if name != "__pycache__"]
+        yield from (os.path.relpath(os.path.join(folder, name), _PACKAGE) for name in files)
 
 
 def _members(distributions: dict[str, importlib.metadata.Distribution]) -> Iterator[tuple[str, bytes]]:
     yield "about.json", json.dumps(_about(), sort_keys=True).encode()
-    for path, _ in _own_files():
-        yield f"podlift/sdk/{path}", (_PACKAGE / path).read_bytes()
+    for path in _own_files():
+        if not path.endswith((".pyc", ".part")):
+            yield f"podlift/sdk/{path}", (_PACKAGE / path).read_bytes()
     yield "podlift/podlift/__init__.py", (_PACKAGE / "published" / "podlift" / "__init__.py").read_bytes()
     for name, distribution in distributions.items():
         if not distribution.files:

@@ -6,6 +6,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -109,9 +110,9 @@ class _Walk:
         """Take the files of one folder; return the folders in it that are to be taken too, with their rules."""
         prefix = f"{where}/" if where else ""
         entries = self._scan(where)
-        names = {entry.name for entry in entries or ()}
         if entries is None:
             return []
+        names = {entry.name for entry in entries}
         owner = None if named or forced else never_packaged.why_folder_by_content(self._top / where, names)
         if owner is not None:
             self.tree.left_out.append(f"{_shown(where)}/ ({owner})")
@@ -133,7 +134,8 @@ class _Walk:
             else:
                 self.tree.left_out.append(f"{_shown(path)} ({reason})")
         if where and not inner and not leftover and len(self.tree.found) == taken:
-            self._take_empty(where)
+            with suppress(FileNotFoundError):
+                self.tree.found.append(TreeEntry(f"{where}/", (self._top / where).stat()))
         return inner
 
     def _scan(self, where: str) -> list[os.DirEntry[str]] | None:
@@ -152,12 +154,6 @@ class _Walk:
         reason = f"{_shown(path)} (cannot be read: {(error.strerror or str(error)).lower()})"
         self.tree.left_out.append(reason)
         self.tree.unreadable.append(reason)
-
-    def _take_empty(self, where: str) -> None:
-        try:
-            self.tree.found.append(TreeEntry(f"{where}/", (self._top / where).stat()))
-        except FileNotFoundError:
-            pass
 
     def take(self, file: str, path: str, *, forced: bool = False) -> None:
         """Take one file, or say why not."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ..errors import InputError
 from ..hardware import accelerators
@@ -18,12 +18,19 @@ from ..process import spawn as processes
 from ..spec.job import Job
 from ..spec.policies import Resources
 from ..spec.values import given as given_fields
+from ..text import counted
 from . import sizes
 from .process import PreflightLimits, Spawn, inspect
 
 __all__ = ["Layer", "PreflightFinding", "PreflightLimits", "PreflightReport", "describe", "preflight"]
 
 _LAYERS = 10
+_VERDICTS = {
+    "passed": "found nothing that a TPU refuses",
+    "failed": "no verdict: the program failed before its first training step, so no step was inspected",
+    "no step": "no verdict: the program has no training step, so no step was inspected",
+    "unfinished": "no verdict: the inspection is incomplete",
+}
 
 
 def preflight(
@@ -68,10 +75,8 @@ def preflight(
         plan = make_plan(
             what, settings, Destination(backend="local", root=folder, name=None), os.environ, verb="preflight"
         )
-        if (
-            not fresh
-            and (known := preflight_cache.cached_report(plan.job, plan.code, os.environ, strict=strict)) is not None
-        ):
+        known = None if fresh else preflight_cache.cached_report(plan.job, plan.code, os.environ, strict=strict)
+        if known is not None:
             return known
         plan = packaged(plan)
         report = inspect(plan, row.name, folder, strict=strict, limits=limits or PreflightLimits(), spawn=spawn)
@@ -91,25 +96,17 @@ def describe(report: PreflightReport) -> str:
 
 
 def _verdict(report: PreflightReport) -> str:
-    if report.outcome == "passed":
-        return "found nothing that a TPU refuses"
-    if report.outcome == "failed":
-        return "no verdict: the program failed before its first training step, so no step was inspected"
-    if report.outcome == "no step":
-        return "no verdict: the program has no training step, so no step was inspected"
-    if report.outcome == "unfinished":
-        return "no verdict: the inspection is incomplete"
-    count = sum(finding.level == "refused" for finding in report.findings)
-    return f"refused: {count} finding{'s' if count > 1 else ''}"
+    refused = counted(sum(finding.level == "refused" for finding in report.findings), "finding")
+    return _VERDICTS.get(report.outcome, f"refused: {refused}")
 
 
 def _sizes(report: PreflightReport) -> list[str]:
     lines = []
     if report.batch is not None:
-        programs = f"{report.programs} program{'s' if report.programs > 1 else ''}"
+        programs = counted(report.programs, "program")
         lines.append(f"step: {report.batch} examples on each of {report.replicas} replicas, compiled to {programs}")
-    if report.step_bytes is None and report.batch is not None:
-        lines.append("memory: unknown, as the step was not compiled")
+        if report.step_bytes is None:
+            lines.append("memory: unknown, as the step was not compiled")
     if report.step_bytes is not None and report.memory_bytes is not None:
         fits = f"; {report.largest_batch} examples would fit" if report.largest_batch is not None else ""
         lines.append(
@@ -117,17 +114,11 @@ def _sizes(report: PreflightReport) -> list[str]:
             f"{report.state_bytes / 2**20:.0f} MiB of it variables{fits}"
         )
     if report.examples_per_step is not None:
-        lines.append(f"input: {report.examples_per_step} examples for each step of all replicas; {_feeding(report)}")
-    for layer in _worst(report.layers):
-        lines.append(f"layer: {layer.name}: {sizes.shape_text(layer)}, {layer.padded:.0%} of it padding")
+        wanted, made = report.wanted_per_s, report.feed_per_s
+        rate = "their peak rate is unknown" if wanted is None else f"at their peak they consume {wanted:,.0f} a second"
+        rate += "" if made is None else f", and this machine's input pipeline produces {made:,.0f}"
+        lines.append(f"input: {report.examples_per_step} examples for each step of all replicas; {rate}")
+    for layer in report.layers[:_LAYERS]:
+        if layer.padded > 0:
+            lines.append(f"layer: {layer.name}: {sizes.shape_text(layer)}, {layer.padded:.0%} of it padding")
     return lines
-
-
-def _feeding(report: PreflightReport) -> str:
-    wanted, made = report.wanted_per_s, report.feed_per_s
-    text = "their peak rate is unknown" if wanted is None else f"at their peak they consume {wanted:,.0f} a second"
-    return text if made is None else f"{text}, and this machine's input pipeline produces {made:,.0f}"
-
-
-def _worst(layers: Sequence[Layer]) -> list[Layer]:
-    return [layer for layer in layers[:_LAYERS] if layer.padded > 0]

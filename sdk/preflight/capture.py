@@ -33,12 +33,7 @@ class ProgramEndsError(BaseException):
 
 
 def watch(seen: Observations, place: Callable[[Any], tuple[str, int]], may_end: Callable[[Observations], bool]) -> None:
-    """Record the steps of this process from now on.
-
-    Args:
-        place: returns the program's file and line in a traceback of TensorFlow.
-        may_end: called instead of a function with a step; returns True to end the program.
-    """
+    """Record the steps of this process from now on; `may_end`, called instead of a function with a step, can end it."""
     _watch_data(seen)
     _watch_tpu(seen, place)
     _watch_others(seen, place)

@@ -101,12 +101,12 @@ class ProgramInspection:
 
     def _changes(self) -> dict[str, Callable[[ModuleType], None]]:
         # A program may import either first, and TensorFlow imports Keras before its own import is complete.
-        arrays = partial(watch_arrays, self._seen)
-        watched: dict[str, Callable[[ModuleType], None]] = {
-            "tensorflow": self._watch,
-            "keras.src.trainers.data_adapters.array_data_adapter": arrays,
+        return {
+            "tensorflow": partial(self._or_end, self._watch),
+            "keras.src.trainers.data_adapters.array_data_adapter": partial(
+                self._or_end, partial(watch_arrays, self._seen)
+            ),
         }
-        return {name: partial(self._or_end, change) for name, change in watched.items()}
 
     def _or_end(self, change: Callable[[ModuleType], None], module: ModuleType) -> None:
         """Patch a module, or end the process: without the patch the program would train."""
@@ -195,12 +195,8 @@ class ProgramInspection:
         fed = rules.input_in_python(steps.pipeline(seen, self.place))
         found = [*self._report.findings, *steps.recompiled(seen.steps), *fed]
         self._report = replace(self._report, findings=tuple(found))
-        first: dict[tuple[str, int], TracedStep] = {}
-        for step in seen.steps:
-            if step.trains:
-                first.setdefault((step.path, step.line), step)
-        for step in first.values():
-            self._inspect(step, seen)
+        for same in steps.by_line(seen.steps).values():
+            self._inspect(same[0], seen)
         self._reach("done")
 
     def _inspect(self, step: TracedStep, seen: Observations) -> None:

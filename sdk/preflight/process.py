@@ -59,19 +59,14 @@ def inspect(
     stages = Path(request.progress).read_text().splitlines() if Path(request.progress).exists() else []
     output = " ".join(Path(f"{folder}/log").read_text(errors="replace").splitlines()[-_LAST_LINES:])
     reached = stages[-1] if stages else "nothing"
+    crashed: StoppedBy = "program" if reached in _PROGRAM_STAGES else "podlift"
     return PreflightReport(
         accelerator=accelerator,
         reached=reached,
         stopped=why or f"The process ended with {process.returncode}: {output[-_MAX_OUTPUT:]}",
-        stopped_by=_stopped_by(why, reached),
+        stopped_by="limit" if why else crashed,
         seconds=round(time.monotonic() - began, 3),
     )
-
-
-def _stopped_by(limit: str, reached: str) -> StoppedBy:
-    if limit:
-        return "limit"
-    return "program" if reached in _PROGRAM_STAGES else "podlift"
 
 
 def _write_request(plan: Plan, accelerator: str, folder: str, *, strict: bool) -> PreflightRequest:

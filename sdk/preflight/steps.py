@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +54,7 @@ def shapes(step: TracedStep, seen: Observations) -> tuple[list[Any], int | None,
 
 
 def _batch(specs: Sequence[Any]) -> int | None:
+    """Return the largest first dimension of specs or tensors."""
     return max((spec.shape[0] for spec in specs if spec.shape.rank), default=None)
 
 
@@ -69,7 +69,7 @@ def _feeds(dataset: Any, specs: Sequence[Any]) -> bool:
 
 def _fed(specs: Sequence[Any], dataset: Any) -> list[Any] | None:
     """Return the shapes of a data set's first element, aligned with the specs that it feeds."""
-    first = _within_limit(partial(_element, dataset)) if _feeds(dataset, specs) else None
+    first = _within_limit(lambda: next(iter(dataset.take(1)), None)) if _feeds(dataset, specs) else None
     if first is None:
         return None
     found = iter(tensor.shape for tensor in tf.nest.flatten(first, expand_composites=True))
@@ -126,14 +126,6 @@ def _sources(dataset: Any) -> Iterator[Any]:
             pending.append(inner)
 
 
-def _element(dataset: Any) -> Any:
-    return next(iter(dataset.take(1)), None)
-
-
-def _rows(element: Any) -> int:
-    return max((int(t.shape[0]) for t in tf.nest.flatten(element, expand_composites=True) if t.shape.rank), default=0)
-
-
 def feed_per_s(step: TracedStep, seen: Observations) -> float | None:
     """Return how many examples per second the input pipeline produces on this machine."""
     dataset = next((each for each in reversed(seen.datasets) if _feeds(each, step.specs)), None)
@@ -144,7 +136,7 @@ def feed_per_s(step: TracedStep, seen: Observations) -> float | None:
     next(elements, None)
     rows, began = 0, time.monotonic()
     for element in elements:
-        rows += _rows(element)
+        rows += _batch(tf.nest.flatten(element, expand_composites=True)) or 0
         if time.monotonic() - began >= _FEED_S:
             break
     return rows / max(1e-9, time.monotonic() - began) if rows else None
@@ -301,10 +293,11 @@ def compiled(graph: Any, specs: Sequence[Any], dumps: str) -> Compiled:
 
 
 def programs(steps: Sequence[TracedStep]) -> int:
-    return sum(len(_kinds(same)) for same in _by_line(steps).values())
+    return sum(len(_kinds(same)) for same in by_line(steps).values())
 
 
-def _by_line(steps: Sequence[TracedStep]) -> dict[tuple[str, int], list[TracedStep]]:
+def by_line(steps: Sequence[TracedStep]) -> dict[tuple[str, int], list[TracedStep]]:
+    """Return the steps that train by the lines that run them."""
     lines: dict[tuple[str, int], list[TracedStep]] = {}
     for step in steps:
         if step.trains:
@@ -319,7 +312,7 @@ def _kinds(steps: Sequence[TracedStep]) -> set[str]:
 def recompiled(steps: Sequence[TracedStep]) -> list[PreflightFinding]:
     """Report steps that were traced for several shapes, or more often than their shapes explain."""
     found = []
-    for (path, line), same in _by_line(steps).items():
+    for (path, line), same in by_line(steps).items():
         kinds = _kinds(same)
         # TensorFlow traces a first call that creates variables twice.
         if len(kinds) == 1 and len(same) <= 2:

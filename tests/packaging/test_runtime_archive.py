@@ -28,7 +28,7 @@ def test_two_caches_hold_the_same_bytes_and_the_second_question_makes_nothing(tm
     made = one.path.stat().st_ino
     assert runtime_archive(tmp_path / "one") == one
     assert one.path.stat().st_ino == made
-    assert sorted(path.suffix for path in one.path.parent.iterdir()) == [".json", ".tar"]
+    assert sorted(path.suffix for path in one.path.parent.iterdir()) == [".tar"]
 
 
 def test_an_archive_that_somebody_has_removed_is_made_again(tmp_path: Path) -> None:

@@ -56,20 +56,10 @@ def check(
     servers: bool = False,
     left_out: Sequence[str] = (),
 ) -> tuple[list[Finding], Preload]:
-    """Read every module of the bundle that the entry reaches; return findings, and what tasks could share.
+    """Read every module of the bundle (its paths are `members`) that the entry reaches; return findings, and what tasks
+    could share. An InputError names what would certainly fail, such as syntax errors and imports of what no task will find.
 
-    Args:
-        entry: the entry.
-        members: paths of the bundle.
-        tasks: what tasks find besides the bundle.
-        kwargs: the arguments of the entry's function; None if they are not known.
-        args: the list of args, if the program gets one.
-        chief: True if the cluster has a chief beside its workers.
-        servers: True if there are parameter servers.
-        left_out: files of the project that the bundle leaves out, with reasons.
-
-    Raises:
-        InputError: what would certainly fail, such as syntax errors and imports of what no task will find.
+    `tasks` is what tasks find besides the bundle; `kwargs` None means that the function's arguments are not known.
     """
     program, problems = Program(entry, list(members)), Problems()
     reader = _ProgramReader(program, ImportSources(program, tasks, left_out), problems)
@@ -178,12 +168,12 @@ class _ProgramReader:
                 level: Level = "note" if problem.level == "note" else "warning"
                 where = f"{self._program.location(file, wanted.line)} imports {problem.name!r} when it is called"
                 found.setdefault((subject, level, problem.message), []).append(where)
-        return [Finding(level, f"{_first(lines)}: {message}") for (_, level, message), lines in found.items()]
-
-
-def _first(lines: list[str]) -> str:
-    more = len(set(lines)) - 1
-    return f"{lines[0]} (and {text.counted(more, 'more line')} like it)" if more else lines[0]
+        findings = []
+        for (_, level, message), lines in found.items():
+            more = len(set(lines)) - 1
+            like_it = f" (and {text.counted(more, 'more line')} like it)" if more else ""
+            findings.append(Finding(level, f"{lines[0]}{like_it}: {message}"))
+        return findings
 
 
 def _doubt(program: Program, problem: ImportProblem, reachable: Mapping[str, ast.Module]) -> str | None:
@@ -206,7 +196,10 @@ def _doubt(program: Program, problem: ImportProblem, reachable: Mapping[str, ast
             return f"{prefix}{path} is a link to a folder, which is not packaged. Next: move the folder there."
     word = re.compile(rf"\b{re.escape(part)}\b")
     for file, tree in reachable.items():
-        if any(word.search(string) for string in _strings(tree)):
+        strings = (
+            node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        )
+        if any(word.search(string) for string in strings):
             return f"{file} has its name in a string, and may write it."
     return _uses_any(_LOADS_MODULES, reachable)
 
@@ -216,10 +209,6 @@ def _uses_any(pattern: re.Pattern[str], reachable: Mapping[str, ast.Module]) -> 
         if any(pattern.fullmatch(name) for name in names_used(tree)):
             return f"{file} changes where modules are loaded from, and may provide it."
     return None
-
-
-def _strings(tree: ast.Module) -> Iterator[str]:
-    return (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
 # --- The entry's function ----------------------------------------------------------------------------------------------
@@ -251,7 +240,7 @@ def _unread_args(
 ) -> list[str]:
     """Return what is wrong with a list of args for a function, if no module of the program reads sys.argv."""
     function = _definition(tree, entry.function)
-    if not args or function is None:
+    if function is None:
         return []
     given = function.args
     names = [arg.arg for arg in (*given.posonlyargs, *given.args, *given.kwonlyargs)]

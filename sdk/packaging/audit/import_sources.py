@@ -76,10 +76,8 @@ class ImportSources:
     def __init__(self, program: Program, environment: TaskEnvironment, left_out: Sequence[str] = ()) -> None:
         self._program = program
         self._left_out = left_out
+        self._tasks = environment
         self._requirements = environment.requirements
-        self._isolated = environment.isolated
-        self._in_image = environment.in_image
-        self._legacy = environment.legacy
         self._installed = Installed(pythonpath=environment.pythonpath)
         self._known: dict[tuple[str, tuple[str, ...]], tuple[ImportProblem, ...]] = {}
         self._required = self._requirements.here()
@@ -115,11 +113,17 @@ class ImportSources:
         if module.kind == "standard" or module.name.partition(".")[0] in NAMES:
             return None
         required = self._requirement_of(module.name)
-        uses_this_environment = not (self._isolated or self._in_image)
+        uses_this_environment = not (self._tasks.isolated or self._tasks.in_image)
         if module.kind == "missing":
-            if required:
-                return self._uninstalled(module.name, required) if uses_this_environment else None
-            return self._unknown(module) or self._missing(module.name)
+            if not required:
+                return self._unknown(module) or self._missing(module.name)
+            if not uses_this_environment:
+                return None
+            message = (
+                f"in the requirements ({required}, {self._requirements.title}), but not installed here. Next: pip install "
+                f"{required}, or code_isolated=True (--code-isolated)."
+            )
+            return ImportProblem(module.name, "error", message, "uninstalled")
         if module.kind == "outside":
             return None if required and not uses_this_environment else self._outside(module, required)
         if required or (uses_this_environment and not self._requirements.source) or self._is_brought(module):
@@ -130,7 +134,12 @@ class ImportSources:
         """Return the requirement with a module's name, "" if there is none."""
         found = _distribution_of(name, self._names)
         tensorflow = self._names & TENSORFLOWS
-        if not found and self._isolated and tensorflow and any(part in _TENSORFLOW_BRINGS for part in _prefixes(name)):
+        if (
+            not found
+            and self._tasks.isolated
+            and tensorflow
+            and any(part in _TENSORFLOW_BRINGS for part in _prefixes(name))
+        ):
             return min(tensorflow)
         return found
 
@@ -147,9 +156,9 @@ class ImportSources:
     def _is_brought(self, module: ModuleLocation) -> bool:
         """True if the requirements, or an image with TensorFlow, bring an installed module."""
         top = module.name.partition(".")[0]
-        if not self._isolated and (top in ("tensorflow", "keras") or (top == "tf_keras" and self._legacy)):
+        if not self._tasks.isolated and (top in ("tensorflow", "keras") or (top == "tf_keras" and self._tasks.legacy)):
             return True
-        brought = self._closure[0] if self._isolated else self._closure[0] | self._image
+        brought = self._closure[0] if self._tasks.isolated else self._closure[0] | self._image
         return bool(self._installed.providers(module) & brought)
 
     @cached_property
@@ -169,9 +178,7 @@ class ImportSources:
     @cached_property
     def _image(self) -> set[str]:
         """The names of all that an image with TensorFlow brings."""
-        names = ["podlift", "keras", *sorted(TENSORFLOWS)]
-        if self._legacy:
-            names.append("tf-keras")
+        names = ["podlift", "keras", *sorted(TENSORFLOWS), *(["tf-keras"] if self._tasks.legacy else [])]
         return self._installed.closure([Requirement(name) for name in names if name in self._installed.versions])[0]
 
     def _left_out_message(self, path: str) -> str:
@@ -188,13 +195,13 @@ class ImportSources:
 
     def _missing(self, name: str) -> ImportProblem:
         guard = "or put an import that may fail into try/except ImportError."
-        if self._in_image:
+        if self._tasks.in_image:
             message = (
                 f"in no bundle, {self._no_requirement}, not installed here: the image must provide it. Next: add it to the "
                 "requirements."
             )
             return ImportProblem(name, "warning", message, "missing")
-        if self._isolated:
+        if self._tasks.isolated:
             message = (
                 f"in no bundle, {self._no_requirement}, not in the standard library. Next: add it to the requirements, "
                 f"{guard}"
@@ -205,17 +212,10 @@ class ImportSources:
             message = f"in no bundle, not installed, not in the standard library. Next: install it, {guard}"
         return ImportProblem(name, "error", message, "missing")
 
-    def _uninstalled(self, name: str, required: str) -> ImportProblem:
-        message = (
-            f"in the requirements ({required}, {self._requirements.title}), but not installed here. Next: pip install "
-            f"{required}, or code_isolated=True (--code-isolated)."
-        )
-        return ImportProblem(name, "error", message, "uninstalled")
-
     def _unknown(self, module: ModuleLocation) -> ImportProblem | None:
         """Return a warning if a requirement that is not installed here may bring a module."""
         unknown = sorted(self._closure[1])
-        if not unknown or (module.kind == "missing" and not self._isolated):
+        if not unknown or (module.kind == "missing" and not self._tasks.isolated):
             return None
         # A lock names everything: it does not contain what is known to come from another distribution.
         if self._requirements.is_lock and self._installed.providers(module):
@@ -238,11 +238,11 @@ class ImportSources:
                 f"code_requirements=['.[{extra}]']",
             )
         if not self._requirements.source:
-            reason = "nothing is required" if self._in_image else "there are no requirements"
+            reason = "nothing is required" if self._tasks.in_image else "there are no requirements"
         level: Level = "note" if extra else "warning"
-        if self._in_image:
+        if self._tasks.in_image:
             message = f"in no bundle, and {reason}: the image must provide it. Next: {advice}."
-        elif self._isolated:
+        elif self._tasks.isolated:
             level = "error"
             message = f"in no bundle, and {reason}: the isolated environment will not contain it. Next: {advice}."
         else:

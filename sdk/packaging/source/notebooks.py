@@ -76,32 +76,18 @@ class _CodeCell:
             self.warnings.append(note)
 
 
-@dataclass
-class _CellFiles:
-    """The files that cells write with `%%writefile`, in the order of the cells."""
-
-    folder: Path
-    texts: dict[str, str] = field(default_factory=dict)
-
-    def write(self, name: str, text: str, *, append: bool) -> str:
-        """Return the statement that writes a file."""
-        appends = append and (name in self.texts or (self.folder / name).is_file())
-        self.texts[name] = self.texts.get(name, "") + text if append else text
-        return f"_podlift_write({name!r}, {'a' if appends else 'w'!r}, {text!r})"
-
-
 def script(path: Path) -> Script:
     """Return an `.ipynb` of format 4 as a Python script; an InputError names the mistakes of all cells."""
-    problems, futures, files = Problems(), list[str](), _CellFiles(path.parent)
+    problems, futures, files = Problems(), list[str](), dict[str, str]()
     cells = _cells(path, problems)
     for cell in cells:
         with problems.collect():
-            _drop_magics(cell, files)
+            _drop_magics(cell, path.parent, files)
             futures += _futures(_tree("\n".join([*cell.lines, ""]), cell.location), cell)
     problems.raise_if_any()
     replaced = _replaced_names(cells)
     lines = [HEADER, *dict.fromkeys(futures), *(_REPLACEMENTS[name][0] for name in replaced)]
-    if files.texts:
+    if files:
         lines.append(_WRITE)
     locations = dict[int, str]()
     for cell in cells:
@@ -113,7 +99,7 @@ def script(path: Path) -> Script:
     notes += [f"outside of a notebook {_REPLACEMENTS[name][1]}" for name in replaced]
     return Script(
         text=text,
-        files={name: body for name, body in files.texts.items() if not (path.parent / name).exists()},
+        files={name: body for name, body in files.items() if not (path.parent / name).exists()},
         notes=tuple(notes),
         warnings=tuple(warning for cell in cells for warning in cell.warnings),
     )
@@ -171,13 +157,13 @@ def _check_language(metadata: object) -> None:
             )
 
 
-def _drop_magics(cell: _CodeCell, files: _CellFiles) -> None:
-    """Replace what only a notebook understands; no line changes its number."""
+def _drop_magics(cell: _CodeCell, folder: Path, files: dict[str, str]) -> None:
+    """Replace what only a notebook understands; no line changes its number. What cells write goes to `files`."""
     lines = cell.lines
     at, depth, quote, joined = 0, 0, "", False
     while at < len(lines) and (not lines[at].strip() or lines[at].startswith("%%")):
         name, *options = lines[at].lstrip("%").split() or [""]
-        if name in _WRITES and (statement := _write_statement(cell, at, files)):
+        if name in _WRITES and (statement := _write_statement(cell, at, folder, files)):
             lines[at:] = [statement, *[""] * (len(lines) - at - 1)]
         elif lines[at].strip() and name not in _KEEPS_BODY:
             cell.drop(at + 1, lines[at], "with the rest of the cell")
@@ -195,7 +181,7 @@ def _drop_magics(cell: _CodeCell, files: _CellFiles) -> None:
         at += 1
 
 
-def _write_statement(cell: _CodeCell, at: int, files: _CellFiles) -> str:
+def _write_statement(cell: _CodeCell, at: int, folder: Path, files: dict[str, str]) -> str:
     """Return the statement for a `%%writefile` at a line, "" if its file is not below the notebook's folder."""
     words = re.findall(r"'[^']*'|\"[^\"]*\"|\S+", cell.lines[at])[1:]
     append = any(word in ("-a", "--append") for word in words)
@@ -213,7 +199,10 @@ def _write_statement(cell: _CodeCell, at: int, files: _CellFiles) -> str:
     except UnicodeEncodeError:
         raise InputError(f"{cell.location(at + 1)}: a character that UTF-8 cannot encode.") from None
     cell.notes.append(f"{cell.location(at + 1)}: writes {path} into the run's copy of the project")
-    return files.write(path.as_posix(), body, append=append)
+    name = path.as_posix()
+    mode = "a" if append and (name in files or (folder / name).is_file()) else "w"
+    files[name] = files.get(name, "") + body if append else body
+    return f"_podlift_write({name!r}, {mode!r}, {body!r})"
 
 
 def _drop_line_magics(cell: _CodeCell, at: int) -> int:

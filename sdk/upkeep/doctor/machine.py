@@ -49,21 +49,17 @@ def disks(root: str) -> list[Check]:
     place = Path(root)
     while not place.exists() and place != place.parent:
         place = place.parent
-    temporary = Path(tempfile.gettempdir())
-    checks = [
-        disk(
-            "disk",
-            str(place),
-            _free(place),
-            warn_bytes=5 * _GB,
-            fix="podlift prune, or set PODLIFT_ROOT to another root",
-        ),
-        disk("tmp", str(temporary), _free(temporary), warn_bytes=_GB, fix="set TMPDIR to a larger disk"),
+    places = [
+        ("disk", place, 5 * _GB, "podlift prune, or set PODLIFT_ROOT to another root"),
+        ("tmp", Path(tempfile.gettempdir()), _GB, "set TMPDIR to a larger disk"),
+        ("shm", Path("/dev/shm"), 0.1 * _GB, "docker run --shm-size=1g"),  # noqa: S108
     ]
-    if sys.platform.startswith("linux"):
-        shared = Path("/dev/shm")  # noqa: S108
-        checks.append(disk("shm", str(shared), _free(shared), warn_bytes=0.1 * _GB, fix="docker run --shm-size=1g"))
-    return checks
+    linux = sys.platform.startswith("linux")
+    return [
+        disk(name, str(folder), _free(folder), warn_bytes=warn_bytes, fix=fix)
+        for name, folder, warn_bytes, fix in places
+        if linux or name != "shm"
+    ]
 
 
 def disk(name: str, place: str, free_bytes: float | None, *, warn_bytes: float, fix: str) -> Check:
@@ -91,14 +87,9 @@ def memory() -> list[Check]:
     # A container's limit is in a different file in each version of cgroups; its page cache can be reclaimed.
     for limit, used, cached in _CGROUP_MEMORY:
         with suppress(OSError, ValueError, KeyError):
-            cache = _numbers(_CGROUP / Path(limit).parent / "memory.stat")[cached]
-            free_bytes = min(free_bytes, float(_cgroup(limit)) - float(_cgroup(used)) + cache)
+            rows = dict(line.split(maxsplit=1) for line in _cgroup(f"{Path(limit).parent}/memory.stat").splitlines())
+            free_bytes = min(free_bytes, float(_cgroup(limit)) - float(_cgroup(used)) + int(rows[cached]))
     return [memory_per_cpu(free_bytes, _cpus())]
-
-
-def _numbers(file: Path) -> dict[str, int]:
-    rows = (line.split() for line in file.read_text().splitlines())
-    return {row[0]: int(row[1]) for row in rows if len(row) > 1}
 
 
 def memory_per_cpu(free_bytes: float, cpus: int) -> Check:
@@ -198,16 +189,13 @@ def proxies(environ: Mapping[str, str]) -> list[Check]:
     if not named:
         return [fine("proxy", "none is set")]
     exceptions = {"no": environ.get("no_proxy") or environ.get("NO_PROXY") or ""}
-    hosts = [host for host in ("localhost", "127.0.0.1") if not _bypassed(host, exceptions)]
+    bypassed = urllib.request.proxy_bypass_environment  # type: ignore[attr-defined]
+    hosts = [host for host in ("localhost", "127.0.0.1") if not bypassed(host, exceptions)]
     if not hosts:
         return [fine("proxy", f"{', '.join(named)}, but not for localhost")]
     said = f"{', '.join(named)} also applies to {' and '.join(hosts)}"
     wanted = ",".join(part for part in (exceptions["no"], *hosts) if part)
     return [bad("proxy", "warning", said, f"export no_proxy={shlex.quote(wanted)}")]
-
-
-def _bypassed(host: str, exceptions: Mapping[str, str]) -> bool:
-    return bool(urllib.request.proxy_bypass_environment(host, dict(exceptions)))  # type: ignore[attr-defined]
 
 
 def isolation() -> list[Check]:

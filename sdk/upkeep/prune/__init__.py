@@ -6,6 +6,7 @@ names: a partly removed run never looks like a damaged one, and a bundle that a 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -48,10 +49,8 @@ def find(
     for name, number in (("older_than_s", older_than_s), ("keep", keep)):
         if not number >= 0:
             problems.found.append(f"{name} must be 0 or more. Received: {number!r}.")
-    paths = RootPaths("/")
-    with problems.collect():
+    with problems.closing():
         paths = RootPaths(resolve_root(root, {}))
-    problems.raise_if_any()
     scan = PruneScan(paths=paths, older_than_s=older_than_s, keep=keep, now=now)
     existing: set[str] = set()
     if in_bucket(paths.root):
@@ -64,21 +63,29 @@ def find(
         items += local.unused_bundles(scan, {item.path for item in items})
     if cache is not None:
         items += local.old_copies(scan, Path(cache), existing) + local.old_caches(scan, Path(cache))
-    skipped = tuple(scan.skipped)
     return PrunePlan(
-        root=paths.root, now=now, older_than_s=older_than_s, items=tuple(items), skipped=skipped, local=scan.local
+        root=paths.root,
+        now=now,
+        older_than_s=older_than_s,
+        items=tuple(items),
+        skipped=tuple(scan.skipped),
+        local=scan.local,
     )
 
 
 def remove(plan: PrunePlan) -> PruneResult:
     """Remove the candidates that have not changed; a failure does not stop the others."""
     removed, skipped, problems = [], [], []
-    bundles = _Bundles(plan)
+    # The plans of each root are read once, after the removal of its runs.
+    in_bucket_use = functools.cache(lambda: bucket.BundleUse(plan.root, ()))
+    in_folder_use = functools.cache(lambda root: local.used_digests(RootPaths(root), ()))
     # Bundles come last: a run that cannot be removed still needs its own.
     for item in sorted(plan.items, key=lambda item: item.kind == "bundle"):
         try:
-            if item.kind == "bundle":
-                bundles.remove(item)
+            if item.kind == "bundle" and in_bucket(item.path):
+                in_bucket_use().remove(item)
+            elif item.kind == "bundle":
+                local.remove_bundle(item, plan, *in_folder_use(str(Path(item.path).parent.parent)))
             else:
                 (_IN_BUCKETS if in_bucket(item.path) else _IN_FOLDERS)[item.kind](item, plan)
             removed.append(item)
@@ -91,25 +98,6 @@ def remove(plan: PrunePlan) -> PruneResult:
         except OSError as error:
             problems.append(_failure(item, error))
     return PruneResult(items=tuple(removed), skipped=tuple(skipped), problems=tuple(problems))
-
-
-class _Bundles:
-    """Removes bundles. The plans of each root are read once, after the removal of its runs."""
-
-    def __init__(self, plan: PrunePlan) -> None:
-        self._plan = plan
-        self._in_bucket: bucket.BundleUse | None = None
-        self._in_folders: dict[str, tuple[set[str], str]] = {}
-
-    def remove(self, item: Candidate) -> None:
-        if in_bucket(item.path):
-            self._in_bucket = self._in_bucket or bucket.BundleUse(self._plan.root, ())
-            self._in_bucket.remove(item)
-            return
-        root = str(Path(item.path).parent.parent)
-        if root not in self._in_folders:
-            self._in_folders[root] = local.used_digests(RootPaths(root), set())
-        local.remove_bundle(item, self._plan, *self._in_folders[root])
 
 
 def _failure(item: Candidate, error: OSError) -> str:

@@ -201,12 +201,7 @@ class BundleUse:
     """The bundles of a root, and the digests that plans need, read in this order.
 
     A submit touches its bundle before it writes its plan: either the plan is read here, or the bundle has another version.
-
-    Attributes:
-        objects: the bundles by name.
-        now: the service's time at which they were listed.
-        digests: those that plans need, except plans of the runs in `removed_runs` (URLs).
-        unknown: why no bundle may be removed, "" if some may.
+    Plans of the runs in `removed_runs` (URLs) do not count.
     """
 
     def __init__(self, root: str, removed_runs: Collection[str]) -> None:
@@ -214,7 +209,7 @@ class BundleUse:
         objects, self.now = self._files.versions("bundles/")
         self.objects = {each.name: each for each in objects}
         self.digests: set[str] = set()
-        self.unknown = ""
+        self.unknown = ""  # why no bundle may be removed
         plans = [*self._files.matching("runs/*/plan.json"), *self._files.matching("runs/*/plans/*.json")]
         wanted = [name for name in plans if f"{root}/{'/'.join(name.split('/')[:2])}" not in removed_runs]
         for name, found in zip(wanted, _each(self._digests_in, wanted), strict=True):

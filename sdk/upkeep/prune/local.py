@@ -44,9 +44,8 @@ class Candidate:
     path: str  # or a gs:// URL
     size_bytes: int
     age_s: float  # since the last change; for an environment, since its last use
-    state: str = (
-        ""  # of a run; for a copy "gone" if its run is not in the bucket, "going" if it is removed together with it
-    )
+    # Of a run; for a copy "gone" if its run is not in the bucket, "going" if it is removed together with it.
+    state: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,20 +119,19 @@ def old_runs(scan: PruneScan) -> list[Candidate]:
         readable += 1
         if readable <= scan.keep:
             continue
-        item = folder_item("run", path, scan, status.state.value)
+        item = replace(_item("run", path, scan), state=status.state.value)
         if item.age_s < scan.older_than_s:
             continue
         if why:
             scan.skip(path, why)
         else:
             found.append(item)
-    return found + [folder_item("remains", path, scan) for path, info in everything if is_hidden(path, info)]
+    return found + [_item("remains", path, scan) for path, info in everything if _is_hidden(path, info)]
 
 
-def folder_item(kind: str, path: Path, scan: PruneScan, state: str = "") -> Candidate:
+def _item(kind: str, path: Path, scan: PruneScan) -> Candidate:
     size_bytes, changed = folders.extent(path)
-    age_s = scan.now - changed
-    return Candidate(kind=kind, name=path.name, path=str(path), size_bytes=size_bytes, age_s=age_s, state=state)
+    return Candidate(kind=kind, name=path.name, path=str(path), size_bytes=size_bytes, age_s=scan.now - changed)
 
 
 def _newest_first(scan: PruneScan, everything: list[folders.FolderEntry]) -> list[folders.FolderEntry]:
@@ -144,12 +142,12 @@ def _newest_first(scan: PruneScan, everything: list[folders.FolderEntry]) -> lis
             scan.skip(path, "it is a link, and links are not followed")
         elif stat.S_ISDIR(info.st_mode) and not path.name.startswith("."):
             found.append((path, info))
-        elif not is_hidden(path, info):
+        elif not _is_hidden(path, info):
             scan.skip(path, NOT_OURS)
     return sorted(found, key=lambda entry: (_submitted(*entry), entry[0].name), reverse=True)
 
 
-def is_hidden(path: Path, info: os.stat_result) -> bool:
+def _is_hidden(path: Path, info: os.stat_result) -> bool:
     return stat.S_ISDIR(info.st_mode) and _HIDDEN_RUN.fullmatch(path.name) is not None
 
 
@@ -199,10 +197,10 @@ def remove_run(item: Candidate, plan: PrunePlan) -> None:
         raise ChangedError(why)
     if plan.now - folders.extent(folder)[1] < plan.older_than_s:
         raise ChangedError("it has changed")
-    remove_folder(folder)
+    _remove_folder(folder)
 
 
-def remove_folder(folder: Path) -> None:
+def _remove_folder(folder: Path) -> None:
     hidden = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.pruned")
     folder.rename(hidden)
     folders.remove(hidden)
@@ -219,9 +217,7 @@ def unused_bundles(scan: PruneScan, runs: Collection[str]) -> list[Candidate]:
     found, remains, folder = [], [], Path(scan.paths.bundle("")).parent
     for path, info in scan.entries(folder):
         match, is_file = _BUNDLE.fullmatch(path.name), stat.S_ISREG(info.st_mode)
-        item = Candidate(
-            kind="bundle", name=path.name, path=str(path), size_bytes=info.st_size, age_s=scan.now - info.st_mtime
-        )
+        item = _item("bundle", path, scan)
         if _HIDDEN_BUNDLE.fullmatch(path.name) and is_file:
             # It was renamed when its ctime changed, and may be put back soon after that.
             hidden_s = scan.now - info.st_ctime
@@ -283,16 +279,15 @@ def old_caches(scan: PruneScan, cache: Path) -> list[Candidate]:
     """Return the cached files and environments that were not used for long."""
     found = []
     for path, info in scan.entries(cache / "files"):
-        age_s = scan.now - info.st_mtime
-        if path.suffix == ".json" and stat.S_ISREG(info.st_mode) and age_s >= scan.older_than_s:
-            size_bytes = info.st_size
-            found.append(Candidate(kind="cache", name=path.name, path=str(path), size_bytes=size_bytes, age_s=age_s))
+        item = _item("cache", path, scan)
+        if path.suffix == ".json" and stat.S_ISREG(info.st_mode) and item.age_s >= scan.older_than_s:
+            found.append(item)
     try:
         environments = venv.unused(cache, unused_for_s=scan.older_than_s, now=scan.now)
     except OSError as error:
         scan.skip(cache, f"its environments cannot be listed: {error.strerror or error}")
         environments = []
-    return found + [folder_item("environment", path, scan) for path in environments]
+    return found + [_item("environment", path, scan) for path in environments]
 
 
 def remove_cache(item: Candidate, plan: PrunePlan) -> None:
@@ -340,8 +335,8 @@ def _roots(scan: PruneScan, folder: Path) -> Iterator[Path]:
 def _candidates(
     scan: PruneScan, path: Path, info: os.stat_result, existing: Collection[str] | None
 ) -> Iterator[Candidate]:
-    item = folder_item("copy", path, scan)
-    if is_hidden(path, info):
+    item = _item("copy", path, scan)
+    if _is_hidden(path, info):
         yield replace(item, kind="remains")
     if not (stat.S_ISDIR(info.st_mode) and ids.is_run_id(path.name)):
         return
@@ -391,4 +386,4 @@ def remove_copy(item: Candidate, plan: PrunePlan) -> None:
     why = _why_not(replace(item, age_s=age_s), plan.older_than_s)
     if why or (not item.state and age_s < plan.older_than_s):
         raise ChangedError(why or "it was used again")
-    remove_folder(folder)
+    _remove_folder(folder)
