@@ -71,14 +71,15 @@ def _above(top: Path, folder: str, rules: IgnoreRules, notes: list[Finding]) -> 
     """Return the rules of the folders above a folder."""
     prefix, path = "", top
     for part in folder.split("/") if folder else []:
-        rules = rules.enter(path, prefix, _names(path), notes)
+        rules = rules.enter(path, prefix, names_in(path), notes)
         prefix, path = f"{prefix}{part}/", path / part
     return rules
 
 
-def _names(folder: Path) -> list[str]:
+def names_in(folder: str | Path) -> list[str]:
+    """Return what a folder contains, sorted; nothing if it cannot be read."""
     try:
-        return os.listdir(folder)
+        return sorted(os.listdir(folder))
     except OSError:
         return []
 

@@ -21,7 +21,6 @@ class PreflightRequest:
     progress: str  # path of a file that gets a line for each stage that is reached
     dumps: str  # folder in which the compiler writes its tables
     strict: bool  # refuse dynamic shapes
-    home: str  # the folder that holds this package
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -47,7 +48,7 @@ def inspect(
     request = _write_request(plan, accelerator, folder, strict=strict)
     began = time.monotonic()
     command = [sys.executable, "-m", "sdk.preflight.child", f"{folder}/request.json"]
-    process = spawn(command, env=_environment(plan, request, folder), cwd=folder, log=f"{folder}/log")
+    process = spawn(command, env=_environment(plan, folder), cwd=folder, log=f"{folder}/log")
     try:
         why = _wait(process, began, limits)
     finally:
@@ -83,13 +84,12 @@ def _write_request(plan: Plan, accelerator: str, folder: str, *, strict: bool) -
         progress=f"{folder}/progress",
         dumps=f"{folder}/dumps",
         strict=strict,
-        home=str(Path(__file__).parent.parent.parent),
     )
     Path(f"{folder}/request.json").write_text(request.to_json())
     return request
 
 
-def _environment(plan: Plan, request: PreflightRequest, folder: str) -> dict[str, str]:
+def _environment(plan: Plan, folder: str) -> dict[str, str]:
     task = plan.members[0]
     return {
         **task_environment.inherited(os.environ, plan.job.copied),
@@ -97,7 +97,7 @@ def _environment(plan: Plan, request: PreflightRequest, folder: str) -> dict[str
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "XLA_FLAGS": f"{_FLAGS}{folder}/dumps",
         "PODLIFT_PARENT": str(os.getpid()),
-        "PYTHONPATH": request.home,
+        "PYTHONPATH": str(Path(__file__).parent.parent.parent),
     }
 
 
@@ -115,7 +115,6 @@ def _wait(process: processes.Process, began: float, limits: PreflightLimits) -> 
 def _memory(pid: int) -> int:
     import psutil
 
-    try:
+    with suppress(psutil.Error):
         return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
-        return 0
+    return 0

@@ -23,6 +23,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from ..requirements.read import applies
+from ..tree import names_in
 
 _SUFFIXES = (".dist-info", ".egg-info")
 _SITES = ("site-packages", "dist-packages")
@@ -109,7 +110,7 @@ class Installed:
         """The metadata folder and the version of each distribution: the first one on the path, as for modules."""
         found: dict[str, tuple[Path, str]] = {}
         for folder in (*self._sites, *(path for path in sys.path if path not in self._sites)):
-            for entry in _names(folder):
+            for entry in names_in(folder):
                 if entry.endswith(_SUFFIXES):
                     name, version = _named(Path(folder, entry))
                     found.setdefault(canonicalize_name(name), (Path(folder, entry), version))
@@ -207,10 +208,3 @@ def _extras(wanted: Requirement) -> list[str]:
 def _below(path: str, folder: str) -> bool:
     prefixes = (os.path.join(folder, ""), os.path.join(os.path.realpath(folder), ""))
     return path.startswith(prefixes)
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return sorted(os.listdir(folder))
-    except OSError:
-        return []

@@ -14,6 +14,8 @@ from ...errors import InputError
 from ...runtime import cells
 from ..entry import LocatedEntry
 
+_MAIN_TESTS = ("__name__ == '__main__'", "'__main__' == __name__")
+
 
 @dataclass(frozen=True)
 class Import:
@@ -227,12 +229,7 @@ def _always_run(body: list[ast.stmt], as_main: bool) -> Iterator[ast.stmt]:
 
 def is_main_guard(node: ast.AST) -> TypeGuard[ast.If]:
     """True for `if __name__ == "__main__":`."""
-    if not (isinstance(node, ast.If) and isinstance(node.test, ast.Compare) and len(node.test.ops) == 1):
-        return False
-    sides = [node.test.left, *node.test.comparators]
-    names = [side.id for side in sides if isinstance(side, ast.Name)]
-    values = [side.value for side in sides if isinstance(side, ast.Constant)]
-    return isinstance(node.test.ops[0], ast.Eq) and names == ["__name__"] and values == ["__main__"]
+    return isinstance(node, ast.If) and ast.unparse(node.test) in _MAIN_TESTS
 
 
 def names_bound(node: ast.AST) -> Iterator[str]:

@@ -10,7 +10,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from packaging.pylock import Package, Pylock, PylockValidationError, is_valid_pylock_path
+from packaging.pylock import Package, Pylock, PylockValidationError
 from packaging.utils import canonicalize_name
 
 from ...checks import Finding
@@ -29,16 +29,6 @@ NO_UV = (
     "uv is not installed, and only uv reads its lock file. Next: pip install uv; or run 'uv export --format pylock.toml -o "
     "pylock.toml' where it is installed, and use that file: code_requirements='pylock.toml' (--code-requirements pylock.toml)."
 )
-
-
-def is_uv(path: Path) -> bool:
-    """True for uv's lock file."""
-    return path.name == "uv.lock"
-
-
-def is_pylock(path: Path) -> bool:
-    """True for a lock file of the standard: pylock.toml, pylock.gpu.toml."""
-    return is_valid_pylock_path(path)
 
 
 def find_uv() -> str | None:

@@ -170,7 +170,7 @@ class _PyprojectReader:
             url = str(source["url"])
         else:
             revision = next((source[key] for key in ("rev", "tag", "branch") if key in source), "")
-            url = git_url(str(source["git"]), str(revision))
+            url = f"git+{str(source['git']).removeprefix('git+')}" + (f"@{revision}" if revision else "")
         if "subdirectory" in source:
             url += f"#subdirectory={source['subdirectory']}"
         text = requirement.name
@@ -181,12 +181,6 @@ class _PyprojectReader:
         if markers:
             text += f" ; {' and '.join(markers)}"
         self._collector.add_text(text, where, base=self._folder)
-
-
-def git_url(url: str, revision: str) -> str:
-    """Return the URL of a git repository for pip."""
-    url = url if url.startswith("git+") else f"git+{url}"
-    return f"{url}@{revision}" if revision else url
 
 
 def workspace(folder: Path) -> Path | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from packaging.pylock import is_valid_pylock_path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -70,7 +71,7 @@ class Requirements:
     def is_lock(self) -> bool:
         """True if the lines include the requirements of the requirements."""
         name = Path(self.source)
-        return lock.is_uv(name) or lock.is_pylock(name)
+        return name.name == "uv.lock" or is_valid_pylock_path(name)
 
 
 def applies(requirement: Requirement, extra: str = "") -> bool:
@@ -183,9 +184,9 @@ def _read_file(collector: RequirementsCollector, setting: str) -> str:
         raise InputError(
             f"Requirements cannot be read from {path.name}. Received: {setting!r}. Next: {_UNSUPPORTED[path.name]}."
         )
-    if lock.is_uv(path):
+    if path.name == "uv.lock":
         lock.read_uv(collector, path)
-    elif lock.is_pylock(path):
+    elif is_valid_pylock_path(path):
         lock.read_pylock(collector, path)
     elif path.name == "pyproject.toml":
         pyproject.read(collector, path.parent)
@@ -276,7 +277,7 @@ def differences(requirements: Requirements, installed: Mapping[str, str]) -> lis
 def _install(requirements: Requirements) -> str:
     if requirements.source == "list":
         return f"pip install {' '.join(shlex.quote(_HASHES.sub('', line)) for line in requirements.lines[:_SHOWN])}"
-    if lock.is_uv(Path(requirements.source)):
+    if Path(requirements.source).name == "uv.lock":
         return "uv sync"
     if requirements.source.endswith("pyproject.toml"):
         return "pip install ."
